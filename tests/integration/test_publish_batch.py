@@ -158,7 +158,7 @@ def test_sequences_that_were_never_sent_may_be_skipped(service: Data) -> None:
 
 
 REFUSED: list[tuple[str, tuple[bytes, ...], dict[str, object], int, str]] = [
-    ("no values", (), {}, Error.BAD_REQUEST, "values: 0 records, must be 1 to 65536"),
+    ("no values", (), {}, Error.BAD_REQUEST, "values: 0 records, must be 1 to 8192"),
     ("too many", (b"",) * 65_537, {}, Error.BAD_REQUEST, "values: 65537 records"),
     ("keys", (b"a", b"b"), {"keys": [b"k"]}, Error.BAD_REQUEST, "keys: 1 entries for 2 values"),
     (

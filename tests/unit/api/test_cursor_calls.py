@@ -1,10 +1,11 @@
 """Cursor calls that wait: for the disk, for other replicas, and not for ever."""
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
-from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.call import Call, do_steps
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.cursors import CursorService
 from liftbridge_broker.errors import GrpcStatus
@@ -44,6 +45,9 @@ class Port:
         assert isinstance(frames, list)
         self.messages.append(bytes(frames[1]))
         return True
+
+    def go_on(self, call: Call, steps: Iterator[None]) -> None:
+        do_steps(call, steps)
 
     def finish(self, _call: Call, code: int, text: str, _error_code: str) -> None:
         self.ends.append((code, text))

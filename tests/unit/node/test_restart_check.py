@@ -4,6 +4,7 @@ import pytest
 
 from liftbridge_broker.model.ids import BrokerId, LeaderEpoch, Offset
 from liftbridge_broker.node.restart_check import BlockerKind, record_of, verify_restart
+from liftbridge_broker.node.steps import finish
 from liftbridge_broker.wire.restart import decode_restart, encode_restart
 from liftbridge_testkit.cluster_world import ClusterWorld
 
@@ -23,13 +24,13 @@ def verified(world, *, end, high_watermark=5, was_in_sync=True, broker="b2", **c
     """Compare `broker`, whose log ends at `end`, with a record from before its present session."""
     state = world[1].node.state
     own = state.brokers[BrokerId(broker)]
-    record = record_of(state, own, lambda _: Offset(high_watermark), EXPIRES)
+    record = finish(record_of(state, own, lambda _: Offset(high_watermark), EXPIRES))
     before = record.broker_epoch - 1
     held = record.replicas[0]._replace(was_in_sync=was_in_sync)
     record = record._replace(start_id="former", broker_epoch=before, replicas=(held,), **changes)
     record = decode_restart(encode_restart(record))
     ends = {} if end is None else {held.partition_id: Offset(end)}
-    return verify_restart(state, own, record, ends, EXPIRES - 1)
+    return finish(verify_restart(state, own, record, ends, EXPIRES - 1))
 
 
 @pytest.mark.parametrize(
@@ -72,9 +73,9 @@ def test_replica_that_was_in_sync_must_be_so_again():
 def test_partition_recovered_uncleanly_since_is_left_out(world):
     state = world[1].node.state
     own = state.brokers[BrokerId("b2")]
-    record = record_of(state, own, lambda _: Offset(9), EXPIRES)
+    record = finish(record_of(state, own, lambda _: Offset(9), EXPIRES))
     held = record.replicas[0]._replace(unclean_epoch=LeaderEpoch(1))
-    found = verify_restart(state, own, record._replace(replicas=(held,)), {}, EXPIRES)
+    found = finish(verify_restart(state, own, record._replace(replicas=(held,)), {}, EXPIRES))
     assert (found.compared, found.excluded) == (0, 1)
     assert [one.text for one in found.blockers] == [
         "broker b2 was not restarted, and the token has expired: check again"

@@ -1,7 +1,8 @@
 """`liftbridge.ext.v1.Admin`, what is only looked at: brokers, partitions, the metadata group."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Generator, Iterator, Mapping
+from functools import partial
 
 from liftbridge_broker.api.admin_context import AdminContext, peer_of
 from liftbridge_broker.api.call import Call
@@ -19,6 +20,8 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.group import is_alive
 from liftbridge_broker.node.node import Node
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.steps import STEP, all_partitions, in_steps
 from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.replication.leader import ReplicaLag
 from liftbridge_proto.ext.v1 import admin_pb2
@@ -139,21 +142,21 @@ class AdminService:
 
     # -- brokers --------------------------------------------------------------------------------
 
-    def brokers(self, call: Call, raw: bytes) -> None:
+    def brokers(self, call: Call, raw: bytes) -> Iterator[None] | None:
         """Serve `ListBrokers`."""
         request = decode(call, admin_pb2.ListBrokersRequest, raw)
         if request is None:
-            return
+            return None
         if request.is_confirmed:
-            self._context.confirm(call, self._brokers)
-        else:
-            call.reply(self._brokers().SerializeToString())
+            self._context.confirm(call, partial(self._brokers, call))
+            return None
+        return self._brokers(call)
 
-    def _brokers(self) -> admin_pb2.ListBrokersResponse:
+    def _brokers(self, call: Call) -> Iterator[None]:
         context = self._context
         state = context.state
         response = admin_pb2.ListBrokersResponse(applied_index=state.applied_index)
-        replicas, leaders, behind = _counts(state)
+        replicas, leaders, behind = yield from _counts(state)
         applied = self._applied_indexes()
         for _, broker in sorted(state.brokers.items()):
             if broker.removed:
@@ -166,7 +169,7 @@ class AdminService:
             target.out_of_sync = behind[broker.broker]
             if broker.broker in applied:
                 target.applied_index = applied[broker.broker]
-        return response
+        call.reply(response.SerializeToString())
 
     def _applied_indexes(self) -> Mapping[BrokerId, int]:
         node = self._context.node
@@ -202,7 +205,7 @@ class AdminService:
                 )
         call.reply(response.SerializeToString())
 
-    def status(self, call: Call, raw: bytes) -> None:
+    def status(self, call: Call, raw: bytes) -> Iterator[None]:
         """Serve `BrokerStatus`."""
         if decode(call, admin_pb2.BrokerStatusRequest, raw) is None:
             return
@@ -221,14 +224,17 @@ class AdminService:
             are_peers_connected=facts.are_peers_connected(),
             is_disk_full=node.is_full(),
             free_bytes=node.files.free_bytes(),
-            log_bytes=sum(one.log.size_bytes for one in node.partitions.values()),
             replicas=len(node.partitions),
-            leaders=sum(one.is_led for one in node.partitions.values()),
         )
-        for partition in node.partitions.values():
+
+        def add(partition: Partition) -> None:
+            response.log_bytes += partition.log.size_bytes
+            response.leaders += partition.is_led
             if partition.offline_reason:
                 ref = admin_pb2.PartitionRef(stream=partition.stream, partition=partition.number)
                 response.offline.add(partition=ref, reason=partition.offline_reason)
+
+        yield from in_steps(list(node.partitions.values()), add)
         for certificate in facts.certificates():
             response.certificates.add(
                 setting=certificate.setting, fingerprint=certificate.fingerprint
@@ -237,7 +243,7 @@ class AdminService:
 
     # -- partitions -----------------------------------------------------------------------------
 
-    def partitions(self, call: Call, raw: bytes) -> None:
+    def partitions(self, call: Call, raw: bytes) -> Iterator[None]:
         """Serve `ListPartitions`; the token is the id of the last partition of the page before."""
         request = decode(call, admin_pb2.ListPartitionsRequest, raw)
         if request is None:
@@ -247,26 +253,32 @@ class AdminService:
         if not 0 < size <= PAGE_SIZE_MAX:
             raise InvalidRequestError(f"page_size {size}: must be 1 to {PAGE_SIZE_MAX}")
         check_named("streams", len(request.streams))
-        for name in request.streams:
-            context.find(admin_pb2.PartitionRef(stream=name))
+        yield
+        streams = dict.fromkeys(request.streams)
+        yield from in_steps(streams, context.check_stream)
         response = admin_pb2.ListPartitionsResponse(applied_index=context.state.applied_index)
         last = 0
-        for stream, partition in _wanted(context.state, request):
-            if len(response.partitions) == size:
-                response.next_page_token = last
-                break
-            last = partition.partition_id
-            target = response.partitions.add()
-            _describe_partition(stream, partition, target)
-            _add_ends(context.node, partition, target, context)
+        for number, (stream, partition) in enumerate(all_partitions(context.state), 1):
+            if _is_wanted(request, streams, stream, partition):
+                if len(response.partitions) == size:
+                    response.next_page_token = last
+                    break
+                last = partition.partition_id
+                target = response.partitions.add()
+                _describe_partition(stream, partition, target)
+                _add_ends(context.node, partition, target, context)
+            if number % STEP == 0:
+                yield
         call.reply(response.SerializeToString())
 
-    def reassignments(self, call: Call, raw: bytes) -> None:
+    def reassignments(self, call: Call, raw: bytes) -> Iterator[None]:
         """Serve `ListReassignments`."""
         if decode(call, admin_pb2.ListReassignmentsRequest, raw) is None:
             return
         response = admin_pb2.ListReassignmentsResponse()
-        for stream, partition in self._context.state.partitions():
+
+        def add(one: tuple[StreamState, PartitionState]) -> None:
+            stream, partition = one
             if partition.is_reassigning:
                 response.reassignments.add(
                     partition=_ref(stream, partition),
@@ -277,6 +289,8 @@ class AdminService:
                     caught_up=[one for one in partition.adding if one in partition.isr],
                     partition_epoch=partition.partition_epoch,
                 )
+
+        yield from in_steps(all_partitions(self._context.state), add)
         call.reply(response.SerializeToString())
 
 
@@ -291,17 +305,19 @@ def _check_cluster_id(cluster_id: str) -> None:
 
 def _counts(
     state: ClusterState,
-) -> tuple[Counter[BrokerId], Counter[BrokerId], Counter[BrokerId]]:
+) -> Generator[None, None, tuple[Counter[BrokerId], Counter[BrokerId], Counter[BrokerId]]]:
     """Replicas, leaderships and replicas out of sync, by broker."""
-    replicas: Counter[BrokerId] = Counter()
     leaders: Counter[BrokerId] = Counter()
     behind: Counter[BrokerId] = Counter()
-    for _, partition in state.partitions():
-        replicas.update(partition.replicas)
-        behind.update(one for one in partition.replicas if one not in partition.isr)
+
+    def count(one: tuple[StreamState, PartitionState]) -> None:
+        partition = one[1]
+        behind.update(broker for broker in partition.replicas if broker not in partition.isr)
         if partition.leader is not None:
             leaders[partition.leader] += 1
-    return replicas, leaders, behind
+
+    yield from in_steps(all_partitions(state), count)
+    return state.replica_counts, leaders, behind
 
 
 def _describe_broker(broker: BrokerState, target: admin_pb2.BrokerDescription) -> None:
@@ -330,20 +346,20 @@ def _describe_broker(broker: BrokerState, target: admin_pb2.BrokerDescription) -
         target.listeners.add(name=name, host=host, port=port)
 
 
-def _wanted(
-    state: ClusterState, request: admin_pb2.ListPartitionsRequest
-) -> Iterator[tuple[StreamState, PartitionState]]:
-    """Partitions that a request asks for, from its page on."""
-    streams = frozenset(request.streams)
-    for stream, partition in state.partitions():
-        is_degraded = partition.leader is None or len(partition.isr) < len(partition.replicas)
-        if (
-            partition.partition_id > request.page_token
-            and (not streams or stream.name in streams)
-            and (not request.broker or request.broker in partition.replicas)
-            and (is_degraded or not request.only_degraded)
-        ):
-            yield stream, partition
+def _is_wanted(
+    request: admin_pb2.ListPartitionsRequest,
+    streams: Container[str],
+    stream: StreamState,
+    partition: PartitionState,
+) -> bool:
+    """Whether a request asks for a partition, and its page begins before it."""
+    is_degraded = partition.leader is None or len(partition.isr) < len(partition.replicas)
+    return (
+        partition.partition_id > request.page_token
+        and (not request.streams or stream.name in streams)
+        and (not request.broker or request.broker in partition.replicas)
+        and (is_degraded or not request.only_degraded)
+    )
 
 
 def _ref(stream: StreamState, partition: PartitionState) -> admin_pb2.PartitionRef:

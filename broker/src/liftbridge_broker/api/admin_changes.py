@@ -1,13 +1,14 @@
 """`liftbridge.ext.v1.Admin`, what changes something: brokers, leaderships, replicas, the group."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 
 from google.protobuf.message import Message
 
 from liftbridge_broker.api.admin_context import LIST_MAX, AdminContext, peer_of, unexpected
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.streams import decode
-from liftbridge_broker.controller.balance import preferred_elections
+from liftbridge_broker.controller.balance import is_given_away
 from liftbridge_broker.controller.commands import (
     CancelReassignment,
     CordonBroker,
@@ -31,6 +32,7 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamName, number_of, stream_of
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.group import furthest_voter, is_alive
+from liftbridge_broker.node.steps import STEP, all_partitions
 from liftbridge_broker.raft.types import Peer
 from liftbridge_proto.ext.v1 import admin_pb2
 
@@ -53,7 +55,7 @@ class AdminChanges:
         context.broker(broker)
 
         def done(_outcome: object) -> Message:
-            held = sum(broker in one.replicas for _, one in context.state.partitions())
+            held = context.state.replica_counts[broker]
             return admin_pb2.CordonBrokerResponse(replicas=held)
 
         command = CordonBroker(broker=broker, cordoned=True, draining=request.is_draining)
@@ -129,28 +131,29 @@ class AdminChanges:
                 f"broker {context.me.broker} has directory {context.me.data_dir_id}, "
                 f"not {request.data_dir_id}"
             )
-        context.confirm(call, self._retire)
+        context.confirm(call, partial(self._retire, call))
 
-    def _retire(self) -> Message:
+    def _retire(self, call: Call) -> Iterator[None]:
         context = self._context
         me = context.me
-        held = sum(me.broker in one.replicas for _, one in context.state.partitions())
+        held = context.state.replica_counts[BrokerId(me.broker)]
         if held:
             raise FailedPreconditionError(f"broker {me.broker} still has {held} replicas")
         if me in context.consensus.voters:
             raise FailedPreconditionError(f"broker {me.broker} still votes in the metadata group")
         context.facts.retire()
-        return admin_pb2.RetireResponse()
+        call.reply(admin_pb2.RetireResponse().SerializeToString())
+        yield from ()
 
     # -- leaderships ----------------------------------------------------------------------------
 
-    def transfer(self, call: Call, raw: bytes) -> None:
+    def transfer(self, call: Call, raw: bytes) -> Iterator[None]:
         """Serve `TransferLeadership`."""
         request = decode(call, admin_pb2.TransferLeadershipRequest, raw)
         if request is None:
             return
         context = self._context
-        partitions = self._to_transfer(request)
+        partitions = yield from self._to_transfer(request)
         leaders = {one.leader for one in partitions if one.leader is not None}
         if len(leaders) != 1 or any(one.leader is None for one in partitions):
             if not partitions:
@@ -181,18 +184,33 @@ class AdminChanges:
 
     def _to_transfer(
         self, request: admin_pb2.TransferLeadershipRequest
-    ) -> Sequence[PartitionState]:
+    ) -> Generator[None, None, Sequence[PartitionState]]:
         context = self._context
         if request.partitions:
             if getattr(request, "from"):
                 raise InvalidRequestError("from: cannot be given together with partitions")
             return self._listed(request.partitions)
         source = context.broker(getattr(request, "from")).broker
-        led = [one for _, one in context.state.partitions() if one.leader == source]
         # Only those that another can take, or the rest would never get its turn.
         can_lead = {one.broker for one in context.state.brokers.values() if one.can_lead}
         able = can_lead - {source} if not request.to else can_lead & {BrokerId(request.to)}
-        return [one for one in led if able.intersection(one.isr)][:LIST_MAX]
+        return (
+            yield from self._first(lambda one: one.leader == source and bool(able & {*one.isr}))
+        )
+
+    def _first(
+        self, is_meant: Callable[[PartitionState], bool]
+    ) -> Generator[None, None, Sequence[PartitionState]]:
+        """The first `LIST_MAX` partitions that are meant."""
+        found: list[PartitionState] = []
+        for number, (_, partition) in enumerate(all_partitions(self._context.state), 1):
+            if is_meant(partition):
+                found.append(partition)
+                if len(found) == LIST_MAX:
+                    break
+            if number % STEP == 0:
+                yield
+        return found
 
     def _listed(self, refs: Sequence[admin_pb2.PartitionRef]) -> Sequence[PartitionState]:
         if len(refs) > LIST_MAX:
@@ -202,19 +220,18 @@ class AdminChanges:
             raise InvalidRequestError("partitions: one is listed twice")
         return found
 
-    def elect_preferred(self, call: Call, raw: bytes) -> None:
+    def elect_preferred(self, call: Call, raw: bytes) -> Iterator[None]:
         """Serve `ElectPreferred`."""
         request = decode(call, admin_pb2.ElectPreferredRequest, raw)
         if request is None:
             return
         context = self._context
-        command: ElectPreferred | None
         if request.partitions:
-            listed = self._listed(request.partitions)
-            command = ElectPreferred(partitions=tuple(one.partition_id for one in listed))
+            meant = self._listed(request.partitions)
         else:
-            command = preferred_elections(context.state, LIST_MAX)
-        if command is None:
+            meant = yield from self._first(partial(is_given_away, context.state))
+        command = ElectPreferred(partitions=tuple(one.partition_id for one in meant))
+        if not meant:
             call.reply(admin_pb2.ElectPreferredResponse().SerializeToString())
             return
         names = _names(context.state, command.partitions)

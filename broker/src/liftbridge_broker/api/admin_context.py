@@ -1,6 +1,6 @@
 """What the services of `liftbridge.ext.v1.Admin` work with, before and after there is a cluster."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -221,19 +221,14 @@ class AdminContext:
 
         self.node.propose(command, self.clock.now(), answered)
 
-    def confirm(self, call: Call, act: Callable[[], Message]) -> None:
-        """Answer a call from metadata that hold everything answered before now."""
+    def confirm(self, call: Call, answer: Callable[[], Iterator[None]]) -> None:
+        """Have steps answer a call from metadata that hold everything answered before now."""
 
         def confirmed(error: LiftbridgeError | None) -> None:
             if error is not None:
                 refuse(call, error)
-                return
-            try:
-                response = act()
-            except LiftbridgeError as refusal:
-                refuse(call, refusal)
-                return
-            call.reply(response.SerializeToString())
+            else:
+                call.go_on(answer())
 
         self.node.metadata.read(confirmed)
         self.node.wake_soon()
@@ -251,6 +246,15 @@ class AdminContext:
         node.wake_soon()
 
     # -- names ----------------------------------------------------------------------------------
+
+    def check_stream(self, name: str) -> None:
+        """Refuse the name of a stream that does not exist.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        if self.state.stream(name) is None:
+            raise NotFoundError(f"no such stream: {name}")
 
     def find(self, ref: admin_pb2.PartitionRef) -> tuple[StreamState, PartitionState]:
         """A partition by stream and number.

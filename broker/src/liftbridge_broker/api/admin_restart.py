@@ -1,6 +1,6 @@
 """`liftbridge.ext.v1.Admin`: may a broker be restarted, and is it back with all it had?"""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from liftbridge_broker.api.admin_context import AdminContext
 from liftbridge_broker.api.call import Call
@@ -16,6 +16,7 @@ from liftbridge_broker.node.restart_check import (
     restart_blockers,
     verify_restart,
 )
+from liftbridge_broker.node.steps import STEP, all_partitions
 from liftbridge_broker.wire.restart import RestartRecord, decode_restart, encode_restart
 from liftbridge_proto.ext.v1 import admin_pb2
 
@@ -47,14 +48,14 @@ class RestartService:
             raise InvalidRequestError(
                 f"broker {request.broker!r}: this is broker {context.me.broker}, ask that one"
             )
-        context.confirm(call, lambda: self._check(request, valid_ms))
+        context.confirm(call, lambda: self._check(call, request, valid_ms))
 
     def _check(
-        self, request: admin_pb2.CheckRestartRequest, valid_ms: int
-    ) -> admin_pb2.CheckRestartResponse:
+        self, call: Call, request: admin_pb2.CheckRestartRequest, valid_ms: int
+    ) -> Iterator[None]:
         context = self._context
         state, own = context.state, context.own
-        found = restart_blockers(
+        found = yield from restart_blockers(
             state,
             own.broker,
             context.consensus,
@@ -62,18 +63,23 @@ class RestartService:
         )
         found += self._own_blockers()
         expires = context.clock.wall_ns() + valid_ms * MILLISECOND_NS
-        record = record_of(state, own, self._high_watermark, expires)
+        record = yield from record_of(state, own, self._high_watermark, expires)
+        led = 0
+        for number, (_, partition) in enumerate(all_partitions(state), 1):
+            led += partition.leader == own.broker
+            if number % STEP == 0:
+                yield
         allowed = ACCEPTABLE if request.allow_unavailable else frozenset[BlockerKind]()
         response = admin_pb2.CheckRestartResponse(
             blockers=_messages(one for one in found if one.kind not in allowed),
             accepted=_messages(one for one in found if one.kind in allowed),
             partitions=len(record.replicas),
-            leaders=sum(one.leader == own.broker for _, one in state.partitions()),
+            leaders=led,
         )
         if not response.blockers:
             response.token = encode_restart(record)
             response.expires = expires
-        return response
+        call.reply(response.SerializeToString())
 
     def _own_blockers(self) -> list[Blocker]:
         context = self._context
@@ -101,9 +107,9 @@ class RestartService:
             raise InvalidRequestError(
                 f"token of broker {record.broker}: this is broker {context.me.broker}, ask that one"
             )
-        context.confirm(call, lambda: self._verify(record))
+        context.confirm(call, lambda: self._verify(call, record))
 
-    def _verify(self, record: RestartRecord) -> admin_pb2.VerifyRestartResponse:
+    def _verify(self, call: Call, record: RestartRecord) -> Iterator[None]:
         context = self._context
         if record.cluster_id != context.state.cluster_id:
             raise FailedPreconditionError(
@@ -116,13 +122,14 @@ class RestartService:
             if not partition.offline_reason
         }
         wall_ns = context.clock.wall_ns()
-        found = verify_restart(context.state, context.own, record, ends, wall_ns)
-        return admin_pb2.VerifyRestartResponse(
+        found = yield from verify_restart(context.state, context.own, record, ends, wall_ns)
+        response = admin_pb2.VerifyRestartResponse(
             is_complete=not found.blockers,
             blockers=_messages(found.blockers),
             partitions=found.compared,
             excluded=found.excluded,
         )
+        call.reply(response.SerializeToString())
 
 
 def _messages(blockers: Iterable[Blocker]) -> list[admin_pb2.RestartBlocker]:

@@ -14,7 +14,11 @@ from liftbridge_broker.node.runs import AckSink, PublishRun, Ticket
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_proto.ext.v1 import data_pb2
 
-RECORD_COUNT_MAX: Final = 65_536
+RECORD_COUNT_MAX: Final = 8_192
+"""Records in a request, which is stored in one turn: 20 ms of work."""
+
+HEADER_COUNT_MAX: Final = 32_768
+"""Headers of all records of a request; each takes about as long as a record."""
 
 SUBJECT_BYTES_MAX: Final = 4_096
 """Longest subject that a restore puts back: what the control line of a NATS message can hold."""
@@ -107,6 +111,12 @@ def _check_lengths(request: data_pb2.PublishBatchRequest) -> None:
         ("reply_subjects", request.reply_subjects),
         ("offsets", request.offsets),
     )
+    header_count = sum(len(entry.headers) for entry in request.headers)
+    if header_count > HEADER_COUNT_MAX:
+        raise InvalidRequestError(
+            f"headers: {header_count} of all records, at most {HEADER_COUNT_MAX} in a request; "
+            "send fewer records in one"
+        )
     for name, column in columns:
         if column and len(column) != count:
             raise InvalidRequestError(f"{name}: {len(column)} entries for {count} values")

@@ -4,6 +4,7 @@ Both pay Python once a batch: values arrive as one repeated field that becomes a
 and stored batches leave byte for byte.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -128,20 +129,31 @@ class PublishBatchCall:
         call.on_half_close = self._on_half_close
 
     def _on_messages(self, messages: list[bytes]) -> None:
+        """Publish requests; of several each is a step, as it may have thousands of records."""
+        if len(messages) == 1:
+            self._take(messages[0])
+        else:
+            self._call.go_on(self._take_each(messages))
+
+    def _take_each(self, messages: list[bytes]) -> Iterator[None]:
         for raw in messages:
-            try:
-                request = data_pb2.PublishBatchRequest.FromString(raw)
-            except DecodeError:
-                self._call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
-                return
-            acks = _BatchAck(self, request.request_id, request.ack_policy, len(raw))
-            self._in_flight_bytes += len(raw)
-            self._in_flight_count += 1
-            try:
-                self._publish(request, acks)
-            except LiftbridgeError as error:
-                self.context.count_refused(error, max(1, len(request.values)))
-                acks.refused(error)
+            self._take(raw)
+            yield
+
+    def _take(self, raw: bytes) -> None:
+        try:
+            request = data_pb2.PublishBatchRequest.FromString(raw)
+        except DecodeError:
+            self._call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
+            return
+        acks = _BatchAck(self, request.request_id, request.ack_policy, len(raw))
+        self._in_flight_bytes += len(raw)
+        self._in_flight_count += 1
+        try:
+            self._publish(request, acks)
+        except LiftbridgeError as error:
+            self.context.count_refused(error, max(1, len(request.values)))
+            acks.refused(error)
         if self._in_flight_bytes > IN_FLIGHT_BYTES_MAX:
             self._is_paused = True
             self._call.pause_reading()

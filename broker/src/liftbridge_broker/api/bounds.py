@@ -1,7 +1,7 @@
 """`PartitionBounds`, how far the logs of partitions go, and `AwaitNews`, when they go further."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -16,8 +16,9 @@ from liftbridge_broker.errors import (
     NotLeaderError,
 )
 from liftbridge_broker.model.ids import Offset
-from liftbridge_broker.node.answers import Question
+from liftbridge_broker.node.answers import Question, check_still
 from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.steps import STEP, in_steps
 from liftbridge_proto.ext.v1 import data_pb2
 
 WAIT_MS_MAX: Final = 30_000
@@ -38,21 +39,25 @@ class BoundsService:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def bounds(self, call: Call, raw: bytes) -> None:
+    def bounds(self, call: Call, raw: bytes) -> Iterator[None]:
         """Serve `PartitionBounds`."""
         request = decode(call, data_pb2.PartitionBoundsRequest, raw)
         if request is None:
             return
         _check_wait(request.wait_ms)
         check_named("partitions", len(request.partitions))
-        asked = self._asked(request, self._stream(request))
+        check_named("known_high_watermarks", len(request.known_high_watermarks))
+        yield
+        asked = yield from self._asked(request)
         known = {one: request.known_high_watermarks.get(one.number, -1) for one in asked}
-        if not request.wait_ms or not known or _has_passed(known):
-            self._answer(call, request)
+        answer = partial(self._answer, call, request)
+        if not request.wait_ms or not known or _has_passed(known.items()):
+            yield from answer()
         else:
-            _Wait(self._context, call, request, known, partial(self._answer, call, request))
+            wait = _Wait(self._context, call, len(known), request.wait_ms, answer)
+            yield from wait.watch(known.items(), reads_replica=request.read_replica)
 
-    def await_news(self, call: Call, raw: bytes) -> None:
+    def await_news(self, call: Call, raw: bytes) -> Iterator[None]:
         """Serve `AwaitNews`."""
         request = decode(call, data_pb2.AwaitNewsRequest, raw)
         if request is None:
@@ -62,32 +67,45 @@ class BoundsService:
             raise InvalidRequestError(
                 f"streams: {len(request.streams)} named, at most {STREAM_COUNT_MAX}"
             )
-        news, known = self._news(request)
+        yield
+        news, known = yield from self._news(request)
         if not request.wait_ms or not known or news:
-            self._tell(call, request)
+            _tell(call, news)
         else:
-            _Wait(self._context, call, request, known, partial(self._tell, call, request))
+            answer = partial(self._tell_again, call, request)
+            wait = _Wait(self._context, call, len(known), request.wait_ms, answer)
+            yield from wait.watch(known.items(), reads_replica=request.read_replica)
 
-    def _tell(self, call: Call, request: data_pb2.AwaitNewsRequest) -> None:
-        news, _ = self._news(request)
-        call.reply(data_pb2.AwaitNewsResponse(streams=news).SerializeToString())
+    def _tell_again(self, call: Call, request: data_pb2.AwaitNewsRequest) -> Iterator[None]:
+        news, _ = yield from self._news(request)
+        _tell(call, news)
 
-    def _news(self, request: data_pb2.AwaitNewsRequest) -> tuple[list[str], dict[Partition, int]]:
+    def _news(
+        self, request: data_pb2.AwaitNewsRequest
+    ) -> Generator[None, None, tuple[list[str], dict[Partition, int]]]:
         """Streams to ask for, perhaps not all; partitions of others with what is known of them."""
         node = self._context.node
         find = node.find_replica if request.read_replica else node.find_led
         news: list[str] = []
         quiet: dict[Partition, int] = {}
         # The last one counts of those that have the same name.
-        for name, known in {one.name: one.high_watermarks for one in request.streams}.items():
+        streams = {one.name: one.high_watermarks for one in request.streams}
+        yield
+        for name, known in streams.items():
             if len(news) == NEWS_COUNT_MAX:
                 break
+            asked: dict[Partition, int] = {}
             try:
-                asked = {find(name, number): mark for number, mark in known.items()}
+                for number, mark in known.items():
+                    asked[find(name, number)] = mark
+                    if len(asked) % STEP == 0:
+                        yield
             except LiftbridgeError:
                 news.append(name)  # whoever asks for bounds is told why
                 continue
-            if _has_passed(asked):
+            finally:
+                yield
+            if _has_passed(asked.items()):
                 news.append(name)
             else:
                 quiet.update(asked)
@@ -100,19 +118,31 @@ class BoundsService:
         return stream
 
     def _asked(
-        self, request: data_pb2.PartitionBoundsRequest, stream: StreamState
-    ) -> list[Partition]:
+        self, request: data_pb2.PartitionBoundsRequest
+    ) -> Generator[None, None, list[Partition]]:
         node, is_replica = self._context.node, request.read_replica
-        if request.partitions:
-            find = node.find_replica if is_replica else node.find_led
-            return [find(request.stream, number) for number in dict.fromkeys(request.partitions)]
-        held = (node.partitions.get(state.partition_id) for state in stream.partitions)
-        return [one for one in held if one is not None and (one.is_led or is_replica)]
-
-    def _answer(self, call: Call, request: data_pb2.PartitionBoundsRequest) -> None:
         stream = self._stream(request)
-        asked = self._asked(request, stream)
-        _Bounds(self._context, call, request, asked, stream.stream_id).ask()
+        asked: list[Partition] = []
+
+        def add_named(number: int) -> None:
+            find = node.find_replica if is_replica else node.find_led
+            asked.append(find(request.stream, number))
+
+        def add_held(number: int) -> None:
+            held = node.partitions.get(stream.partitions[number].partition_id)
+            if held is not None and (held.is_led or is_replica):
+                asked.append(held)
+
+        if request.partitions:
+            yield from in_steps(dict.fromkeys(request.partitions), add_named)
+        else:
+            yield from in_steps(range(len(stream.partitions)), add_held)
+        return asked
+
+    def _answer(self, call: Call, request: data_pb2.PartitionBoundsRequest) -> Iterator[None]:
+        stream_id = self._stream(request).stream_id
+        asked = yield from self._asked(request)
+        yield from _Bounds(self._context, call, request, asked, stream_id).ask()
 
 
 def _check_wait(wait_ms: int) -> None:
@@ -120,9 +150,13 @@ def _check_wait(wait_ms: int) -> None:
         raise InvalidRequestError(f"wait_ms {wait_ms}: must be 0 to {WAIT_MS_MAX}")
 
 
-def _has_passed(known: Mapping[Partition, int]) -> bool:
+def _tell(call: Call, news: list[str]) -> None:
+    call.reply(data_pb2.AwaitNewsResponse(streams=news).SerializeToString())
+
+
+def _has_passed(known: Iterable[tuple[Partition, int]]) -> bool:
     """Whether more is committed, as far as this broker knows, than a client knows of."""
-    return any(one.log.high_watermark > mark for one, mark in known.items())
+    return any(one.log.high_watermark > mark for one, mark in known)
 
 
 class _Watch:
@@ -157,50 +191,59 @@ class _Watch:
 class _Wait:
     """A call that waits until one of its partitions goes further than the client knows.
 
-    While it waits it counts against `subscriptions.max`, once for each `PARTITIONS_A_SUBSCRIPTION`
-    partitions. `done` is called in a turn of its own: what ends the wait is in the middle of
-    something.
+    Until it waits for none of them it counts against `subscriptions.max`, once for each
+    `PARTITIONS_A_SUBSCRIPTION` partitions. One append may end ten thousand waits, and one wait may
+    be for as many partitions: each is answered, and forgotten, in the turns of clients.
     """
 
     def __init__(
         self,
         context: Context,
         call: Call,
-        request: data_pb2.PartitionBoundsRequest | data_pb2.AwaitNewsRequest,
-        known: Mapping[Partition, int],
-        done: Callable[[], None],
+        count: int,
+        wait_ms: int,
+        answer: Callable[[], Iterator[None]],
     ) -> None:
-        self._weight = -(-len(known) // PARTITIONS_A_SUBSCRIPTION)
+        self._weight = -(-count // PARTITIONS_A_SUBSCRIPTION)
         context.take_subscription(self._weight)
         self._context = context
         self._call = call
-        self._done = done
-        self._watches = [
-            _Watch(one, mark, self._end, reads_replica=request.read_replica)
-            for one, mark in known.items()
-        ]
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(request.wait_ms / 1_000, self._end)
+        self._answer = answer
+        self._watches: list[_Watch] = []
+        self._is_over = False
+        self._end = context.in_turn(self._over)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(wait_ms / 1_000, self._end)
         call.on_cancel = self._stop
 
+    def watch(
+        self, known: Iterable[tuple[Partition, int]], *, reads_replica: bool
+    ) -> Iterator[None]:
+        """Begin to wait; a partition that goes further meanwhile ends it."""
+        for number, (partition, mark) in enumerate(known, 1):
+            self._watches.append(_Watch(partition, mark, self._end, reads_replica=reads_replica))
+            if partition.log.high_watermark > mark:
+                self._end()  # it went further since it was found
+            if self._is_over:
+                return
+            if number % STEP == 0:
+                yield
+
+    def _over(self) -> None:
+        """There may be news, or time is over."""
+        if not self._is_over:
+            self._stop()
+            self._call.on_cancel = _nothing
+            self._call.go_on(self._answer())
+
     def _stop(self) -> None:
-        self._context.subscription_count -= self._weight
+        self._is_over = True
         self._timer.cancel()
-        for watch in self._watches:
-            watch.close()
+        self._context.do_later(self._forget())
 
-    def _end(self) -> None:
-        self._stop()
-        self._call.on_cancel = _nothing
-        self._loop.call_soon(self._answer)
-
-    def _answer(self) -> None:
-        if not self._call.is_open:
-            return
-        try:
-            self._done()
-        except LiftbridgeError as error:
-            refuse(self._call, error)
+    def _forget(self) -> Iterator[None]:
+        yield from in_steps(self._watches, _Watch.close)
+        self._context.subscription_count -= self._weight
 
 
 def _nothing() -> None:
@@ -215,7 +258,7 @@ class _Bounds:
         context: Context,
         call: Call,
         request: data_pb2.PartitionBoundsRequest,
-        asked: Sequence[Partition],
+        asked: list[Partition],
         stream_id: int,
     ) -> None:
         self._context = context
@@ -224,40 +267,41 @@ class _Bounds:
         self._asked = asked
         self._stream_id = stream_id
         self._open_count = len(asked)
-        self._found: dict[Partition, data_pb2.PartitionBounds] = {}
+        self._told: dict[Partition, Offset] = {}
 
-    def ask(self) -> None:
+    def ask(self) -> Iterator[None]:
         """Ask for every partition; they share one question to the metadata group."""
         if not self._asked:
-            self._reply(())
-        for partition in self._asked:
-            self._context.ask(
-                partition,
-                Question.END,
-                partial(self._answered, partition),
-                as_replica=self._request.read_replica,
-            )
+            self._call.reply(data_pb2.PartitionBoundsResponse().SerializeToString())
+        yield from in_steps(self._asked, self._ask)
+
+    def _ask(self, partition: Partition) -> None:
+        answered = partial(self._answered, partition)
+        as_replica = self._request.read_replica
+        self._context.ask(partition, Question.END, answered, as_replica=as_replica)
 
     def _answered(self, partition: Partition, error: LiftbridgeError | None) -> None:
         self._open_count -= 1
-        request = self._request
+        is_elsewhere = isinstance(error, NotLeaderError) and not self._request.partitions
         if error is None:
-            timestamp = request.timestamp if request.HasField("timestamp") else None
-            target = data_pb2.PartitionBounds(stream_id=self._stream_id)
-            try:
-                _fill_bounds(partition, timestamp, target)
-                self._found[partition] = target
-            except LiftbridgeError as failed:
-                error = failed
-        is_elsewhere = isinstance(error, NotLeaderError) and not request.partitions
-        if error is not None and not is_elsewhere:
+            self._told[partition] = partition.log.high_watermark
+        elif not is_elsewhere:
             refuse(self._call, error)
-        elif self._open_count == 0:
-            self._reply([self._found[one] for one in self._asked if one in self._found])
+        if self._open_count == 0:
+            self._call.go_on(self._fill())
 
-    def _reply(self, found: Sequence[data_pb2.PartitionBounds]) -> None:
-        response = data_pb2.PartitionBoundsResponse(partitions=found)
-        self._call.reply(response.SerializeToString())
+    def _fill(self) -> Iterator[None]:
+        """Tell of each partition, all of which may be told of; reading a log may take a while."""
+        request, found = self._request, data_pb2.PartitionBoundsResponse()
+        timestamp = request.timestamp if request.HasField("timestamp") else None
+        for partition in self._asked:
+            seen = self._told.get(partition)
+            if seen is not None:
+                check_still(partition, seen, as_replica=request.read_replica)
+                target = found.partitions.add(stream_id=self._stream_id)
+                _fill_bounds(partition, timestamp, target)
+                yield
+        self._call.reply(found.SerializeToString())
 
 
 def _fill_bounds(

@@ -5,6 +5,7 @@ they run on the event loop, inside the turn that received the bytes, and whateve
 as one write with everything else of that turn.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -31,6 +32,10 @@ class CallPort(Protocol):
 
     def queue(self, stream_id: int, frames: bytes | Sequence[Buffer]) -> bool:
         """Queue framed bytes, the response headers before the first; whether to go on writing."""
+        ...
+
+    def go_on(self, call: "Call", steps: Iterator[None]) -> None:
+        """Do the steps of a call, with turns of others between them."""
         ...
 
     def finish(self, call: "Call", code: int, text: str, error_code: str) -> None:
@@ -184,6 +189,14 @@ class Call:
         self.send_message(message)
         self.finish()
 
+    def go_on(self, steps: Iterator[None]) -> None:
+        """Have steps done that answer the call, as those of `on_half_close` are; from a callback.
+
+        They end with the call. What they raise refuses it.
+        """
+        if self.is_open:
+            self._port.go_on(self, steps)
+
     def refuse(self, error: LiftbridgeError) -> None:
         """End the call with the status, the text and the code of a refusal."""
         self.finish(error.status, error.text, error.code)
@@ -236,3 +249,11 @@ class Call:
         """Take back `pause_reading`."""
         if self.is_open:
             self._port.set_reading(self._stream_id, is_reading=True)
+
+
+def do_steps(call: Call, steps: Iterator[None]) -> None:
+    """Do all steps of a call at once, for a port without others who would have to wait."""
+    try:
+        deque(steps, maxlen=0)
+    except LiftbridgeError as error:
+        call.refuse(error)

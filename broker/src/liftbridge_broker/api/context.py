@@ -1,12 +1,16 @@
 """What every service of the API works with."""
 
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.turns import Chore, Turns, Waker
 from liftbridge_broker.errors import LiftbridgeError, LimitError
 from liftbridge_broker.model.histogram import Histogram
-from liftbridge_broker.model.ids import Instant
-from liftbridge_broker.node.answers import Done, Question, ask
+from liftbridge_broker.model.ids import Instant, Offset
+from liftbridge_broker.node.answers import Done, Question, ask, check_still
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER
@@ -28,6 +32,7 @@ class Context:
         partitions_max: Partitions of one stream.
         subscriptions_max: Subscriptions and bulk reads open on this broker.
         subscription_count: Those that are open.
+        turns: In which clients are served; `None` where nobody else would have to wait.
         leader_ack_times: Nanoseconds from the receipt of a run to its acks, policy LEADER.
         all_ack_times: The same for policy ALL.
         refused_counts: Messages refused before they reached a partition, by code of the error.
@@ -41,6 +46,7 @@ class Context:
     partitions_max: int
     subscriptions_max: int = 10_000
     subscription_count: int = 0
+    turns: Turns | None = None
     leader_ack_times: Histogram = field(default_factory=Histogram)
     all_ack_times: Histogram = field(default_factory=Histogram)
     refused_counts: dict[str, int] = field(default_factory=dict)
@@ -69,8 +75,45 @@ class Context:
     def ask(
         self, partition: Partition, question: Question, done: Done, *, as_replica: bool = False
     ) -> None:
-        """See `answers.ask`: every answer about offsets begins with it."""
-        ask(self.node, partition, question, done, self.clock.now(), as_replica=as_replica)
+        """See `answers.ask`: every answer about offsets begins with it.
+
+        The metadata group answers thousands of questions at once. What follows of each is done in
+        the turns of clients, and `done` is told then whether it may be answered still.
+        """
+        turns, is_asking = self.turns, True
+
+        def told(error: LiftbridgeError | None) -> None:
+            if turns is None or turns.is_free or is_asking:
+                done(error)
+            elif error is not None:
+                turns.join(Waker(turns, partial(done, error)))
+            else:
+                seen = partition.log.high_watermark
+                late = partial(_error_by_now, partition, seen, as_replica=as_replica)
+                turns.join(Waker(turns, lambda: done(late())))
+
+        ask(self.node, partition, question, told, self.clock.now(), as_replica=as_replica)
+        is_asking = False
+
+    def in_turn(self, act: Callable[[], None]) -> Callable[[], None]:
+        """What to call to have something short done once, in the turns of clients."""
+        turns = self.turns
+        if turns is None:
+            return act
+
+        def timed() -> None:
+            began = turns.now()
+            act()
+            turns.spend(turns.now() - began)
+
+        return Waker(turns, timed).wake
+
+    def do_later(self, steps: Iterator[None]) -> None:
+        """Have steps done that no call waits for."""
+        if self.turns is None:
+            deque(steps, maxlen=0)
+        else:
+            Chore(self.turns, steps)
 
     def note_acked(self, policy: int, received: Instant, count: int) -> None:
         """Note that `count` messages of one run get their acks now."""
@@ -87,3 +130,14 @@ class Context:
 def refuse(call: Call, error: LiftbridgeError) -> None:
     """End a call with what a refusal tells."""
     call.refuse(error)
+
+
+def _error_by_now(
+    partition: Partition, seen: Offset, *, as_replica: bool
+) -> LiftbridgeError | None:
+    """Why an answer that was allowed must not be given any more, `None` when it may be."""
+    try:
+        check_still(partition, seen, as_replica=as_replica)
+    except LiftbridgeError as error:
+        return error
+    return None

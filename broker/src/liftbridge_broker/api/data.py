@@ -1,5 +1,7 @@
 """`liftbridge.ext.v1.Data`: stream options of our own, listing, idempotent publishers."""
 
+from collections.abc import Generator, Iterator, Sequence
+
 from google.protobuf.message import Message
 
 from liftbridge_broker.api.call import Call
@@ -19,11 +21,15 @@ from liftbridge_broker.model.streams import (
     UncleanMode,
 )
 from liftbridge_broker.node.sequences import PublisherSequences, Sequences
+from liftbridge_broker.node.steps import in_steps
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
 
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1000
+
+NAMES_STEP = 1000
+"""Names of streams that are looked at in a step."""
 
 _FSYNC = {
     data_pb2.FSYNC_POLICY_NEVER: FsyncPolicy.NEVER,
@@ -166,7 +172,7 @@ class DataService:
 
         node.propose(command, self._context.clock.now(), answered)
 
-    def list_streams(self, call: Call, raw: bytes) -> None:
+    def list_streams(self, call: Call, raw: bytes) -> Iterator[None]:
         """Serve `ListStreams`; the token is the last name of the page before."""
         request = decode(call, data_pb2.ListStreamsRequest, raw)
         if request is None:
@@ -174,20 +180,32 @@ class DataService:
         size = request.page_size or PAGE_SIZE_DEFAULT
         if not 0 < size <= PAGE_SIZE_MAX:
             raise InvalidRequestError(f"page_size {size}: must be 1 to {PAGE_SIZE_MAX}")
-        state = self._context.node.state
-        names = sorted(
-            name
-            for name in state.stream_ids
-            if name.startswith(request.prefix) and name > request.page_token
-        )
+        names = yield from self._names(request, size + 1)
         response = data_pb2.ListStreamsResponse()
-        for name in names[:size]:
-            stream = state.stream(name)
-            assert stream is not None
-            self._describe(stream, response.streams.add())
+
+        def add(name: StreamName) -> None:
+            stream = self._context.node.state.stream(name)
+            if stream is not None:  # else it was deleted since
+                self._describe(stream, response.streams.add())
+
+        yield from in_steps(names[:size], add)
         if len(names) > size:
             response.next_page_token = names[size - 1]
         _reply(call, response)
+
+    def _names(
+        self, request: data_pb2.ListStreamsRequest, count: int
+    ) -> Generator[None, None, Sequence[StreamName]]:
+        """The first names of a page and behind it, in order."""
+        prefix, after = request.prefix, request.page_token
+        names = list(self._context.node.state.stream_ids)
+        first: list[StreamName] = []
+        for begin in range(0, len(names), NAMES_STEP):
+            some = names[begin : begin + NAMES_STEP]
+            found = [one for one in some if one.startswith(prefix) and one > after]
+            first = sorted(first + found)[:count]
+            yield
+        return first
 
     def _describe(self, stream: StreamState, target: data_pb2.StreamDescription) -> None:
         target.stream_id = stream.stream_id

@@ -7,7 +7,7 @@ a slice sends leaves as one write at its end; what is sent in between asks for a
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from liftbridge_broker.api.call import MAIN_LISTENER, Call, PeerCertificate
 from liftbridge_broker.api.owner import ConnectionOwner
@@ -47,6 +47,13 @@ UNKNOWN_METHOD: Final = "unknown"
 _ROOT_TEXT: Final = b"liftbridge: gRPC over HTTP/2\n"
 
 
+class _StepsBegun(NamedTuple):
+    """An event of our own: a call has a long answer to make."""
+
+    call: Call
+    steps: Iterator[None]
+
+
 class GrpcConnection(asyncio.Protocol):
     """Protocol of one connection: sockets and timers in, calls of services out."""
 
@@ -67,7 +74,7 @@ class GrpcConnection(asyncio.Protocol):
         self._in_transport = 0
         self.received_bytes = self.unsent_bytes = 0
         self._told_resets = 0
-        self._events: deque[Event] = deque()
+        self._events: deque[Event | _StepsBegun] = deque()
         self._steps: tuple[Call, Iterator[None]] | None = None
         self._is_in_turn = False
         self._is_in_line = False
@@ -78,7 +85,8 @@ class GrpcConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ns = NEVER
         self._linger: asyncio.TimerHandle | None = None
-        self._handlers: dict[type[Event], Callable[..., None]] = {
+        self._handlers: dict[type[Event | _StepsBegun], Callable[..., None]] = {
+            _StepsBegun: self._on_steps,
             RequestReceived: self._on_request,
             MessagesReceived: self._on_messages,
             RequestEnded: self._on_request_end,
@@ -256,6 +264,18 @@ class GrpcConnection(asyncio.Protocol):
             return False
         return is_writable
 
+    def go_on(self, call: Call, steps: Iterator[None]) -> None:
+        """Do the steps of a call when it is the turn of this connection.
+
+        Those begun by an event come before what the client sent after it.
+        """
+        if self._is_in_turn and self._steps is None:
+            self._steps = call, steps
+            return
+        self._events.append(_StepsBegun(call, steps))
+        if not self._is_in_turn:
+            self._schedule()
+
     def finish(self, call: Call, code: int, text: str, error_code: str) -> None:
         """Queue the trailers and forget the call."""
         del self._calls[call.stream_id]
@@ -426,6 +446,10 @@ class GrpcConnection(asyncio.Protocol):
         elif event.stream_id in self._root_requests:
             self._root_requests.remove(event.stream_id)
             self._core.respond_plain(event.stream_id, 200, _ROOT_TEXT)
+
+    def _on_steps(self, event: _StepsBegun) -> None:
+        """Begin a long answer; what else came waits until it is made."""
+        self._steps = event.call, event.steps
 
     def _on_stream_cancelled(self, event: StreamCancelled) -> None:
         """Tell that the stream is gone; nothing is sent."""

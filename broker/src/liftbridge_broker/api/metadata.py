@@ -1,6 +1,6 @@
 """`FetchMetadata` and `FetchPartitionMetadata` (spec 1.10). Offsets become inclusive here."""
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -19,10 +19,8 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.answers import Question, refusal
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import EventTimes
+from liftbridge_broker.node.steps import STEP, all_partitions
 from liftbridge_proto import api_pb2
-
-STEP: Final = 100
-"""Streams or partitions that are looked at before others may have their turn."""
 
 NOT_LED: Final = "The request should be sent to partition leader"
 """Text of the original."""
@@ -44,11 +42,7 @@ class MetadataService:
         self._host = host
         self.port = 0
 
-    def fetch(self, call: Call, raw: bytes) -> None:
-        """Serve `FetchMetadata` at once, for a caller that has the time."""
-        deque(self.fetch_in_steps(call, raw), maxlen=0)
-
-    def fetch_in_steps(self, call: Call, raw: bytes) -> Iterator[None]:
+    def fetch(self, call: Call, raw: bytes) -> Iterator[None]:
         """Serve `FetchMetadata`; no names means all streams, in order of creation."""
         request = decode(call, api_pb2.FetchMetadataRequest, raw)
         if request is None:
@@ -57,24 +51,29 @@ class MetadataService:
         yield
         response = api_pb2.FetchMetadataResponse()
         yield from self._add_brokers(call.listener, response)
+        # Parts of a message, one behind the other, are the message: to make 20 MB of it at once
+        # takes longer than a turn.
+        parts = [response.SerializeToString()]
         state = self._context.node.state
         # Each once: a name that is given a million times is no reason for a million answers.
         asked = dict.fromkeys(request.streams)
         for number, name in enumerate(list(asked or state.stream_ids)):
+            part = api_pb2.FetchMetadataResponse()
             stream = state.stream(name)
             if stream is not None:
-                yield from self._describe(stream, response.streamMetadata.add())
+                yield from self._describe(stream, part.streamMetadata.add())
             elif asked:
-                response.streamMetadata.add(name=name, error=api_pb2.StreamMetadata.UNKNOWN_STREAM)
+                part.streamMetadata.add(name=name, error=api_pb2.StreamMetadata.UNKNOWN_STREAM)
+            parts.append(part.SerializeToString())
             if number % STEP == 0:
                 yield
         for number, group in enumerate(dict.fromkeys(request.groups)):
-            response.groupMetadata.add(
-                groupId=group, error=api_pb2.ConsumerGroupMetadata.UNKNOWN_GROUP
-            )
+            part = api_pb2.FetchMetadataResponse()
+            part.groupMetadata.add(groupId=group, error=api_pb2.ConsumerGroupMetadata.UNKNOWN_GROUP)
+            parts.append(part.SerializeToString())
             if number % STEP == 0:
                 yield
-        call.reply(response.SerializeToString())
+        call.reply(b"".join(parts))
 
     def _add_brokers(
         self, listener: str, response: api_pb2.FetchMetadataResponse
@@ -96,7 +95,7 @@ class MetadataService:
             return
         held: Counter[str] = Counter()
         led: Counter[str] = Counter()
-        for number, (_, partition) in enumerate(list(node.state.partitions())):
+        for number, (_, partition) in enumerate(all_partitions(node.state)):
             if not partition.paused:
                 held.update(partition.replicas)
                 led[partition.leader or ""] += 1

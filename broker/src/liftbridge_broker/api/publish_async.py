@@ -6,7 +6,7 @@ append, fan-out and acks are paid once a run (bench: `tests/bench/run.py`, row P
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
@@ -36,6 +36,9 @@ from liftbridge_proto import api_pb2
 
 DRAIN_SECONDS: Final = 5.0
 """How long acks in flight are waited for once the client closed its side (spec 1.7)."""
+
+PIECE_BYTES: Final = 32 * 1024
+"""Bytes of messages with headers that are published at once: at most some 5,000 headers."""
 
 AsyncError = api_pb2.PublishAsyncError
 
@@ -131,11 +134,33 @@ class PublishAsyncCall:
 
     def on_messages(self, messages: list[bytes]) -> None:
         """Decode one turn's requests and publish them in order."""
-        clock = self.context.clock
-        now, wall_ns = clock.now(), clock.wall_ns()
         requests, is_damaged = _decode(messages)
         if max(map(len, messages)) > self.context.record_bytes_max:
             requests = self._without_large(requests)
+        # Without headers a message costs about as much as any other one, and there are few enough.
+        if sum(map(len, messages)) > PIECE_BYTES and any(one.headers for one in requests):
+            self.call.go_on(self._publish_pieces(requests, is_damaged=is_damaged))
+        else:
+            self._publish_all(requests, is_damaged=is_damaged)
+
+    def _publish_pieces(
+        self, requests: list[api_pb2.PublishRequest], *, is_damaged: bool
+    ) -> Iterator[None]:
+        """Publish requests with turns of others between them."""
+        piece: list[api_pb2.PublishRequest] = []
+        size = 0
+        for request in requests:
+            piece.append(request)
+            size += request.ByteSize()
+            if size >= PIECE_BYTES:
+                self._publish_all(piece, is_damaged=False)
+                piece, size = [], 0
+                yield
+        self._publish_all(piece, is_damaged=is_damaged)
+
+    def _publish_all(self, requests: list[api_pb2.PublishRequest], *, is_damaged: bool) -> None:
+        clock = self.context.clock
+        now, wall_ns = clock.now(), clock.wall_ns()
         for (stream, number, policy), group in groupby(requests, _ROUTE):
             self._publish(stream, number, policy, list(group), now, wall_ns)
         self._brake.apply()

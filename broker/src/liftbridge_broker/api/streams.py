@@ -24,6 +24,9 @@ _Request = TypeVar("_Request", bound=Message)
 NAMES_MAX: Final = 100_000
 """Streams, groups or partitions that one request may name."""
 
+REQUEST_BYTES_MAX: Final = 2 << 20
+"""Largest request without records: to read one of 4 MiB, full of empty names, takes 60 ms."""
+
 OVERRIDE_FIELDS = {
     "retentionMaxBytes": "retention_bytes_max",
     "retentionMaxMessages": "retention_messages_max",
@@ -52,7 +55,16 @@ def overrides_of(request: api_pb2.CreateStreamRequest) -> dict[str, int | bool]:
 
 
 def decode(call: Call, kind: type[_Request], raw: bytes) -> _Request | None:
-    """The request, or `None` after the call was ended for bytes that are none."""
+    """The request, or `None` after the call was ended for bytes that are none.
+
+    Raises:
+        InvalidRequestError: It is larger than `REQUEST_BYTES_MAX`.
+    """
+    if len(raw) > REQUEST_BYTES_MAX:
+        raise InvalidRequestError(
+            f"request: {len(raw)} bytes, at most {REQUEST_BYTES_MAX} without records; "
+            "name fewer things in one"
+        )
     try:
         return kind.FromString(raw)
     except DecodeError:

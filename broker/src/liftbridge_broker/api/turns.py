@@ -11,7 +11,7 @@ While nobody has to wait, work is done where it comes up, at the cost of reading
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 TURN_NS: Final = 5_000_000
@@ -116,3 +116,21 @@ class Waker:
         self._is_in_line = False
         self._act()
         return False
+
+
+class Chore:
+    """Steps that no call waits for, a slice at a time."""
+
+    __slots__ = ("_steps", "_turns")
+
+    def __init__(self, turns: Turns, steps: Iterator[None]) -> None:
+        """Stand in line."""
+        self._turns = turns
+        self._steps = steps
+        turns.join(self)
+
+    def work(self) -> bool:
+        """Do some steps; whether there are more."""
+        now = self._turns.now
+        end = now() + SLICE_NS
+        return any(now() >= end for _ in self._steps)

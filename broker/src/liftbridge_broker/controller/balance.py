@@ -11,24 +11,30 @@ from liftbridge_broker.controller.commands import BrokerLoad, ElectPreferred, St
 from liftbridge_broker.controller.placement import Placement
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex, PartitionId
+from liftbridge_broker.model.partitions import PartitionState
 
 
 def preferred_elections(state: ClusterState, partitions_max: int) -> ElectPreferred | None:
     """Leaderships to give back to the first replica; `None` when all are where they belong."""
     found: list[PartitionId] = []
     for _, partition in state.partitions():
-        first = partition.replicas[0]
-        if (
-            partition.leader not in (None, first)
-            and first in partition.isr
-            and state.brokers[first].can_lead
-            and not state.brokers[first].cordoned  # it leaves, or is about to
-            and not partition.is_recovering
-        ):
+        if partition.leader != partition.replicas[0] and is_given_away(state, partition):
             found.append(partition.partition_id)
             if len(found) >= partitions_max:
                 break
     return ElectPreferred(partitions=tuple(found)) if found else None
+
+
+def is_given_away(state: ClusterState, partition: PartitionState) -> bool:
+    """Whether another broker than the first replica leads, which could take it back."""
+    first = partition.replicas[0]
+    return (
+        partition.leader not in (None, first)
+        and first in partition.isr
+        and state.brokers[first].can_lead
+        and not state.brokers[first].cordoned  # it leaves, or is about to
+        and not partition.is_recovering
+    )
 
 
 def drain_moves(

@@ -154,6 +154,24 @@ def check(partition: Partition, question: Question, *, as_replica: bool = False)
         raise error
 
 
+def check_still(partition: Partition, seen: Offset, *, as_replica: bool) -> None:
+    """Check again, before the end of a log is told later than in the turn that allowed it.
+
+    Args:
+        partition: What is asked about.
+        seen: Where what was committed ended in that turn.
+        as_replica: Whether any replica may tell.
+
+    Raises:
+        LiftbridgeError: It must not be told any more; retriable.
+    """
+    if partition.closed_error is not None:
+        raise partition.closed_error
+    check(partition, Question.END, as_replica=as_replica)
+    if partition.log.high_watermark < seen:
+        raise OffsetNotAvailableError("the log was cut while the answer was made")
+
+
 class Metadata(Protocol):
     """The metadata log, as far as it is read."""
 

@@ -6,7 +6,7 @@ After: it is a new process on the same directory, in every in-sync set it was in
 committed then. A partition that was deleted, moved away or recovered uncleanly since is left out.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -24,6 +24,7 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.group import Group, is_alive
+from liftbridge_broker.node.steps import STEP, all_partitions, in_steps
 from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.wire.restart import HeldReplica, RestartRecord
 
@@ -71,8 +72,8 @@ class Blocker(NamedTuple):
 
 def restart_blockers(
     state: ClusterState, broker: BrokerId, group: Group, *, needs_full_isr: bool
-) -> list[Blocker]:
-    """What in the cluster stands against the restart of a broker.
+) -> Generator[None, None, list[Blocker]]:
+    """What in the cluster stands against the restart of a broker; in steps.
 
     Args:
         state: Applied metadata, confirmed.
@@ -85,11 +86,15 @@ def restart_blockers(
         for one in state.brokers.values()
         if one.broker != broker and one.in_controlled_shutdown and not one.removed
     ]
-    for stream, partition in state.partitions():
+
+    def add(one: tuple[StreamState, PartitionState]) -> None:
+        stream, partition = one
         if broker in partition.replicas:
             blocker = _partition_blocker(stream, partition, broker, needs_full_isr=needs_full_isr)
             if blocker is not None:
                 found.append(blocker)
+
+    yield from in_steps(all_partitions(state), add)
     return found + _group_blockers(state, broker, group)
 
 
@@ -144,8 +149,8 @@ def record_of(
     own: BrokerState,
     high_watermark_of: Callable[[PartitionId], Offset | None],
     expires: int,
-) -> RestartRecord:
-    """What a broker holds now.
+) -> Generator[None, None, RestartRecord]:
+    """What a broker holds now; in steps.
 
     Args:
         state: Applied metadata.
@@ -154,18 +159,21 @@ def record_of(
         expires: Until when the restart must have begun.
     """
     held: list[HeldReplica] = []
-    for _, partition in state.partitions():
-        if own.broker not in partition.replicas:
-            continue
-        end = high_watermark_of(partition.partition_id)
-        held.append(
-            HeldReplica(
-                partition.partition_id,
-                Offset(0) if end is None else end,
-                own.broker in partition.isr,
-                partition.unclean_epoch,
+
+    def add(one: tuple[StreamState, PartitionState]) -> None:
+        partition = one[1]
+        if own.broker in partition.replicas:
+            end = high_watermark_of(partition.partition_id)
+            held.append(
+                HeldReplica(
+                    partition.partition_id,
+                    Offset(0) if end is None else end,
+                    own.broker in partition.isr,
+                    partition.unclean_epoch,
+                )
             )
-        )
+
+    yield from in_steps(all_partitions(state), add)
     return RestartRecord(
         state.cluster_id,
         own.broker,
@@ -197,8 +205,8 @@ def verify_restart(
     record: RestartRecord,
     log_ends: Mapping[PartitionId, Offset],
     wall_ns: int,
-) -> Verification:
-    """Compare a broker with what it was before its restart.
+) -> Generator[None, None, Verification]:
+    """Compare a broker with what it was before its restart; in steps.
 
     Args:
         state: Applied metadata, confirmed.
@@ -209,7 +217,9 @@ def verify_restart(
     """
     found = _process_blockers(own, record, wall_ns)
     compared = excluded = 0
-    for held in record.replicas:
+    for number, held in enumerate(record.replicas, 1):
+        if number % STEP == 0:
+            yield
         partition = state.partition(held.partition_id)
         if (
             partition is None

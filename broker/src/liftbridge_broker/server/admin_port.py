@@ -113,7 +113,8 @@ class AdminPort:
         """There is a cluster: serve everything, its streams among it."""
         self.context.found = None
         self.context.running = (self._core.node, self._core.consensus)
-        context = make_context(self._options, self._core.node, self.context.clock)
+        clock, turns = self.context.clock, self._server.turns
+        context = make_context(self._options, self._core.node, clock, turns)
         register_streams(self._server, context)
 
     def reload(self) -> None:

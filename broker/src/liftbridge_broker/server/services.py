@@ -17,6 +17,7 @@ from liftbridge_broker.api.reflection import Reflection
 from liftbridge_broker.api.streams import StreamService
 from liftbridge_broker.api.subscribe import SubscribeCall
 from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.api.turns import Turns
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.errors import GrpcStatus
 from liftbridge_broker.node.node import Node
@@ -62,7 +63,7 @@ def make_api(
         send_bytes_max=grpc.send_bytes_max,
         observer=observer,
     )
-    context = make_context(options, node, clock)
+    context = make_context(options, node, clock, server.turns)
     metadata = MetadataService(context, host=options.listen.advertised_host)
     _register_api(server, context, metadata)
     _register_data(server, context)
@@ -72,7 +73,7 @@ def make_api(
     return Api(server, context, metadata)
 
 
-def make_context(options: BrokerOptions, node: Node, clock: Clock) -> Context:
+def make_context(options: BrokerOptions, node: Node, clock: Clock, turns: Turns) -> Context:
     """What the services for streams work with."""
     limits = options.limits
     return Context(
@@ -82,6 +83,7 @@ def make_context(options: BrokerOptions, node: Node, clock: Clock) -> Context:
         limits.streams_max,
         limits.stream_partitions_max,
         limits.subscriptions_max,
+        turns=turns,
     )
 
 
@@ -103,7 +105,7 @@ def _register_api(server: GrpcServer, context: Context, metadata: MetadataServic
     server.unary(API + "DeleteStream", streams.delete)
     server.unary(API + "PauseStream", streams.pause)
     server.unary(API + "SetStreamReadonly", streams.set_readonly)
-    server.unary(API + "FetchMetadata", metadata.fetch_in_steps)
+    server.unary(API + "FetchMetadata", metadata.fetch)
     server.unary(API + "FetchPartitionMetadata", metadata.fetch_partition)
     publish = PublishService(context)
     server.unary(API + "Publish", publish.publish)

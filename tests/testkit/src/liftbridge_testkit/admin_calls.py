@@ -4,11 +4,11 @@ Each goes through the table of methods and the bytes of the wire; the world is l
 answer is there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from liftbridge_broker.api.admin_context import AdminContext, ProcessFacts
-from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.call import Call, do_steps
 from liftbridge_broker.api.transport import GrpcServer
 from liftbridge_broker.errors import GrpcStatus, LiftbridgeError
 from liftbridge_broker.model.ids import Instant
@@ -54,6 +54,10 @@ class _Port:
         assert isinstance(frames, list)
         self.answers.append(bytes(frames[1]))
         return True
+
+    def go_on(self, call: Call, steps: Iterator[None]) -> None:
+        """Nobody else has to wait."""
+        do_steps(call, steps)
 
     def finish(self, _call: Call, code: int, text: str, _error_code: str) -> None:
         """Keep the end."""
@@ -130,7 +134,7 @@ class AdminCalls:
         handler(call)
         call.on_messages([request])
         try:
-            call.on_half_close()
+            do_steps(call, call.on_half_close() or iter(()))
         except LiftbridgeError as error:  # as the connection does
             call.finish(error.status, error.text)
         if port.end is None:

@@ -3,11 +3,12 @@
 What an answer holds is decided by the same code as for clients on a network.
 """
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from liftbridge_broker.api.bounds import BoundsService
-from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.call import Call, do_steps
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.metadata import MetadataService
 from liftbridge_broker.errors import LiftbridgeError, UnavailableError
@@ -58,6 +59,10 @@ class _Port:
         """Keep what is sent until the end."""
         self._sent.append(frames if isinstance(frames, bytes) else b"".join(frames))
         return True
+
+    def go_on(self, call: Call, steps: Iterator[None]) -> None:
+        """Nobody else has to wait."""
+        do_steps(call, steps)
 
     def finish(self, _call: Call, code: int, text: str, _error_code: str) -> None:
         """Hand over the answer."""
@@ -144,7 +149,8 @@ class Unary:
             done(Bounds(found.stream_id, found.log_start, found.high_watermark, place))
 
         service = BoundsService(self._context())
-        service.bounds(self._call(answered), request.SerializeToString())
+        steps = service.bounds(self._call(answered), request.SerializeToString())
+        deque(steps, maxlen=0)
 
     def newest(
         self, stream: str, number: int, done: Callable[[Offset | LiftbridgeError], None]

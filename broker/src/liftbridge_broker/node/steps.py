@@ -1,0 +1,45 @@
+"""Work in steps: a generator that yields wherever others may have their turn.
+
+What is looked at may change between two steps, so loops go over what was there when they began, and
+look again where it matters whether it is there still.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Final, TypeVar
+
+from liftbridge_broker.controller.state import ClusterState, StreamState
+from liftbridge_broker.model.partitions import PartitionState
+
+STEP: Final = 100
+"""Streams, partitions or names in a step."""
+
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
+
+
+def in_steps(items: Iterable[Item], handle: Callable[[Item], None]) -> Iterator[None]:
+    """Handle items, `STEP` of them in a step."""
+    for number, item in enumerate(items, 1):
+        handle(item)
+        if number % STEP == 0:
+            yield
+
+
+def all_partitions(state: ClusterState) -> Iterator[tuple[StreamState, PartitionState]]:
+    """All partitions with their streams; as `ClusterState.partitions`, whatever changes meanwhile.
+
+    A stream that is deleted before its turn is told as it was.
+    """
+    for stream in list(state.streams.values()):
+        for partition in tuple(stream.partitions):
+            yield stream, partition
+
+
+def finish(steps: Generator[None, None, Outcome]) -> Outcome:
+    """Do all steps at once, for a caller that has the time."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            outcome: Outcome = ended.value
+            return outcome
