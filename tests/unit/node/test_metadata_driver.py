@@ -41,7 +41,7 @@ from liftbridge_broker.model.ids import (
     StreamName,
 )
 from liftbridge_broker.model.streams import StreamOverrides
-from liftbridge_broker.node.metadata import MetadataDriver
+from liftbridge_broker.node.metadata import COMMANDS_PER_TURN, MetadataDriver
 from liftbridge_broker.ports.files import Token
 from liftbridge_broker.wire.snapshots import encode_state
 from liftbridge_testkit.lone_metadata import open_lone
@@ -81,6 +81,11 @@ class World:
             self.driver.propose(command, Instant(now), self.answers.append)
 
     def pump(self) -> None:
+        self.sync()
+        while self.driver.is_behind:
+            self.driver.on_timer(Instant(0))
+
+    def sync(self) -> None:
         while self.files.submitted_count:
             for event in self.files.pump():
                 self.driver.on_file_event(event)
@@ -352,3 +357,33 @@ def test_a_snapshot_of_another_index_does_not_start(world: World) -> None:
 
     with pytest.raises(CorruptionError, match="index 2 in the file of index 9"):
         MetadataDriver(log, wrong, on_change=lambda *_: None, on_failed=world.failures.append)
+
+
+def test_a_turn_applies_so_many_commands_and_the_others_follow_in_order(world: World) -> None:
+    world.propose(create("foo"))
+    names = ["foo", *(f"s{number}" for number in range(2 * COMMANDS_PER_TURN + 1))]
+    world.propose(*map(create, names[1:]))
+    world.sync()
+    applied = [len(world.driver.state.streams)]
+    while world.driver.is_behind:
+        world.driver.on_timer(Instant(0))
+        applied.append(len(world.driver.state.streams))
+    # The first has a sync of its own, the others share one.
+    assert applied == [1 + COMMANDS_PER_TURN, 1 + 2 * COMMANDS_PER_TURN, len(names)]
+    assert len(world.answers) == len(names)
+    assert list(world.driver.state.stream_ids) == names
+
+
+def test_who_is_behind_refuses_nothing_early(world: World) -> None:
+    world.do(create("foo"))
+    world.propose(*(create(f"s{number}") for number in range(1 + COMMANDS_PER_TURN)))
+    world.propose(DeleteStream(name=FOO))
+    world.sync()
+    assert world.driver.is_behind
+    told = len(world.answers)
+    world.propose(create("foo"))
+    assert len(world.answers) == told
+    world.driver.on_timer(Instant(0))
+    world.pump()
+    assert world.answers[told] == Done()
+    assert isinstance(world.answers[told + 1], StreamIdAnswer)

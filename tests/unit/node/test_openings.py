@@ -1,9 +1,9 @@
 """A stream of many partitions is opened by and by, and is told of when all of them are."""
 
 from liftbridge_broker.controller.commands import CreateStream, DeleteStream, PauseStream
-from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.errors import LiftbridgeError, NotAppendedError, NotFoundError
 from liftbridge_broker.model.ids import StreamName
-from liftbridge_broker.node.openings import OPENINGS_PER_TURN
+from liftbridge_broker.node.openings import CLOSINGS_PER_TURN, OPENINGS_PER_TURN
 from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.node_world import NodeWorld
@@ -62,7 +62,6 @@ def test_streams_of_one_turn_share_what_it_opens(world: NodeWorld) -> None:
 def test_what_is_deleted_while_it_waits_is_never_opened(world: NodeWorld) -> None:
     outcomes = begin(world)
     world.propose(DeleteStream(name=S))
-    assert world.files.list("streams") == []
     world.advance(1)
     assert outcomes
     assert not world.node.partitions
@@ -115,3 +114,30 @@ def test_leaders_and_followers_of_a_cluster_open_all_before_it_is_told_of() -> N
     assert sum(one.is_led for one in found) == MANY
     world.run(100)
     assert [len(member.node.partitions) for member in world.alive] == [MANY] * 3
+
+
+def test_a_stream_of_many_partitions_is_deleted_by_and_by(world: NodeWorld) -> None:
+    count = 2 * CLOSINGS_PER_TURN + 1
+    begin(world, count)
+    world.advance(1)
+    last = world.partition("s", count - 1)
+    world.propose(DeleteStream(name=S))
+    left = [len(world.node.partitions)]
+    answers = world.publish(last, b"too late")
+    assert isinstance(answers.error, NotAppendedError | NotFoundError)
+    while world.node.openings.is_waiting:
+        turn(world)
+        left.append(len(world.node.partitions))
+        world.settle()
+    assert left == [count - CLOSINGS_PER_TURN, 1, 0]
+    assert world.files.list("streams") == []
+
+
+def test_a_stop_leaves_what_waits_to_be_deleted_to_the_next_start(world: NodeWorld) -> None:
+    begin(world, CLOSINGS_PER_TURN + 1)
+    world.advance(1)
+    world.propose(DeleteStream(name=S))
+    assert world.files.list("streams") != []
+    world.stop()
+    world.start()
+    assert world.files.list("streams") == []

@@ -143,8 +143,11 @@ def _take_record(owner: PartitionOwner, record: Record, now: Instant, wall_ns: i
             pass  # brokers: read from the state where they matter
 
 
-def open_waiting(owner: PartitionOwner, now: Instant) -> None:
-    """Open some of the replicas that wait, in a turn of their own."""
+def do_waiting(owner: PartitionOwner, now: Instant, wall_ns: int) -> None:
+    """Open, and close for good, some of the replicas that wait, in a turn of their own."""
+    deleted = owner.openings.take_deleted()
+    if deleted:
+        _close_deleted(owner, deleted, now, wall_ns)
     for waiting in owner.openings.take():
         state = owner.state.partition(waiting)
         if state is not None and owner.broker in state.replicas:
@@ -226,7 +229,7 @@ def _drop_others(owner: PartitionOwner, now: Instant, wall_ns: int) -> None:
         if found is not None and owner.broker not in found.replicas:
             _remove(owner, held, now, wall_ns)
         elif found is None:
-            owner.close_partition(held, NotFoundError("commit log was deleted"))
+            owner.close_partition(held, _deleted())
             if stream_of(held) in state.deleted:  # guard C14.evidence
                 owner.store.delete((held,), now, wall_ns)
 
@@ -273,9 +276,24 @@ def _open_now(
 
 def _delete(owner: PartitionOwner, record: StreamDeleted, now: Instant, wall_ns: int) -> None:
     for number in record.partition_ids:
-        owner.close_partition(number, NotFoundError("commit log was deleted"))
-    owner.store.delete(record.partition_ids, now, wall_ns)
+        partition = owner.partitions.get(number)
+        if partition is not None:
+            partition.refuse_appends(_deleted())
+    admitted = owner.openings.admit_deleted(record.partition_ids, now)
+    _close_deleted(owner, admitted, now, wall_ns)
     owner.transition("stream_deleted", {"stream": record.name})
+
+
+def _close_deleted(
+    owner: PartitionOwner, partitions: Sequence[PartitionId], now: Instant, wall_ns: int
+) -> None:
+    for number in partitions:
+        owner.close_partition(number, _deleted())
+    owner.store.delete(partitions, now, wall_ns)
+
+
+def _deleted() -> NotFoundError:
+    return NotFoundError("commit log was deleted")
 
 
 def _alter(owner: PartitionOwner, record: StreamAltered, now: Instant) -> None:

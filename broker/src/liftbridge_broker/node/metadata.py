@@ -70,6 +70,10 @@ from liftbridge_broker.ports.metadata import (
 from liftbridge_broker.wire.metadata import decode_command, encode_command
 from liftbridge_broker.wire.snapshots import decode_state, encode_state
 
+COMMANDS_PER_TURN: Final = 32
+"""Commands applied in a turn. Each may make or move directories, and thousands may be committed at
+once: in between others have their turns."""
+
 SNAPSHOT_ENTRIES_DEFAULT: Final = 8_192
 PROPOSAL_TIMEOUT_NS_DEFAULT: Final = 5_000_000_000
 
@@ -143,6 +147,7 @@ class MetadataDriver:
     Attributes:
         state: The state after `state.applied_index`; read only for everyone else.
         deleted: Partitions whose deletion the log holds behind its snapshot, as it was opened.
+        is_behind: Whether what is committed waits for another turn, which `on_timer` begins.
     """
 
     def __init__(
@@ -191,6 +196,8 @@ class MetadataDriver:
         self._reads: dict[ReadToken, ReadReply] = {}
         self._events: deque[MetadataEvent] = deque()
         self._is_draining = False
+        self._applied_count = 0
+        self.is_behind = False
         self._snapshot_index = recovered.snapshot_index
         self.state, self.deleted = restore(recovered)
 
@@ -209,8 +216,8 @@ class MetadataDriver:
                 the command was applied, or with an `InternalError` when the log failed or did not
                 answer in time, which leaves the outcome open.
         """
-        if self._consensus.is_leader:
-            # Others may be behind what they were told, and refuse what is right by now.
+        if self._consensus.is_leader and not self.is_behind:
+            # Who is behind what others were told might refuse what is right by now.
             early = decide(self.state, MetadataIndex(self.state.applied_index + 1), command)
             if isinstance(early.answer, LiftbridgeError):
                 reply(early.answer)
@@ -250,6 +257,7 @@ class MetadataDriver:
         """Answer proposals whose time is over; they may be applied all the same."""
         # First what the log knows: a proposal that it never took was certainly not made.
         self._consensus.on_timer(now)
+        self.is_behind = False
         self._drain()
         # Every proposal waits equally long, so the order of arrival is that of the deadlines.
         while self._pending:
@@ -260,12 +268,15 @@ class MetadataDriver:
 
     def _drain(self) -> None:
         """Handle events in order, also those that a callback brings about by proposing."""
-        if self._is_draining:
+        if self._is_draining or self.is_behind:
             return
         self._is_draining = True
+        self._applied_count = 0
         try:
-            while self._advance():
+            while self._applied_count < COMMANDS_PER_TURN and self._advance():
                 pass
+            self._events.extend(self._consensus.take_events())
+            self.is_behind = bool(self._events)
         finally:
             self._is_draining = False
 
@@ -288,6 +299,7 @@ class MetadataDriver:
     def _handle(self, event: MetadataEvent) -> None:
         match event:
             case Committed():
+                self._applied_count += 1
                 self._apply(event)
             case Refused(token, error):
                 self._settle(token, error)

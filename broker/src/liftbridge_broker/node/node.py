@@ -426,7 +426,7 @@ class Node:
             self.cluster.on_timer(now)
         self._remotes.on_timer(now)
         self._to_subjects.inbox.expire(now)
-        applied.open_waiting(self, now)
+        applied.do_waiting(self, now, wall_ns)
         for command in self._idle.take_due(self.partitions, now):
             self.propose(command, now, _ignore_outcome)
         self._arm()
@@ -448,7 +448,7 @@ class Node:
             self._to_subjects.inbox.next_deadline(),
             self._idle.next_deadline(),
             None if self.cluster is None else self.cluster.next_deadline(),
-            self.now if self.openings.is_waiting else None,
+            self.now if self.openings.is_waiting or self.metadata.is_behind else None,
         )
 
     def open_partitions(self, now: Instant) -> None:

@@ -1,22 +1,23 @@
-"""Replicas that wait to be opened: a turn opens a bounded number of them.
+"""Replicas that wait to be opened, or closed for good: a turn does it to a bounded number of them.
 
-A stream may have thousands of partitions, and each takes some hundred microseconds to open. In
-between, the metadata group, fetches and clients have their turns.
+A stream may have thousands of partitions, and each takes some hundred microseconds to open or to
+delete. In between, the metadata group, fetches and clients have their turns.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from liftbridge_broker.model.ids import Instant, PartitionId
 
 OPENINGS_PER_TURN: Final = 32
+CLOSINGS_PER_TURN: Final = 128
 
 
 class Openings:
     """Replicas in the order in which they wait.
 
     What a replica is by then the metadata tell when it is opened, so nothing is forgotten here: one
-    that was deleted meanwhile is passed over.
+    that was deleted meanwhile is passed over. Ids of deleted ones are never given again.
 
     Args:
         per_turn: Replicas that one turn opens.
@@ -27,22 +28,45 @@ class Openings:
         self._waiting: dict[PartitionId, None] = {}
         self._turn = Instant(-1)
         self._opened_count = 0
+        self._closing: dict[PartitionId, None] = {}
+        self._closed_count = 0
         self._when_open: list[Callable[[], None]] = []
 
     @property
     def is_waiting(self) -> bool:
-        """Whether `take` has something to give."""
-        return bool(self._waiting)
+        """Whether `take` or `take_deleted` has something to give."""
+        return bool(self._waiting or self._closing)
+
+    def _turn_to(self, now: Instant) -> None:
+        if self._turn != now:
+            self._turn, self._opened_count, self._closed_count = now, 0, 0
 
     def admits(self, partition_id: PartitionId, now: Instant) -> bool:
         """Whether a replica may be opened in the turn at `now`; otherwise it waits."""
-        if self._turn != now:
-            self._turn, self._opened_count = now, 0
+        self._turn_to(now)
         if self._waiting or self._opened_count == self._per_turn:
             self._waiting[partition_id] = None
             return False
         self._opened_count += 1
         return True
+
+    def admit_deleted(
+        self, partitions: Sequence[PartitionId], now: Instant
+    ) -> Sequence[PartitionId]:
+        """Those of some replicas that may be closed in the turn at `now`; the others wait."""
+        self._turn_to(now)
+        count = 0 if self._closing else CLOSINGS_PER_TURN - self._closed_count
+        admitted = partitions[:count]
+        self._closed_count += len(admitted)
+        self._closing.update(dict.fromkeys(partitions[count:]))
+        return admitted
+
+    def take_deleted(self) -> list[PartitionId]:
+        """Replicas to close in a turn of their own; they wait no longer."""
+        taken = list(self._closing)[:CLOSINGS_PER_TURN]
+        for partition_id in taken:
+            del self._closing[partition_id]
+        return taken
 
     def take(self) -> list[PartitionId]:
         """Replicas to open in a turn of their own; they wait no longer."""
@@ -64,6 +88,7 @@ class Openings:
                 done()
 
     def end(self) -> None:
-        """Open none of those that wait: the broker stops."""
+        """Open and close none of those that wait: the broker stops, and the next start does it."""
         self._waiting.clear()
+        self._closing.clear()
         self.settle()
