@@ -400,6 +400,8 @@ class ControlPlane:
                 return
 
     def _drain(self, now: Instant) -> None:
+        if not any(one.draining for one in self._host.state.brokers.values()):
+            return  # what all carry is not worth counting each second
         for move in drain_moves(self._host.state, self._load(), self._options.moves_max):
             self._propose(move, now)
 
