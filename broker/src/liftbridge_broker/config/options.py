@@ -389,7 +389,7 @@ class LimitOptions:
     """
 
     streams_max: int = 100_000
-    stream_partitions_max: int = 10_000
+    stream_partitions_max: int = 1_000
     subscriptions_max: int = 10_000
     publish_pending_bytes_max: int = 64 * MIB
     publishers_max: int = 1_000

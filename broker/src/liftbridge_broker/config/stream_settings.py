@@ -166,7 +166,7 @@ LIMITS: Final = (
     Setting(
         "streams.max.partitions",
         Kind.INTEGER,
-        "10000",
+        "1000",
         "Partitions one stream may have.",
         is_original=False,
         is_reloadable=True,
