@@ -1,0 +1,407 @@
+"""No call does much at once, whatever it asks for and however much the cluster holds.
+
+Every method of every service is called with the most that it takes, on a broker of a cluster with
+very many streams. What it does between two turns is counted in lines of Python, so that the time of
+the machine says nothing: some 10 million lines are a second. What native code does within a line
+(sorting, protobuf) is bounded by the size of a request, of a page and of a step.
+"""
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from types import FrameType
+from typing import Any, Final
+
+import pytest
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+
+from liftbridge_broker.api.batch_run import RECORD_COUNT_MAX
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.health import Health
+from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.config.options import BrokerOptions
+from liftbridge_broker.controller.state import StreamState
+from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.http2.limits import Limits
+from liftbridge_broker.model.ids import (
+    BrokerId,
+    Instant,
+    LeaderEpoch,
+    MetadataIndex,
+    PartitionNumber,
+    StreamId,
+    StreamName,
+    partition_id,
+)
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.streams import StreamOverrides
+from liftbridge_broker.server.admin import register_admin
+from liftbridge_broker.server.services import make_api
+from liftbridge_broker.wire.fields import bytes_field
+from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import admin_pb2, data_pb2
+from liftbridge_testkit.admin_calls import admin_of
+from liftbridge_testkit.cluster_world import MS, ClusterWorld
+
+LINES_MAX: Final = 250_000
+"""Between two turns: about 20 ms, of the 50 ms that a turn may take."""
+
+STREAMS: Final = 100_000
+WIDE: Final = BrokerOptions().limits.stream_partitions_max
+"""Partitions of the widest streams."""
+
+WIDE_COUNT: Final = 3
+OWN: Final = BrokerId("b1")
+ME: Final = "b1"
+LONG: Final = Limits().message_bytes_max
+
+
+class Lines:
+    """Lines of Python that run while it is entered."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._count = 0
+
+    def __enter__(self) -> None:
+        self._count, self._before = 0, sys.gettrace()
+        sys.settrace(self._trace)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+        self.most = max(self.most, self._count)
+
+    def _trace(self, _frame: FrameType, event: str, _arg: object) -> Any:
+        self._count += event == "line"
+        return self._trace
+
+
+@dataclass
+class Port:
+    """A connection with one call: does its steps one by one."""
+
+    steps: deque[Iterator[None]] = field(default_factory=deque)
+    end: tuple[int, str] | None = None
+    sent: int = 0
+
+    def room(self, _stream_id: int) -> int:
+        return 1 << 20
+
+    def begin(self, _stream_id: int, _fields: object) -> None: ...
+
+    def queue(self, _stream_id: int, _frames: object) -> bool:
+        self.sent += 1
+        return True
+
+    def go_on(self, _call: Call, steps: Iterator[None]) -> None:
+        self.steps.append(steps)
+
+    def finish(self, _call: Call, code: int, text: str, _error_code: str) -> None:
+        self.end = (code, text)
+
+    def expect_request(self, _stream_id: int) -> None: ...
+
+    def keep(self, _stream_id: int, _size: int) -> None: ...
+
+    def set_reading(self, _stream_id: int, *, is_reading: bool) -> None: ...
+
+    def peer_certificate(self) -> None: ...
+
+
+@dataclass
+class Cluster:
+    """One broker that holds some wide streams, in a cluster with very many others."""
+
+    world: ClusterWorld
+    server: GrpcServer
+
+    def call(self, path: str, messages: Sequence[bytes]) -> tuple[Lines, Port]:
+        """Make a call, and count what each turn of it does, until it is answered or waits."""
+        port, lines = Port(), Lines()
+        call = Call(port, 1, method=path, metadata=(), user_agent="", peer="", deadline=1e9)
+        handler = self.server.method(path)
+        assert handler is not None, path
+
+        def ends() -> None:
+            steps = call.on_half_close()
+            if steps is not None:
+                port.steps.append(steps)
+
+        self._do(lines, call, partial(handler, call))
+        self._do(lines, call, lambda: call.on_messages(list(messages)))
+        self._go_on(lines, call, port)
+        if call.is_open:
+            self._do(lines, call, ends)
+            self._go_on(lines, call, port)
+        self._do(lines, call, call.cancel)
+        return lines, port
+
+    @staticmethod
+    def _do(lines: Lines, call: Call, act: Callable[[], object]) -> None:
+        with lines:
+            try:
+                act()
+            except LiftbridgeError as error:
+                call.refuse(error)
+
+    def _go_on(self, lines: Lines, call: Call, port: Port) -> None:
+        """Let steps and the broker have their turns until nothing moves for a while."""
+        member, idle = self.world[1], 0
+        while idle < 20:
+            if port.steps:
+                steps = port.steps[0]
+                ended = object()
+                with lines:
+                    try:
+                        if next(steps, ended) is ended:
+                            port.steps.popleft()
+                    except LiftbridgeError as error:
+                        port.steps.popleft()
+                        call.refuse(error)
+                idle = 0
+                continue
+            with lines:
+                has_moved = member.take_turn()
+            idle = 0 if has_moved else idle + 1
+            if not has_moved:
+                self.world.now = Instant(self.world.now + MS)
+
+
+class _Clock:
+    def __init__(self, world: ClusterWorld) -> None:
+        self._world = world
+
+    def now(self) -> Instant:
+        return self._world.now
+
+    def wall_ns(self) -> int:
+        return self._world.wall_ns
+
+
+def _elsewhere(index: int) -> StreamState:
+    """A stream whose only replica another broker has, which is gone."""
+    stream_id = StreamId(index)
+    partition = PartitionState(
+        partition_id=partition_id(stream_id, PartitionNumber(0)),
+        replicas=(BrokerId("b9"),),
+        isr=(BrokerId("b9"),),
+        leader=None,
+        leader_epoch=LeaderEpoch(index),
+        partition_epoch=MetadataIndex(index),
+        replica_epochs=(MetadataIndex(index),),
+    )
+    return StreamState(
+        stream_id=stream_id,
+        name=StreamName(f"n{index}"),
+        subject=f"n{index}",
+        group="",
+        creation_timestamp=1,
+        overrides=StreamOverrides(),
+        partitions=[partition],
+    )
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    world = ClusterWorld(1)
+    for number in range(WIDE_COUNT):
+        world.create(f"wide{number}", partitions=WIDE, factor=1)
+    world.create("s", factor=1)
+    world.until(lambda: len(world[1].node.partitions) == WIDE_COUNT * WIDE + 1)
+    state = world[1].node.state
+    for index in range(1 << 30, (1 << 30) + STREAMS):
+        state.add_stream(_elsewhere(index))
+    api = make_api(BrokerOptions(), world[1].node, _Clock(world), world[1], Health())
+    api.context.turns, api.context.streams_max = None, 1 << 30
+    register_admin(api.server, admin_of(world, 1).context)
+    return Cluster(world, api.server)
+
+
+# -- the most that each method takes ------------------------------------------------------------
+
+NAMES = [f"n{number}" for number in range(1 << 30, (1 << 30) + 100_000)]
+WIDE_MARKS = dict.fromkeys(range(WIDE), 1 << 40)
+MEMBER = admin_pb2.Member(broker=ME, data_dir_id="disk-1")
+FIRST = admin_pb2.PartitionRef(stream="wide0", partition=0)
+LISTED = [admin_pb2.PartitionRef(stream="wide0", partition=number) for number in range(WIDE)][
+    :1_000
+]
+HEADERS = {f"{number}": b"" for number in range(1_000)}
+RECORDS = data_pb2.PublishBatchRequest(stream="s", values=[b""] * RECORD_COUNT_MAX)
+
+
+def _publish(**more: object) -> api_pb2.PublishRequest:
+    return api_pb2.PublishRequest(stream="s", value=b"v", headers=HEADERS, **more)  # type: ignore[arg-type]  # by name
+
+
+Requests = Sequence[Message | bytes]
+
+REQUESTS: Final[Mapping[str, Requests]] = {
+    # One change of the metadata, of all partitions of one stream.
+    "/proto.API/CreateStream": (
+        api_pb2.CreateStreamRequest(name="new", subject="new", partitions=WIDE),
+    ),
+    "/proto.API/PauseStream": (api_pb2.PauseStreamRequest(name="wide2", partitions=range(WIDE)),),
+    "/proto.API/SetStreamReadonly": (
+        api_pb2.SetStreamReadonlyRequest(name="wide2", partitions=range(WIDE), readonly=True),
+    ),
+    "/proto.API/DeleteStream": (api_pb2.DeleteStreamRequest(name="wide2"),),
+    "/liftbridge.ext.v1.Data/CreateStream": (
+        data_pb2.CreateStreamRequest(
+            stream=api_pb2.CreateStreamRequest(name="newer", subject="newer", partitions=WIDE)
+        ),
+    ),
+    "/liftbridge.ext.v1.Data/AlterStream": (
+        data_pb2.AlterStreamRequest(
+            name="wide1", settings=api_pb2.CreateStreamRequest(minIsr={"value": 1})
+        ),
+    ),
+    # One record, or as many as a request may have.
+    "/proto.API/Publish": (_publish(),),
+    "/proto.API/PublishAsync": (_publish(),) * 100,
+    "/proto.API/PublishToSubject": (
+        api_pb2.PublishToSubjectRequest(subject="x", value=b"v", headers=HEADERS),
+    ),
+    "/liftbridge.ext.v1.Data/PublishBatch": (RECORDS,) * 4,
+    "/proto.API/SetCursor": (api_pb2.SetCursorRequest(stream="s", cursorId="c"),),
+    "/proto.API/FetchCursor": (api_pb2.FetchCursorRequest(stream="s", cursorId="c"),),
+    "/liftbridge.ext.v1.Data/SetCursor": (
+        data_pb2.SetCursorRequest(cursor=api_pb2.SetCursorRequest(stream="s", cursorId="c")),
+    ),
+    "/liftbridge.ext.v1.Data/InitPublisher": (
+        data_pb2.InitPublisherRequest(stream="wide0", publisher="p"),
+    ),
+    # Slices of stored bytes.
+    "/proto.API/Subscribe": (api_pb2.SubscribeRequest(stream="s", startPosition=api_pb2.EARLIEST),),
+    "/liftbridge.ext.v1.Data/FetchBatches": (data_pb2.FetchBatchesRequest(stream="s"),),
+    # What is told of streams and partitions: some of them in a step.
+    "/proto.API/FetchMetadata": (api_pb2.FetchMetadataRequest(),),
+    "/proto.API/FetchPartitionMetadata": (api_pb2.FetchPartitionMetadataRequest(stream="s"),),
+    "/liftbridge.ext.v1.Data/ListStreams": (data_pb2.ListStreamsRequest(page_size=1_000),),
+    "/liftbridge.ext.v1.Data/PartitionBounds": (
+        data_pb2.PartitionBoundsRequest(
+            stream="wide0", known_high_watermarks=WIDE_MARKS, wait_ms=30_000
+        ),
+    ),
+    "/liftbridge.ext.v1.Data/AwaitNews": (
+        data_pb2.AwaitNewsRequest(
+            wait_ms=30_000,
+            streams=[
+                data_pb2.KnownStream(name=f"wide{one}", high_watermarks=WIDE_MARKS)
+                for one in range(2)
+            ],
+        ),
+    ),
+    # Not built.
+    "/proto.API/JoinConsumerGroup": (api_pb2.JoinConsumerGroupRequest(),),
+    "/proto.API/LeaveConsumerGroup": (api_pb2.LeaveConsumerGroupRequest(),),
+    "/proto.API/FetchConsumerGroupAssignments": (api_pb2.FetchConsumerGroupAssignmentsRequest(),),
+    "/proto.API/ReportConsumerGroupCoordinator": (api_pb2.ReportConsumerGroupCoordinatorRequest(),),
+    # Constant, or by the number of brokers, settings or members.
+    "Identity": (admin_pb2.IdentityRequest(),),
+    "Bootstrap": (admin_pb2.BootstrapRequest(cluster_id="c", members=[MEMBER]),),
+    "ClusterStatus": (admin_pb2.ClusterStatusRequest(),),
+    "ListSettings": (admin_pb2.ListSettingsRequest(),),
+    "ReloadSettings": (admin_pb2.ReloadSettingsRequest(),),
+    "CordonBroker": (admin_pb2.CordonBrokerRequest(broker=ME),),
+    "UncordonBroker": (admin_pb2.UncordonBrokerRequest(broker=ME),),
+    "RemoveBroker": (admin_pb2.RemoveBrokerRequest(broker=ME),),
+    "Retire": (admin_pb2.RetireRequest(data_dir_id="disk-1"),),
+    "SetFeatureLevel": (admin_pb2.SetFeatureLevelRequest(feature_level=1),),
+    "SetCatchUpRate": (admin_pb2.SetCatchUpRateRequest(bytes_per_second=1),),
+    "SetStreamOwner": (admin_pb2.SetStreamOwnerRequest(stream="s", stream_id=1, owner="o"),),
+    "TransferMetadataLeadership": (admin_pb2.TransferMetadataLeadershipRequest(),),
+    "AddLearner": (admin_pb2.AddLearnerRequest(member=MEMBER),),
+    "PromoteLearner": (admin_pb2.PromoteLearnerRequest(member=MEMBER),),
+    "RemoveMember": (admin_pb2.RemoveMemberRequest(member=MEMBER),),
+    # One partition, or a thousand that are listed.
+    "StartReassignment": (admin_pb2.StartReassignmentRequest(partition=FIRST, target=[ME]),),
+    "CancelReassignment": (admin_pb2.CancelReassignmentRequest(partition=FIRST),),
+    "ElectUnclean": (admin_pb2.ElectUncleanRequest(partition=FIRST, broker=ME, partition_epoch=1),),
+    # All brokers, partitions or replicas: some of them in a step.
+    "ElectPreferred": (admin_pb2.ElectPreferredRequest(),),
+    "TransferLeadership": (admin_pb2.TransferLeadershipRequest(**{"from": ME}),),  # type: ignore[arg-type]  # a word of Python
+    "ListBrokers": (admin_pb2.ListBrokersRequest(is_confirmed=True),),
+    "BrokerStatus": (admin_pb2.BrokerStatusRequest(),),
+    "ListPartitions": (admin_pb2.ListPartitionsRequest(streams=NAMES[:50_000]),),
+    "ListReassignments": (admin_pb2.ListReassignmentsRequest(),),
+    "CheckRestart": (admin_pb2.CheckRestartRequest(broker=ME),),
+    "VerifyRestart": (admin_pb2.VerifyRestartRequest(token=b"t" * LONG),),
+    "/grpc.health.v1.Health/Check": (bytes_field(1, b"x" * LONG),),
+    "/grpc.health.v1.Health/List": (b"",),
+    "/grpc.health.v1.Health/Watch": (b"",),
+}
+"""By path, or by the name of a method of Admin."""
+
+MORE: Final[Sequence[tuple[str, Requests]]] = (
+    ("/proto.API/FetchMetadata", (api_pb2.FetchMetadataRequest(streams=NAMES),)),
+    ("/proto.API/PauseStream", (api_pb2.PauseStreamRequest(name="wide1"),)),
+    (
+        "/liftbridge.ext.v1.Data/PartitionBounds",
+        (data_pb2.PartitionBoundsRequest(stream="wide0", timestamp=1),),
+    ),
+    (
+        "/liftbridge.ext.v1.Data/AwaitNews",
+        (
+            data_pb2.AwaitNewsRequest(
+                wait_ms=1,
+                streams=[data_pb2.KnownStream(name=one) for one in NAMES[:10_000]],
+            ),
+        ),
+    ),
+    ("TransferLeadership", (admin_pb2.TransferLeadershipRequest(partitions=LISTED),)),
+    ("ElectPreferred", (admin_pb2.ElectPreferredRequest(partitions=LISTED),)),
+    ("ListPartitions", (admin_pb2.ListPartitionsRequest(only_degraded=True),)),
+    ("ListPartitions", (admin_pb2.ListPartitionsRequest(broker=ME),)),
+    ("CheckRestart", (admin_pb2.CheckRestartRequest(broker=ME, allow_unavailable=True),)),
+)
+"""Further ways to ask for much."""
+
+METHODS: Final[Sequence[MethodDescriptor]] = [
+    method
+    for file in (api_pb2, data_pb2, admin_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+]
+
+
+def _path(method: MethodDescriptor) -> str:
+    return f"/{method.containing_service.full_name}/{method.name}"
+
+
+def _full(name: str) -> str:
+    return name if name.startswith("/") else f"/liftbridge.ext.v1.Admin/{name}"
+
+
+def test_every_method_has_a_request_that_asks_for_the_most(cluster: Cluster) -> None:
+    asked = {_full(name) for name in REQUESTS}
+    assert {_path(method) for method in METHODS} - asked == set()
+    served = {path for path in cluster.server._methods if ".reflection." not in path}
+    assert served == asked
+
+
+CALLS = [*REQUESTS.items(), *MORE]
+ORDER = sorted(CALLS, key=lambda one: "Delete" in one[0])
+"""What deletes a stream that others ask for comes last."""
+
+
+@pytest.mark.parametrize(("name", "requests"), ORDER, ids=[name for name, _ in ORDER])
+async def test_no_call_does_much_between_two_turns(
+    cluster: Cluster, name: str, requests: Requests
+) -> None:
+    raw = [one if isinstance(one, bytes) else one.SerializeToString() for one in requests]
+    lines, _ = cluster.call(_full(name), raw)
+    await asyncio.sleep(0)
+    assert lines.most <= LINES_MAX, name
+
+
+def test_lines_are_counted() -> None:
+    lines = Lines()
+    with lines:
+        sum(one for one in chain(range(1_000)))
+    assert 1_000 <= lines.most < 3_000
