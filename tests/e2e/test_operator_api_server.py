@@ -341,7 +341,7 @@ async def test_lease_is_taken_held_and_given_up(real, name):
     async with asyncio.timeout(SECONDS_MAX):
         seen = (await real.get(LEASES, NAMESPACE, name))["spec"]["renewTime"]
         while (await real.get(LEASES, NAMESPACE, name))["spec"]["renewTime"] == seen:
-            await leases[0]._pause()
+            await leases[0].pause()
         assert not waiting.done()
         holding.cancel()
         await asyncio.gather(holding, return_exceptions=True)

@@ -211,7 +211,7 @@ def test_job_before_the_end_has_the_rights_that_it_uses_and_no_others():
         for site, constant in calls(path)
         for verb in VERBS[site[2]]
     }
-    lease = {f"{verb} {LEASES.qualified}" for verb in ("get", "create", "patch")}
+    lease = {f"{verb} {LEASES.qualified}" for verb in ("get", "list", "create", "patch")}
     scaled = {
         "patch deployments.apps/scale" if one == "patch deployments.apps" else one for one in used
     }

@@ -13,9 +13,16 @@ import click
 
 from liftbridge_operator.app import make_reconcilers
 from liftbridge_operator.kube.errors import KubeError
+from liftbridge_operator.runtime.clock import SystemClock
 from liftbridge_operator.runtime.logs import configure_logs
 from liftbridge_operator.runtime.process import ExitCode, end_for_sure, in_place, run
-from liftbridge_operator.runtime.settings import SETTINGS, Setting, Settings, SettingsError
+from liftbridge_operator.runtime.settings import (
+    SETTINGS,
+    Setting,
+    Settings,
+    SettingsError,
+    own_namespace,
+)
 from liftbridge_operator.streams.uninstall import uninstall
 
 COMMAND: Final = "liftbridge-operator"
@@ -93,8 +100,12 @@ def _uninstall(**values: Any) -> int:
         runner.run(
             in_place(
                 settings,
-                lambda kube, lease, namespace: uninstall(
-                    kube, lease, namespace=namespace, name=settings.lease_name
+                lambda kube, lease: uninstall(
+                    kube,
+                    lease,
+                    namespace=settings.lease_namespace or own_namespace(),
+                    name=settings.lease_name,
+                    clock=SystemClock(),
                 ),
             )
         )

@@ -33,8 +33,10 @@ class Fence:
 
     def __init__(self):
         self.is_shut = False
+        self.namespaces = []
 
-    def check(self):
+    def check(self, namespace):
+        self.namespaces.append(namespace)
         if self.is_shut:
             raise FencedError("shut")
 
@@ -101,6 +103,7 @@ async def test_objects_are_written_read_and_deleted(world):
     )
     assert world.kube.deletions == [Deletion(CONFIG_MAPS, "n", "c", Propagation.ORPHAN, 7)]
     assert {one.agent for one in world.server.requests} == {"liftbridge-operator"}
+    assert world.fence.namespaces == ["n"] * len(world.server.writes)
     strict = [one.query.get("fieldValidation") for one in world.server.writes[:-1]]
     assert strict == ["Strict"] * 4
 

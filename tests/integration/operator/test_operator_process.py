@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
+from liftbridge_operator.kube.errors import FencedError
 from liftbridge_operator.kube.kinds import CLUSTERS, LEASES, PODS, STREAMS
 from liftbridge_operator.kube.port import Preconditions
+from liftbridge_operator.runtime.claims import CLAIM, HERE, RELEASE, SETTLED
 from liftbridge_operator.runtime.metrics import Metrics
 from liftbridge_operator.runtime.process import ExitCode, run
 from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
@@ -171,6 +173,10 @@ async def test_namespaced_operator_asks_for_its_namespaces_only(server, work):
     other = resource(CLUSTERS, "c")
     other["metadata"]["namespace"] = "other"
     server.kube.put(other)
+    for namespace in ("n", "m"):
+        claim = resource(LEASES, CLAIM, annotations={SETTLED: "true"})
+        claim["metadata"]["namespace"] = namespace
+        server.kube.put(claim | {"spec": {"holderIdentity": "n/liftbridge-operator"}})
     async with operator(work, watch_namespaces=("n", "m")):
         await work.until(lambda: CLUSTER in work.passes)
         await server.until(lambda: server.watched == 2 * (len(RESOURCES) + len(OWNED)))
@@ -228,6 +234,35 @@ async def test_passes_that_have_begun_are_finished_and_the_lease_given_up(server
     assert "holderIdentity" not in lease_of(server)
 
 
+async def test_namespace_that_another_release_claims_gets_no_pass_until_that_one_is_gone(
+    server, work, monkeypatch
+):
+    monkeypatch.setattr("liftbridge_operator.runtime.claims.LOOK_S", 0.1)
+    claim = resource(LEASES, CLAIM, labels={RELEASE: HERE})
+    server.kube.put(claim | {"spec": {"holderIdentity": "x/other", "leaseDurationSeconds": 3600}})
+    server.kube.put(resource(CLUSTERS, "c"))
+    other = resource(CLUSTERS, "c")
+    other["metadata"]["namespace"] = "m"
+    server.kube.put(other)
+    url = f"http://127.0.0.1:{free_port()}"
+    async with operator(work, listen=url.removeprefix("http://")):
+        await work.until(lambda: Key(CLUSTERS, "m", "c") in work.passes)
+        await watching(server)
+        server.kube.put(resource(STREAMS, "s"))
+        async with aiohttp.ClientSession() as web, web.get(f"{url}/metrics") as answer:
+            text = await answer.text()
+        assert "liftbridge_operator_namespaces_left 1.0" in text
+        assert "liftbridge_operator_release_conflict 0.0" in text
+        assert {key.namespace for key in work.passes} == {"m"}
+        with pytest.raises(FencedError):
+            work.context.fence.check("n")
+        work.context.fence.check("m")
+        server.kube.edit(LEASES, "n", CLAIM, lambda one: one["spec"].pop("holderIdentity"))
+        await work.until(lambda: {CLUSTER, STREAM} <= set(work.passes))
+        work.context.fence.check("n")
+        assert server.kube.look(LEASES, "n", CLAIM) is None
+
+
 async def test_lost_lease_ends_the_process_without_waiting_for_passes(server, work):
     work.gate = asyncio.Event()
     server.kube.put(resource(CLUSTERS, "c"))
@@ -268,9 +303,8 @@ async def test_process_stands_by_until_the_lease_is_free(server, work):
         await server.until(lambda: requests_for_lease(server, "GET") > 3)
         async with aiohttp.ClientSession() as web, web.get(f"{url}/readyz") as answer:
             assert answer.status == 200
-        # Nothing but Leases: its own, and those of other releases.
+        # Nothing but the Lease of its release: others are looked at by who may lead.
         assert {one.path for one in server.requests} == {
-            "/apis/coordination.k8s.io/v1/leases",
             "/apis/coordination.k8s.io/v1/namespaces/n/leases/liftbridge-operator",
         }
         server.kube.edit(

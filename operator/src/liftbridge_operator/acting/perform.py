@@ -47,7 +47,7 @@ async def perform(
         KubeError: The API server does not answer, or refuses for another reason than a change.
     """
     deed = DEEDS[type(action)]
-    fence.check()
+    fence.check(hands.cluster.namespace)
     if clock_ms() > deadline_ms:
         return Done(text="it took too long since the objects were read")
     try:

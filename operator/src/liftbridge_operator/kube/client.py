@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import aiohttp
 from kubernetes.aio import config as kube_config
@@ -247,7 +247,7 @@ class KubeClient:
             try:
                 async with self._turn:
                     if verb != "GET" and self._fence is not None:
-                        self._fence.check()
+                        self._fence.check(_namespace_of(path))
                     return await self._attempt(verb, path, query, body, content)
             except _RefusedError as refused:
                 if attempt == bounds.attempts_max or not is_retried(verb, refused.error):
@@ -337,6 +337,12 @@ def path_of(kind: Kind, namespace: str, name: str = "") -> str:
     where = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     which = f"/{quote(name, safe='')}" if name else ""
     return f"{root}{where}/{kind.plural}{which}"
+
+
+def _namespace_of(path: str) -> str:
+    """Namespace of an address that `path_of` made; empty for none."""
+    _, _, rest = path.partition("/namespaces/")
+    return unquote(rest.partition("/")[0])
 
 
 def _named(found: Object, kind: Kind) -> Object:

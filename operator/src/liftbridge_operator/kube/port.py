@@ -77,8 +77,8 @@ class Listing(NamedTuple):
 class Fence(Protocol):
     """Says whether this process may still write."""
 
-    def check(self) -> None:
-        """Return if it is certain that nobody else leads.
+    def check(self, namespace: str) -> None:
+        """Return if it is certain that nobody else writes to a namespace.
 
         Raises:
             FencedError: It is not certain.

@@ -358,7 +358,7 @@ class ClusterReconciler:
         bring: Callable[[Hands], Awaitable[Supplied]],
     ) -> bool:
         """Bring what is around the set; whether pods would find what they need."""
-        self._fence.check()
+        self._fence.check(key.namespace)
         done = await bring(hands)
         note_refusals(known, found, done.refusals, hands.held)
         await self._note_drift(key, known, hands, done.drift)
@@ -377,7 +377,7 @@ class ClusterReconciler:
         """Objects for the Prometheus operator, before the status that says how they stand."""
         if hands is None or not self._may_supply(found):
             return
-        self._fence.check()
+        self._fence.check(key.namespace)
         conditions = (found.reads.resource.get("status") or {}).get("conditions") or ()
         may_exist = any(
             one["type"] == "MonitoringReady" and one.get("reason") in MAY_EXIST
@@ -450,7 +450,7 @@ class ClusterReconciler:
         if action is not None:
             return await self._act(key, known, found, decision, hands)
         if decision.status.is_ready:
-            self._fence.check()
+            self._fence.check(key.namespace)
             await tidy(hands, found)
         return _next(decision, action)
 
@@ -482,7 +482,7 @@ class ClusterReconciler:
         restart = action.recorded.disruption
         token = known.tokens.get(restart.token) if restart is not None else None
         if restart is not None and token is not None:
-            self._fence.check()
+            self._fence.check(hands.cluster.namespace)
             return await keep_token(hands, restart.token, token)
         return None
 
@@ -557,7 +557,7 @@ class ClusterReconciler:
         if says_the_same(made, before):
             return made
         metadata = metadata_of(resource)
-        self._fence.check()
+        self._fence.check(key.namespace)
         await self._kube.apply_status(
             {
                 "apiVersion": resource["apiVersion"],

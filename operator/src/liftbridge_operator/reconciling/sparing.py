@@ -136,12 +136,12 @@ class SparingKube:
         """There is no such cluster any more."""
         self._memories.pop(about, None)
 
-    def check(self) -> None:
+    def check(self, namespace: str) -> None:
         """As `kube.port.Fence`; refuses as well what was decided on remembered reads."""
         current = self._current.get()
         if current is not None and current.has_remembered:
             raise RememberedError
-        self._fence.check()
+        self._fence.check(namespace)
 
     # -- reads --------------------------------------------------------------------------------
 

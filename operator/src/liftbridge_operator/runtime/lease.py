@@ -13,7 +13,8 @@ and cannot be asked for the age of the lease, so it is not used.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypeAlias
 
 import structlog
 
@@ -27,9 +28,11 @@ from liftbridge_operator.kube.events import micro_time
 from liftbridge_operator.kube.kinds import LEASES
 from liftbridge_operator.kube.port import Kube, Object, Preconditions
 from liftbridge_operator.runtime.clock import Clock
-from liftbridge_operator.runtime.releases import Releases
 
 log = structlog.get_logger("liftbridge.operator")
+
+Marks: TypeAlias = Mapping[str, Mapping[str, str | None]]
+"""`labels` and `annotations`, by name."""
 
 _JITTER: Final = 0.2
 
@@ -58,11 +61,28 @@ class LeaseLostError(Exception):
     """This process does not lead any more; it ends, and another one begins."""
 
 
+class Others(Protocol):
+    """Other releases, of which one may lead already."""
+
+    async def may_lead(self, *, has_lease: bool) -> bool:
+        """Whether this release may lead beside them.
+
+        Args:
+            has_lease: Whether this process has the Lease of its release by now.
+
+        Raises:
+            KubeError: It is not known.
+        """
+
+
 class Lease:
-    """One process' part in the election; the fence of everything that it writes.
+    """One holder's part in the election; the fence of everything that it writes.
 
     Attributes:
-        identity: What this process is called in the Lease; no other one is called so.
+        identity: What this holder is called in the Lease; no other one is called so.
+        marks: Labels and annotations that each write of the Lease brings along; null takes one
+            away.
+        holder: Who else holds the Lease, as it was seen last; empty for nobody.
     """
 
     def __init__(
@@ -75,7 +95,8 @@ class Lease:
         clock: Clock,
         rng: Random,
         times: LeaseTimes = LeaseTimes(),
-        releases: Releases | None = None,
+        others: Others | None = None,
+        marks: Marks = MappingProxyType({}),
     ) -> None:
         """A part in the election that has not begun.
 
@@ -87,16 +108,19 @@ class Lease:
             clock: Measures.
             rng: Of the jitter.
             times: All processes must have the same.
-            releases: Says whether another release leads already; None when there is only one.
+            others: Asked before the Lease is taken, and once more after that; None for none.
+            marks: See the attribute.
         """
         self.identity = identity
+        self.marks = marks
+        self.holder = ""
         self._kube = kube
         self._namespace = namespace
         self._name = name
         self._clock = clock
         self._rng = rng
         self._times = times
-        self._releases = releases
+        self._others = others
         self._mine: Object | None = None
         self._renewed_s: float | None = None
         self._seen: tuple[str, float] = ("", 0.0)
@@ -125,25 +149,34 @@ class Lease:
 
     async def acquire(self) -> None:
         """Wait until this process leads."""
-        while True:
-            try:
-                if await self._is_alone() and await self._try_acquire():
-                    if await self._is_alone():
-                        log.info("lease_acquired", identity=self.identity, lease=self._name)
-                        return
-                    await self.release()
-            except KubeError as error:
-                log.warning("lease_unreachable", error=str(error))
-                await self.release()
-            await self._pause()
+        while not await self.take():
+            await self.pause()
+        log.info("lease_acquired", identity=self.identity, lease=self._name)
 
-    async def _is_alone(self) -> bool:
-        """Whether no other release leads over the same namespaces."""
-        if self._releases is None:
+    async def take(self) -> bool:
+        """Whether this process leads, after one attempt."""
+        try:
+            if not await self._try_acquire():
+                return False
+            if await self._may_lead(has_lease=True):
+                return True
+        except KubeError as error:
+            log.warning("lease_unreachable", lease=self._name, error=str(error))
+        await self.release()
+        return False
+
+    async def _may_lead(self, *, has_lease: bool) -> bool:
+        """Whether other releases leave this one alone."""
+        if self._others is None:
             return True
-        rival = await self._releases.look()
+        may_lead = await self._others.may_lead(has_lease=has_lease)
         self._heard_s = self._clock.now()
-        return not rival
+        return may_lead
+
+    def has_annotation(self, name: str) -> bool:
+        """Whether the Lease had it when it was written last."""
+        metadata = self._mine["metadata"] if self._mine is not None else {}
+        return name in (metadata.get("annotations") or {})
 
     async def hold(self) -> None:
         """Renew the lease until it is lost.
@@ -152,9 +185,11 @@ class Lease:
             LeaseLostError: Always, once it is.
         """
         while self.is_leader:
-            await self._pause()
+            await self.pause()
+            if not self.is_leader:
+                break  # it was stopped for too long: what it renewed now was not held meanwhile
             try:
-                await self._renew()
+                await self.renew()
             except KubeError as error:
                 log.warning("lease_not_renewed", error=str(error), age_s=self.age_s)
         self._renewed_s = None
@@ -181,17 +216,23 @@ class Lease:
             log.info("lease_released", lease=self._name)
 
     async def _try_acquire(self) -> bool:
-        asked = self._clock.now()
         try:
             found = await self._kube.get(LEASES, self._namespace, self._name)
         except NotFoundError:
-            self._heard_s = self._clock.now()
-            return await self._create(asked)
+            found = None
         self._heard_s = self._clock.now()
-        spec = found.get("spec") or {}
-        holder = spec.get("holderIdentity") or ""
-        if holder and holder != self.identity and not self._is_expired(found, spec):
+        spec = {} if found is None else found.get("spec") or {}
+        holder = str(spec.get("holderIdentity") or "")
+        is_held = bool(holder) and holder != self.identity
+        if found is not None and is_held and not self._is_expired(found, spec):
+            self.holder = holder
             return False
+        self.holder = ""
+        if not await self._may_lead(has_lease=False):
+            return False
+        asked = self._clock.now()
+        if found is None:
+            return await self._create(asked)
         taken = {
             **self._spec(),
             "acquireTime": self._wall(),
@@ -208,7 +249,7 @@ class Lease:
         body: Object = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
-            "metadata": {"name": self._name, "namespace": self._namespace, **self._marks},
+            "metadata": {"name": self._name, "namespace": self._namespace, **self._given()},
             "spec": {**self._spec(), "acquireTime": self._wall(), "leaseTransitions": 0},
         }
         try:
@@ -218,7 +259,7 @@ class Lease:
         self._renewed_s = asked
         return True
 
-    async def _renew(self) -> None:
+    async def renew(self) -> None:
         """One renewal; without one it is only certain that this process led before.
 
         Raises:
@@ -264,16 +305,20 @@ class Lease:
             LEASES,
             self._namespace,
             self._name,
-            {"metadata": self._marks, "spec": dict(spec)},
+            {"metadata": {**self.marks}, "spec": dict(spec)},
             preconditions=Preconditions.of(seen),
         )
 
-    async def _pause(self) -> None:
+    async def pause(self) -> None:
+        """Wait until it is time for the next attempt."""
         await self._clock.sleep(self._times.retry_s * (1 + _JITTER * self._rng.random()))
 
-    @property
-    def _marks(self) -> dict[str, dict[str, str]]:
-        return self._releases.marks if self._releases is not None else {}
+    def _given(self) -> dict[str, dict[str, str]]:
+        """Marks of a Lease that is made: there is nothing to take away."""
+        return {
+            part: {name: value for name, value in marks.items() if value is not None}
+            for part, marks in self.marks.items()
+        }
 
     def _spec(self) -> dict[str, Any]:
         return {

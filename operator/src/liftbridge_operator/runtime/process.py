@@ -26,6 +26,13 @@ from liftbridge_operator.kube.client import Bounds, KubeClient, connect
 from liftbridge_operator.kube.events import Events
 from liftbridge_operator.kube.kinds import CLUSTERS, PIPELINES, STREAMS, Kind
 from liftbridge_operator.kube.port import Fence, Kube
+from liftbridge_operator.runtime.claims import (
+    AllClaims,
+    ClaimedReconciler,
+    Claims,
+    LeaderFence,
+    NamespaceClaims,
+)
 from liftbridge_operator.runtime.clock import Clock, SystemClock
 from liftbridge_operator.runtime.dispatcher import Dispatcher
 from liftbridge_operator.runtime.lease import Lease, LeaseLostError, LeaseTimes
@@ -33,7 +40,6 @@ from liftbridge_operator.runtime.metrics import ConditionBoard, Metrics, Reading
 from liftbridge_operator.runtime.probes import serve_probes
 from liftbridge_operator.runtime.queue import WorkQueue
 from liftbridge_operator.runtime.reconciler import Key, Reconciler, Requests
-from liftbridge_operator.runtime.releases import Releases
 from liftbridge_operator.runtime.resync import Resync
 from liftbridge_operator.runtime.settings import Settings, own_namespace
 from liftbridge_operator.runtime.watches import RESOURCES, Watches, watch_settings
@@ -144,13 +150,12 @@ async def run(settings: Settings, make_reconcilers: MakeReconcilers) -> ExitCode
         return await process.run(api, make_reconcilers)
 
 
-async def in_place(settings: Settings, work: Callable[[Kube, Lease, str], Awaitable[int]]) -> int:
+async def in_place(settings: Settings, work: Callable[[Kube, Lease], Awaitable[int]]) -> int:
     """Do something as a process that may take the place of the operator.
 
     Args:
         settings: Of the release.
-        work: Is given a port without a fence, a part in the election, and the namespace of the
-            Lease.
+        work: Is given a port without a fence, and a part in the election.
 
     Returns:
         What the work does.
@@ -158,8 +163,7 @@ async def in_place(settings: Settings, work: Callable[[Kube, Lease, str], Awaita
     process = _Process(settings)
     async with connect(in_flight_max=2) as api:
         kube = KubeClient(api, fence=None, rng=process.rng)
-        namespace = settings.lease_namespace or process.namespace
-        return await work(kube, process.make_lease(api), namespace)
+        return await work(kube, process.make_lease(process.lease_client(api), claims=None))
 
 
 class _Process:
@@ -176,13 +180,15 @@ class _Process:
         self.stop = asyncio.Event()
         self.resync: Resync | None = None
         self.lease: Lease | None = None
-        self.releases: Releases | None = None
+        self.claims: Claims | None = None
 
     async def run(self, api: Any, make_reconcilers: MakeReconcilers) -> ExitCode:
         """Stand by, lead, end."""
         self.take_signals()
-        self.lease = lease = self.make_lease(api)
-        self._read_metrics(lease)
+        kube = self.lease_client(api)
+        self.claims = claims = self.make_claims(kube)
+        self.lease = lease = self.make_lease(kube, claims)
+        self._read_metrics(lease, claims)
         async with serve_probes(
             self.settings.address,
             live=self._hindrances_to_live,
@@ -193,8 +199,9 @@ class _Process:
             if not await self._until_stopped(lease.acquire()):
                 log.info("operator_stopped")
                 return ExitCode.OK
-            async with self._context(api, lease, make_reconcilers) as context:
-                return await self._lead(context, lease)
+            fence = LeaderFence(lease, claims)
+            async with self._context(api, fence, make_reconcilers) as context:
+                return await self._lead(context, fence)
 
     def take_signals(self) -> None:
         """Have SIGTERM and SIGINT end the process in order."""
@@ -202,41 +209,64 @@ class _Process:
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(each, self.stop.set)
 
-    def make_lease(self, api: Any) -> Lease:
+    def lease_client(self, api: Any) -> KubeClient:
+        """A port for Leases, which nothing fences."""
+        # An answer that takes longer than the time between two renewals is of no use.
+        bounds = Bounds(request_s=min(5.0, self.settings.lease_renew / 2), attempts_max=1)
+        return KubeClient(api, fence=None, rng=self.rng, bounds=bounds, on_answer=self._on_answer)
+
+    def make_claims(self, kube: Kube) -> Claims:
+        """What this process knows of other releases."""
+        namespace, name = self.lease_place
+        watched = self.settings.watch_namespaces
+        if not watched:
+            return AllClaims(
+                kube, namespace=namespace, name=name, clock=self.clock, on_gain=self._look_again
+            )
+        return NamespaceClaims(
+            kube,
+            release=f"{namespace}/{name}",
+            namespaces=watched,
+            clock=self.clock,
+            rng=self.rng,
+            on_gain=self._look_again,
+        )
+
+    def make_lease(self, kube: Kube, claims: Claims | None) -> Lease:
         """The part of this process in the election."""
         given = self.settings
-        # An answer that takes longer than the time between two renewals is of no use.
-        bounds = Bounds(request_s=min(5.0, given.lease_renew / 2), attempts_max=1)
-        kube = KubeClient(api, fence=None, rng=self.rng, bounds=bounds, on_answer=self._on_answer)
-        namespace = given.lease_namespace or self.namespace
-        self.releases = Releases(
-            kube,
-            namespace=namespace,
-            name=given.lease_name,
-            watched=given.watch_namespaces,
-            clock=self.clock,
-        )
+        namespace, name = self.lease_place
         return Lease(
             kube,
             namespace=namespace,
-            name=given.lease_name,
+            name=name,
             identity=self.identity,
             clock=self.clock,
             rng=self.rng,
             times=LeaseTimes(given.lease_duration, given.lease_renew, given.lease_retry),
-            releases=self.releases,
+            others=claims,
+            marks={} if claims is None else claims.marks,
         )
+
+    @property
+    def lease_place(self) -> tuple[str, str]:
+        """Namespace and name of the Lease by which one process of the release leads."""
+        return self.settings.lease_namespace or self.namespace, self.settings.lease_name
+
+    def _look_again(self) -> None:
+        if self.resync is not None:
+            self.resync.hasten()
 
     @asynccontextmanager
     async def _context(
-        self, api: Any, lease: Lease, make_reconcilers: MakeReconcilers
+        self, api: Any, fence: LeaderFence, make_reconcilers: MakeReconcilers
     ) -> AsyncIterator[Context]:
         """Reconcilers and their queues."""
         bounds = Bounds(in_flight_max=_IN_FLIGHT_MAX)
-        kube = KubeClient(api, fence=lease, rng=self.rng, bounds=bounds, on_answer=self._on_answer)
+        kube = KubeClient(api, fence=fence, rng=self.rng, bounds=bounds, on_answer=self._on_answer)
         context = Context(
             kube=kube,
-            fence=lease,
+            fence=fence,
             events=Events(
                 kube,
                 instance=self.identity,
@@ -263,7 +293,7 @@ class _Process:
             for kind in RESOURCES:
                 self.passes.dispatchers[kind] = Dispatcher(
                     kind,
-                    reconcilers[kind],
+                    ClaimedReconciler(reconcilers[kind], fence.claims),
                     queue=WorkQueue(self.rng),
                     clock=self.clock,
                     metrics=self.metrics,
@@ -271,7 +301,7 @@ class _Process:
                 )
             yield context
 
-    async def _lead(self, context: Context, lease: Lease) -> ExitCode:
+    async def _lead(self, context: Context, fence: LeaderFence) -> ExitCode:
         """Watch and run passes until there is a reason to end."""
         given = self.settings
         self.resync = Resync(
@@ -291,7 +321,7 @@ class _Process:
             settings=watch_settings(),
         )
         loop = asyncio.get_running_loop()
-        held = loop.create_task(lease.hold())
+        held = loop.create_task(fence.hold())
         passing = loop.create_task(self.passes.run())
         others = {
             loop.create_task(self.stop.wait()),
@@ -307,7 +337,7 @@ class _Process:
             if code is not ExitCode.LEASE_LOST:
                 await self._finish_passes(passing, held)
                 await _cut_off({passing, held})
-                await lease.release()
+                await fence.lease.release()
         finally:
             await _cut_off(everything)
         log.info("operator_stopped", code=code.name)
@@ -346,10 +376,14 @@ class _Process:
     def _on_answer(self, verb: str, code: str) -> None:
         self.metrics.count("api_requests_total", verb, code)
 
-    def _read_metrics(self, lease: Lease) -> None:
+    def _read_metrics(self, lease: Lease, claims: Claims) -> None:
         read = self.metrics.read
         read("leader", lambda: [((), float(lease.is_leader))])
-        read("release_conflict", lambda: [((), float(bool(self._rival)))])
+        read(
+            "release_conflict",
+            lambda: [((), float(bool(self._hindrances_by_others() and claims.rivals)))],
+        )
+        read("namespaces_left", lambda: [((), float(len(claims.left)))])
         read("lease_age_seconds", lambda: [] if lease.age_s is None else [((), lease.age_s)])
         read("queue_depth", self._of_queues(lambda queue: queue.depth))
         read("queue_running", self._of_queues(lambda queue: queue.running))
@@ -361,10 +395,6 @@ class _Process:
         return lambda: [
             ((label_of(kind),), float(value(one.queue))) for kind, one in dispatchers.items()
         ]
-
-    @property
-    def _rival(self) -> str:
-        return self.releases.rival if self.releases is not None else ""
 
     def _hindrances_to_live(self) -> list[str]:
         found = []
@@ -378,14 +408,19 @@ class _Process:
         assert self.lease is not None, "probes come after the lease"
         if self.stop.is_set():
             return ["stopping"]
-        if self._rival:
-            return [f"claim: release {self._rival} looks after the same namespaces, and leads"]
         silence = self.lease.silence_s
         if silence is None or silence > self.settings.lease_duration:
             return ["lease: the API server does not answer"]
         if self.lease.is_leader and (self.resync is None or not self.resync.is_complete):
             return ["resources: not listed yet"]
-        return []
+        return self._hindrances_by_others()
+
+    def _hindrances_by_others(self) -> list[str]:
+        assert self.lease is not None, "others are met by the lease"
+        assert self.claims is not None, "others are met by claims"
+        if self.lease.holder:
+            return []  # another process of this release leads
+        return self.claims.hindrances(is_leading=self.lease.is_leader)
 
 
 async def _cut_off(tasks: "set[asyncio.Task[Any]]") -> None:

@@ -4,6 +4,7 @@ A watch may miss a deletion while it is broken, and a full queue refuses wishes.
 gets a pass, and so does whatever was listed before and is there no more.
 """
 
+import asyncio
 from collections.abc import Collection, Mapping
 from random import Random
 from typing import Final
@@ -67,15 +68,24 @@ class Resync:
         self._rng = rng
         self._metrics = metrics
         self._known: Mapping[Kind, frozenset[Key]] = {}
+        self._is_due = asyncio.Event()
+
+    def hasten(self) -> None:
+        """List once more soon: there are resources that got no pass."""
+        self._is_due.set()
 
     async def run(self) -> None:
-        """List now and after each interval, until cancelled."""
+        """List now, after each interval and when hastened, until cancelled."""
+        spread_s = 0.0
         while True:
-            is_done = await self._round()
+            self._is_due.clear()
+            is_done = await self._round(spread_s)
             self.is_complete = self.is_complete or is_done
-            await self._clock.sleep(self._interval_s if is_done else RETRY_S)
+            await self._clock.wait(self._is_due, self._interval_s if is_done else RETRY_S)
+            is_spread = self.is_complete and not self._is_due.is_set()
+            spread_s = self._interval_s * SPREAD if is_spread else 0.0
 
-    async def _round(self) -> bool:
+    async def _round(self, spread_s: float) -> bool:
         for kind in self._kinds:
             try:
                 found = await self._keys(kind)
@@ -84,9 +94,8 @@ class Resync:
                 self._metrics.count("resyncs_total", label_of(kind), "failed")
                 return False
             self._metrics.count("resyncs_total", label_of(kind), "done")
-            spread = self._interval_s * SPREAD if self.is_complete else 0.0
             for key in sorted(found | self._known.get(kind, frozenset()), key=str):
-                self._requests.request(key, spread * self._rng.random())
+                self._requests.request(key, spread_s * self._rng.random())
             self._known = {**self._known, kind: found}
         return True
 

@@ -213,7 +213,7 @@ class StreamReconciler:
         if stream is None or named is None or cluster.brokers is None:
             return
         if (named.namespace, named.name) == (key.namespace, key.name):
-            await self._unmark(cluster, stream, stream.owner)
+            await self._unmark(key.namespace, cluster, stream, stream.owner)
 
     # -- say ----------------------------------------------------------------------------------
 
@@ -278,7 +278,7 @@ class StreamReconciler:
             if cluster.brokers is None:
                 return RequeueAfter(SILENT_SECONDS)
             async with cluster.room:
-                self._fence.check()
+                self._fence.check(key.namespace)
                 event = await change(cluster.brokers, resource, action)
         except RefusedError as error:
             due = self._clock.now() + REFUSED_SECONDS
@@ -304,11 +304,13 @@ class StreamReconciler:
             await self._finalizer(body, resource, cluster, RemoveFinalizer(), None)
         return RequeueAfter(DONE_SECONDS)
 
-    async def _unmark(self, cluster: Cluster, stream: ObservedStream, mine: str) -> None:
+    async def _unmark(
+        self, namespace: str, cluster: Cluster, stream: ObservedStream, mine: str
+    ) -> None:
         """Take a mark away; that of a resource that is gone is known to be void without it."""
         if cluster.brokers is None:
             return
-        self._fence.check()
+        self._fence.check(namespace)
         try:
             await cluster.brokers.mark(stream.name, stream.stream_id, expected=mine, owner="")
         except BrokersError:
@@ -325,7 +327,7 @@ class StreamReconciler:
         """Write the list of finalizers of the resource as it was read, ours in it or not."""
         if isinstance(action, RemoveFinalizer) and action.stream_id and stream is not None:
             mine = mark_of(resource.namespace, resource.name, resource.uid)
-            await self._unmark(cluster, stream, mine)
+            await self._unmark(resource.namespace, cluster, stream, mine)
         names = [one for one in body["metadata"].get("finalizers", ()) if one != FINALIZER]
         if isinstance(action, AddFinalizer):
             names.append(FINALIZER)

@@ -3,6 +3,8 @@
 The operator is stopped first, and its Lease taken, so that nobody puts back what is taken away.
 Then each `Stream` loses the finalizer of the operator, and nothing else. Messages stay at the
 brokers, of streams that are being deleted too: who uninstalls has not asked for their deletion.
+Namespaces that another release has are left alone (`runtime.claims`); a release for some namespaces
+gives its streams no finalizer.
 """
 
 import asyncio
@@ -13,6 +15,8 @@ import structlog
 from liftbridge_operator.kube.errors import ConflictError, NotFoundError, UnavailableError
 from liftbridge_operator.kube.kinds import DEPLOYMENTS, STREAMS
 from liftbridge_operator.kube.port import Kube, Object, Preconditions
+from liftbridge_operator.runtime.claims import AllClaims
+from liftbridge_operator.runtime.clock import Clock
 from liftbridge_operator.runtime.lease import Lease
 from liftbridge_operator.streams.marks import FINALIZER
 
@@ -24,14 +28,15 @@ ATTEMPTS_MAX: Final = 5
 log = structlog.get_logger("liftbridge.operator")
 
 
-async def uninstall(kube: Kube, lease: Lease, *, namespace: str, name: str) -> int:
-    """Stop the operator, and let all streams go.
+async def uninstall(kube: Kube, lease: Lease, *, namespace: str, name: str, clock: Clock) -> int:
+    """Stop the operator, and let all streams go that it looked after.
 
     Args:
         kube: The API server; writes of streams ask the lease.
         lease: Of the operator, in a part of this process' own.
         namespace: Of the operator.
         name: Of its Deployment.
+        clock: Measures.
 
     Returns:
         How many resources waited for the operator.
@@ -49,7 +54,8 @@ async def uninstall(kube: Kube, lease: Lease, *, namespace: str, name: str) -> i
     held = asyncio.get_running_loop().create_task(lease.hold())
     try:
         count = 0
-        for stream in (await kube.list_all(STREAMS, "")).items:
+        claims = AllClaims(kube, namespace=namespace, name=name, clock=clock, on_gain=lambda: None)
+        for stream in await _of_nobody_else(kube, claims):
             count += await _let_go(kube, stream)
         log.info("streams_let_go", count=count)
         return count
@@ -71,6 +77,16 @@ async def _stop(kube: Kube, namespace: str, name: str) -> None:
         )
     except NotFoundError:
         log.info("operator_not_there", namespace=namespace, name=name)
+
+
+async def _of_nobody_else(kube: Kube, claims: AllClaims) -> list[Object]:
+    """Streams of all namespaces but those that another release has."""
+    await claims.settle()
+    if claims.rivals:
+        log.info("streams_left", release=claims.rival)
+        return []
+    found = (await kube.list_all(STREAMS, "")).items
+    return [one for one in found if not claims.is_left(one["metadata"]["namespace"])]
 
 
 async def _let_go(kube: Kube, stream: Object) -> bool:

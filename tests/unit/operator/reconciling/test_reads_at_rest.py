@@ -246,7 +246,7 @@ async def test_no_write_is_sent_on_what_was_remembered(memory, verb):
         with pytest.raises(RememberedError):
             await WRITES[verb](sparing, body)
         with pytest.raises(RememberedError):
-            sparing.check()
+            sparing.check(NAMESPACE)
     assert kube.kube.writes == []
 
 
@@ -254,7 +254,7 @@ async def test_write_in_a_pass_that_read_anew_makes_all_of_it_old(memory):
     kube, sparing, _ = memory
     with sparing.passing(ABOUT, is_fresh=False):
         body = await sparing.get(CONFIG_MAPS, "n", "c")
-        sparing.check()
+        sparing.check(NAMESPACE)
         await sparing.patch(
             CONFIG_MAPS, "n", "c", {"data": {"a": "2"}}, preconditions=Preconditions.of(body)
         )

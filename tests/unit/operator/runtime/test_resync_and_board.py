@@ -102,6 +102,21 @@ async def test_only_the_given_namespaces_are_listed():
         assert world.taken() == [A]
 
 
+async def test_hastened_list_comes_at_once_and_is_not_spread():
+    world = World()
+    world.put(A)
+    async with running(world):
+        world.taken()
+        world.resync.hasten()
+        await world.clock.advance(1.0)
+        assert world.requested == [(A, 0.0)]
+        world.taken()
+        await world.clock.advance(INTERVAL_S - 2)
+        assert world.taken() == []
+        await world.clock.advance(2)
+        assert world.taken() == [A]
+
+
 async def test_failed_list_is_tried_again_soon():
     world = World()
     world.put(A)

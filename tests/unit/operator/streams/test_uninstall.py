@@ -9,6 +9,7 @@ import pytest
 from liftbridge_operator.kube.errors import ConflictError, UnavailableError
 from liftbridge_operator.kube.kinds import DEPLOYMENTS, LEASES, STREAMS
 from liftbridge_operator.kube.port import Preconditions
+from liftbridge_operator.runtime.claims import CLAIM, EVERYWHERE, HERE, RELEASE
 from liftbridge_operator.runtime.lease import Lease, LeaseTimes
 from liftbridge_operator.streams.marks import FINALIZER
 from liftbridge_operator.streams.uninstall import ATTEMPTS_MAX, uninstall
@@ -42,18 +43,39 @@ class World:
             times=TIMES,
         )
 
-    def put(self, name, finalizers, policy="Delete"):
+    def put(self, name, finalizers, policy="Delete", namespace="shop"):
         return self.kube.put(
             {
                 "apiVersion": "liftbridge.io/v1alpha1",
                 "kind": "Stream",
-                "metadata": {"name": name, "namespace": "shop", "finalizers": finalizers},
+                "metadata": {"name": name, "namespace": namespace, "finalizers": finalizers},
                 "spec": {"clusterRef": {"name": "c"}, "subject": name, "deletionPolicy": policy},
             }
         )
 
+    def put_lease(self, namespace, name, holder, release):
+        """A Lease of another release, or of this one."""
+        metadata = {"name": name, "namespace": namespace, "labels": {RELEASE: release}}
+        spec = {"leaseDurationSeconds": 60} | ({"holderIdentity": holder} if holder else {})
+        kind = {"apiVersion": LEASES.api_version, "kind": LEASES.kind}
+        self.kube.put({**kind, "metadata": metadata, "spec": spec})
+
+    def let_go(self):
+        """Namespaces whose streams wait for nobody."""
+        return {
+            one["metadata"]["namespace"]
+            for one in self.kube.all_of(STREAMS)
+            if not one["metadata"].get("finalizers")
+        }
+
     def begin(self):
-        made = uninstall(self.kube, self.lease("job"), namespace="system", name="liftbridge")
+        made = uninstall(
+            self.kube,
+            self.lease("job"),
+            namespace="system",
+            name="liftbridge",
+            clock=self.clock,
+        )
         return asyncio.get_running_loop().create_task(made)
 
     async def finished(self, task, seconds=60):
@@ -104,6 +126,41 @@ async def test_nothing_is_let_go_while_an_operator_leads_that_would_take_it_back
     await world.running.release()
     assert await world.finished(task) == 1
     assert world.kube.look(LEASES, "system", "liftbridge")["spec"]["holderIdentity"] == "job"
+
+
+@pytest.mark.parametrize("renews", [True, False])
+async def test_namespaces_of_another_release_are_left_alone_while_that_one_lives(renews):
+    world = World()
+    for namespace in ("a", "b"):
+        world.put("s", [FINALIZER], namespace=namespace)
+    world.put_lease("a", CLAIM, "other/liftbridge", HERE)
+    task = world.begin()
+    for number in range(100):
+        await world.clock.advance(1)
+        if renews:
+            world.kube.edit(
+                LEASES, "a", CLAIM, lambda one, n=number: one["spec"].update(renewTime=str(n))
+            )
+    assert await task == 1 + (not renews)
+    assert world.let_go() == {"b"} if renews else {"a", "b"}
+
+
+@pytest.mark.parametrize("renews", [True, False])
+async def test_streams_are_those_of_the_release_for_all_namespaces_that_leads(renews):
+    world = World()
+    world.put("s", [FINALIZER])
+    world.put_lease("elsewhere", "liftbridge", "process", EVERYWHERE)
+    task = world.begin()
+    for number in range(100):
+        await world.clock.advance(1)
+        if renews:
+            world.kube.edit(
+                LEASES,
+                "elsewhere",
+                "liftbridge",
+                lambda one, n=number: one["spec"].update(renewTime=str(n)),
+            )
+    assert await task == (not renews)
 
 
 async def test_release_without_its_deployment_is_let_go_too():

@@ -390,7 +390,7 @@ class MemoryKube:
 
     def _asked(self, verb: str, kind: Kind, namespace: str, name: str) -> None:
         if self._fence is not None:
-            self._fence.check()
+            self._fence.check(namespace)
         self.writes.append(Write(verb, kind, namespace, name))
         self._meet(verb, kind)
 

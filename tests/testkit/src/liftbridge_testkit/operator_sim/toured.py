@@ -18,6 +18,7 @@ from liftbridge_operator.kube.events import Events
 from liftbridge_operator.kube.kinds import (
     CLAIMS,
     CLUSTERS,
+    LEASES,
     PIPELINES,
     PODS,
     SECRETS,
@@ -37,10 +38,10 @@ from liftbridge_operator.reconciling.reconciler import ClusterReconciler
 from liftbridge_operator.rendering import names, nats
 from liftbridge_operator.rendering.render import render
 from liftbridge_operator.rendering.subject import Cluster, Inputs, labels
+from liftbridge_operator.runtime.claims import CLAIM, HERE, RELEASE, AllClaims
 from liftbridge_operator.runtime.clock import SystemClock
 from liftbridge_operator.runtime.lease import Lease
 from liftbridge_operator.runtime.reconciler import Key
-from liftbridge_operator.runtime.releases import Releases
 from liftbridge_operator.securing.keeper import SecretKeeper
 from liftbridge_operator.streams.feed import StreamFeed
 from liftbridge_operator.streams.reconciler import StreamReconciler
@@ -105,9 +106,12 @@ async def tour(cast: Cast) -> None:
 
 
 async def _lease(cast: Cast) -> None:
-    """One process leads after the other, where no other release does."""
+    """One process leads after the other, and takes back a namespace that nobody claims."""
     clock = SystemClock()
     for identity in "ab":
+        claims = AllClaims(
+            cast.operator, namespace=SYSTEM, name=LEASE, clock=clock, on_gain=lambda: None
+        )
         lease = Lease(
             cast.operator,
             namespace=SYSTEM,
@@ -115,7 +119,16 @@ async def _lease(cast: Cast) -> None:
             identity=identity,
             clock=clock,
             rng=Random(1),
-            releases=Releases(cast.operator, namespace=SYSTEM, name=LEASE, watched=(), clock=clock),
+            others=claims,
+            marks=claims.marks,
+        )
+        await cast.person.create(
+            {
+                "apiVersion": LEASES.api_version,
+                "kind": LEASES.kind,
+                "metadata": {"name": CLAIM, "namespace": NAMESPACE, "labels": {RELEASE: HERE}},
+                "spec": {},
+            }
         )
         await lease.acquire()
         await lease.release()
