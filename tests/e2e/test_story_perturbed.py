@@ -7,11 +7,14 @@ from random import Random
 import pytest
 
 from liftbridge_testkit.kube.cluster import CommandError
-from liftbridge_testkit.operator_sim.perturbed import perturbations
+from liftbridge_testkit.operator_sim.perturbed import one_of_each_kind, perturbations
 
-pytestmark = [pytest.mark.e2e, pytest.mark.full]
+pytestmark = pytest.mark.e2e
 
 KINDS = ("svc", "sa", "netpol", "pdb", "cm", "sts")
+MADE_ANEW = ("ServiceAccount", "NetworkPolicy", "PodDisruptionBudget")
+"""Kinds of which an object is deleted as a whole, which nobody outside reaches anything by."""
+
 SAMPLES = 16
 REPAIRED_SECONDS = 60
 CHANGING = ("status",)
@@ -50,6 +53,7 @@ def is_given(change):
     return names[-1] in ALLOCATED or change.place == ("spec", "replicas")
 
 
+@pytest.mark.full
 @pytest.mark.story("perturbed", minutes=5)
 def test_whatever_is_done_to_an_object_is_repaired_or_named(play):
     with play() as s:
@@ -66,6 +70,93 @@ def test_whatever_is_done_to_an_object_is_repaired_or_named(play):
             taken += perturb(s, body, change)
         s.await_ready()
     assert taken == SAMPLES
+
+
+@pytest.mark.story("perturbed-briefly", minutes=2)
+def test_what_is_done_to_each_kind_at_once_is_repaired_or_named_in_a_minute(play):
+    """A field of each kind is changed, added to, taken away; then objects are deleted."""
+    with play() as s:
+        rng = Random(s.result.seed)
+        sys.stdout.write(f"perturbed with seed {s.result.seed}\n")
+        for what in ("change", "add", "remove"):
+            done = one_of_each_kind(
+                owned(s),
+                what,
+                rng,
+                may_change=lambda _body, change: not is_given(change) and not is_of_owner(change),
+                replace=lambda body: replaced(s, body),
+            )
+            assert len(done) == len(KINDS)
+            with s.marked(what):
+                await_settled(
+                    s, {f"{place_of(one.before)}: {one.change}": one.before for one in done}
+                )
+        deleted = [one for one in owned(s) if one["kind"] in MADE_ANEW]
+        assert {one["kind"] for one in deleted} == set(MADE_ANEW)
+        with s.marked("delete"):
+            s.kubectl("delete", "--wait=false", *map(place_of, deleted))
+            await_settled(s, {f"{place_of(one)}: deleted": one for one in deleted}, is_anew=True)
+        s.await_ready()
+    assert s.result.restarts == []
+
+
+def is_of_owner(change):
+    """Whether a change names another owner, for whose absence Kubernetes deletes the object."""
+    return change.place[:2] == ("metadata", "ownerReferences") and len(change.place) > 3
+
+
+def owned(s):
+    return [one for one in s.get(",".join(KINDS)) if is_ours(one)]
+
+
+def place_of(body):
+    return f"{body['kind'].lower()}/{body['metadata']['name']}"
+
+
+def replaced(s, body):
+    """An object after it was written, whoever wrote it meanwhile; none when that is refused."""
+    for name in ("managedFields", "resourceVersion"):
+        body["metadata"].pop(name, None)
+    try:
+        return json.loads(s.kubectl("replace", "-f", "-", "--output=json", text=json.dumps(body)))
+    except CommandError:
+        return None
+
+
+def await_settled(s, done, *, is_anew=False):
+    """Wait until each object is as it was, or is named; all of them in one minute."""
+
+    def settled():
+        live = {place_of(one): one for one in s.get(",".join(KINDS))}
+        left = {
+            what
+            for what, before in done.items()
+            if not is_as_before(live.get(place_of(before)), before, is_anew=is_anew)
+        }
+        told = named(s) if left else ""
+        open_now[:] = sorted(one for one in left if done[one]["metadata"]["name"] not in told)
+        return not open_now
+
+    open_now = []
+    try:
+        s.until(settled, "everything repaired or named", REPAIRED_SECONDS)
+    except AssertionError as error:
+        raise AssertionError(f"neither repaired nor named: {open_now}; {error}") from error
+
+
+def is_as_before(live, before, *, is_anew):
+    if live is None or (is_anew and live["metadata"]["uid"] == before["metadata"]["uid"]):
+        return False
+    return content(live) == content(before)
+
+
+def named(s):
+    """What the conditions say that somebody else has, or changes again and again."""
+    return " ".join(
+        one["message"]
+        for one in s.cluster["status"].get("conditions", ())
+        if (one["type"], one["status"]) == ("Stalled", "True")
+    )
 
 
 def perturb(s, body, change):

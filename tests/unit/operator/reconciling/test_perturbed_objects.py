@@ -6,6 +6,7 @@ has a way back.
 """
 
 import json
+from random import Random
 
 import pytest
 
@@ -22,7 +23,12 @@ from liftbridge_operator.kube.kinds import (
 )
 from liftbridge_operator.rendering import names
 from liftbridge_testkit.kube.fields import copied
-from liftbridge_testkit.operator_sim.perturbed import content, distinct, perturbations
+from liftbridge_testkit.operator_sim.perturbed import (
+    content,
+    distinct,
+    one_of_each_kind,
+    perturbations,
+)
 from liftbridge_testkit.operator_sim.reconciled import NAMESPACE, ReconciledWorld
 
 KINDS = (SERVICES, SERVICE_ACCOUNTS, NETWORK_POLICIES, BUDGETS, CONFIG_MAPS, SETS)
@@ -150,6 +156,32 @@ async def test_object_that_is_deleted_comes_back(kind):
         assert live is not None, name
         assert live["metadata"]["labels"] == rest["metadata"]["labels"]
         await world.until_ready()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_one_of_each_kind_side_by_side_is_repaired_or_named(seed):
+    """As the story on a real cluster, by the same choice."""
+    world = await ready_world()
+    by_name = {kind.kind: kind for kind in KINDS}
+    for what in ("change", "add", "remove"):
+        live = [
+            copied(one)
+            for kind in KINDS
+            for one in world.kube.all_of(kind)
+            if not one["metadata"]["name"].endswith("-restart")
+        ]
+        done = one_of_each_kind(
+            live,
+            what,
+            Random(f"{what} {seed}"),
+            may_change=lambda body, change: not is_closed(by_name[body["kind"]], change),
+            replace=world.kube.put,
+        )
+        assert [one.before["kind"] for one in done] == sorted(by_name)
+        assert {one.change.what for one in done} == {what}
+        for one in done:
+            kind, name = by_name[one.before["kind"]], one.before["metadata"]["name"]
+            assert await fate_of(world, kind, name, one.before) in ("", "named")
 
 
 FOUND_BY = ("labels", "annotations", "ownerReferences")

@@ -7,9 +7,10 @@ Made from the object as it stands, so that a field that is rendered tomorrow is 
 What people cannot change (uid, status) is left out; that a change is refused is for the server.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from random import Random
+from typing import Any, Final, NamedTuple
 
 from liftbridge_operator.kube.port import Object
 from liftbridge_testkit.kube.fields import copied
@@ -18,6 +19,9 @@ ADDED: Final = "perturbed"
 _METADATA: Final = ("labels", "annotations", "ownerReferences")
 _LEFT_OUT: Final = ("apiVersion", "kind", "metadata", "status")
 _KEPT_AS_THEY_ARE: Final = ("name", "namespace", *_METADATA)
+
+TRIES_MAX: Final = 8
+"""Changes of a kind that the API server may refuse before a label is changed, which it takes."""
 
 Place = tuple[str | int, ...]
 
@@ -70,6 +74,64 @@ def distinct(changes: Iterable[Perturbation]) -> list[Perturbation]:
         place = tuple("*" if isinstance(part, int) else part for part in one.place)
         shapes.setdefault((one.what, place), one)
     return list(shapes.values())
+
+
+class Done(NamedTuple):
+    """A change that was taken.
+
+    Attributes:
+        change: What was done.
+        before: The object before that.
+    """
+
+    change: Perturbation
+    before: Object
+
+
+def one_of_each_kind(
+    live: Iterable[Object],
+    what: str,
+    rng: Random,
+    *,
+    may_change: Callable[[Object, Perturbation], bool],
+    replace: Callable[[Object], Object | None],
+) -> list[Done]:
+    """Change, add or remove something of one object of each kind, as chance has it.
+
+    Args:
+        live: Objects as they stand.
+        what: As of `Perturbation`.
+        rng: Chance.
+        may_change: Whether a change is to be tried.
+        replace: Writes an object; what was stored, or None when that was refused.
+
+    Raises:
+        AssertionError: Of some kind nothing could be done.
+    """
+    kinds: dict[str, list[tuple[Object, Perturbation]]] = {}
+    for body in live:
+        kinds.setdefault(body["kind"], []).extend(
+            (body, one) for one in perturbations(body) if one.what == what and may_change(body, one)
+        )
+    return [_first_taken(kind, choices, rng, replace) for kind, choices in sorted(kinds.items())]
+
+
+def _first_taken(
+    kind: str,
+    choices: list[tuple[Object, Perturbation]],
+    rng: Random,
+    replace: Callable[[Object], Object | None],
+) -> Done:
+    rng.shuffle(choices)
+    labels = [one for one in choices if one[1].place[:2] == ("metadata", "labels")]
+    for body, change in (*choices[:TRIES_MAX], *labels):
+        made = copied(body)
+        change.apply(made)
+        stored = replace(made)
+        # What is filled in with what it was before is no change.
+        if stored is not None and content(stored) != content(body):
+            return Done(change, body)
+    raise AssertionError(f"nothing of {kind} could be done: {len(choices)} changes to choose from")
 
 
 def content(body: Object) -> Object:
