@@ -276,6 +276,9 @@ class Lease:
         except NotFoundError:
             self._renewed_s = None
             raise LeaseLostError("the lease was deleted") from None
+        if not self.is_leader:
+            # What was refused meanwhile is not asked for again; whoever begins anew does.
+            raise LeaseLostError("the answer to the renewal came too late")
         self._renewed_s = asked
         self._heard_s = self._clock.now()
 

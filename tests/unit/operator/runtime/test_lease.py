@@ -161,6 +161,19 @@ async def test_renewal_whose_answer_was_lost_is_no_loss(world):
         assert lease.is_leader
 
 
+async def test_renewal_that_is_answered_too_late_is_a_loss(world):
+    lease = await led(world)
+
+    def take_long(_event, _value):
+        world.clocks["a"].jump(TIMES.renew_s)
+
+    world.kube.on_change = take_long
+    world.clocks["a"].jump(1.0)
+    with pytest.raises(LeaseLostError):
+        await lease.renew()
+    assert not lease.is_leader
+
+
 async def test_release_lets_the_other_one_in_at_once(world):
     lease = await led(world)
     async with running(world.leases["b"].acquire()) as (other,):
