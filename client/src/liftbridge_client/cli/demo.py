@@ -32,7 +32,7 @@ from liftbridge_client.cli.demo_faults import Faults, Pace, Stalls
 from liftbridge_client.cli.local import HOST, free_port
 from liftbridge_client.cli.local_cluster import LocalCluster, Ports
 from liftbridge_client.cli.output import Shape, stderr_console
-from liftbridge_client.cli.patience import awaiting
+from liftbridge_client.cli.patience import PATIENCE_SECONDS, awaiting
 from liftbridge_client.errors import AckTimeoutError, LiftbridgeError, RetriableError
 from liftbridge_client.model import Ack, Message, Start, Stop
 
@@ -48,7 +48,6 @@ FAST_SHARE: Final = 0.5
 SLOW_CALLS: Final = 500
 SLOW_SECONDS: Final = 0.02
 """The others are published in so many calls, this far from each other, among the faults."""
-SECONDS_MAX: Final = 60.0
 NATS_READ_BYTES: Final = 65_536
 
 
@@ -290,7 +289,7 @@ async def _read(stream: Stream, partition: int) -> AsyncIterator[Message]:
 async def _wait_until_stored(stream: Stream, count: int) -> None:
     """Plain NATS has no acks: look until everything arrived."""
     try:
-        async with asyncio.timeout(SECONDS_MAX):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while (await stream.bounds())[0].high_watermark < count:  # noqa: ASYNC110 - a server is asked
                 await asyncio.sleep(0.02)
     except TimeoutError:
@@ -318,7 +317,7 @@ async def publish_plain(port: int, subject: str, values: Sequence[bytes]) -> Non
             await writer.drain()
         writer.write(b"PING\r\n")
         seen = b""
-        async with asyncio.timeout(SECONDS_MAX):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while b"PONG\r\n" not in seen:
                 data = await reader.read(NATS_READ_BYTES)
                 if not data:
@@ -350,7 +349,7 @@ async def demo(
         show.tell(f"{BROKERS} brokers and a NATS server serve as one cluster after {seconds:.1f} s")
         text = library_lines(lines)
         show.tell(f"{len(text):,} lines of Python {sys.version.split()[0]}'s own library")
-        retry = timedelta(seconds=SECONDS_MAX)
+        retry = timedelta(seconds=PATIENCE_SECONDS)
         run.profile = run.profile._replace(servers=cluster.addresses)
         async with run.client(retry_time=retry) as lb:
             found = (

@@ -11,11 +11,10 @@ from rich.console import Console
 from liftbridge_client.aio.client import Client
 from liftbridge_client.cli.local import LocalBroker
 from liftbridge_client.cli.local_cluster import LocalCluster
-from liftbridge_client.cli.patience import awaiting
+from liftbridge_client.cli.patience import PATIENCE_SECONDS, awaiting
 from liftbridge_client.errors import RetriableError, ServerError
 from liftbridge_client.model import PartitionInfo
 
-WAIT_SECONDS_MAX: Final = 30.0
 POLL_SECONDS: Final = 0.02
 DAMAGE: Final = b"\xff" * 64
 
@@ -166,10 +165,10 @@ class Faults:
         """Wait until partitions are as they should be.
 
         Raises:
-            ServerError: They were not for `WAIT_SECONDS_MAX`.
+            ServerError: They were not for `PATIENCE_SECONDS`.
         """
         try:
-            async with asyncio.timeout(WAIT_SECONDS_MAX), awaiting(f"partitions to be {what}"):
+            async with asyncio.timeout(PATIENCE_SECONDS), awaiting(f"partitions to be {what}"):
                 while True:
                     with contextlib.suppress(RetriableError):
                         if condition((await lb.metadata()).streams[stream].partitions):
@@ -177,7 +176,7 @@ class Faults:
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             raise ServerError(
-                f"the partitions are not {what} after {WAIT_SECONDS_MAX:g} s"
+                f"the partitions are not {what} after {PATIENCE_SECONDS:g} s"
             ) from None
 
     async def _stall(self) -> float:

@@ -16,12 +16,10 @@ from typing import Final, Self
 
 from liftbridge_client.aio.client import connect
 from liftbridge_client.cli.output import say
-from liftbridge_client.cli.patience import awaiting
+from liftbridge_client.cli.patience import PATIENCE_SECONDS, awaiting
 from liftbridge_client.errors import LiftbridgeError, ServerError, UsageError
 
 HOST: Final = "127.0.0.1"
-READY_SECONDS_MAX: Final = 30.0
-STOP_SECONDS_MAX: Final = 15.0
 NATS_LOGIN: Final = "nats.password"
 """File beside the key of a cluster. By it brokers log in to the NATS server of one of them, where
 anybody else needs no name and is kept off their subjects."""
@@ -222,7 +220,7 @@ class LocalBroker:
         A broker whose command was killed may still be ending: its data directory is waited for.
 
         Raises:
-            ServerError: It ended, or did not serve within `READY_SECONDS_MAX`; holds what it said.
+            ServerError: It ended, or did not serve within `PATIENCE_SECONDS`; holds what it said.
                 It is not running then.
             UsageError: It is not installed, or another broker keeps the data directory.
         """
@@ -233,7 +231,7 @@ class LocalBroker:
         self._spawn(command)
         try:
             whom = self.name or "the broker"
-            async with asyncio.timeout(READY_SECONDS_MAX), awaiting(f"{whom} to serve"):
+            async with asyncio.timeout(PATIENCE_SECONDS), awaiting(f"{whom} to serve"):
                 while not await self._serves():
                     if self.exit_code is not None:
                         await self._until_data_is_free()
@@ -317,7 +315,7 @@ class LocalBroker:
         """Ask it to end and wait; 0 when it ended cleanly.
 
         Raises:
-            ServerError: It still ran after `STOP_SECONDS_MAX`; it is killed.
+            ServerError: It still ran after `PATIENCE_SECONDS`; it is killed.
         """
         process = self._process
         if process is None:
@@ -325,7 +323,8 @@ class LocalBroker:
         if process.poll() is None:
             process.terminate()
         try:
-            async with asyncio.timeout(STOP_SECONDS_MAX):
+            whom = self.name or "the broker"
+            async with asyncio.timeout(PATIENCE_SECONDS), awaiting(f"{whom} to end"):
                 while (code := process.poll()) is None:  # noqa: ASYNC110 - a process is no event
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:

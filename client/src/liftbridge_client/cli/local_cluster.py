@@ -11,11 +11,10 @@ from typing import Final, NamedTuple, Self
 from liftbridge_client.aio.client import connect
 from liftbridge_client.cli.local import NATS_LOGIN, LocalBroker, free_port, is_free
 from liftbridge_client.cli.output import say
-from liftbridge_client.cli.patience import awaiting
+from liftbridge_client.cli.patience import PATIENCE_SECONDS, awaiting
 from liftbridge_client.errors import LiftbridgeError, ServerError
 from liftbridge_client.model import Metadata
 
-NATS_SECONDS_MAX: Final = 20.0
 IN_SYNC_SECONDS_MAX: Final = 15.0
 POLL_SECONDS: Final = 0.02
 KEY_BYTES: Final = 32
@@ -142,7 +141,7 @@ class LocalCluster:
         """Wait for the NATS server of the first broker, or for the end of its start."""
         nats_port = self.brokers[0].nats_port
         try:
-            async with asyncio.timeout(NATS_SECONDS_MAX):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while is_free(nats_port) and not first.done():  # noqa: ASYNC110 - a port is no event
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:

@@ -10,6 +10,10 @@ from liftbridge_client.cli.output import say
 SECONDS: Final = 10.0
 """How often it is told; a start on a busy machine takes almost as long."""
 
+PATIENCE_SECONDS: Final = 120.0
+"""When brokers and partitions of this machine are given up: where other work keeps the cores busy,
+all takes ten times as long as on an idle one."""
+
 
 @asynccontextmanager
 async def awaiting(
