@@ -30,10 +30,11 @@ from liftbridge_client.aio.publisher import Outgoing
 from liftbridge_client.aio.stream import Stream
 from liftbridge_client.cli import exits
 from liftbridge_client.cli.command import Run, command
-from liftbridge_client.cli.demo import LINES_DEFAULT, LINES_MAX, SECONDS_MAX, Line, library_lines
+from liftbridge_client.cli.demo import LINES_DEFAULT, LINES_MAX, Line, library_lines
 from liftbridge_client.cli.local import LocalBroker, free_port, tied
 from liftbridge_client.cli.local_cluster import LocalCluster, Ports
 from liftbridge_client.cli.output import Shape, stderr_console
+from liftbridge_client.cli.patience import PATIENCE_SECONDS
 from liftbridge_client.errors import LiftbridgeError, RetriableError, ServerError
 from liftbridge_client.model import PartitionInfo
 from pyspark_liftbridge.cli.given import reported_errors, runner_of
@@ -46,9 +47,6 @@ CHUNK: Final = 2_000
 SLOW_PARTS: Final = 1_000
 SLOW_SECONDS: Final = 0.1
 """Until everything has been killed, each call publishes only a part of the rest, then pauses."""
-
-JOB_SECONDS_MAX: Final = 120.0
-"""How long the first run may take to archive anything."""
 
 POLL_SECONDS: Final = 0.1
 MASTER: Final = "local[2]"
@@ -181,7 +179,7 @@ class SparkDemo:
     async def _until_archived(self, job: asyncio.subprocess.Process) -> int:
         """Wait until the job has committed anything; how many records."""
         try:
-            async with asyncio.timeout(JOB_SECONDS_MAX):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while not (archived := await asyncio.to_thread(archived_count, self._root)):
                     if job.returncode is not None:
                         raise ServerError(f"the job ended: {self._last_words()}")
@@ -189,7 +187,7 @@ class SparkDemo:
                 return archived
         except TimeoutError:
             raise ServerError(
-                f"nothing is archived after {JOB_SECONDS_MAX:g} s: {self._last_words()}"
+                f"nothing is archived after {PATIENCE_SECONDS:g} s: {self._last_words()}"
             ) from None
 
     def _last_words(self) -> str:
@@ -214,10 +212,10 @@ class SparkDemo:
         """Wait until all partitions are as they should be.
 
         Raises:
-            ServerError: They were not for `SECONDS_MAX`.
+            ServerError: They were not for `PATIENCE_SECONDS`.
         """
         try:
-            async with asyncio.timeout(SECONDS_MAX):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while True:
                     with suppress(RetriableError):
                         partitions = (await lb.metadata()).streams[STREAM].partitions
@@ -225,7 +223,9 @@ class SparkDemo:
                             return
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
-            raise ServerError(f"the partitions are not {what} after {SECONDS_MAX:g} s") from None
+            raise ServerError(
+                f"the partitions are not {what} after {PATIENCE_SECONDS:g} s"
+            ) from None
 
     # -- jobs in this process -----------------------------------------------------------------
 
@@ -329,7 +329,7 @@ async def demo(
         show.tell(f"Spark runs here, and {BROKERS} brokers serve as one cluster")
         show.tell(f"{len(text):,} lines of Python {sys.version.split()[0]}'s own library")
         run.profile = run.profile._replace(servers=cluster.addresses)
-        async with run.client(retry_time=timedelta(seconds=SECONDS_MAX)) as lb:
+        async with run.client(retry_time=timedelta(seconds=PATIENCE_SECONDS)) as lb:
             row = await show.run(lb)
         await cluster.stop()
     finally:
