@@ -1,6 +1,7 @@
 """Every action has its deed, and none is done too late or by who does not lead."""
 
 import typing
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,6 +36,7 @@ class Held:
     """What is needed to ask brokers."""
 
     leader = "c-0"
+    cluster = SimpleNamespace(namespace="n")
 
     def __init__(self, admin):
         self.admin = admin
