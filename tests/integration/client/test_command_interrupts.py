@@ -12,7 +12,6 @@ import subprocess
 import sys
 import termios
 import threading
-import time
 from array import array
 from pathlib import Path
 
@@ -50,8 +49,9 @@ def program(*arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, **envi
 def until(condition, process):
     """Look until something is so, while the program runs."""
     while not condition():
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.001)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.001)
+            pytest.fail(process.stderr.read())
 
 
 def assert_ends(process, *numbers):

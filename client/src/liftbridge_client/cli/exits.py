@@ -27,6 +27,7 @@ USAGE: Final = 2
 UNHEALTHY: Final = 3
 TIMED_OUT: Final = 4
 INTERRUPTED: Final = 130
+TERMINATED: Final = 143
 
 USAGE_ADVICE: Final = "Look at --help."
 
