@@ -143,8 +143,6 @@ def _open_log(
         commit=state is None or is_strict,
         on_doubt=on_doubt,
     )
-    if was_clean:
-        return log, report
     if state is not None:
         # A log start that was raised says nothing of the batch it lies in.
         log.recovery_point = min(log.recovery_point, state.recovery_point)

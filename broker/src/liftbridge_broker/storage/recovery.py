@@ -108,6 +108,9 @@ def _judge(run: "_Recovery", on_doubt: Callable[[], object]) -> Recovered:
     """Look at everything, then decide and act."""
     run.settle_leftovers()
     damage = run.look_at_segments()
+    if run.is_disproved(damage):
+        run.distrust()
+        damage = run.look_at_segments()
     quarantined: tuple[str, ...] = ()
     if damage is not None and run.is_rot(damage):
         quarantined = (run.path(damage.offset if damage.position < 0 else run.base(damage)),)
@@ -165,6 +168,22 @@ class _Recovery:
         self._removed: list[str] = []
         self._covered: list[Offset] = []
         self._in_doubt: list[tuple[Segment, int]] = []
+
+    def is_disproved(self, damage: _Damage | None) -> bool:
+        """Whether the log was not whole when the broker stopped in order: no stop heals damage.
+
+        A log that was whole was closed with its end as recovery point.
+        """
+        is_whole = damage is None and self.log_end_offset <= self.recovery_point
+        return self._is_clean and not is_whole  # guard Log.clean
+
+    def distrust(self) -> None:
+        """Forget what was found by trusting a clean stop."""
+        self.abandon()
+        self._is_clean = False
+        self._epochs = LeaderEpochCache(self._state.epochs)
+        self.segments, self._covered, self._in_doubt = [], [], []
+        self._rebuilt_indexes = 0
 
     @property
     def log_end_offset(self) -> Offset:
