@@ -75,6 +75,7 @@ PRUNED = OF_PIPELINES - {SERVICE_ACCOUNTS, CONFIG_MAPS}
 MONITORS = frozenset({SERVICE_MONITORS, PROMETHEUS_RULES})
 SITES: dict[tuple[str, str, str], frozenset[Kind]] = {
     ("acting/on_objects.py", "create_identity", "create"): frozenset({CONFIG_MAPS}),
+    ("acting/on_objects.py", "_check_set", "create"): frozenset({SETS}),
     ("acting/on_objects.py", "create_set", "create"): frozenset({SETS}),
     ("acting/on_objects.py", "keep_revision", "create"): frozenset({CONFIG_MAPS}),
     ("acting/on_objects.py", "keep_token", "apply"): frozenset({CONFIG_MAPS}),

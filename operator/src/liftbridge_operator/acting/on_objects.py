@@ -9,8 +9,9 @@ from typing import Any
 
 from liftbridge_operator.acting.hands import Done, Hands, MissingTemplateError, Trouble
 from liftbridge_operator.acting.ownership import foreign, whose
+from liftbridge_operator.acting.refused import refusal_of
 from liftbridge_operator.acting.whole import keep_whole
-from liftbridge_operator.kube.errors import AlreadyExistsError, NotFoundError
+from liftbridge_operator.kube.errors import AlreadyExistsError, KubeError, NotFoundError
 from liftbridge_operator.kube.kinds import BUDGETS, CLAIMS, CONFIG_MAPS, PODS, SETS
 from liftbridge_operator.kube.port import Object, Preconditions, Propagation
 from liftbridge_operator.observing import marks
@@ -99,7 +100,12 @@ async def create_set(hands: Hands, action: act.CreateSet) -> Done:
     """The set over the claims that there are."""
     record = await record_for(hands, action.revision)
     await keep_revision(hands, record)
-    body = workload.stateful_set(
+    await hands.kube.create(_set_of(hands, action, record))
+    return Done()
+
+
+def _set_of(hands: Hands, action: act.CreateSet, record: Recorded) -> Object:
+    return workload.stateful_set(
         hands.cluster,
         hands.inputs,
         record,
@@ -107,8 +113,6 @@ async def create_set(hands: Hands, action: act.CreateSet) -> Done:
         replicas=action.replicas,
         claim_bytes=action.claim_bytes,
     )
-    await hands.kube.create(body)
-    return Done()
 
 
 async def set_template(hands: Hands, action: act.SetTemplate) -> Done:
@@ -163,7 +167,12 @@ async def set_replicas(hands: Hands, action: act.SetReplicas) -> Done:
 
 
 async def orphan_set(hands: Hands, action: act.OrphanSet) -> Done:
-    """The set goes, and its pods stay."""
+    """The set goes, and its pods stay; not before the API server says that it would take the next.
+
+    Raises:
+        KubeError: It would not, and the set stays; or the set has changed.
+    """
+    await _check_set(hands, action.again)
     await hands.kube.delete(
         SETS,
         hands.cluster.namespace,
@@ -172,6 +181,23 @@ async def orphan_set(hands: Hands, action: act.OrphanSet) -> Done:
         propagation=Propagation.ORPHAN,
     )
     return Done()
+
+
+async def _check_set(hands: Hands, action: act.CreateSet) -> None:
+    """Ask what stands against a set that is to take the place of the one that there is.
+
+    Raises:
+        KubeError: What was said, but for a quota: the one that goes gives back what it takes.
+    """
+    body = _set_of(hands, action, await record_for(hands, action.revision))
+    try:
+        await hands.kube.create(body, dry_run=True)
+    except AlreadyExistsError:
+        return  # nothing else does
+    except KubeError as error:
+        said = refusal_of(error)
+        if said is None or said.reason != "QuotaExceeded":
+            raise
 
 
 # -- claims -------------------------------------------------------------------------------------

@@ -152,11 +152,12 @@ class KubeClient:
 
     # -- writes -------------------------------------------------------------------------------
 
-    async def create(self, body: Object) -> Object:
+    async def create(self, body: Object, *, dry_run: bool = False) -> Object:
         """As the port."""
         kind = kind_of(body)
         path = path_of(kind, body["metadata"].get("namespace", ""))
         query = [("fieldManager", self._manager), ("fieldValidation", "Strict")]
+        query += [("dryRun", "All")] if dry_run else []
         return await self._call("POST", path, query, body, content=_JSON)
 
     async def apply(

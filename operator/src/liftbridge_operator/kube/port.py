@@ -113,11 +113,15 @@ class Kube(Protocol):
             GoneError: The moment was forgotten between two pages.
         """
 
-    async def create(self, body: Object) -> Object:
+    async def create(self, body: Object, *, dry_run: bool = False) -> Object:
         """Create an object; its kind, namespace and name are taken from it.
 
+        Args:
+            body: The object.
+            dry_run: Whether it is only to be said what would come of it.
+
         Raises:
-            AlreadyExistsError: There is one.
+            AlreadyExistsError: There is one; said last, when nothing else stands against it.
             NotFoundError: There is no such namespace.
         """
 

@@ -69,10 +69,11 @@ class SetReplicas:
 
 @dataclass(frozen=True, slots=True)
 class OrphanSet:
-    """Delete the set and leave its pods, to make it again with another claim template."""
+    """Delete the set and leave its pods, to make it `again` with another claim template."""
 
     uid: str
     resource_version: int
+    again: CreateSet
 
 
 @dataclass(frozen=True, slots=True)

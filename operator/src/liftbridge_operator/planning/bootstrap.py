@@ -74,7 +74,7 @@ def create(view: View) -> Outcome | None:
         progressing = EXPANDING
     else:
         progressing = "Reconciling" if identity.is_started else BOOTSTRAPPING
-    return Outcome(progressing, _set(view, identity.cluster_id))
+    return Outcome(progressing, wanted_set(view, identity.cluster_id))
 
 
 def invalid(view: View) -> Wait:
@@ -84,7 +84,8 @@ def invalid(view: View) -> Wait:
     )
 
 
-def _set(view: View, cluster_id: str) -> CreateSet:
+def wanted_set(view: View, cluster_id: str) -> CreateSet:
+    """The set as it is made: of the shape that was recorded, else as the specification says."""
     shape = view.seen.recorded.shape
     kept = kept_count(view)
     if shape is not None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from liftbridge_operator.planning import refusals
 from liftbridge_operator.planning.actions import GrowClaim, OrphanSet, Record
-from liftbridge_operator.planning.bootstrap import EXPANDING
+from liftbridge_operator.planning.bootstrap import EXPANDING, wanted_set
 from liftbridge_operator.planning.decision import Memory, Outcome, Wait
 from liftbridge_operator.planning.observation import SetShape
 from liftbridge_operator.planning.plan import too_small
@@ -69,7 +69,8 @@ def remake_set(view: View, memory: Memory) -> Outcome | None:
     now = SetShape(brokers.replicas, brokers.revision, brokers.good_revision, brokers.bad_revision)
     if shape != now:  # gate SHAPE
         return Outcome(EXPANDING, _record(view, now))
-    return Outcome(EXPANDING, OrphanSet(brokers.uid, brokers.resource_version))
+    again = wanted_set(view, view.seen.identity.cluster_id if view.seen.identity else "")
+    return Outcome(EXPANDING, OrphanSet(brokers.uid, brokers.resource_version, again))
 
 
 def _record(view: View, shape: SetShape | None) -> Record:

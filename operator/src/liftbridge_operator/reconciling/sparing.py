@@ -179,10 +179,10 @@ class SparingKube:
 
     # -- writes -------------------------------------------------------------------------------
 
-    async def create(self, body: Object) -> Object:
+    async def create(self, body: Object, *, dry_run: bool = False) -> Object:
         """As the port."""
         with self._writing():
-            return await self._server.create(body)
+            return await self._server.create(body, dry_run=dry_run)
 
     async def apply(
         self, body: Object, *, force: bool = False, manager: str = FIELD_MANAGER

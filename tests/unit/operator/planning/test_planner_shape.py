@@ -346,9 +346,10 @@ def test_set_is_recorded_before_it_is_made_again():
     assert isinstance(action, act.Record)
     assert action.recorded.shape == shape
     noted = replace(seen, recorded=replace(seen.recorded, shape=shape))
-    assert action_of(noted) == act.OrphanSet("set", 5)
+    again = act.CreateSet("id", 3, "r1", "r1", "", 20)
+    assert action_of(noted) == act.OrphanSet("set", 5, again)
     gone = replace(noted, brokers=None)
-    assert action_of(gone) == act.CreateSet("id", 3, "r1", "r1", "", 20)
+    assert action_of(gone) == again
     # Its pods run and serve meanwhile, and nothing is founded.
     said = decide(gone, Memory()).status
     assert (said.replicas, said.ready_replicas, said.is_available) == (3, 3, True)

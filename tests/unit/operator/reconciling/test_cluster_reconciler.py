@@ -2,7 +2,12 @@
 
 import pytest
 
-from liftbridge_operator.kube.errors import FencedError, ForbiddenError, UnavailableError
+from liftbridge_operator.kube.errors import (
+    FencedError,
+    ForbiddenError,
+    InvalidError,
+    UnavailableError,
+)
 from liftbridge_operator.kube.kinds import (
     BUDGETS,
     CLAIMS,
@@ -195,6 +200,46 @@ async def test_volumes_grow_and_pods_stay():
     assert made["spec"]["resources"]["requests"]["storage"] == str(2 * GIB)
     assert [one.propagation.value for one in world.kube.deletions] == ["Orphan"]
     assert "remaking" not in world.status
+
+
+REFUSALS = {
+    "AdmissionDenied": ForbiddenError("violates PodSecurity", status=403),
+    "MissingRights": ForbiddenError('cannot create resource "statefulsets"', status=403),
+    "UnsupportedChange": InvalidError("spec.volumeClaimTemplates: no", status=422),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSALS)
+async def test_set_stays_while_the_one_in_its_place_would_be_refused(reason):
+    world = await ready_world()
+
+    def admit(verb, body):
+        if verb == "create" and body["kind"] == SETS.kind:
+            raise REFUSALS[reason]
+
+    world.kube.admit = admit
+    world.edit(lambda spec: spec["storage"]["data"].update(size="2Gi"))
+    await world.until(lambda: world.condition("Stalled") == ("True", reason))
+    await world.go_on(20)
+    assert world.kube.deletions == []
+    assert world.condition("Stalled") == ("True", reason)
+    world.kube.admit = None
+    await world.until_ready()
+    assert [one.propagation.value for one in world.kube.deletions] == ["Orphan"]
+
+
+async def test_quota_that_the_set_itself_fills_is_no_reason_to_keep_it():
+    world = await ready_world()
+
+    def admit(verb, body):
+        if verb == "create" and body["kind"] == SETS.kind and world.kube.all_of(SETS):
+            raise ForbiddenError("exceeded quota: count/statefulsets.apps", status=403)
+
+    world.kube.admit = admit
+    world.edit(lambda spec: spec["storage"]["data"].update(size="2Gi"))
+    await world.until_ready()
+    await world.until(lambda: world.condition("StorageReady") == ("True", "Bound"))
+    assert [one.propagation.value for one in world.kube.deletions] == ["Orphan"]
 
 
 ROOTS = {

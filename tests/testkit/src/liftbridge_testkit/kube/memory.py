@@ -209,16 +209,18 @@ class MemoryKube:
         ]
         return Listing(tuple(found), str(self._version))
 
-    async def create(self, body: Object) -> Object:
+    async def create(self, body: Object, *, dry_run: bool = False) -> Object:
         """As the port."""
-        key = self._ask("create", body)
-        if key in self._objects:
-            message = f"{key[0].qualified} {key[2]!r} already exists"
-            raise AlreadyExistsError(message, status=409, reason="AlreadyExists")
+        key = _key(body) if dry_run else self._ask("create", body)
         value = copied(body)
         if key[0] in _WITH_STATUS:
             value.pop("status", None)
         self._admit("create", value)
+        if key in self._objects:
+            message = f"{key[0].qualified} {key[2]!r} already exists"
+            raise AlreadyExistsError(message, status=409, reason="AlreadyExists")
+        if dry_run:
+            return value
         self._keep_identity(value, None)
         self._own(value, self.manager, "Update", set(leaves(value)))
         return self._store(key, value, None)

@@ -213,7 +213,8 @@ async def _around_pods(cast: Cast) -> None:
     await forget_revisions(hands, ())
     assert reads.set is not None, "the passes have made it"
     live = set_of(reads.set)
-    await on_objects.orphan_set(hands, act.OrphanSet(live.uid, live.resource_version))
+    again = act.CreateSet("id-1", live.replicas, rendered.revision, "", "", 2 << 30)
+    await on_objects.orphan_set(hands, act.OrphanSet(live.uid, live.resource_version, again))
 
 
 async def _streams(cast: Cast) -> None:
