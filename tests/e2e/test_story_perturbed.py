@@ -78,6 +78,7 @@ def test_what_is_done_to_each_kind_at_once_is_repaired_or_named_in_a_minute(play
     with play() as s:
         rng = Random(s.result.seed)
         sys.stdout.write(f"perturbed with seed {s.result.seed}\n")
+        s.until(lambda: is_at_rest(s), "a cluster whose objects do not change by themselves")
         for what in ("change", "add", "remove"):
             done = one_of_each_kind(
                 owned(s),
@@ -98,6 +99,15 @@ def test_what_is_done_to_each_kind_at_once_is_repaired_or_named_in_a_minute(play
             await_settled(s, {f"{place_of(one)}: deleted": one for one in deleted}, is_anew=True)
         s.await_ready()
     assert s.result.restarts == []
+
+
+def is_at_rest(s):
+    """Whether the template has proved good and a pod may go: what comes after the first Ready."""
+    (brokers,) = s.get("sts")
+    (budget,) = s.get("pdb")
+    noted = brokers["metadata"]["annotations"]
+    is_proved = noted["liftbridge.io/good-revision"] == noted["liftbridge.io/revision"]
+    return is_proved and budget["spec"]["maxUnavailable"] == 1
 
 
 def is_of_owner(change):
