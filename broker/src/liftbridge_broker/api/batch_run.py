@@ -17,8 +17,8 @@ from liftbridge_proto.ext.v1 import data_pb2
 RECORD_COUNT_MAX: Final = 8_192
 """Records in a request, which is stored in one turn: 20 ms of work."""
 
-HEADER_COUNT_MAX: Final = 32_768
-"""Headers of all records of a request; each takes about as long as a record."""
+HEADER_COUNT_MAX: Final = 4_096
+"""Headers of all records of a request; a record with one takes as long as two without."""
 
 SUBJECT_BYTES_MAX: Final = 4_096
 """Longest subject that a restore puts back: what the control line of a NATS message can hold."""

@@ -66,7 +66,8 @@ class Item:
         values: Values.
         keys: Keys, empty for none.
         headers: Headers, `None` for none.
-        size_bytes: Bytes of values and keys.
+        size_bytes: Bytes of values, keys and headers.
+        header_count: Headers of all messages.
         futures: One for each message, or, for a whole batch, none.
         whole: For a whole batch: gets a result for each message.
         sequence: Sequence of the first message of an idempotent publisher.
@@ -79,6 +80,7 @@ class Item:
     keys: list[bytes] = field(default_factory=list)
     headers: list[Mapping[str, bytes] | None] = field(default_factory=list)
     size_bytes: int = 0
+    header_count: int = 0
     futures: list["asyncio.Future[Ack]"] = field(default_factory=list)
     whole: "asyncio.Future[list[PublishResult]] | None" = None
     sequence: int = 0

@@ -13,7 +13,7 @@ from liftbridge_client.aio.lane import BATCH_BYTES_MAX, BATCH_COUNT_MAX, Item, L
 from liftbridge_client.codecs import Codec, encoded
 from liftbridge_client.core.codec import policy_of
 from liftbridge_client.core.deadlines import one_deadline
-from liftbridge_client.core.message_parts import check_message
+from liftbridge_client.core.message_parts import REQUEST_HEADERS_MAX, check_message
 from liftbridge_client.core.partitioners import Partitioner, by_key, choose
 from liftbridge_client.errors import (
     AckTimeoutError,
@@ -294,16 +294,28 @@ class Publisher(Generic[Value]):
         partition = choose(
             self._partitioner, outgoing.key, outgoing.partition, self._partition_count
         )
+        size = len(outgoing.value) + len(outgoing.key)
+        header_count = 0
+        if outgoing.headers:
+            size += sum(map(len, outgoing.headers)) + sum(map(len, outgoing.headers.values()))
+            header_count = len(outgoing.headers)
         item = self._open.get(partition)
+        if item is not None and (
+            item.size_bytes + size > BATCH_BYTES_MAX
+            or item.header_count + header_count > REQUEST_HEADERS_MAX
+        ):
+            # A message that a broker refuses for its size is not to take others along.
+            self._lane(partition).put(self._open.pop(partition))
+            item = None
         if item is None:
             item = self._open[partition] = Item()
         future: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
-        size = len(outgoing.value) + len(outgoing.key)
         item.values.append(outgoing.value)
         item.keys.append(outgoing.key)
         item.headers.append(outgoing.headers)
         item.futures.append(future)
         item.size_bytes += size
+        item.header_count += header_count
         self._in_flight += 1
         self._in_flight_bytes += size
         if len(item.values) >= BATCH_COUNT_MAX or item.size_bytes >= BATCH_BYTES_MAX:
@@ -346,7 +358,7 @@ class Publisher(Generic[Value]):
 
 
 def _chunk(values: list[bytes], start: int, count_max: int) -> tuple[list[bytes], int]:
-    """Values of the next batch and their bytes, at most about `BATCH_BYTES_MAX` of them.
+    """Values of the next batch and their bytes, at most `BATCH_BYTES_MAX` unless it is one value.
 
     Small values are measured in one step (bench: row batch publish).
     """
@@ -354,8 +366,8 @@ def _chunk(values: list[bytes], start: int, count_max: int) -> tuple[list[bytes]
     size = sum(map(len, chunk))
     if size <= BATCH_BYTES_MAX:
         return chunk, size
-    count = size = 0
-    while size < BATCH_BYTES_MAX and count < len(chunk):
+    count, size = 1, len(chunk[0])
+    while count < len(chunk) and size + len(chunk[count]) <= BATCH_BYTES_MAX:
         size += len(chunk[count])
         count += 1
     return chunk[:count], size

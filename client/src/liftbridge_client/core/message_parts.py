@@ -4,8 +4,12 @@ A wrong type is told before anything is sent; later it would meet the task that 
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from liftbridge_client.errors import UsageError
+
+REQUEST_HEADERS_MAX: Final = 4_096
+"""Headers of all messages of one request: as many as a broker takes."""
 
 
 def check_message(value: object, key: object, headers: object) -> None:

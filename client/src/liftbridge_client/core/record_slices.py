@@ -8,6 +8,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from liftbridge_client.core.message_parts import REQUEST_HEADERS_MAX
+
 _SIZED: Final = ("value", "key", "subject", "reply_subject")
 
 
@@ -16,16 +18,23 @@ def slices(
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Slices in order, each with its bytes; one record at least, however large it is.
 
+    No slice has more than `REQUEST_HEADERS_MAX` headers, but for a record that has more by itself.
+
     Args:
         records: Any of the columns `value`, `key`, `subject`, `reply_subject` and `headers`.
         count_max: Records of a slice.
         bytes_max: Bytes of a slice, those that vary.
     """
     ends = np.cumsum(_sizes(records))
+    headers = _header_counts(records)
     start = 0
     while start < records.num_rows:
         before = int(ends[start - 1]) if start else 0
         fitting = int(np.searchsorted(ends, before + bytes_max, side="right"))
+        if headers is not None:
+            known = int(headers[start - 1]) if start else 0
+            few = int(np.searchsorted(headers, known + REQUEST_HEADERS_MAX, side="right"))
+            fitting = min(fitting, few)
         end = min(max(fitting, start + 1), start + count_max)
         yield records.slice(start, end - start), int(ends[end - 1]) - before
         start = end
@@ -43,6 +52,14 @@ def _sizes(records: pa.RecordBatch) -> npt.NDArray[np.int64]:
         edges = entries[headers.offsets.to_numpy()]
         sizes += edges[1:] - edges[:-1]
     return sizes
+
+
+def _header_counts(records: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
+    """Headers of all records up to each one, itself included; `None` without the column."""
+    if "headers" not in records.schema.names:
+        return None
+    edges = records.column("headers").offsets.to_numpy()
+    return np.asarray(edges[1:] - edges[0], np.int64)
 
 
 def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
