@@ -91,6 +91,8 @@ REGRESSION_SEEDS = {
         # The disk of a replica went while another, which could not be read, was copied anew: more
         # than is promised.
         760_004_344,
+        # A broker that failed an append was taken for one that gives up what it has: no fault.
+        780_004_895,
     ),
     "shapes": (
         # A leader that stood still longer than it waits for the metadata group took its request for

@@ -7,14 +7,12 @@ the machine says nothing: some 10 million lines are a second. What native code d
 """
 
 import asyncio
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
@@ -47,9 +45,7 @@ from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import admin_pb2, data_pb2
 from liftbridge_testkit.admin_calls import admin_of
 from liftbridge_testkit.cluster_world import MS, ClusterWorld
-
-LINES_MAX: Final = 250_000
-"""Between two turns: about 20 ms, of the 50 ms that a turn may take."""
+from liftbridge_testkit.lines import LINES_MAX, Lines
 
 STREAMS: Final = 100_000
 WIDE: Final = BrokerOptions().limits.stream_partitions_max
@@ -59,26 +55,6 @@ WIDE_COUNT: Final = 3
 OWN: Final = BrokerId("b1")
 ME: Final = "b1"
 LONG: Final = Limits().message_bytes_max
-
-
-class Lines:
-    """Lines of Python that run while it is entered."""
-
-    def __init__(self) -> None:
-        self.most = 0
-        self._count = 0
-
-    def __enter__(self) -> None:
-        self._count, self._before = 0, sys.gettrace()
-        sys.settrace(self._trace)
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(self._before)
-        self.most = max(self.most, self._count)
-
-    def _trace(self, _frame: FrameType, event: str, _arg: object) -> Any:
-        self._count += event == "line"
-        return self._trace
 
 
 @dataclass

@@ -31,7 +31,7 @@ from liftbridge_broker.replication.publishers import (
     parse_headers,
 )
 from liftbridge_broker.wire.acks import AckEncoder, AckError, inbox_frame
-from liftbridge_broker.wire.envelope import MAGIC, decode_publish
+from liftbridge_broker.wire.envelope import MAGIC, decode_publish, has_envelope
 from liftbridge_broker.wire.nats import appended_header_line
 from liftbridge_proto import api_pb2
 
@@ -232,7 +232,7 @@ class Intake:
             is_uniform
             and not self._is_reserved(first.subject)
             and not self.takes_singles
-            and not any(map(_is_envelope, payloads))
+            and not has_envelope(payloads)
             and max(map(len, payloads)) <= self._record_bytes_max
         ):
             return [PublishRun(payloads, first.subject, "nats", reply=first.reply)]
@@ -455,10 +455,6 @@ def stamp_of(headers: Mapping[str, bytes]) -> PublisherStamp | None:
         InvalidRequestError: It is incomplete or malformed.
     """
     return parse_headers(headers) if not STAMP_HEADERS.isdisjoint(headers) else None
-
-
-def _is_envelope(payload: bytes) -> bool:
-    return payload.startswith(MAGIC)
 
 
 def _stamp_of(headers: Mapping[str, bytes]) -> PublisherStamp | None:

@@ -14,6 +14,7 @@ envelope is a plain message. The original's reader slices by the header length i
 on `B9 0E 43 B4 00 FF 00 00`; here a header length outside 8 to the size of the data is not sound.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -71,6 +72,15 @@ def decode(data: bytes, kind: EnvelopeType) -> bytes | None:
         if google_crc32c.value(payload) != int.from_bytes(data[HEADER_SIZE:header_size], "big"):
             return None
     return payload
+
+
+def has_envelope(payloads: Sequence[bytes]) -> bool:
+    """Whether any payload is an envelope.
+
+    Hot: the largest one tells of nearly all plain messages that none is, which takes 25 ns a
+    message instead of 100 (benchmark `bench_nats.py::intake`).
+    """
+    return max(payloads) >= MAGIC and any(payload.startswith(MAGIC) for payload in payloads)
 
 
 def decode_publish(data: bytes) -> api_pb2.Message | None:

@@ -91,6 +91,7 @@ class Connection(asyncio.Protocol):
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._is_paused = False
+        self._is_reading = True
         self._pongs: deque[asyncio.Future[None] | None] = deque()
         self._silent_count = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -230,6 +231,18 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._flush)
         self._pending.append(data)
         self._pending_bytes += len(data)
+
+    def pause_reading(self) -> None:
+        """Read no more from the socket until `resume_reading`."""
+        if self._is_reading and not self._is_lost and self._transport is not None:
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if not self._is_reading and not self._is_lost and self._transport is not None:
+            self._is_reading = True
+            self._transport.resume_reading()
 
     def set_pending_bytes_max(self, bytes_max: int) -> None:
         """Put another bound of bytes not yet taken by the socket into force."""

@@ -21,6 +21,7 @@ from liftbridge_broker.adapters.nats.credentials import (
 from liftbridge_broker.adapters.nats.headers import leave_out_wide
 from liftbridge_broker.adapters.nats.natspy import Handshake, HandshakeError, Session, shake_hands
 from liftbridge_broker.adapters.nats.options import NatsOptions
+from liftbridge_broker.adapters.nats.turns import Deliver, Turns
 from liftbridge_broker.errors import ConfigError, UnavailableError
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.observe import Observer
@@ -32,15 +33,13 @@ BEHIND_SECONDS: Final = 5.0
 _MILLISECONDS: Final = 1000
 _PORT: Final = 4222
 
-Deliver = Callable[[SubscriptionId, list[Arrival], list[bytes]], None]
-
 
 @dataclass(slots=True)
 class LinkCounts:
     """What happened on one link since the start; plain integers, added once per chunk or event.
 
     Attributes:
-        messages_in: Messages of subscriptions that exist.
+        messages_in: Messages that were delivered or had too many headers.
         messages_dropped: Messages of subscriptions that had ended.
         messages_wide: Messages left out because they had too many headers.
         bytes_in: Bytes received on connections that have ended.
@@ -62,6 +61,10 @@ class LinkCounts:
     attempts_failed: int = 0
     slow_consumers: int = 0
     server_errors: int = 0
+
+
+def _call_soon(call: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(call)
 
 
 class _AttemptError(Exception):
@@ -100,6 +103,9 @@ class Link:
         self._name = f"LIFT.{options.namespace}.{options.server_id}.{kind}"
         self._no_echo = no_echo
         self._deliver = deliver
+        self._turns = Turns(
+            self._hand_on, _call_soon, self._pause_reading, self._resume_reading, self.on_fault
+        )
         self._on_change = on_change
         self._observer = observer
         self._servers = _ServerPool(options.servers)
@@ -188,6 +194,9 @@ class Link:
             try:
                 async with asyncio.timeout(CLOSE_SECONDS_MAX):
                     await connection.flushed()
+                    is_idle = asyncio.Event()
+                    self._turns.when_idle(is_idle.set)
+                    await is_idle.wait()
             except OSError:
                 pass  # the link went down: there is nothing left to come (TimeoutError is one too)
         self._subscriptions.clear()
@@ -287,16 +296,32 @@ class Link:
     def on_messages(
         self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
     ) -> None:
-        """Deliver, unless the subscription has ended, what has not too many headers."""
+        """Take what has not too many headers, to deliver it as turns allow."""
+        heard = len(payloads)
+        arrivals, payloads = leave_out_wide(arrivals, payloads)
+        wide = heard - len(payloads)
+        self.counts.messages_wide += wide
+        self.counts.messages_in += wide
+        if payloads:
+            self._turns.take(subscription, arrivals, payloads)
+
+    def _hand_on(
+        self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
+    ) -> None:
+        """Deliver, unless the subscription has ended."""
         if subscription in self._subscriptions:
-            heard = len(payloads)
-            arrivals, payloads = leave_out_wide(arrivals, payloads)
-            self.counts.messages_in += heard
-            self.counts.messages_wide += heard - len(payloads)
-            if payloads:
-                self._deliver(subscription, arrivals, payloads)
+            self.counts.messages_in += len(payloads)
+            self._deliver(subscription, arrivals, payloads)
         else:
             self.counts.messages_dropped += len(payloads)
+
+    def _pause_reading(self) -> None:
+        if self._connection is not None:
+            self._connection.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._connection is not None:
+            self._connection.resume_reading()
 
     def on_info(self, body: bytes) -> None:
         """Learn of other servers and limits."""

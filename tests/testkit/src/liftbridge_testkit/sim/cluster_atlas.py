@@ -62,9 +62,12 @@ class ClusterAtlas(Watcher):
     _applied_index: int = 0
 
     def on_turn(self, machine: Machine) -> None:
-        """Count a machine that gives up files it cannot read: its replica is copied anew."""
+        """Count a machine that gives up files it cannot read: its replica is copied anew.
+
+        One whose store failed ends, and finds at its next start all that it had.
+        """
         broker = broker_on(machine)
-        if broker is None or machine.name in self.lossy:
+        if broker is None or machine.name in self.lossy or broker.node.store.failure:
             return
         if any(one.offline_reason for one in broker.node.partitions.values()):
             self.lossy[machine.name] = None

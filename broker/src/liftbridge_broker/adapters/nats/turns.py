@@ -1,0 +1,167 @@
+"""What one turn of the loop hands on of the messages that a connection has read.
+
+A read of a socket is up to 256 KiB, and a turn of uvloop up to 32 of them: enough messages for
+seconds of work. So each message has a weight, about the microseconds that it takes to store it, and
+what is beyond the weight of a turn waits for the next ones, in order, while nothing more is read.
+Turns are not counted, as each look at one would cost another: what is left grows with time.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
+from liftbridge_broker.wire.envelope import MAGIC, has_envelope
+
+TURN_WEIGHT_MAX: Final = 12_000
+"""Weight of the messages of a turn, but for the last one, which may weigh some 1,000 headers."""
+
+PLAIN_WEIGHT: Final = 1
+"""A message like the one before it, of the same subject and without headers."""
+
+ENVELOPE_WEIGHT: Final = 25
+"""A message of the API in an envelope, which is decoded and may ask for an ack."""
+
+RUN_WEIGHT: Final = 120
+"""A message that is unlike the one before it: what is appended together ends there."""
+
+REFILL_NS: Final = 4_000
+"""Time in which what is left grows by one, which is the work of about a microsecond."""
+
+HEADER_WEIGHT: Final = 1
+"""A header of a message."""
+
+_HEADER_TAG: Final = b"\x4a"
+"""Field `headers` of `proto.Message`; other bytes look like it, which makes a weight larger."""
+
+_LINE_END: Final = b"\r\n"
+
+Deliver = Callable[[SubscriptionId, list[Arrival], list[bytes]], None]
+_Delivery = tuple[SubscriptionId, list[Arrival], list[bytes]]
+
+
+class Turns:
+    """Hands messages on in the order in which they came; see the module.
+
+    Args:
+        deliver: Takes messages of a subscription.
+        call_soon: Has a function called in the next turn.
+        pause: Has no more read from the socket.
+        resume: Has it read again.
+        on_fault: Gets what `deliver` raised in a later turn.
+        now_ns: Monotonic clock.
+    """
+
+    def __init__(
+        self,
+        deliver: Deliver,
+        call_soon: Callable[[Callable[[], None]], object],
+        pause: Callable[[], None],
+        resume: Callable[[], None],
+        on_fault: Callable[[Exception], None],
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._deliver = deliver
+        self._call_soon = call_soon
+        self._pause = pause
+        self._resume = resume
+        self._on_fault = on_fault
+        self._now_ns = now_ns
+        self._left = TURN_WEIGHT_MAX
+        self._left_at = now_ns()
+        self._on_idle: Callable[[], None] | None = None
+        self._waiting: deque[_Delivery] = deque()
+
+    def when_idle(self, done: Callable[[], None]) -> None:
+        """Call `done` once nothing waits for a later turn; for one caller."""
+        if self._waiting:
+            self._on_idle = done
+        else:
+            done()
+
+    def take(
+        self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
+    ) -> None:
+        """Hand messages on, now as far as the turn allows, the rest later."""
+        one = (subscription, arrivals, payloads)
+        if self._waiting:
+            self._waiting.append(one)
+            self._pause()  # a connection that was made meanwhile reads
+            return
+        now = self._now_ns()
+        grown = self._left + (now - self._left_at) // REFILL_NS
+        self._left, self._left_at = min(grown, TURN_WEIGHT_MAX), now
+        rest = self._hand_on(one) if self._left > 0 else one
+        if rest is not None:
+            self._waiting.append(rest)
+            self._pause()
+            self._call_soon(self._next)
+
+    def _next(self) -> None:
+        """Hand on what waited, in a turn of its own."""
+        self._left = TURN_WEIGHT_MAX
+        try:
+            self._go()
+        except Exception as error:  # noqa: BLE001 - nobody called; the owner is to fail
+            self._waiting.clear()
+            self._on_fault(error)
+        self._left_at = self._now_ns()
+        if self._waiting:
+            self._call_soon(self._next)
+            return
+        self._resume()
+        if self._on_idle is not None:
+            self._on_idle()
+            self._on_idle = None
+
+    def _go(self) -> None:
+        """Hand on what the turn still allows."""
+        waiting = self._waiting
+        while waiting and self._left > 0:
+            rest = self._hand_on(waiting[0])
+            if rest is None:
+                waiting.popleft()
+            else:
+                waiting[0] = rest
+
+    def _hand_on(self, one: _Delivery) -> _Delivery | None:
+        """Hand on what the turn still allows of a delivery; returns the rest of it."""
+        subscription, arrivals, payloads = one
+        count, weight = fitting(arrivals, payloads, self._left)
+        self._left -= weight
+        if count == len(payloads):
+            self._deliver(subscription, arrivals, payloads)
+            return None
+        self._deliver(subscription, arrivals[:count], payloads[:count])
+        return subscription, arrivals[count:], payloads[count:]
+
+
+def fitting(arrivals: list[Arrival], payloads: list[bytes], left: int) -> tuple[int, int]:
+    """How many messages weigh as much as is left, at least one, and what they weigh.
+
+    Nearly all are plain and alike: these are counted in C (benchmark `bench_nats.py::parse`).
+    """
+    first = arrivals[0]
+    is_plain = not first.headers and arrivals.count(first) == len(arrivals)
+    if is_plain and not has_envelope(payloads):
+        count = min(len(payloads), max(1, (left - RUN_WEIGHT) // PLAIN_WEIGHT))
+        return count, RUN_WEIGHT + count * PLAIN_WEIGHT
+    total = 0
+    for count, weight in enumerate(_weights(arrivals, payloads), start=1):
+        total += weight
+        if total >= left:
+            return count, total
+    return len(payloads), total
+
+
+def _weights(arrivals: list[Arrival], payloads: list[bytes]) -> Iterator[int]:
+    before: Arrival | None = None
+    for arrival, payload in zip(arrivals, payloads, strict=True):
+        weight = PLAIN_WEIGHT
+        if arrival.headers or (arrival is not before and arrival != before):
+            weight = RUN_WEIGHT + HEADER_WEIGHT * arrival.headers.count(_LINE_END)
+        if payload.startswith(MAGIC):
+            weight += ENVELOPE_WEIGHT + HEADER_WEIGHT * payload.count(_HEADER_TAG)
+        yield weight
+        before = arrival

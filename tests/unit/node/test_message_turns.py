@@ -1,0 +1,176 @@
+"""What one turn takes of messages on NATS, whatever somebody publishes as fast as a socket is read.
+
+As in `tests/unit/api/test_costs.py`, work between two turns is counted in lines of Python.
+"""
+
+from collections import deque
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from liftbridge_broker.adapters.nats.turns import (
+    RUN_WEIGHT,
+    TURN_WEIGHT_MAX,
+    Turns,
+    fitting,
+)
+from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
+from liftbridge_broker.wire.envelope import encode_publish
+from liftbridge_proto import api_pb2
+from liftbridge_testkit.cluster_world import ClusterWorld
+from liftbridge_testkit.lines import LINES_MAX, Lines
+
+READ_BYTES = 1 << 17
+"""Half a read of a socket, which is more than a turn takes of most kinds."""
+
+
+class Loop:
+    """Turns as an event loop gives them, in no time."""
+
+    def __init__(self, deliver):
+        self.due = deque()
+        self.is_reading = True
+        self.faults = []
+        self.turns = Turns(
+            deliver, self.due.append, self.pause, self.resume, self.faults.append, lambda: 0
+        )
+
+    def pause(self):
+        self.is_reading = False
+
+    def resume(self):
+        self.is_reading = True
+
+    def turn(self):
+        for _ in range(len(self.due)):
+            self.due.popleft()()
+
+
+def block(count):
+    """NATS headers."""
+    lines = b"".join(b"%x:\r\n" % number for number in range(count))
+    return b"NATS/1.0\r\n" + lines + b"\r\n" if count else b""
+
+
+def message(headers, inbox):
+    """A message in an envelope with headers of its own, which may ask for an ack."""
+    given = {f"{number:x}": b"" for number in range(headers)}
+    return encode_publish(api_pb2.Message(headers=given, ackInbox=inbox, correlationId=inbox))
+
+
+ARRIVALS = {
+    "one subject": (Arrival("s", "", b""),),
+    "two subjects": (Arrival("s", "", b""), Arrival("s", "r", b"")),
+    "a header": (Arrival("s", "", block(1)),),
+    "many headers": (Arrival("s", "", block(1_000)),),
+}
+PAYLOADS = {
+    "empty": b"",
+    "a text": b"v" * 100,
+    "no magic inside": b"J" * 1_000,
+    "bare": message(0, ""),
+    "acked": message(0, "inbox"),
+    "a header": message(1, ""),
+    "many headers": message(1_000, "inbox"),
+}
+
+
+@pytest.mark.parametrize(("arrival", "payload"), list(product(ARRIVALS, PAYLOADS)))
+def test_no_turn_takes_long_whatever_is_published(arrival, payload):
+    world = ClusterWorld(1)
+    world.create("s", factor=1)
+    node = world[1].node
+    (subscription,) = world[1].messaging.receivers("s", is_quiet=False)
+    lines, stored = Lines(), world.replica(1).log
+
+    def deliver(subscription, arrivals, payloads):
+        node.on_messages(subscription, arrivals, payloads, world.now, world.wall_ns)
+
+    loop = Loop(deliver)
+    kinds, value = ARRIVALS[arrival], PAYLOADS[payload]
+    count = READ_BYTES // (len(kinds[0].headers) + len(value) + 20)
+    arrivals = [kinds[number % len(kinds)] for number in range(count)]
+    with lines:
+        loop.turns.take(subscription, arrivals, [value] * count)
+    while loop.due:
+        with lines:
+            loop.turn()
+        world.settle()
+    assert (loop.faults, loop.is_reading) == ([], True)
+    assert stored.log_end_offset == count
+    assert lines.most < LINES_MAX
+
+
+SHAPES = st.lists(
+    st.tuples(
+        st.integers(1, 3),
+        st.lists(
+            st.tuples(st.sampled_from(sorted(ARRIVALS)), st.sampled_from(sorted(PAYLOADS))),
+            min_size=1,
+            max_size=60,
+        ),
+    ),
+    max_size=12,
+)
+
+
+@given(SHAPES, st.lists(st.booleans(), max_size=12))
+def test_everything_is_handed_on_once_and_in_order(deliveries, are_late):
+    taken = []
+    loop = Loop(lambda *one: taken.append(one))
+    asked = []
+    late = deque(are_late)
+    for number, shapes in deliveries:
+        arrivals = [ARRIVALS[arrival][-1] for arrival, _ in shapes]
+        payloads = [PAYLOADS[payload] for _, payload in shapes]
+        asked += [(number, *one) for one in zip(arrivals, payloads, strict=True)]
+        loop.turns.take(SubscriptionId(number), arrivals, payloads)
+        if late and late.popleft():
+            loop.turn()
+    while loop.due:
+        loop.turn()
+    told = [
+        (number, *one)
+        for number, arrivals, payloads in taken
+        for one in zip(arrivals, payloads, strict=True)
+    ]
+    assert told == asked
+    assert loop.is_reading
+
+
+def test_reading_stops_while_messages_wait_and_a_turn_takes_what_it_may():
+    count = 10 * TURN_WEIGHT_MAX // RUN_WEIGHT
+    taken = []
+    loop = Loop(lambda _subscription, _arrivals, payloads: taken.append(len(payloads)))
+    loop.turns.take(SubscriptionId(1), [Arrival("s", "", block(1))] * count, [b""] * count)
+    assert not loop.is_reading
+    idle = []
+    loop.turns.when_idle(lambda: idle.append(sum(taken)))
+    while loop.due:
+        assert loop.is_reading == (sum(taken) == count)
+        loop.turn()
+    assert idle == [count]
+    assert max(taken) <= TURN_WEIGHT_MAX // RUN_WEIGHT + 1
+    assert len(taken) > 9
+
+
+def test_failure_in_a_later_turn_is_told():
+    def deliver(_subscription, _arrivals, payloads):
+        if len(payloads) < 100:
+            raise ValueError("broken")
+
+    loop = Loop(deliver)
+    plain = [Arrival("s", "", b"")]
+    loop.turns.take(SubscriptionId(1), plain * 30_000, [b""] * 30_000)
+    loop.turns.take(SubscriptionId(1), plain, [b""])
+    while loop.due:
+        loop.turn()
+    assert [str(one) for one in loop.faults] == ["broken"]
+
+
+def test_one_message_at_least_fits():
+    wide = Arrival("s", "", block(1_000))
+    assert fitting([wide, wide], [b"", b""], 1)[0] == 1
+    assert fitting([Arrival("s", "", b"")] * 2, [b"", b""], 1)[0] == 1
