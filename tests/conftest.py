@@ -7,6 +7,7 @@ header of a run prints the seed of pytest-randomly; `--randomly-seed=N` repeats 
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -25,6 +26,10 @@ FUZZ_SHARE = pytest.StashKey[float]()
 # async tests and then leaves open, so that a later test fails for its ResourceWarning; a loop that
 # was set to None is not made again.
 asyncio.set_event_loop(None)
+
+# A run in the background of a script ignores SIGINT, and what tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: two cores are shared by workers, servers and clients, so wall time proves nothing.
 settings.register_profile("dev", deadline=None, print_blob=True)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from liftbridge_client import Ack, Outgoing, Published, TooLargeError, connect
+from liftbridge_client import Ack, LiftbridgeError, Outgoing, Published, connect
 
 HEADERS = pa.map_(pa.string(), pa.binary())
 
@@ -57,13 +57,24 @@ async def test_records_of_a_restore(broker, name, messages):
 
 
 @pytest.mark.parametrize("is_idempotent", [False, True])
-@pytest.mark.parametrize("headers", [None, {"h": b""}], ids=["values", "messages"])
-async def test_message_that_is_too_large_takes_no_other_along(broker, name, headers, is_idempotent):
+@pytest.mark.parametrize(
+    "large",
+    [
+        Outgoing(bytes(2 << 20)),
+        Outgoing(b"", headers={"h": bytes(2 << 20)}),
+        Outgoing(b"", headers={f"{number}": b"" for number in range(1_001)}),
+        bytes(2 << 20),
+    ],
+    ids=["value", "header", "headers", "bare values"],
+)
+async def test_message_that_is_refused_takes_no_other_along(broker, name, large, is_idempotent):
+    others = (b"before", b"behind")
+    if isinstance(large, Outgoing):
+        others = tuple(map(Outgoing, others))
     async with connect(broker.address, retry_time=timedelta(seconds=30)) as client:
         stream = await client.streams.create(name)
-        values = [b"before", bytes(2 << 20), b"behind"]
-        given = [Outgoing(one, headers=headers) for one in values] if headers else values
         async with stream.publisher(idempotent=is_idempotent) as publisher:
-            before, large, behind = await publisher.publish_batch(given)
-        assert isinstance(large, TooLargeError)
+            given = [others[0], large, others[1]]
+            before, refused, behind = await publisher.publish_batch(given)
+        assert isinstance(refused, LiftbridgeError)
         assert (before.offset, behind.offset) == (0, 1)

@@ -44,6 +44,7 @@ from liftbridge_broker.wire.fields import bytes_field
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import admin_pb2, data_pb2
 from liftbridge_testkit.admin_calls import admin_of
+from liftbridge_testkit.client_calls import WorldClock
 from liftbridge_testkit.cluster_world import MS, ClusterWorld
 from liftbridge_testkit.lines import LINES_MAX, Lines
 
@@ -148,17 +149,6 @@ class Cluster:
                 self.world.now = Instant(self.world.now + MS)
 
 
-class _Clock:
-    def __init__(self, world: ClusterWorld) -> None:
-        self._world = world
-
-    def now(self) -> Instant:
-        return self._world.now
-
-    def wall_ns(self) -> int:
-        return self._world.wall_ns
-
-
 def _elsewhere(index: int) -> StreamState:
     """A stream whose only replica another broker has, which is gone."""
     stream_id = StreamId(index)
@@ -192,7 +182,7 @@ def cluster() -> Cluster:
     state = world[1].node.state
     for index in range(1 << 30, (1 << 30) + STREAMS):
         state.add_stream(_elsewhere(index))
-    api = make_api(BrokerOptions(), world[1].node, _Clock(world), world[1], Health())
+    api = make_api(BrokerOptions(), world[1].node, WorldClock(world), world[1], Health())
     api.context.turns, api.context.streams_max = None, 1 << 30
     register_admin(api.server, admin_of(world, 1).context)
     return Cluster(world, api.server)

@@ -13,7 +13,11 @@ from liftbridge_client.aio.lane import BATCH_BYTES_MAX, BATCH_COUNT_MAX, Item, L
 from liftbridge_client.codecs import Codec, encoded
 from liftbridge_client.core.codec import policy_of
 from liftbridge_client.core.deadlines import one_deadline
-from liftbridge_client.core.message_parts import REQUEST_HEADERS_MAX, check_message
+from liftbridge_client.core.message_parts import (
+    MESSAGE_HEADERS_MAX,
+    REQUEST_HEADERS_MAX,
+    check_message,
+)
 from liftbridge_client.core.partitioners import Partitioner, by_key, choose
 from liftbridge_client.errors import (
     AckTimeoutError,
@@ -301,10 +305,11 @@ class Publisher(Generic[Value]):
             header_count = len(outgoing.headers)
         item = self._open.get(partition)
         if item is not None and (
-            item.size_bytes + size > BATCH_BYTES_MAX
+            header_count > MESSAGE_HEADERS_MAX
+            or item.size_bytes + size > BATCH_BYTES_MAX
             or item.header_count + header_count > REQUEST_HEADERS_MAX
         ):
-            # A message that a broker refuses for its size is not to take others along.
+            # A message that a broker may refuse for its size is not to take others along.
             self._lane(partition).put(self._open.pop(partition))
             item = None
         if item is None:
@@ -318,7 +323,11 @@ class Publisher(Generic[Value]):
         item.header_count += header_count
         self._in_flight += 1
         self._in_flight_bytes += size
-        if len(item.values) >= BATCH_COUNT_MAX or item.size_bytes >= BATCH_BYTES_MAX:
+        if (
+            len(item.values) >= BATCH_COUNT_MAX
+            or item.size_bytes >= BATCH_BYTES_MAX
+            or header_count > MESSAGE_HEADERS_MAX
+        ):
             self._lane(partition).put(self._open.pop(partition))
         elif self._flush_handle is None:
             loop = asyncio.get_running_loop()

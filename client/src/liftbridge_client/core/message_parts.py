@@ -8,6 +8,9 @@ from typing import Final
 
 from liftbridge_client.errors import UsageError
 
+MESSAGE_HEADERS_MAX: Final = 1_000
+"""Headers of a message: a broker refuses more."""
+
 REQUEST_HEADERS_MAX: Final = 4_096
 """Headers of all messages of one request: as many as a broker takes."""
 

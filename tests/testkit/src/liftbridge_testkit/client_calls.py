@@ -107,7 +107,7 @@ class _Port:
         """There is no TLS."""
 
 
-class _Clock:
+class WorldClock:
     """The clock of a world."""
 
     def __init__(self, world: ClusterWorld) -> None:
@@ -127,7 +127,7 @@ class ClientCalls:
 
     def __init__(self, member: Member) -> None:
         self._world = member.world
-        self.context = Context(member.node, _Clock(member.world), 1 << 20, 100, 100)
+        self.context = Context(member.node, WorldClock(member.world), 1 << 20, 100, 100)
         metadata = MetadataService(self.context, host="localhost")
         bounds = BoundsService(self.context)
         self._unary: Mapping[str, Callable[[Call, bytes], Iterator[None] | None]] = {

@@ -21,7 +21,7 @@ from liftbridge_broker.adapters.nats.credentials import (
 from liftbridge_broker.adapters.nats.headers import leave_out_wide
 from liftbridge_broker.adapters.nats.natspy import Handshake, HandshakeError, Session, shake_hands
 from liftbridge_broker.adapters.nats.options import NatsOptions
-from liftbridge_broker.adapters.nats.turns import Deliver, Turns
+from liftbridge_broker.adapters.nats.pacing import PLAIN_WEIGHT, Deliver, Pacer
 from liftbridge_broker.errors import ConfigError, UnavailableError
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.observe import Observer
@@ -81,6 +81,7 @@ class Link:
         deliver: Takes messages of subscriptions that exist.
         on_change: Called after `is_up` changed, with a reason when it went down.
         observer: Told of transitions.
+        plain_weight: Of a message, see `pacing`.
 
     Attributes:
         counts: See `LinkCounts`.
@@ -97,14 +98,20 @@ class Link:
         deliver: Deliver,
         on_change: Callable[[str], None],
         observer: Observer,
+        plain_weight: int = PLAIN_WEIGHT,
     ) -> None:
         self._options = options
         self._kind = kind
         self._name = f"LIFT.{options.namespace}.{options.server_id}.{kind}"
         self._no_echo = no_echo
         self._deliver = deliver
-        self._turns = Turns(
-            self._hand_on, _call_soon, self._pause_reading, self._resume_reading, self.on_fault
+        self._pacer = Pacer(
+            self._hand_on,
+            _call_soon,
+            self._pause_reading,
+            self._resume_reading,
+            self.on_fault,
+            plain_weight=plain_weight,
         )
         self._on_change = on_change
         self._observer = observer
@@ -195,7 +202,7 @@ class Link:
                 async with asyncio.timeout(CLOSE_SECONDS_MAX):
                     await connection.flushed()
                     is_idle = asyncio.Event()
-                    self._turns.when_idle(is_idle.set)
+                    self._pacer.when_idle(is_idle.set)
                     await is_idle.wait()
             except OSError:
                 pass  # the link went down: there is nothing left to come (TimeoutError is one too)
@@ -303,7 +310,7 @@ class Link:
         self.counts.messages_wide += wide
         self.counts.messages_in += wide
         if payloads:
-            self._turns.take(subscription, arrivals, payloads)
+            self._pacer.take(subscription, arrivals, payloads)
 
     def _hand_on(
         self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]

@@ -11,6 +11,7 @@ from typing import Final
 
 from liftbridge_broker.adapters.nats.link import Link
 from liftbridge_broker.adapters.nats.options import NatsOptions
+from liftbridge_broker.adapters.nats.pacing import PEER_WEIGHT
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.subjects import internal_subject
@@ -64,6 +65,7 @@ class NatsTransport:
                 deliver=_delivery(channel, take),
                 on_change=on_change if channel is Channel.METADATA else _ignore_change,
                 observer=observer,
+                plain_weight=PEER_WEIGHT,
             )
             for channel in Channel
         }

@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liftbridge_broker.adapters.nats.turns import (
+from liftbridge_broker.adapters.nats.pacing import (
+    PEER_WEIGHT,
+    PLAIN_WEIGHT,
     RUN_WEIGHT,
     TURN_WEIGHT_MAX,
-    Turns,
+    Pacer,
     fitting,
 )
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
+from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.wire.envelope import encode_publish
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.cluster_world import ClusterWorld
@@ -29,12 +32,18 @@ READ_BYTES = 1 << 17
 class Loop:
     """Turns as an event loop gives them, in no time."""
 
-    def __init__(self, deliver):
+    def __init__(self, deliver, plain_weight=PLAIN_WEIGHT):
         self.due = deque()
         self.is_reading = True
         self.faults = []
-        self.turns = Turns(
-            deliver, self.due.append, self.pause, self.resume, self.faults.append, lambda: 0
+        self.pacer = Pacer(
+            deliver,
+            self.due.append,
+            self.pause,
+            self.resume,
+            self.faults.append,
+            plain_weight=plain_weight,
+            now_ns=lambda: 0,
         )
 
     def pause(self):
@@ -93,7 +102,7 @@ def test_no_turn_takes_long_whatever_is_published(arrival, payload):
     count = READ_BYTES // (len(kinds[0].headers) + len(value) + 20)
     arrivals = [kinds[number % len(kinds)] for number in range(count)]
     with lines:
-        loop.turns.take(subscription, arrivals, [value] * count)
+        loop.pacer.take(subscription, arrivals, [value] * count)
     while loop.due:
         with lines:
             loop.turn()
@@ -126,7 +135,7 @@ def test_everything_is_handed_on_once_and_in_order(deliveries, are_late):
         arrivals = [ARRIVALS[arrival][-1] for arrival, _ in shapes]
         payloads = [PAYLOADS[payload] for _, payload in shapes]
         asked += [(number, *one) for one in zip(arrivals, payloads, strict=True)]
-        loop.turns.take(SubscriptionId(number), arrivals, payloads)
+        loop.pacer.take(SubscriptionId(number), arrivals, payloads)
         if late and late.popleft():
             loop.turn()
     while loop.due:
@@ -144,10 +153,10 @@ def test_reading_stops_while_messages_wait_and_a_turn_takes_what_it_may():
     count = 10 * TURN_WEIGHT_MAX // RUN_WEIGHT
     taken = []
     loop = Loop(lambda _subscription, _arrivals, payloads: taken.append(len(payloads)))
-    loop.turns.take(SubscriptionId(1), [Arrival("s", "", block(1))] * count, [b""] * count)
+    loop.pacer.take(SubscriptionId(1), [Arrival("s", "", block(1))] * count, [b""] * count)
     assert not loop.is_reading
     idle = []
-    loop.turns.when_idle(lambda: idle.append(sum(taken)))
+    loop.pacer.when_idle(lambda: idle.append(sum(taken)))
     while loop.due:
         assert loop.is_reading == (sum(taken) == count)
         loop.turn()
@@ -163,8 +172,8 @@ def test_failure_in_a_later_turn_is_told():
 
     loop = Loop(deliver)
     plain = [Arrival("s", "", b"")]
-    loop.turns.take(SubscriptionId(1), plain * 30_000, [b""] * 30_000)
-    loop.turns.take(SubscriptionId(1), plain, [b""])
+    loop.pacer.take(SubscriptionId(1), plain * 30_000, [b""] * 30_000)
+    loop.pacer.take(SubscriptionId(1), plain, [b""])
     while loop.due:
         loop.turn()
     assert [str(one) for one in loop.faults] == ["broken"]
@@ -172,5 +181,27 @@ def test_failure_in_a_later_turn_is_told():
 
 def test_one_message_at_least_fits():
     wide = Arrival("s", "", block(1_000))
-    assert fitting([wide, wide], [b"", b""], 1)[0] == 1
-    assert fitting([Arrival("s", "", b"")] * 2, [b"", b""], 1)[0] == 1
+    assert fitting([wide, wide], [b"", b""], 1, 1)[0] == 1
+    assert fitting([Arrival("s", "", b"")] * 2, [b"", b""], 1, 1)[0] == 1
+
+
+def test_frames_that_somebody_forges_leave_others_their_turns():
+    world = ClusterWorld(1)
+    node, lines = world[1].node, Lines()
+    heard = []
+
+    def deliver(_subscription, _arrivals, payloads):
+        heard.append(len(payloads))
+        for payload in payloads:
+            node.on_peer(Channel.METADATA, payload, world.now, world.wall_ns)
+
+    loop = Loop(deliver, plain_weight=PEER_WEIGHT)
+    count = 10 * TURN_WEIGHT_MAX // PEER_WEIGHT
+    with lines:
+        loop.pacer.take(SubscriptionId(1), [Arrival("meta", "", b"")] * count, [b"x" * 60] * count)
+    while loop.due:
+        with lines:
+            loop.turn()
+    assert sum(heard) == count
+    assert max(heard) <= TURN_WEIGHT_MAX // PEER_WEIGHT
+    assert lines.most < LINES_MAX

@@ -1,9 +1,9 @@
-"""What one turn of the loop hands on of the messages that a connection has read.
+"""How many of the messages that a connection has read are handed on in one turn of the loop.
 
 A read of a socket is up to 256 KiB, and a turn of uvloop up to 32 of them: enough messages for
 seconds of work. So each message has a weight, about the microseconds that it takes to store it, and
 what is beyond the weight of a turn waits for the next ones, in order, while nothing more is read.
-Turns are not counted, as each look at one would cost another: what is left grows with time.
+To be called at the begin of each turn would wake the loop for it, so the budget grows with time.
 """
 
 import time
@@ -19,6 +19,9 @@ TURN_WEIGHT_MAX: Final = 12_000
 
 PLAIN_WEIGHT: Final = 1
 """A message like the one before it, of the same subject and without headers."""
+
+PEER_WEIGHT: Final = 50
+"""A frame of another broker, or of somebody who forges one: its signature is checked."""
 
 ENVELOPE_WEIGHT: Final = 25
 """A message of the API in an envelope, which is decoded and may ask for an ack."""
@@ -41,7 +44,7 @@ Deliver = Callable[[SubscriptionId, list[Arrival], list[bytes]], None]
 _Delivery = tuple[SubscriptionId, list[Arrival], list[bytes]]
 
 
-class Turns:
+class Pacer:
     """Hands messages on in the order in which they came; see the module.
 
     Args:
@@ -50,6 +53,7 @@ class Turns:
         pause: Has no more read from the socket.
         resume: Has it read again.
         on_fault: Gets what `deliver` raised in a later turn.
+        plain_weight: Weight of a message that is like the one before it.
         now_ns: Monotonic clock.
     """
 
@@ -60,6 +64,8 @@ class Turns:
         pause: Callable[[], None],
         resume: Callable[[], None],
         on_fault: Callable[[Exception], None],
+        *,
+        plain_weight: int = PLAIN_WEIGHT,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._deliver = deliver
@@ -67,6 +73,7 @@ class Turns:
         self._pause = pause
         self._resume = resume
         self._on_fault = on_fault
+        self._plain_weight = plain_weight
         self._now_ns = now_ns
         self._left = TURN_WEIGHT_MAX
         self._left_at = now_ns()
@@ -128,7 +135,7 @@ class Turns:
     def _hand_on(self, one: _Delivery) -> _Delivery | None:
         """Hand on what the turn still allows of a delivery; returns the rest of it."""
         subscription, arrivals, payloads = one
-        count, weight = fitting(arrivals, payloads, self._left)
+        count, weight = fitting(arrivals, payloads, self._left, self._plain_weight)
         self._left -= weight
         if count == len(payloads):
             self._deliver(subscription, arrivals, payloads)
@@ -137,7 +144,9 @@ class Turns:
         return subscription, arrivals[count:], payloads[count:]
 
 
-def fitting(arrivals: list[Arrival], payloads: list[bytes], left: int) -> tuple[int, int]:
+def fitting(
+    arrivals: list[Arrival], payloads: list[bytes], left: int, plain_weight: int
+) -> tuple[int, int]:
     """How many messages weigh as much as is left, at least one, and what they weigh.
 
     Nearly all are plain and alike: these are counted in C (benchmark `bench_nats.py::parse`).
@@ -145,20 +154,20 @@ def fitting(arrivals: list[Arrival], payloads: list[bytes], left: int) -> tuple[
     first = arrivals[0]
     is_plain = not first.headers and arrivals.count(first) == len(arrivals)
     if is_plain and not has_envelope(payloads):
-        count = min(len(payloads), max(1, (left - RUN_WEIGHT) // PLAIN_WEIGHT))
-        return count, RUN_WEIGHT + count * PLAIN_WEIGHT
+        count = min(len(payloads), max(1, (left - RUN_WEIGHT) // plain_weight))
+        return count, RUN_WEIGHT + count * plain_weight
     total = 0
-    for count, weight in enumerate(_weights(arrivals, payloads), start=1):
+    for count, weight in enumerate(_weights(arrivals, payloads, plain_weight), start=1):
         total += weight
         if total >= left:
             return count, total
     return len(payloads), total
 
 
-def _weights(arrivals: list[Arrival], payloads: list[bytes]) -> Iterator[int]:
+def _weights(arrivals: list[Arrival], payloads: list[bytes], plain_weight: int) -> Iterator[int]:
     before: Arrival | None = None
     for arrival, payload in zip(arrivals, payloads, strict=True):
-        weight = PLAIN_WEIGHT
+        weight = plain_weight
         if arrival.headers or (arrival is not before and arrival != before):
             weight = RUN_WEIGHT + HEADER_WEIGHT * arrival.headers.count(_LINE_END)
         if payload.startswith(MAGIC):
