@@ -4,7 +4,7 @@ Each takes the ports of those who act and may be played on a real server, on the
 either behind a `trace.Recorder`. Refusals are part of them. None leaves a cluster or stream behind.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import count
 from random import Random
@@ -61,6 +61,10 @@ PAGES_ITEMS: Final = 501
 """One object more than a page of a list holds."""
 
 _OTHER: Final = "00000000-0000-0000-0000-999999999999"
+
+
+Look = Callable[[], Awaitable[Hands]]
+"""Reads everything anew, as each pass does."""
 
 
 class Cast(NamedTuple):
@@ -353,10 +357,10 @@ async def deeds(cast: Cast) -> None:
     await _orphan(cast, await hands(), hands)
 
 
-async def _identity(first: Hands, again: Any) -> None:
+async def _identity(first: Hands, look: Look) -> None:
     for _ in range(2):
         await tried(on_objects.create_identity(first, act.CreateIdentity("id-1", is_started=False)))
-    seen: Hands = await again()
+    seen: Hands = await look()
     assert seen.reads.identity is not None
     action = act.WriteFounders(
         identity_of(seen.reads.identity).resource_version, (Member("deeds-0", "dir-0"),)
@@ -365,13 +369,13 @@ async def _identity(first: Hands, again: Any) -> None:
         await tried(on_objects.write_founders(seen, action))
 
 
-async def _set(first: Hands, again: Any, revision: str) -> None:
+async def _set(first: Hands, look: Look, revision: str) -> None:
     assert first.reads.set is not None
     seen = set_of(first.reads.set)
     for good in (revision, revision, ""):  # the second is late
         action = act.SetTemplate(seen.uid, seen.resource_version, revision, good, "")
         await tried(on_objects.set_template(first, action))
-    first = await again()
+    first = await look()
     assert first.reads.set is not None
     seen = set_of(first.reads.set)
     for replicas in (seen.replicas, 4, 5):
@@ -462,16 +466,16 @@ def _deletion(name: str, uid: str, version: int, *, is_forced: bool = False) -> 
     return act.DeletePod(name, uid, version, is_forced=is_forced)
 
 
-async def _orphan(cast: Cast, first: Hands, again: Any) -> None:
+async def _orphan(cast: Cast, first: Hands, look: Look) -> None:
     assert first.reads.set is not None
     seen = set_of(first.reads.set)
     uid = Preconditions(seen.uid)
     place = (SETS, NAMESPACE, names.brokers(first.cluster.name))
-    again = act.CreateSet("id-1", 3, first.rendered.revision, "", "", 2 << 30)
-    stale = act.OrphanSet(seen.uid, seen.resource_version - 1, again)
+    renewed = act.CreateSet("id-1", 3, first.rendered.revision, "", "", 2 << 30)
+    stale = act.OrphanSet(seen.uid, seen.resource_version - 1, renewed)
     await tried(on_objects.orphan_set(first, stale))
-    await on_objects.orphan_set(first, act.OrphanSet(seen.uid, seen.resource_version, again))
-    first = await again()
+    await on_objects.orphan_set(first, act.OrphanSet(seen.uid, seen.resource_version, renewed))
+    first = await look()
     await cast.controllers.patch(*place, {"metadata": {"finalizers": None}}, preconditions=uid)
     await tried(cast.operator.get(*place))
     await _let_go(cast, first.reads.resource)
