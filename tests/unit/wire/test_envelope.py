@@ -14,6 +14,7 @@ from liftbridge_broker.wire.envelope import (
     encode,
     encode_publish,
     encode_with_crc,
+    has_envelope,
 )
 from liftbridge_proto import api_pb2
 
@@ -137,6 +138,16 @@ def test_mutated_envelopes_never_raise(fuzz):
         decoded += decode_ack(blob) is not None
     # Some mutations hit a value only, so the corpus is not all rubbish.
     assert fuzz.count // 100 < decoded < fuzz.count * 19 // 10
+
+
+_PAYLOADS = st.one_of(
+    st.binary(max_size=6), st.binary(max_size=3).map(MAGIC.__add__), st.just(MAGIC[:3] + b"~")
+)
+
+
+@given(payloads=st.lists(_PAYLOADS, min_size=1, max_size=8))
+def test_an_envelope_among_any_payloads_is_seen(payloads):
+    assert has_envelope(payloads) == any(payload[:4] == MAGIC for payload in payloads)
 
 
 def test_crc_implementation_is_the_compiled_one():

@@ -14,8 +14,9 @@ envelope is a plain message. The original's reader slices by the header length i
 on `B9 0E 43 B4 00 FF 00 00`; here a header length outside 8 to the size of the data is not sound.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from operator import itemgetter
 from typing import Final
 
 import google_crc32c
@@ -28,6 +29,8 @@ HEADER_SIZE: Final = 8
 CRC_HEADER_SIZE: Final = 12
 _FLAG_CRC: Final = 1
 _VERSION: Final = 0
+
+_FIRST_BYTE: Final = itemgetter(0)
 
 
 class EnvelopeType(IntEnum):
@@ -77,10 +80,24 @@ def decode(data: bytes, kind: EnvelopeType) -> bytes | None:
 def has_envelope(payloads: Sequence[bytes]) -> bool:
     """Whether any payload is an envelope.
 
-    Hot: the largest one tells of nearly all plain messages that none is, which takes 25 ns a
-    message instead of 100 (benchmark `bench_nats.py::intake`).
+    Hot: the largest one tells of nearly all text that none is, in 13 ns a message, and the first
+    bytes of any other data in 40, instead of 100 (benchmark `bench_nats.py::intake`).
     """
-    return max(payloads) >= MAGIC and any(payload.startswith(MAGIC) for payload in payloads)
+    if max(payloads) < MAGIC:
+        return False
+    try:
+        firsts = bytes(map(_FIRST_BYTE, payloads))
+    except IndexError:  # one is empty
+        return any(payload.startswith(MAGIC) for payload in payloads)
+    return any(payloads[at].startswith(MAGIC) for at in _places(firsts, MAGIC[0]))
+
+
+def _places(data: bytes, byte: int) -> Iterator[int]:
+    """Positions of a byte, in order."""
+    at = data.find(byte)
+    while at >= 0:
+        yield at
+        at = data.find(byte, at + 1)
 
 
 def decode_publish(data: bytes) -> api_pb2.Message | None:
