@@ -20,10 +20,9 @@ from liftbridge_broker.adapters.nats.pacing import (
 )
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.wire.envelope import encode_publish
-from liftbridge_proto import api_pb2
 from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.lines import LINES_MAX, Lines
+from liftbridge_testkit.nats_floods import ARRIVALS, PAYLOADS, header_lines
 
 READ_BYTES = 1 << 17
 """Half a read of a socket, which is more than a turn takes of most kinds."""
@@ -55,35 +54,6 @@ class Loop:
     def turn(self):
         for _ in range(len(self.due)):
             self.due.popleft()()
-
-
-def block(count):
-    """NATS headers."""
-    lines = b"".join(b"%x:\r\n" % number for number in range(count))
-    return b"NATS/1.0\r\n" + lines + b"\r\n" if count else b""
-
-
-def message(headers, inbox):
-    """A message in an envelope with headers of its own, which may ask for an ack."""
-    given = {f"{number:x}": b"" for number in range(headers)}
-    return encode_publish(api_pb2.Message(headers=given, ackInbox=inbox, correlationId=inbox))
-
-
-ARRIVALS = {
-    "one subject": (Arrival("s", "", b""),),
-    "two subjects": (Arrival("s", "", b""), Arrival("s", "r", b"")),
-    "a header": (Arrival("s", "", block(1)),),
-    "many headers": (Arrival("s", "", block(1_000)),),
-}
-PAYLOADS = {
-    "empty": b"",
-    "a text": b"v" * 100,
-    "no magic inside": b"J" * 1_000,
-    "bare": message(0, ""),
-    "acked": message(0, "inbox"),
-    "a header": message(1, ""),
-    "many headers": message(1_000, "inbox"),
-}
 
 
 @pytest.mark.parametrize(("arrival", "payload"), list(product(ARRIVALS, PAYLOADS)))
@@ -153,7 +123,7 @@ def test_reading_stops_while_messages_wait_and_a_turn_takes_what_it_may():
     count = 10 * TURN_WEIGHT_MAX // RUN_WEIGHT
     taken = []
     loop = Loop(lambda _subscription, _arrivals, payloads: taken.append(len(payloads)))
-    loop.pacer.take(SubscriptionId(1), [Arrival("s", "", block(1))] * count, [b""] * count)
+    loop.pacer.take(SubscriptionId(1), [Arrival("s", "", header_lines(1))] * count, [b""] * count)
     assert not loop.is_reading
     idle = []
     loop.pacer.when_idle(lambda: idle.append(sum(taken)))
@@ -180,7 +150,7 @@ def test_failure_in_a_later_turn_is_told():
 
 
 def test_one_message_at_least_fits():
-    wide = Arrival("s", "", block(1_000))
+    wide = Arrival("s", "", header_lines(1_000))
     assert fitting([wide, wide], [b"", b""], 1, 1)[0] == 1
     assert fitting([Arrival("s", "", b"")] * 2, [b"", b""], 1, 1)[0] == 1
 

@@ -1,12 +1,14 @@
 """What clients can do to a broker: bytes for each connection, generated where they can be.
 
-An attack is a number of connections, what each of them says first and then again and again, and
-whether it reads what comes back. Numbers of streams rise from round to round.
+An attack is a number of connections to the broker or its NATS server, what each of them says first
+and then again and again, and whether it reads what comes back. Numbers of streams rise from round
+to round.
 """
 
 from __future__ import annotations
 
 from functools import cache, partial
+from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from google.protobuf.message_factory import GetMessageClass
@@ -15,6 +17,7 @@ from liftbridge_broker.http2 import frames
 from liftbridge_broker.http2.grpc import literal
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.http2_peer import Http2Peer, prefixed
+from liftbridge_testkit.nats_floods import ARRIVALS, PAYLOADS, published
 from liftbridge_testkit.request_lists import ADMIN, CASES, STREAM, UNARY, named
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import MethodDescriptor
 
 FRAME_BYTES: Final = 16 << 10
+FLOOD_BYTES: Final = 64 << 10
 LIST_ENTRIES: Final = 50_000
 LARGE_STREAM: Final = "large"
 """Holds records of 900 KB."""
@@ -46,6 +50,7 @@ class Attack(NamedTuple):
         settings: First SETTINGS of the client.
         is_reading: Whether it reads what comes back.
         rounds_max: Rounds of one connection.
+        is_on_nats: Whether it goes to the NATS server instead of the broker.
     """
 
     name: str
@@ -54,6 +59,7 @@ class Attack(NamedTuple):
     settings: dict[int, int] | None = None
     is_reading: bool = True
     rounds_max: int = 1_000_000
+    is_on_nats: bool = False
 
 
 @cache
@@ -162,6 +168,17 @@ def _unary() -> list[Attack]:
     return found
 
 
+def _floods() -> list[Attack]:
+    """Messages on the subject of a stream, as fast as the NATS server takes them."""
+    found = []
+    for (arrival, kinds), (payload, value) in product(ARRIVALS.items(), PAYLOADS.items()):
+        pair = b"".join(published(LARGE_STREAM, kind, value) for kind in kinds)
+        one = partial(_repeated, pair * (FLOOD_BYTES // len(pair) + 1), 1)
+        name = f"flood of NATS, {arrival}, {payload}"
+        found.append(Attack(name, 1, one, is_on_nats=True))
+    return found
+
+
 def _subscribe() -> bytes:
     return api_pb2.SubscribeRequest(
         stream=LARGE_STREAM, startPosition=api_pb2.EARLIEST
@@ -208,6 +225,7 @@ def attacks() -> Sequence[Attack]:
         Attack("CONTINUATION", MANY, partial(_continued, publish)),
         Attack("connections", 1_000, partial(_repeated, b"", 0), rounds_max=0),
         Attack("tiny messages", 1, partial(_begun, asynchronous, tiny * 10_000, 1)),
+        *_floods(),
         *_unary(),
         *_listed(),
     ]
@@ -222,6 +240,7 @@ def short() -> Sequence[str]:
         "open and reset on 100",
         "too many headers",
         "connections",
+        "flood of NATS, two subjects, acked",
         "FetchMetadata without end on 1",
         "FetchMetadata without end on 100",
         "list of FetchMetadata.streams, others",

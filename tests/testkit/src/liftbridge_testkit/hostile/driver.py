@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from liftbridge_testkit.hostile.attacks import Attack
 
 READ_BYTES: Final = 1 << 20
+NATS_HELLO: Final = b'CONNECT {"verbose":false,"headers":true}\r\n'
 AGAIN_SECONDS: Final = 0.05
 """Before a connection that was ended is made again."""
 
@@ -25,8 +26,8 @@ async def _read(reader: asyncio.StreamReader) -> None:
 
 
 async def _talk(attack: Attack, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Say what there is to say, and stay until the broker ends the connection."""
-    writer.write(Http2Peer.hello(attack.settings))
+    """Say what there is to say, and stay until the other side ends the connection."""
+    writer.write(NATS_HELLO if attack.is_on_nats else Http2Peer.hello(attack.settings))
     async with asyncio.TaskGroup() as group:
         if attack.is_reading and attack.rounds_max:
             group.create_task(_read(reader))
@@ -41,7 +42,7 @@ async def _talk(attack: Attack, reader: asyncio.StreamReader, writer: asyncio.St
 
 
 async def _connection(attack: Attack, host: str, port: int, until: float) -> None:
-    """One connection, made again whenever the broker ends it, until time is over."""
+    """One connection, made again whenever it is ended, until time is over."""
     while monotonic() < until:
         with contextlib.suppress(OSError, ExceptionGroup):
             reader, writer = await asyncio.open_connection(host, port)
@@ -63,13 +64,14 @@ async def attack(chosen: Attack, host: str, port: int, seconds: float) -> None:
 
 
 def main() -> None:
-    """Serve lines from standard input."""
-    address = sys.argv[1]
-    host, _, port = address.partition(":")
+    """Serve lines from standard input; arguments are where the broker and the NATS server are."""
+    ways = [address.partition(":")[::2] for address in sys.argv[1:3]]
     by_name = {one.name: one for one in attacks()}
     for line in sys.stdin:
         name, _, seconds = line.rstrip("\n").rpartition(" ")
-        asyncio.run(attack(by_name[name], host, int(port), float(seconds)))
+        chosen = by_name[name]
+        host, port = ways[chosen.is_on_nats]
+        asyncio.run(attack(chosen, host, int(port), float(seconds)))
         sys.stdout.write("over\n")
         sys.stdout.flush()
 

@@ -139,7 +139,8 @@ def judge(
     led = prepare(cluster)
     target = cluster[cluster.leader_of(LARGE_STREAM)]
     visitors = [Visitor(cluster[leader].address, stream) for leader, stream in led.items()]
-    command = (sys.executable, "-m", "liftbridge_testkit.hostile.driver", target.address)
+    ways = (target.address, cluster.nats.url.removeprefix("nats://"))
+    command = (sys.executable, "-m", "liftbridge_testkit.hostile.driver", *ways)
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
     ) as driver:

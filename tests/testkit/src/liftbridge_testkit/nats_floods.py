@@ -1,0 +1,49 @@
+"""What anybody may publish on NATS to the subject of a stream, by how it arrives and what it holds.
+
+Small messages, since work is charged by message: the more of them a read brings, the longer it
+could take.
+"""
+
+from typing import Final
+
+from liftbridge_broker.ports.messaging import Arrival
+from liftbridge_broker.wire.envelope import encode_publish
+from liftbridge_broker.wire.nats import CRLF, publish_head
+from liftbridge_proto import api_pb2
+
+
+def header_lines(count: int) -> bytes:
+    """A block of NATS headers, as small as they can be."""
+    lines = b"".join(b"%x:\r\n" % number for number in range(count))
+    return b"NATS/1.0\r\n" + lines + CRLF if count else b""
+
+
+def enveloped(headers: int, inbox: str) -> bytes:
+    """A message in an envelope with headers of its own, which may ask for an ack."""
+    given = {f"{number:x}": b"" for number in range(headers)}
+    return encode_publish(api_pb2.Message(headers=given, ackInbox=inbox, correlationId=inbox))
+
+
+ARRIVALS: Final = {
+    "one subject": (Arrival("s", "", b""),),
+    "two subjects": (Arrival("s", "", b""), Arrival("s", "r", b"")),
+    "a header": (Arrival("s", "", header_lines(1)),),
+    "many headers": (Arrival("s", "", header_lines(1_000)),),
+}
+"""Ways to arrive, which take turns."""
+
+PAYLOADS: Final = {
+    "empty": b"",
+    "a text": b"v" * 100,
+    "no magic inside": b"J" * 1_000,
+    "bare": enveloped(0, ""),
+    "acked": enveloped(0, "inbox"),
+    "a header": enveloped(1, ""),
+    "many headers": enveloped(1_000, "inbox"),
+}
+
+
+def published(subject: str, arrival: Arrival, payload: bytes) -> bytes:
+    """What a client writes to a NATS server for one of them to arrive on a subject."""
+    reply, headers = arrival.reply.encode(), arrival.headers
+    return b"".join((publish_head(subject.encode(), len(payload), reply, headers), payload, CRLF))
