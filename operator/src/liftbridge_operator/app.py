@@ -21,7 +21,7 @@ from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.subject import Cluster
 from liftbridge_operator.runtime.process import Context
 from liftbridge_operator.runtime.reconciler import Reconciler
-from liftbridge_operator.securing.keeper import SecretKeeper
+from liftbridge_operator.securing.secret_store import SecretStore
 from liftbridge_operator.streams.assembly import stream_reconciler
 
 PASSWORD_CHARACTERS: Final = 40
@@ -41,7 +41,7 @@ async def make_reconcilers(context: Context) -> AsyncIterator[Mapping[Kind, Reco
     """
     kube = SparingKube(context.kube, context.fence, context.clock.now)
     context.on_change.append(kube.forget)
-    keeper = SecretKeeper(
+    secret_store = SecretStore(
         kube,
         CryptographyIssuer(),
         now_s=lambda: int(context.clock.wall().timestamp()),
@@ -52,7 +52,7 @@ async def make_reconcilers(context: Context) -> AsyncIterator[Mapping[Kind, Reco
         kube,
         fence=context.fence,
         connect=connect,
-        issue=keeper,
+        issue=secret_store,
         image_of=image_of(context.settings.broker_image),
         clock_ms=lambda: int(context.clock.wall().timestamp() * 1_000),
         fresh_id=lambda: str(uuid4()),

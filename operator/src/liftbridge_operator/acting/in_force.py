@@ -6,7 +6,7 @@ pod whose ConfigMap is missing hangs. So it is rendered again, of what was asked
 operator makes otherwise is kept beside the template.
 """
 
-from liftbridge_operator.acting.hands import Hands
+from liftbridge_operator.acting.context import ActionContext
 from liftbridge_operator.kube.errors import NotFoundError
 from liftbridge_operator.kube.kinds import CONFIG_MAPS
 from liftbridge_operator.kube.port import Object
@@ -15,23 +15,23 @@ from liftbridge_operator.rendering import names, workload
 from liftbridge_operator.rendering.render import configs_of
 
 
-async def configs_in_force(hands: Hands) -> list[Object]:
+async def configs_in_force(context: ActionContext) -> list[Object]:
     """ConfigMaps that the set, its pods and the last good template need, as far as they are known.
 
-    Those among `hands.rendered.configs` may be left out while what is asked for is in force.
+    Those among `context.rendered.configs` may be left out while what is asked for is in force.
 
     Raises:
         KubeError: A call failed.
     """
-    recorded, rendered = hands.inputs.recorded, hands.rendered
+    recorded, rendered = context.inputs.recorded, context.rendered
     if recorded is None:
         return []  # no set of ours, and no pod
     found: dict[str, Object] = {}
-    known = [(recorded, workload.kept_configuration(hands.reads.revision))]
-    for revision in _others(hands, recorded.revision):
-        name = names.revision(hands.cluster.name, revision)
+    known = [(recorded, workload.kept_configuration(context.reads.revision))]
+    for revision in _others(context, recorded.revision):
+        name = names.revision(context.cluster.name, revision)
         try:
-            live = await hands.kube.get(CONFIG_MAPS, hands.cluster.namespace, name)
+            live = await context.kube.get(CONFIG_MAPS, context.cluster.namespace, name)
         except NotFoundError:
             continue  # with it goes what was asked for
         kept = workload.read_kept(live)
@@ -40,14 +40,14 @@ async def configs_in_force(hands: Hands) -> list[Object]:
     for one, files in known:
         bodies = rendered.configs
         if one.revision != rendered.revision or not bodies:
-            bodies = configs_of(hands.cluster, hands.inputs, one, files)
+            bodies = configs_of(context.cluster, context.inputs, one, files)
         found |= {str(metadata_of(body)["name"]): body for body in bodies}
     return list(found.values())
 
 
-def _others(hands: Hands, in_force: str) -> list[str]:
+def _others(context: ActionContext, in_force: str) -> list[str]:
     """Revisions of pods, and the one that the set may go back to, beside the one in force."""
-    assert hands.reads.set is not None, "what is recorded was read from a set"
-    wanted = {annotation_of(hands.reads.set, names.GOOD_REVISION)}
-    wanted |= {annotation_of(pod, names.REVISION) for pod in hands.reads.pods}
+    assert context.reads.set is not None, "what is recorded was read from a set"
+    wanted = {annotation_of(context.reads.set, names.GOOD_REVISION)}
+    wanted |= {annotation_of(pod, names.REVISION) for pod in context.reads.pods}
     return sorted(wanted - {"", in_force})

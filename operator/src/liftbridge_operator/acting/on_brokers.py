@@ -6,7 +6,7 @@ Each names what it means exactly, so that one that comes late or twice changes n
 import asyncio
 from hashlib import sha256
 
-from liftbridge_operator.acting.hands import Done, Hands, RefusedError
+from liftbridge_operator.acting.context import ActionContext, Done, RefusedError
 from liftbridge_operator.brokers.port import CONSENT_MS, Refusal
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning.decision import TokenAnswer
@@ -25,20 +25,20 @@ def _settled(answer: Refusal | None) -> Done:
     return Done()
 
 
-async def bootstrap(hands: Hands, action: act.Bootstrap) -> Done:
+async def bootstrap(context: ActionContext, action: act.Bootstrap) -> Done:
     """Tell all that are due; each may have been told before."""
     said = await asyncio.gather(
         *(
-            hands.admin.bootstrap(one.broker, action.cluster_id, action.founders)
+            context.admin.bootstrap(one.broker, action.cluster_id, action.founders)
             for one in action.brokers
         )
     )
     return _settled(next((one for one in said if one is not None), None))
 
 
-async def check_restart(hands: Hands, action: act.CheckRestart) -> Done:
+async def check_restart(context: ActionContext, action: act.CheckRestart) -> Done:
     """Ask for the token; what stands against the restart is an answer as well."""
-    answer = await hands.admin.check_restart(
+    answer = await context.admin.check_restart(
         action.broker,
         action.pod_uid,
         accepts_unavailable=action.accepts_unavailable,
@@ -50,77 +50,81 @@ async def check_restart(hands: Hands, action: act.CheckRestart) -> Done:
         return Done(TokenAnswer("", 0, 0, answer.blockers))
     name = restart_id(answer.token)
     # Counted on our own clock, from before it was asked: clocks of brokers may be off.
-    given = TokenAnswer(name, hands.now_ms + CONSENT_MS, answer.partitions)
+    given = TokenAnswer(name, context.now_ms + CONSENT_MS, answer.partitions)
     return Done(given, token=answer.token)
 
 
-async def transfer_leaders(hands: Hands, action: act.TransferLeaders) -> Done:
+async def transfer_leaders(context: ActionContext, action: act.TransferLeaders) -> Done:
     """Partitions of a broker go to others."""
-    return _settled(await hands.admin.transfer_leaders(hands.leader, action.broker, to=action.to))
+    return _settled(
+        await context.admin.transfer_leaders(context.leader, action.broker, to=action.to)
+    )
 
 
-async def transfer_metadata(hands: Hands, action: act.TransferMetadataLeadership) -> Done:
+async def transfer_metadata(context: ActionContext, action: act.TransferMetadataLeadership) -> Done:
     """The metadata group gets another leader."""
-    return _settled(await hands.admin.transfer_metadata(hands.leader, action.to))
+    return _settled(await context.admin.transfer_metadata(context.leader, action.to))
 
 
-async def elect_preferred(hands: Hands, action: act.ElectPreferred) -> Done:
+async def elect_preferred(context: ActionContext, action: act.ElectPreferred) -> Done:
     """Partitions go back to their first replicas."""
-    return _settled(await hands.admin.elect_preferred(hands.leader, action.partitions))
+    return _settled(await context.admin.elect_preferred(context.leader, action.partitions))
 
 
-async def cordon(hands: Hands, action: act.Cordon) -> Done:
+async def cordon(context: ActionContext, action: act.Cordon) -> Done:
     """Nothing new on a broker."""
-    answer = await hands.admin.cordon(hands.leader, action.broker, is_draining=action.is_draining)
+    answer = await context.admin.cordon(
+        context.leader, action.broker, is_draining=action.is_draining
+    )
     return _settled(answer)
 
 
-async def uncordon(hands: Hands, action: act.Uncordon) -> Done:
+async def uncordon(context: ActionContext, action: act.Uncordon) -> Done:
     """A broker takes replicas again."""
-    return _settled(await hands.admin.uncordon(hands.leader, action.broker))
+    return _settled(await context.admin.uncordon(context.leader, action.broker))
 
 
-async def add_learner(hands: Hands, action: act.AddLearner) -> Done:
+async def add_learner(context: ActionContext, action: act.AddLearner) -> Done:
     """A member without a vote."""
-    return _settled(await hands.admin.add_learner(hands.leader, action.member))
+    return _settled(await context.admin.add_learner(context.leader, action.member))
 
 
-async def promote_learner(hands: Hands, action: act.PromoteLearner) -> Done:
+async def promote_learner(context: ActionContext, action: act.PromoteLearner) -> Done:
     """A vote."""
-    return _settled(await hands.admin.promote_learner(hands.leader, action.member))
+    return _settled(await context.admin.promote_learner(context.leader, action.member))
 
 
-async def remove_member(hands: Hands, action: act.RemoveMember) -> Done:
+async def remove_member(context: ActionContext, action: act.RemoveMember) -> Done:
     """A member less."""
-    return _settled(await hands.admin.remove_member(hands.leader, action.member))
+    return _settled(await context.admin.remove_member(context.leader, action.member))
 
 
-async def retire(hands: Hands, action: act.Retire) -> Done:
+async def retire(context: ActionContext, action: act.Retire) -> Done:
     """A directory never votes again."""
-    return _settled(await hands.admin.retire(action.member))
+    return _settled(await context.admin.retire(action.member))
 
 
-async def remove_broker(hands: Hands, action: act.RemoveBroker) -> Done:
+async def remove_broker(context: ActionContext, action: act.RemoveBroker) -> Done:
     """A stopped broker is forgotten."""
-    answer = await hands.admin.remove_broker(hands.leader, action.broker, action.broker_epoch)
+    answer = await context.admin.remove_broker(context.leader, action.broker, action.broker_epoch)
     return _settled(answer)
 
 
-async def set_catch_up_rate(hands: Hands, action: act.SetCatchUpRate) -> Done:
+async def set_catch_up_rate(context: ActionContext, action: act.SetCatchUpRate) -> Done:
     """A bound for moves."""
-    return _settled(await hands.admin.set_catch_up_rate(hands.leader, action.bytes_per_second))
+    return _settled(await context.admin.set_catch_up_rate(context.leader, action.bytes_per_second))
 
 
-async def set_feature_level(hands: Hands, action: act.SetFeatureLevel) -> Done:
+async def set_feature_level(context: ActionContext, action: act.SetFeatureLevel) -> Done:
     """Newer rules."""
-    return _settled(await hands.admin.set_feature_level(hands.leader, action.level))
+    return _settled(await context.admin.set_feature_level(context.leader, action.level))
 
 
-async def reassign(hands: Hands, action: act.Reassign) -> Done:
+async def reassign(context: ActionContext, action: act.Reassign) -> Done:
     """Moves of partitions; one that is refused does not keep the others from beginning."""
     refused = None
     for move in action.moves:
-        answer = await hands.admin.reassign(hands.leader, move)
+        answer = await context.admin.reassign(context.leader, move)
         if answer is not None and answer.is_silence:
             raise RefusedError(answer)
         refused = refused or answer

@@ -7,7 +7,7 @@ the template, whose write decides of what the next pod is made.
 import base64
 from typing import Any
 
-from liftbridge_operator.acting.hands import Done, Hands, MissingTemplateError, Trouble
+from liftbridge_operator.acting.context import ActionContext, Done, MissingTemplateError, Trouble
 from liftbridge_operator.acting.ownership import foreign, whose
 from liftbridge_operator.acting.refused import refusal_of
 from liftbridge_operator.acting.whole import keep_whole
@@ -34,29 +34,29 @@ def _seen(uid: str, version: int) -> Preconditions:
 
 
 def _identity(
-    hands: Hands, cluster_id: str, founders: tuple[Member, ...], *, is_started: bool
+    context: ActionContext, cluster_id: str, founders: tuple[Member, ...], *, is_started: bool
 ) -> Object:
-    inputs = Inputs(cluster_id, hands.inputs.image)
+    inputs = Inputs(cluster_id, context.inputs.image)
     listed = tuple((one.broker, one.data_dir_id) for one in founders)
-    return identity(hands.cluster, inputs, listed, is_started=is_started)
+    return identity(context.cluster, inputs, listed, is_started=is_started)
 
 
-async def create_identity(hands: Hands, action: act.CreateIdentity) -> Done:
+async def create_identity(context: ActionContext, action: act.CreateIdentity) -> Done:
     """The ConfigMap, if there is none."""
-    body = _identity(hands, action.cluster_id, (), is_started=action.is_started)
-    await hands.kube.create(body)
+    body = _identity(context, action.cluster_id, (), is_started=action.is_started)
+    await context.kube.create(body)
     return Done()
 
 
-async def write_founders(hands: Hands, action: act.WriteFounders) -> Done:
+async def write_founders(context: ActionContext, action: act.WriteFounders) -> Done:
     """The list that is used from now on, and no other."""
-    live = hands.reads.identity
+    live = context.reads.identity
     assert live is not None, "founders are written to an identity that was read"
-    body = _identity(hands, hands.inputs.cluster_id, action.founders, is_started=True)
-    await hands.kube.patch(
+    body = _identity(context, context.inputs.cluster_id, action.founders, is_started=True)
+    await context.kube.patch(
         CONFIG_MAPS,
-        hands.cluster.namespace,
-        names.identity(hands.cluster.name),
+        context.cluster.namespace,
+        names.identity(context.cluster.name),
         {
             "data": {key: body["data"][key] for key in (FOUNDERS_KEY, STATE_KEY)},
             "immutable": True,
@@ -69,45 +69,45 @@ async def write_founders(hands: Hands, action: act.WriteFounders) -> Done:
 # -- the set ------------------------------------------------------------------------------------
 
 
-async def record_for(hands: Hands, revision: str) -> Recorded:
+async def record_for(context: ActionContext, revision: str) -> Recorded:
     """A template by its revision: the one that was rendered, or one that is kept.
 
     Raises:
         MissingTemplateError: It is not kept.
     """
-    if revision == hands.rendered.revision:
-        return workload.record_of(hands.rendered)
-    name = names.revision(hands.cluster.name, revision)
+    if revision == context.rendered.revision:
+        return workload.record_of(context.rendered)
+    name = names.revision(context.cluster.name, revision)
     try:
-        kept = await hands.kube.get(CONFIG_MAPS, hands.cluster.namespace, name)
+        kept = await context.kube.get(CONFIG_MAPS, context.cluster.namespace, name)
         return workload.read_revision(kept)
     except (NotFoundError, KeyError, ValueError) as error:
         raise MissingTemplateError(f"revision {revision} is not kept in {name}") from error
 
 
-async def keep_revision(hands: Hands, record: Recorded) -> None:
+async def keep_revision(context: ActionContext, record: Recorded) -> None:
     """Keep a template, so that it can be written again when a later one is bad."""
-    body = workload.kept_revision(hands.cluster, hands.inputs, record)
-    if metadata_of(body)["name"] in {metadata_of(one)["name"] for one in hands.rendered.configs}:
+    body = workload.kept_revision(context.cluster, context.inputs, record)
+    if metadata_of(body)["name"] in {metadata_of(one)["name"] for one in context.rendered.configs}:
         return  # written in this pass, beside everything else that pods need
     try:
-        await hands.kube.create(body)
+        await context.kube.create(body)
     except AlreadyExistsError:
         return  # kept before: it is named by its contents, and never changes
 
 
-async def create_set(hands: Hands, action: act.CreateSet) -> Done:
+async def create_set(context: ActionContext, action: act.CreateSet) -> Done:
     """The set over the claims that there are."""
-    record = await record_for(hands, action.revision)
-    await keep_revision(hands, record)
-    await hands.kube.create(_set_of(hands, action, record))
+    record = await record_for(context, action.revision)
+    await keep_revision(context, record)
+    await context.kube.create(_set_of(context, action, record))
     return Done()
 
 
-def _set_of(hands: Hands, action: act.CreateSet, record: Recorded) -> Object:
+def _set_of(context: ActionContext, action: act.CreateSet, record: Recorded) -> Object:
     return workload.stateful_set(
-        hands.cluster,
-        hands.inputs,
+        context.cluster,
+        context.inputs,
         record,
         workload.Marks(action.good_revision, action.bad_revision),
         replicas=action.replicas,
@@ -115,13 +115,13 @@ def _set_of(hands: Hands, action: act.CreateSet, record: Recorded) -> Object:
     )
 
 
-async def set_template(hands: Hands, action: act.SetTemplate) -> Done:
+async def set_template(context: ActionContext, action: act.SetTemplate) -> Done:
     """Another template, whole: what it does not have is not left over from the one before."""
-    record = await record_for(hands, action.revision)
-    await keep_revision(hands, record)
+    record = await record_for(context, action.revision)
+    await keep_revision(context, record)
     made = workload.stateful_set(
-        hands.cluster,
-        hands.inputs,
+        context.cluster,
+        context.inputs,
         record,
         workload.Marks(action.good_revision, action.bad_revision),
         replicas=None,
@@ -132,66 +132,66 @@ async def set_template(hands: Hands, action: act.SetTemplate) -> Done:
         {"op": "add", "path": f"/metadata/annotations/{key.replace('/', '~1')}", "value": value}
         for key, value in noted.items()
     ]
-    if _has_other_template(hands, record.revision):
+    if _has_other_template(context, record.revision):
         template = made["spec"]["template"]
         changes.append({"op": "replace", "path": "/spec/template", "value": template})
-    await hands.kube.patch(
+    await context.kube.patch(
         SETS,
-        hands.cluster.namespace,
-        names.brokers(hands.cluster.name),
+        context.cluster.namespace,
+        names.brokers(context.cluster.name),
         changes,
         preconditions=_seen(action.uid, action.resource_version),
     )
     return Done()
 
 
-def _has_other_template(hands: Hands, revision: str) -> bool:
+def _has_other_template(context: ActionContext, revision: str) -> bool:
     """Whether the set has another template, and not merely other marks beside it."""
-    live = hands.reads.set
+    live = context.reads.set
     if live is None:
         return True
     annotations = metadata_of(live["spec"]["template"]).get("annotations") or {}
     return bool(annotations.get(names.REVISION) != revision)
 
 
-async def set_replicas(hands: Hands, action: act.SetReplicas) -> Done:
+async def set_replicas(context: ActionContext, action: act.SetReplicas) -> Done:
     """Another number of pods."""
-    await hands.kube.patch(
+    await context.kube.patch(
         SETS,
-        hands.cluster.namespace,
-        names.brokers(hands.cluster.name),
+        context.cluster.namespace,
+        names.brokers(context.cluster.name),
         {"spec": {"replicas": action.replicas}},
         preconditions=_seen(action.uid, action.resource_version),
     )
     return Done()
 
 
-async def orphan_set(hands: Hands, action: act.OrphanSet) -> Done:
+async def orphan_set(context: ActionContext, action: act.OrphanSet) -> Done:
     """The set goes, and its pods stay; not before the API server says that it would take the next.
 
     Raises:
         KubeError: It would not, and the set stays; or the set has changed.
     """
-    await _check_set(hands, action.again)
-    await hands.kube.delete(
+    await _check_set(context, action.again)
+    await context.kube.delete(
         SETS,
-        hands.cluster.namespace,
-        names.brokers(hands.cluster.name),
+        context.cluster.namespace,
+        names.brokers(context.cluster.name),
         preconditions=_seen(action.uid, action.resource_version),
         propagation=Propagation.ORPHAN,
     )
     return Done()
 
 
-async def _check_set(hands: Hands, action: act.CreateSet) -> None:
+async def _check_set(context: ActionContext, action: act.CreateSet) -> None:
     """Ask what stands against a set that is to take the place of the one that there is.
 
     Raises:
         KubeError: What was said, but for a quota: the one that goes gives back what it takes.
     """
-    body = _set_of(hands, action, await record_for(hands, action.revision))
+    body = _set_of(context, action, await record_for(context, action.revision))
     try:
-        await hands.kube.create(body, dry_run=True)
+        await context.kube.create(body, dry_run=True)
     except AlreadyExistsError:
         return  # nothing else does
     except KubeError as error:
@@ -208,11 +208,11 @@ def larger(action: act.GrowClaim) -> Object:
     return {"spec": {"resources": {"requests": {"storage": str(action.size_bytes)}}}}
 
 
-async def grow_claim(hands: Hands, action: act.GrowClaim) -> Done:
+async def grow_claim(context: ActionContext, action: act.GrowClaim) -> Done:
     """A larger volume."""
-    await hands.kube.patch(
+    await context.kube.patch(
         CLAIMS,
-        hands.cluster.namespace,
+        context.cluster.namespace,
         action.name,
         larger(action),
         preconditions=_seen(action.uid, action.resource_version),
@@ -220,12 +220,12 @@ async def grow_claim(hands: Hands, action: act.GrowClaim) -> Done:
     return Done()
 
 
-async def mark_claim(hands: Hands, action: act.MarkClaim) -> Done:
+async def mark_claim(context: ActionContext, action: act.MarkClaim) -> Done:
     """Whether the broker of a claim was removed."""
-    since = moment_text(hands.now_ms) if action.is_retired else None
-    await hands.kube.patch(
+    since = moment_text(context.now_ms) if action.is_retired else None
+    await context.kube.patch(
         CLAIMS,
-        hands.cluster.namespace,
+        context.cluster.namespace,
         action.name,
         {"metadata": {"annotations": {names.RETIRED: since}}},
         preconditions=_seen(action.uid, action.resource_version),
@@ -233,19 +233,19 @@ async def mark_claim(hands: Hands, action: act.MarkClaim) -> Done:
     return Done()
 
 
-async def delete_claim(hands: Hands, action: act.DeleteClaim) -> Done:
+async def delete_claim(context: ActionContext, action: act.DeleteClaim) -> Done:
     """The claim of data, and that of metadata before it where the two belong together."""
     broker = action.name.removeprefix(f"{names.DATA_VOLUME}-")
     other = f"{names.RAFT_VOLUME}-{broker}"
-    for one in hands.reads.claims:
+    for one in context.reads.claims:
         is_other = metadata_of(one)["name"] == other and not action.is_alone
         if is_other and not metadata_of(one).get("deletionTimestamp"):
-            await hands.kube.delete(
-                CLAIMS, hands.cluster.namespace, other, preconditions=Preconditions.of(one)
+            await context.kube.delete(
+                CLAIMS, context.cluster.namespace, other, preconditions=Preconditions.of(one)
             )
-    await hands.kube.delete(
+    await context.kube.delete(
         CLAIMS,
-        hands.cluster.namespace,
+        context.cluster.namespace,
         action.name,
         preconditions=_seen(action.uid, action.resource_version),
     )
@@ -255,13 +255,13 @@ async def delete_claim(hands: Hands, action: act.DeleteClaim) -> Done:
 # -- pods ---------------------------------------------------------------------------------------
 
 
-async def delete_pod(hands: Hands, action: act.DeletePod) -> Done:
+async def delete_pod(context: ActionContext, action: act.DeletePod) -> Done:
     """The template that the new pod is to have, and then the pod as it was seen."""
     if action.template is not None:
-        await set_template(hands, action.template)
-    await hands.kube.delete(
+        await set_template(context, action.template)
+    await context.kube.delete(
         PODS,
-        hands.cluster.namespace,
+        context.cluster.namespace,
         action.name,
         preconditions=_seen(action.uid, action.resource_version),
         grace_seconds=0 if action.is_forced else None,
@@ -269,11 +269,11 @@ async def delete_pod(hands: Hands, action: act.DeletePod) -> Done:
     return Done()
 
 
-async def keep_pod(hands: Hands, action: act.KeepPod) -> Done:
+async def keep_pod(context: ActionContext, action: act.KeepPod) -> Done:
     """A mark on the pod, by which every deletion that was decided before fails."""
-    await hands.kube.patch(
+    await context.kube.patch(
         PODS,
-        hands.cluster.namespace,
+        context.cluster.namespace,
         action.name,
         {"metadata": {"annotations": {marks.KEPT: action.token}}},
         preconditions=_seen(action.uid, action.resource_version),
@@ -284,42 +284,42 @@ async def keep_pod(hands: Hands, action: act.KeepPod) -> Done:
 # -- budget and record ----------------------------------------------------------------------------
 
 
-async def set_budget(hands: Hands, action: act.SetBudget) -> Done:
+async def set_budget(context: ActionContext, action: act.SetBudget) -> Done:
     """The PodDisruptionBudget; one of somebody else is left alone."""
-    live = hands.reads.budget
+    live = context.reads.budget
     if action.max_unavailable is None:
-        if live is not None and belongs_to(live, hands.cluster.uid):
+        if live is not None and belongs_to(live, context.cluster.uid):
             name = metadata_of(live)["name"]
             uid = Preconditions(metadata_of(live)["uid"])
-            await hands.kube.delete(BUDGETS, hands.cluster.namespace, name, preconditions=uid)
+            await context.kube.delete(BUDGETS, context.cluster.namespace, name, preconditions=uid)
         return Done()
-    if live is not None and not belongs_to(live, hands.cluster.uid):
+    if live is not None and not belongs_to(live, context.cluster.uid):
         text = "a PodDisruptionBudget that is not of this resource is in its place"
-        is_foreign = foreign(live, hands.cluster) is not None
+        is_foreign = foreign(live, context.cluster) is not None
         return Done(text=text, refusal=Refusal("Conflict", whose(live)) if is_foreign else None)
-    body = guards.disruption_budget(hands.cluster, hands.inputs, action.max_unavailable)
+    body = guards.disruption_budget(context.cluster, context.inputs, action.max_unavailable)
     if live is None:
-        await hands.kube.apply(body, force=True)
+        await context.kube.apply(body, force=True)
     else:
-        await keep_whole(hands.kube, hands.kept, body, live, now_ms=hands.now_ms)
+        await keep_whole(context.kube, context.kept, body, live, now_ms=context.now_ms)
     return Done()
 
 
-async def keep_token(hands: Hands, restart_id: str, token: bytes) -> Trouble | None:
+async def keep_token(context: ActionContext, restart_id: str, token: bytes) -> Trouble | None:
     """Write the token of a restart down, before the status names it; what is in its place."""
-    name = restart_name(hands.cluster.name)
+    name = restart_name(context.cluster.name)
     try:
-        live = await hands.kube.get(CONFIG_MAPS, hands.cluster.namespace, name)
+        live = await context.kube.get(CONFIG_MAPS, context.cluster.namespace, name)
     except NotFoundError:
         pass
     else:
-        if (trouble := foreign(live, hands.cluster)) is not None:
+        if (trouble := foreign(live, context.cluster)) is not None:
             return trouble
     body: Object = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": metadata(hands.cluster, hands.inputs, name),
+        "metadata": metadata(context.cluster, context.inputs, name),
         "data": {TOKEN_ID_KEY: restart_id, TOKEN_KEY: base64.b64encode(token).decode("ascii")},
     }
-    await hands.kube.apply(body, force=True)
+    await context.kube.apply(body, force=True)
     return None

@@ -1,6 +1,6 @@
 """Whose an object is that has the name of one of a cluster: nothing of others is taken over."""
 
-from liftbridge_operator.acting.hands import Trouble
+from liftbridge_operator.acting.context import Trouble
 from liftbridge_operator.kube.port import Object
 from liftbridge_operator.model.cluster import CLUSTER_KIND
 from liftbridge_operator.observing.objects import is_owned_by, metadata_of

@@ -6,7 +6,7 @@ By its labels an object is found, a pod by its set as well. One that lost them i
 
 from typing import Any
 
-from liftbridge_operator.acting.hands import Hands
+from liftbridge_operator.acting.context import ActionContext
 from liftbridge_operator.acting.supplied import Supplied, told
 from liftbridge_operator.acting.whole import SOMEBODY, shown
 from liftbridge_operator.kube.intent import Difference
@@ -25,27 +25,27 @@ from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.subject import labels
 
 
-async def supply_parts(hands: Hands, done: Supplied) -> None:
+async def supply_parts(context: ActionContext, done: Supplied) -> None:
     """Bring marks, owners and classes to what they should be.
 
     Args:
-        hands: With what.
+        context: With what.
         done: Is told what was found and mended.
 
     Raises:
         KubeError: A call failed.
     """
     writes = done.writes
-    await _marks(hands, done)
+    await _marks(context, done)
     if done.writes > writes:
         return  # what is read is no longer what is there: the next pass looks again
-    await _owners_of_claims(hands, done)
-    await _classes_of_claims(hands, done)
+    await _owners_of_claims(context, done)
+    await _classes_of_claims(context, done)
 
 
-async def _marks(hands: Hands, done: Supplied) -> None:
+async def _marks(context: ActionContext, done: Supplied) -> None:
     """Labels by which claims and pods are found, and the mark of volumes that are only kept."""
-    reads, wanted = hands.reads, labels(hands.cluster, hands.inputs)
+    reads, wanted = context.reads, labels(context.cluster, context.inputs)
     unmarked = unmarked_claims(reads)
     for kind, found, expected in (
         (CLAIMS, reads.claims, claim_names(reads.resource, reads.set)),
@@ -63,9 +63,9 @@ async def _marks(hands: Hands, done: Supplied) -> None:
             if not changes:
                 continue
             async with told(done, shown(one)):
-                await hands.kube.patch(
+                await context.kube.patch(
                     kind,
-                    hands.cluster.namespace,
+                    context.cluster.namespace,
                     name,
                     {"metadata": changes},
                     preconditions=Preconditions.of(one),
@@ -78,11 +78,11 @@ async def _marks(hands: Hands, done: Supplied) -> None:
                 ]
 
 
-async def _owners_of_claims(hands: Hands, done: Supplied) -> None:
+async def _owners_of_claims(context: ActionContext, done: Supplied) -> None:
     """Volumes that go with the resource name it as their owner; others name nobody."""
-    cluster = hands.cluster
+    cluster = context.cluster
     is_deleted = cluster.spec.storage.retention.when_deleted is VolumeFate.DELETE
-    for claim in hands.reads.claims:
+    for claim in context.reads.claims:
         if is_owned_by(claim, cluster.uid) == is_deleted or _is_going(claim):
             continue
         others = [
@@ -97,7 +97,7 @@ async def _owners_of_claims(hands: Hands, done: Supplied) -> None:
             "uid": cluster.uid,
         }
         async with told(done, f"{CLAIMS.kind}/{metadata_of(claim)['name']}"):
-            await hands.kube.patch(
+            await context.kube.patch(
                 CLAIMS,
                 cluster.namespace,
                 str(metadata_of(claim)["name"]),
@@ -107,22 +107,22 @@ async def _owners_of_claims(hands: Hands, done: Supplied) -> None:
             done.writes += 1
 
 
-async def _classes_of_claims(hands: Hands, done: Supplied) -> None:
+async def _classes_of_claims(context: ActionContext, done: Supplied) -> None:
     """Volumes have the VolumeAttributesClass that is asked for; without one they keep theirs."""
-    storage = hands.cluster.spec.storage
+    storage = context.cluster.spec.storage
     given = {names.DATA_VOLUME: storage.data, names.RAFT_VOLUME: storage.raft}
-    for claim in hands.reads.claims:
+    for claim in context.reads.claims:
         name = str(metadata_of(claim)["name"])
-        kind = next((one for one in given if name.startswith(f"{one}-{hands.cluster.name}-")), "")
+        kind = next((one for one in given if name.startswith(f"{one}-{context.cluster.name}-")), "")
         volume = given.get(kind)
         wanted = volume.volume_attributes_class_name if volume is not None else None
         spec = claim.get("spec") or {}
         if wanted is None or _is_going(claim) or spec.get("volumeAttributesClassName") == wanted:
             continue
         async with told(done, f"{CLAIMS.kind}/{name}"):
-            await hands.kube.patch(
+            await context.kube.patch(
                 CLAIMS,
-                hands.cluster.namespace,
+                context.cluster.namespace,
                 name,
                 {"spec": {"volumeAttributesClassName": wanted}},
                 preconditions=Preconditions(metadata_of(claim)["uid"]),
@@ -134,13 +134,13 @@ def _is_going(body: Object) -> bool:
     return bool(metadata_of(body).get("deletionTimestamp"))
 
 
-async def release_volumes(hands: Hands, replicas: int) -> int:
+async def release_volumes(context: ActionContext, replicas: int) -> int:
     """Delete volumes of brokers that have left, where the specification says so.
 
     Only while the cluster is ready: then nobody beyond the set is a broker of it any more.
 
     Args:
-        hands: With what.
+        context: With what.
         replicas: Pods of the set.
 
     Returns:
@@ -149,12 +149,12 @@ async def release_volumes(hands: Hands, replicas: int) -> int:
     Raises:
         KubeError: A call failed.
     """
-    cluster = hands.cluster
+    cluster = context.cluster
     if cluster.spec.storage.retention.when_scaled is not VolumeFate.DELETE:
         return 0
     left = [
         claim_of(one).ordinal
-        for one in data_claims(list(hands.reads.claims), cluster.name)
+        for one in data_claims(list(context.reads.claims), cluster.name)
         if claim_of(one).is_retired and claim_of(one).ordinal >= replicas
     ]
     gone = {
@@ -163,10 +163,10 @@ async def release_volumes(hands: Hands, replicas: int) -> int:
         for volume in (names.DATA_VOLUME, names.RAFT_VOLUME)
     }
     count = 0
-    for claim in hands.reads.claims:
+    for claim in context.reads.claims:
         name = str(metadata_of(claim)["name"])
         if name in gone and not _is_going(claim):
-            await hands.kube.delete(
+            await context.kube.delete(
                 CLAIMS, cluster.namespace, name, preconditions=Preconditions.of(claim)
             )
             count += 1

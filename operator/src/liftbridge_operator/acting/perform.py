@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from liftbridge_operator.acting import on_brokers, on_objects
-from liftbridge_operator.acting.hands import (
+from liftbridge_operator.acting.context import (
+    ActionContext,
     Done,
-    Hands,
     MissingTemplateError,
     RefusedError,
 )
@@ -20,11 +20,11 @@ from liftbridge_operator.kube.port import Fence
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning.refusals import Refusal
 
-Deed = Callable[[Hands, Any], Awaitable[Done]]
+Deed = Callable[[ActionContext, Any], Awaitable[Done]]
 
 
 async def perform(
-    hands: Hands,
+    context: ActionContext,
     action: act.Action,
     *,
     deadline_ms: int,
@@ -36,7 +36,7 @@ async def perform(
     `Record` is not done here: it is a write of the status.
 
     Args:
-        hands: With what.
+        context: With what.
         action: What.
         deadline_ms: After it the action is dropped: too much may have changed.
         clock_ms: The clock that the deadline is of.
@@ -47,11 +47,11 @@ async def perform(
         KubeError: The API server does not answer, or refuses for another reason than a change.
     """
     deed = DEEDS[type(action)]
-    fence.check(hands.cluster.namespace)
+    fence.check(context.cluster.namespace)
     if clock_ms() > deadline_ms:
         return Done(text="it took too long since the objects were read")
     try:
-        return await deed(hands, action)
+        return await deed(context, action)
     except (KubeError, RefusedError, MissingTemplateError) as error:
         return _not_done(error)
 

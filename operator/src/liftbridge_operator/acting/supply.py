@@ -9,7 +9,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from liftbridge_operator.acting.hands import Hands
+from liftbridge_operator.acting.context import ActionContext
 from liftbridge_operator.acting.in_force import configs_in_force
 from liftbridge_operator.acting.keeping import kept_beside
 from liftbridge_operator.acting.ownership import foreign, whose
@@ -49,25 +49,25 @@ MONITORS: Final = (SERVICE_MONITORS, PROMETHEUS_RULES)
 """Kinds that need rights and definitions of their own; brokers do without them."""
 
 
-async def supply(hands: Hands) -> Supplied:
+async def supply(context: ActionContext) -> Supplied:
     """Bring all objects beside the set to what was rendered.
 
     Raises:
         KubeError: A call failed.
     """
     done = Supplied()
-    configs = (*await configs_in_force(hands), *hands.rendered.configs)
-    await _configs(hands, {metadata_of(one)["name"]: one for one in configs}.values(), done)
-    kinds = dict.fromkeys((*PRUNED, *(kind_of(one) for one in hands.rendered.objects)))
+    configs = (*await configs_in_force(context), *context.rendered.configs)
+    await _configs(context, {metadata_of(one)["name"]: one for one in configs}.values(), done)
+    kinds = dict.fromkeys((*PRUNED, *(kind_of(one) for one in context.rendered.objects)))
     for kind in kinds:
         if kind in MONITORS:
             continue
         async with told(done, kind.kind):
-            await _of_kind(hands, kind, _rendered(hands, kind), done)
-    for body, live in kept_beside(hands):
+            await _of_kind(context, kind, _rendered(context, kind), done)
+    for body, live in kept_beside(context):
         async with told(done, shown(body)):
-            await _bring(hands, kind_of(body), body, live, done)
-    await supply_parts(hands, done)
+            await _bring(context, kind_of(body), body, live, done)
+    await supply_parts(context, done)
     return done
 
 
@@ -86,26 +86,26 @@ class Monitored:
     drift: tuple[tuple[str, Difference], ...] = ()
 
 
-async def supply_monitors(hands: Hands, *, may_exist: bool) -> Monitored:
+async def supply_monitors(context: ActionContext, *, may_exist: bool) -> Monitored:
     """Bring the objects for the Prometheus operator to what was rendered.
 
     What is missing for that is told, and stops nothing: brokers run without being watched.
 
     Args:
-        hands: With what.
+        context: With what.
         may_exist: Whether there may be some that are not wanted any more.
 
     Raises:
         KubeError: A call failed for another reason than a missing right or definition.
     """
-    is_wanted = any(kind_of(one) in MONITORS for one in hands.rendered.objects)
+    is_wanted = any(kind_of(one) in MONITORS for one in context.rendered.objects)
     if not is_wanted and not may_exist:
         return Monitored("NotWanted")
     done = Supplied()
     for kind in MONITORS:
-        wanted = _rendered(hands, kind)
+        wanted = _rendered(context, kind)
         try:
-            await _of_kind(hands, kind, wanted, done, keeps_on=False)
+            await _of_kind(context, kind, wanted, done, keeps_on=False)
         except (NotFoundError, ForbiddenError, InvalidError) as error:
             if wanted:
                 return _hindered(kind, error)
@@ -123,96 +123,103 @@ def _hindered(kind: Kind, error: NotFoundError | ForbiddenError | InvalidError) 
     return Monitored("MissingRights", {"verb": "keep", "object": kind.qualified})
 
 
-def _rendered(hands: Hands, kind: Kind) -> list[Object]:
-    return [one for one in hands.rendered.objects if kind_of(one) == kind]
+def _rendered(context: ActionContext, kind: Kind) -> list[Object]:
+    return [one for one in context.rendered.objects if kind_of(one) == kind]
 
 
-async def supply_configs(hands: Hands) -> Supplied:
+async def supply_configs(context: ActionContext) -> Supplied:
     """Put again what the present pods are made of, while what is asked for is refused.
 
     Raises:
         KubeError: A call failed.
     """
     done = Supplied()
-    await _configs(hands, await configs_in_force(hands), done)
+    await _configs(context, await configs_in_force(context), done)
     return done
 
 
-async def _configs(hands: Hands, wanted: Iterable[Object], done: Supplied) -> None:
+async def _configs(context: ActionContext, wanted: Iterable[Object], done: Supplied) -> None:
     """Immutable ConfigMaps that a pod may need any moment."""
     for body in wanted:
         name = str(metadata_of(body)["name"])
         try:
-            live = await hands.kube.get(CONFIG_MAPS, hands.cluster.namespace, name)
+            live = await context.kube.get(CONFIG_MAPS, context.cluster.namespace, name)
         except NotFoundError:
             pass
         else:
-            await _keep_config(hands, body, live, done)
+            await _keep_config(context, body, live, done)
             continue
-        if shown(body) in hands.held:
-            done.refusals[shown(body)] = hands.held[shown(body)]
+        if shown(body) in context.held:
+            done.refusals[shown(body)] = context.held[shown(body)]
             continue
         with suppress(AlreadyExistsError):
             async with told(done, shown(body)):
-                await hands.kube.create(body)
+                await context.kube.create(body)
                 done.writes += 1
 
 
-async def _keep_config(hands: Hands, body: Object, live: Object, done: Supplied) -> None:
+async def _keep_config(context: ActionContext, body: Object, live: Object, done: Supplied) -> None:
     """A ConfigMap that is there: its contents cannot change, all that is noted on it can."""
-    if not belongs_to(live, hands.cluster.uid):
-        _tell_owner(hands, shown(body), live, done)
+    if not belongs_to(live, context.cluster.uid):
+        _tell_owner(context, shown(body), live, done)
         return
     noted = {name: value for name, value in live.items() if name != "metadata"}
-    await _bring(hands, CONFIG_MAPS, {**noted, "metadata": body["metadata"]}, live, done)
+    await _bring(context, CONFIG_MAPS, {**noted, "metadata": body["metadata"]}, live, done)
 
 
 async def _of_kind(
-    hands: Hands, kind: Kind, wanted: Sequence[Object], done: Supplied, *, keeps_on: bool = True
+    context: ActionContext,
+    kind: Kind,
+    wanted: Sequence[Object],
+    done: Supplied,
+    *,
+    keeps_on: bool = True,
 ) -> None:
     """Bring all objects of a kind; with `keeps_on` one that is refused holds no other up."""
-    selector = f"{names.CLUSTER}={hands.cluster.name}"
-    listed = await hands.kube.list_all(kind, hands.cluster.namespace, selector=selector)
+    selector = f"{names.CLUSTER}={context.cluster.name}"
+    listed = await context.kube.list_all(kind, context.cluster.namespace, selector=selector)
     live = {metadata_of(one)["name"]: one for one in listed.items}
     for body in wanted:
         present = live.pop(metadata_of(body)["name"], None)
         async with told(done, shown(body)) if keeps_on else nullcontext():
-            await _bring(hands, kind, body, present, done)
+            await _bring(context, kind, body, present, done)
     if kind in PRUNED or kind in MONITORS:
-        await _prune(hands, kind, live.values(), done)
+        await _prune(context, kind, live.values(), done)
 
 
 async def _bring(
-    hands: Hands, kind: Kind, body: Object, live: Object | None, done: Supplied
+    context: ActionContext, kind: Kind, body: Object, live: Object | None, done: Supplied
 ) -> None:
     name = shown(body)
     if live is None:
-        live = await _unlabelled(hands, kind, str(metadata_of(body)["name"]))
-    if live is not None and not belongs_to(live, hands.cluster.uid):
-        _tell_owner(hands, name, live, done)
+        live = await _unlabelled(context, kind, str(metadata_of(body)["name"]))
+    if live is not None and not belongs_to(live, context.cluster.uid):
+        _tell_owner(context, name, live, done)
         return
-    if name in hands.held:
-        done.refusals[name] = hands.held[name]
+    if name in context.held:
+        done.refusals[name] = context.held[name]
     elif live is None:
-        is_begun = kind == SERVICES and await _begin_with_ports(hands, body)
-        await hands.kube.apply(body, force=is_begun)
+        is_begun = kind == SERVICES and await _begin_with_ports(context, body)
+        await context.kube.apply(body, force=is_begun)
         done.writes += 1
     else:
-        found = (await keep_whole(hands.kube, hands.kept, body, live, now_ms=hands.now_ms)).found
+        found = (
+            await keep_whole(context.kube, context.kept, body, live, now_ms=context.now_ms)
+        ).found
         done.writes += len(found)
         done.drift += [(name, one) for one in found]
-        rival = fought_for(hands.kept, name, hands.now_ms) if found else None
+        rival = fought_for(context.kept, name, context.now_ms) if found else None
         if rival is not None:
             done.refusals[name] = rival
 
 
-def _tell_owner(hands: Hands, name: str, live: Object, done: Supplied) -> None:
+def _tell_owner(context: ActionContext, name: str, live: Object, done: Supplied) -> None:
     """An object of somebody else is in the place of one of ours."""
-    if foreign(live, hands.cluster) is not None:
+    if foreign(live, context.cluster) is not None:
         done.refusals[name] = Refusal("Conflict", whose(live))
 
 
-async def _begin_with_ports(hands: Hands, service: Object) -> bool:
+async def _begin_with_ports(context: ActionContext, service: Object) -> bool:
     """Create a Service that is given ports on nodes with no more than these; whether it is one.
 
     Of an apply that creates, and is cut off because this process is killed, the API server may keep
@@ -228,37 +235,39 @@ async def _begin_with_ports(hands: Hands, service: Object) -> bool:
         # A load balancer is asked for by the apply, with all that restricts it.
         "spec": {"type": "NodePort", "selector": spec["selector"], "ports": spec["ports"]},
     }
-    await hands.kube.create(begun)
+    await context.kube.create(begun)
     return True
 
 
-async def _unlabelled(hands: Hands, kind: Kind, name: str) -> Object | None:
+async def _unlabelled(context: ActionContext, kind: Kind, name: str) -> Object | None:
     """An object of the name that does not say it is of this cluster."""
     try:
-        return await hands.kube.get(kind, hands.cluster.namespace, name)
+        return await context.kube.get(kind, context.cluster.namespace, name)
     except NotFoundError:
         return None
 
 
-async def _prune(hands: Hands, kind: Kind, left: Iterable[Object], done: Supplied) -> None:
+async def _prune(
+    context: ActionContext, kind: Kind, left: Iterable[Object], done: Supplied
+) -> None:
     """Take away what was rendered for a former specification."""
     for one in left:
-        if not belongs_to(one, hands.cluster.uid) or metadata_of(one).get("deletionTimestamp"):
+        if not belongs_to(one, context.cluster.uid) or metadata_of(one).get("deletionTimestamp"):
             continue
         name = str(metadata_of(one)["name"])
         uid = Preconditions(metadata_of(one)["uid"])
-        await hands.kube.delete(kind, hands.cluster.namespace, name, preconditions=uid)
+        await context.kube.delete(kind, context.cluster.namespace, name, preconditions=uid)
         done.writes += 1
 
 
 # -- former revisions -----------------------------------------------------------------------------
 
 
-async def forget_revisions(hands: Hands, kept: Iterable[str]) -> int:
+async def forget_revisions(context: ActionContext, kept: Iterable[str]) -> int:
     """Delete templates, configurations and listeners that no pod and no kept revision names.
 
     Args:
-        hands: With what.
+        context: With what.
         kept: Revisions of pods, of the set, and those it may go back to.
 
     Returns:
@@ -267,18 +276,18 @@ async def forget_revisions(hands: Hands, kept: Iterable[str]) -> int:
     Raises:
         KubeError: A call failed.
     """
-    cluster = hands.cluster
+    cluster = context.cluster
     selector = f"{names.CLUSTER}={cluster.name}"
-    listed = await hands.kube.list_all(CONFIG_MAPS, cluster.namespace, selector=selector)
+    listed = await context.kube.list_all(CONFIG_MAPS, cluster.namespace, selector=selector)
     live = {str(metadata_of(one)["name"]): one for one in listed.items}
     wanted = {names.revision(cluster.name, one) for one in kept if one}
-    templates = [one["spec"] for one in hands.reads.pods]
+    templates = [one["spec"] for one in context.reads.pods]
     templates += [
         workload.read_revision(live[name]).template["spec"] for name in wanted if name in live
     ]
-    if hands.reads.set is not None:
-        templates.append(hands.reads.set["spec"]["template"]["spec"])
-    rendered = (*hands.rendered.configs, *hands.rendered.objects)
+    if context.reads.set is not None:
+        templates.append(context.reads.set["spec"]["template"]["spec"])
+    rendered = (*context.rendered.configs, *context.rendered.objects)
     wanted |= {metadata_of(one)["name"] for one in rendered if kind_of(one) == CONFIG_MAPS}
     wanted = wanted.union(*(named_configs(template) for template in templates))
     stems = (names.revision(cluster.name, ""), names.config(cluster.name, ""))
@@ -293,5 +302,5 @@ async def forget_revisions(hands: Hands, kept: Iterable[str]) -> int:
     for one in gone:
         uid = Preconditions(metadata_of(one)["uid"])
         name = str(metadata_of(one)["name"])
-        await hands.kube.delete(CONFIG_MAPS, cluster.namespace, name, preconditions=uid)
+        await context.kube.delete(CONFIG_MAPS, cluster.namespace, name, preconditions=uid)
     return len(gone)

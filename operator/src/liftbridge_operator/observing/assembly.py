@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from liftbridge_operator.observing.answers import Answers
+from liftbridge_operator.observing.desired import recorded_of
 from liftbridge_operator.observing.objects import (
     ZONE_LABEL,
     belongs_to,
@@ -20,7 +21,6 @@ from liftbridge_operator.observing.objects import (
     version_of,
 )
 from liftbridge_operator.observing.reads import Reads, broker_pods, data_claims, raft_claims
-from liftbridge_operator.observing.wishes import recorded_of
 from liftbridge_operator.planning.observation import (
     BrokerSet,
     Identity,
@@ -39,7 +39,7 @@ def observation_of(
     Args:
         reads: Objects.
         answers: Of brokers.
-        wanted: The wish.
+        wanted: The desired state.
         now_ms: When the pass began: what was read is not older.
         fresh_cluster_id: Random text.
 

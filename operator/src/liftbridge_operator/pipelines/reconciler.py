@@ -1,4 +1,4 @@
-"""One pass over one `StreamPipeline`: look, bring the objects, ask the brokers, say.
+"""One pass over one `StreamPipeline`: observe, apply the objects, ask the brokers, report.
 
 A pass writes nothing when nothing changed. Of the brokers it only asks, and not again so soon: each
 status that is written comes back as an event, and records go on arriving.
@@ -22,9 +22,9 @@ from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.model.pipeline import PipelineMode, PipelineType
 from liftbridge_operator.observing.times import moment_ms
 from liftbridge_operator.pipelines import names
+from liftbridge_operator.pipelines.apply import Applied, Applier, apply_all, kinds_of, pods_of
 from liftbridge_operator.pipelines.commands import interval_seconds
 from liftbridge_operator.pipelines.conditions import Progress, Seen, failure_of
-from liftbridge_operator.pipelines.keeping import Brought, Keeper, bring, kinds_of, pods_of
 from liftbridge_operator.pipelines.observation import (
     Run,
     Workload,
@@ -174,7 +174,7 @@ class PipelineReconciler:
             unknown = Progress(unknown=_unreachable(pipeline, "it is not there"))
             seen = Seen(pipeline.spec, found, None, await self._runs(pipeline), unknown)
             return seen, []
-        brought = await self._bring(key, pipeline, found, body)
+        brought = await self._apply(key, pipeline, found, body)
         runs = await self._runs(pipeline)
         workload = workload_of(brought.workload) if brought.workload is not None else None
         progress = await self._progress(key, pipeline, found, body, workload)
@@ -197,23 +197,23 @@ class PipelineReconciler:
             return Claim(Reason.NOT_ALLOWED, values)
         return body
 
-    async def _bring(self, key: Key, pipeline: Pipeline, cluster: Object, body: Object) -> Brought:
+    async def _apply(self, key: Key, pipeline: Pipeline, cluster: Object, body: Object) -> Applied:
         try:
             spec = ClusterSpec.model_validate(cluster.get("spec", {}))
             wanted = render(pipeline, reach_of(pipeline, spec), self._means)
         except ValidationError:
             name = cluster["metadata"]["name"]
-            return Brought(obstacle=_invalid(f"cluster {name} cannot be read"))
+            return Applied(obstacle=_invalid(f"cluster {name} cannot be read"))
         except UnreachableError as error:
-            return Brought(obstacle=_invalid(str(error)))
-        keeper = Keeper(
+            return Applied(obstacle=_invalid(str(error)))
+        applier = Applier(
             self._kube,
             kinds_of(self._means),
             self._kept[key],
             int(self._clock.wall().timestamp() * 1_000),
             _former(body),
         )
-        return await bring(keeper, wanted, pipeline.uid)
+        return await apply_all(applier, wanted, pipeline.uid)
 
     async def _runs(self, pipeline: Pipeline) -> tuple[Run, ...]:
         pods = await pods_of(self._kube, pipeline.namespace, pipeline.name)

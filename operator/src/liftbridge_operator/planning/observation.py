@@ -299,7 +299,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Wish to give a broker another volume; done when its claim has another uid.
+    """Request to give a broker another volume; done when its claim has another uid.
 
     Attributes:
         is_forced: Whether a person vouches that the old process is gone.

@@ -20,10 +20,10 @@ def replace_volume(view: View) -> Outcome | None:
     return _step(view, waiting[0]) if waiting else None
 
 
-def _step(view: View, wish: Replacement) -> Outcome:
-    name = wish.broker
+def _step(view: View, request: Replacement) -> Outcome:
+    name = request.broker
     pod, claim = view.pods.get(name), view.claims.get(name)
-    against = _against(view, wish, pod)
+    against = _against(view, request, pod)
     if against is not None:
         return Outcome(REPLACING, waits=(against,))
     for member in view.members.get(name, ()):
@@ -55,9 +55,9 @@ def _is_gone(view: View, pod: Pod) -> bool:
     return node is None or node.is_gone
 
 
-def _against(view: View, wish: Replacement, pod: Pod | None) -> Wait | None:
+def _against(view: View, request: Replacement, pod: Pod | None) -> Wait | None:
     """What is not in sync elsewhere, or might still be running."""
-    name = wish.broker
+    name = request.broker
     if view.metadata is None or not view.metadata.leader:
         return Wait("MetadataUnknown", name, "the metadata group has a leader")
     for one in view.partitions(name):
@@ -66,13 +66,13 @@ def _against(view: View, wish: Replacement, pod: Pod | None) -> Wait | None:
             return Wait("IsrNotFull", one.name, f"its replicas besides {name} are in sync")
     if view.is_voter(name) and not view.keeps_majority_without(name):  # gate VOTERS_ELSEWHERE
         return Wait("MetadataQuorumAtRisk", name, "the other voters are a majority")
-    return _might_run(view, wish, pod)
+    return _might_run(view, request, pod)
 
 
-def _might_run(view: View, wish: Replacement, pod: Pod | None) -> Wait | None:
+def _might_run(view: View, request: Replacement, pod: Pod | None) -> Wait | None:
     """That the old process is not proven to be gone."""
-    name = wish.broker
-    if pod is None or wish.is_forced or _is_gone(view, pod):
+    name = request.broker
+    if pod is None or request.is_forced or _is_gone(view, pod):
         return None
     # In a pod that never came to a node nothing runs; the one before it was proven to be gone.
     if pod.node and (pod.is_running or view.is_node_lost(pod)):  # gate PROOF

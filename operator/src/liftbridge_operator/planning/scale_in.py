@@ -1,8 +1,8 @@
 """One broker less, without a record less: the highest goes, when nothing is left on it.
 
 Metadata leadership away, cordon, replicas moved, seen empty twice, vote away, directory marked as
-retired, claim marked as kept, and only then a smaller set. A wish that is taken back half-way ends
-the cordon; past the mark of the directory it is finished and the broker comes back as a new one.
+retired, claim marked as kept, and only then a smaller set. A request withdrawn half-way ends the
+cordon; past the mark of the directory it is finished and the broker comes back as a new one.
 """
 
 from dataclasses import replace

@@ -15,15 +15,15 @@ from typing import Any, Final
 import click
 
 from liftbridge_operator.model.values import duration_ns, size_bytes
-from liftbridge_operator.plugin import commands, gathering
+from liftbridge_operator.plugin import bundle, commands
+from liftbridge_operator.plugin.describe import KUBECTL, Answer
 from liftbridge_operator.plugin.exits import ExitCode, PluginError, told
-from liftbridge_operator.plugin.looking import KUBECTL, Answer
 from liftbridge_operator.plugin.port import COMMAND, REQUEST_S, Reach, Where, reach
 from liftbridge_operator.plugin.session import Session
 
 TRACEBACK: Final = "LIFTBRIDGE_TRACEBACK"
 _SECOND_NS: Final = 1_000_000_000
-_BUNDLE: Final = gathering.Bounds()
+_BUNDLE: Final = bundle.Bounds()
 
 
 class _Seconds(click.ParamType[float]):
@@ -215,7 +215,7 @@ async def _drain(session: Session, given: dict[str, Any]) -> Answer:
 
 
 async def _support_bundle(session: Session, given: dict[str, Any]) -> Answer:
-    bounds = gathering.Bounds(
+    bounds = bundle.Bounds(
         size_bytes=given["max_size"],
         log_lines=given["log_lines"],
         seconds=given["timeout"],
@@ -347,7 +347,7 @@ def make_group() -> click.Group:
         help="Look after Liftbridge clusters on Kubernetes.",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    version = metadata.version(gathering.DISTRIBUTION)
+    version = metadata.version(bundle.DISTRIBUTION)
     return click.version_option(version, prog_name=KUBECTL)(group)
 
 

@@ -6,10 +6,10 @@ from typing import Final
 
 from liftbridge_operator.kube.port import Object
 from liftbridge_operator.observing.objects import Json
-from liftbridge_operator.plugin import asking, finding, gathering, looking
+from liftbridge_operator.plugin import annotate, bundle, describe, lookup
+from liftbridge_operator.plugin.describe import KUBECTL, Answer
 from liftbridge_operator.plugin.exits import ExitCode, PluginError
-from liftbridge_operator.plugin.finding import name_of, place_of
-from liftbridge_operator.plugin.looking import KUBECTL, Answer
+from liftbridge_operator.plugin.lookup import name_of, place_of
 from liftbridge_operator.plugin.session import Session, until
 from liftbridge_operator.plugin.tables import counted
 from liftbridge_operator.rendering import names
@@ -25,15 +25,15 @@ async def status(session: Session, name: str, *, is_everywhere: bool) -> Answer:
         raise PluginError("CLUSTER and --all-namespaces exclude each other", ExitCode.USAGE)
     if not name:
         namespace = "" if is_everywhere else session.namespace
-        return looking.overview(await finding.clusters(session.access, namespace), session.now_ms())
-    resource = await finding.cluster(session.access, session.namespace, name)
-    streams = await finding.streams(session.access, resource)
-    return looking.status(resource, streams, session.now_ms())
+        return describe.overview(await lookup.clusters(session.access, namespace), session.now_ms())
+    resource = await lookup.cluster(session.access, session.namespace, name)
+    streams = await lookup.streams(session.access, resource)
+    return describe.status(resource, streams, session.now_ms())
 
 
 async def plan(session: Session, name: str) -> Answer:
     """`plan`: what will be disrupted."""
-    return looking.plan(await finding.cluster(session.access, session.namespace, name))
+    return describe.plan(await lookup.cluster(session.access, session.namespace, name))
 
 
 async def approve(session: Session, name: str, shown: str, *, is_sure: bool) -> Answer:
@@ -45,25 +45,25 @@ async def approve(session: Session, name: str, shown: str, *, is_sure: bool) -> 
         shown: Hash of the plan that was looked at; empty for the one that is shown now.
         is_sure: Whether nobody is asked; a hash that is given is as sure.
     """
-    resource = await finding.cluster(session.access, session.namespace, name)
-    asking.check_approvable(resource, shown)
-    made = looking.plan_of(resource)
+    resource = await lookup.cluster(session.access, session.namespace, name)
+    annotate.check_approvable(resource, shown)
+    made = describe.plan_of(resource)
     meant = str(made.get("hash"))
-    if looking.is_approved(made):
+    if describe.is_approved(made):
         return _approved(resource, meant, "is approved already")
     risks = made.get("risks") or ()
     if not made.get("needsApproval") and all(one.get("accepted") for one in risks):
         return _approved(resource, meant, "needs no approval: it goes on by itself")
     if not shown:
-        session.tell(looking.plan(resource).text)
+        session.tell(describe.plan(resource).text)
         if not is_sure and not session.confirm(f"Approve plan {meant}?"):
             raise PluginError(NOTHING_DONE)
-    after = await asking.write(session.access, resource, asking.approval(meant))
+    after = await annotate.write(session.access, resource, annotate.approval(meant))
     return _approved(after, meant, "is approved")
 
 
 def _approved(resource: Json, meant: str, text: str) -> Answer:
-    document = {**finding.summary_of(resource), "hash": meant, "answer": text}
+    document = {**lookup.summary_of(resource), "hash": meant, "answer": text}
     return Answer(f"{place_of(resource)}: plan {meant} {text}.", document)
 
 
@@ -79,26 +79,28 @@ async def restart(
         is_sure: Whether nobody is asked.
         wait_s: For how long to wait until it is done; 0 for not at all.
     """
-    resource = await finding.cluster(session.access, session.namespace, name)
-    asking.check_runs(resource)
+    resource = await lookup.cluster(session.access, session.namespace, name)
+    annotate.check_runs(resource)
     wanted = [_broker_of(resource, one) for one in brokers]
-    uids = asking.pods_of(resource, wanted)
+    uids = annotate.pods_of(resource, wanted)
     which = ", ".join(uids) or "all brokers"
     if not is_sure and not session.confirm(f"{place_of(resource)}: restart {which}?"):
         raise PluginError(NOTHING_DONE)
     if uids:
-        after = await asking.write(session.access, resource, asking.restart_of(list(uids.values())))
+        after = await annotate.write(
+            session.access, resource, annotate.restart_of(list(uids.values()))
+        )
     else:
-        stamp, wish = asking.restart_of_all(session.now_ms())
-        after = await asking.write(session.access, resource, wish)
-    document = {**finding.summary_of(after), "brokers": list(uids) or None}
+        stamp, change = annotate.restart_of_all(session.now_ms())
+        after = await annotate.write(session.access, resource, change)
+    document = {**lookup.summary_of(after), "brokers": list(uids) or None}
     if not wait_s:
         text = f"{place_of(after)}: restart of {which} is asked for; see `{KUBECTL} plan "
         return Answer(f"{text}{name_of(after)}`.", {**document, "isDone": False})
     if uids:
-        await until(session, after, lambda one: asking.missing_of_pods(one, uids), wait_s)
+        await until(session, after, lambda one: annotate.missing_of_pods(one, uids), wait_s)
     else:
-        await until(session, after, lambda one: asking.missing_of_restart(one, stamp), wait_s)
+        await until(session, after, lambda one: annotate.missing_of_restart(one, stamp), wait_s)
     return Answer(f"{place_of(after)}: restarted {which}.", {**document, "isDone": True})
 
 
@@ -141,11 +143,11 @@ async def drain(
     )
     done: list[dict[str, object]] = []
     lines = []
-    wishes = [(resource, asking.drain_of(mine, is_over=is_over)) for resource, mine in found]
-    for resource, wish in wishes:
-        wish(resource)  # what is refused for one cluster is asked of none
-    for resource, wish in wishes:
-        await asking.write(session.access, resource, wish)
+    changes = [(resource, annotate.drain_of(mine, is_over=is_over)) for resource, mine in found]
+    for resource, change in changes:
+        change(resource)  # what is refused for one cluster is asked of none
+    for resource, change in changes:
+        await annotate.write(session.access, resource, change)
     for resource, mine in found:
         after = resource
         if wait_s:
@@ -153,14 +155,14 @@ async def drain(
         lines.append(
             f"{place_of(resource)}: {_drained(after, mine, is_over=is_over, wait_s=wait_s)}"
         )
-        done.append({**finding.summary_of(after), "brokers": mine, "isDone": bool(wait_s)})
+        done.append({**lookup.summary_of(after), "brokers": mine, "isDone": bool(wait_s)})
     return Answer("\n".join(lines), {"clusters": done})
 
 
-def _missing(mine: Sequence[str], *, is_over: bool) -> asking.Missing:
+def _missing(mine: Sequence[str], *, is_over: bool) -> annotate.Missing:
     if is_over:
-        return lambda one: asking.missing_of_return(one, mine)
-    return lambda one: asking.missing_of_drain(one, mine)
+        return lambda one: annotate.missing_of_return(one, mine)
+    return lambda one: annotate.missing_of_drain(one, mine)
 
 
 def _drained(resource: Json, mine: Sequence[str], *, is_over: bool, wait_s: float) -> str:
@@ -169,7 +171,7 @@ def _drained(resource: Json, mine: Sequence[str], *, is_over: bool, wait_s: floa
         return f"the drain of {listed} is over" + ("" if wait_s else ", as soon as it is seen")
     if not wait_s:
         return f"drain of {listed} is asked for"
-    known: Mapping[str, Json] = finding.brokers_of(resource)
+    known: Mapping[str, Json] = lookup.brokers_of(resource)
     nodes = dict.fromkeys(str((known.get(one) or {}).get("node") or "") for one in mine)
     nodes.pop("", None)
     where = f" (on {', '.join(nodes)})" if nodes else ""
@@ -180,8 +182,8 @@ async def _on_node(
     session: Session, node: str, *, is_everywhere: bool
 ) -> list[tuple[Object, list[str]]]:
     namespace = "" if is_everywhere else session.namespace
-    resources = await finding.clusters(session.access, namespace)
-    found = [(one, mine) for one in resources if (mine := looking.brokers_on(one, node))]
+    resources = await lookup.clusters(session.access, namespace)
+    found = [(one, mine) for one in resources if (mine := describe.brokers_on(one, node))]
     if not found:
         where = f"of namespace {namespace}" if namespace else "of any namespace"
         seen = counted(len(resources), "cluster")
@@ -197,7 +199,7 @@ async def _named(session: Session, brokers: Sequence[str]) -> list[tuple[Object,
             raise PluginError(f"{one!r} is no broker such as orders-1", ExitCode.USAGE)
         by_cluster.setdefault(name, []).append(one)
     return [
-        (await finding.cluster(session.access, session.namespace, name), mine)
+        (await lookup.cluster(session.access, session.namespace, name), mine)
         for name, mine in by_cluster.items()
     ]
 
@@ -207,12 +209,12 @@ async def support_bundle(
     name: str,
     *,
     path: Path | None,
-    bounds: gathering.Bounds,
+    bounds: bundle.Bounds,
     operator_namespace: str,
 ) -> Answer:
     """`support-bundle`: everything that tells what happened, without secrets, in a file."""
-    resource = await finding.cluster(session.access, session.namespace, name)
-    file, size, manifest = await gathering.write_bundle(
+    resource = await lookup.cluster(session.access, session.namespace, name)
+    file, size, manifest = await bundle.write_bundle(
         session.access,
         resource,
         path=path,

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from liftbridge_operator.plugin.cli import kubectl_options, make_commands
-from liftbridge_operator.plugin.looking import KUBECTL
+from liftbridge_operator.plugin.describe import KUBECTL
 
 INTRODUCTION: Final = """\
 # Plugin `kubectl liftbridge`

@@ -9,9 +9,9 @@ from typing import Final
 from liftbridge_operator.kube.errors import UnavailableError
 from liftbridge_operator.kube.port import Object
 from liftbridge_operator.observing.objects import Json
-from liftbridge_operator.plugin import finding
+from liftbridge_operator.plugin import lookup
 from liftbridge_operator.plugin.exits import ExitCode, PluginError
-from liftbridge_operator.plugin.finding import name_of, namespace_of, place_of
+from liftbridge_operator.plugin.lookup import name_of, namespace_of, place_of
 from liftbridge_operator.plugin.port import Access
 
 POLL_S: Final = 1.0
@@ -66,7 +66,7 @@ async def until(
     told = ""
     while True:
         try:
-            found = await finding.cluster(session.access, namespace, name)
+            found = await lookup.cluster(session.access, namespace, name)
             text = missing(found)
         except UnavailableError as error:  # it may be upgraded: the wait goes on
             found, text = dict(resource), f"the API server does not answer: {error.message}"
@@ -83,10 +83,10 @@ async def until(
 def _late(resource: Json, text: str, seconds: float) -> str:
     waits = [
         f"{one.get('what')} {one.get('object')}, until {one.get('endsWhen')}"
-        for one in finding.status_of(resource).get("waits") or ()
+        for one in lookup.status_of(resource).get("waits") or ()
     ]
     why = f"; the operator waits for: {'; '.join(waits)}" if waits else ""
-    stale = finding.staleness(resource)
+    stale = lookup.staleness(resource)
     return f"{place_of(resource)}: after {seconds:g} s {text}{why}" + (
         f"; {stale}" if stale else ""
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from liftbridge_operator.acting.hands import Trouble
+from liftbridge_operator.acting.context import Trouble
 from liftbridge_operator.brokers.grpc_admin import TlsMaterial
 from liftbridge_operator.brokers.port import BrokerAdmin
 from liftbridge_operator.model.cluster import ClusterSpec

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from liftbridge_operator.acting.hands import Done, Hands, Trouble
+from liftbridge_operator.acting.context import ActionContext, Done, Trouble
 from liftbridge_operator.acting.on_objects import keep_token
 from liftbridge_operator.acting.perform import perform
 from liftbridge_operator.acting.supplied import Supplied
@@ -30,17 +30,17 @@ from liftbridge_operator.model.cluster_status import DriftEntry, RestartStatus
 from liftbridge_operator.model.storage import VolumeFate
 from liftbridge_operator.observing.answers import Answers, ask
 from liftbridge_operator.observing.assembly import askable, observation_of, pods_of
-from liftbridge_operator.observing.failing import failed_revision
-from liftbridge_operator.observing.objects import metadata_of, uid_of
-from liftbridge_operator.observing.reads import Reads, read
-from liftbridge_operator.observing.times import moment_text, next_opening_ms
-from liftbridge_operator.observing.wishes import (
+from liftbridge_operator.observing.desired import (
     Specification,
     memory_of,
     recorded_of,
     specification_of,
     wanted_of,
 )
+from liftbridge_operator.observing.failing import failed_revision
+from liftbridge_operator.observing.objects import metadata_of, uid_of
+from liftbridge_operator.observing.reads import Reads, read
+from liftbridge_operator.observing.times import moment_text, next_opening_ms
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning.bootstrap import conflict
 from liftbridge_operator.planning.decide import decide
@@ -48,6 +48,20 @@ from liftbridge_operator.planning.decision import Decision
 from liftbridge_operator.planning.roll import remember
 from liftbridge_operator.planning.suspension import size_after
 from liftbridge_operator.planning.view import View
+from liftbridge_operator.reconciling.inputs import (
+    Subject,
+    causes_of,
+    cluster_id_of,
+    cluster_of,
+    foreign_parts,
+    inputs_of,
+    lost_claims,
+    pending_claims,
+    served_of,
+    surroundings,
+    unresized_claims,
+    wanted_as_is,
+)
 from liftbridge_operator.reconciling.ports import (
     Connect,
     ImageOf,
@@ -70,20 +84,6 @@ from liftbridge_operator.reconciling.remembered import (
     until_done,
     until_issued,
     would_grow,
-)
-from liftbridge_operator.reconciling.sight import (
-    Subject,
-    causes_of,
-    cluster_id_of,
-    cluster_of,
-    foreign_parts,
-    inputs_of,
-    lost_claims,
-    pending_claims,
-    served_of,
-    surroundings,
-    unresized_claims,
-    wanted_as_is,
 )
 from liftbridge_operator.reconciling.tidying import tidy
 from liftbridge_operator.rendering import names
@@ -200,12 +200,12 @@ class ClusterReconciler:
         decision = until_reached(decision, found.subject, known.memory, now_ms)
         decision = until_done(decision, known, now_ms)
         known.memory = decision.memory
-        hands = self._hands(known, found)
+        context = self._context(known, found)
         is_lacking = found.lacking is not None and not isinstance(decision.action, act.SetBudget)
-        if found.trouble is not None or hands is None or is_lacking:
+        if found.trouble is not None or context is None or is_lacking:
             decision = replace(decision, action=None)
-        await self._supply_monitors(key, known, found, hands)
-        return await self._say_and_do(key, known, found, decision, hands)
+        await self._supply_monitors(key, known, found, context)
+        return await self._say_and_do(key, known, found, decision, context)
 
     # -- looking ------------------------------------------------------------------------------
 
@@ -311,13 +311,13 @@ class ClusterReconciler:
 
     # -- doing --------------------------------------------------------------------------------
 
-    def _hands(self, known: Remembered, found: Pass) -> Hands | None:
+    def _context(self, known: Remembered, found: Pass) -> ActionContext | None:
         if found.subject is None:
             return None
         metadata = found.seen.metadata
         if known.connection is None:
             known.connection = self._connect(found.subject.cluster, None)
-        return Hands(
+        return ActionContext(
             kube=self._kube,
             admin=known.connection,
             leader=metadata.leader if metadata is not None else "",
@@ -354,14 +354,14 @@ class ClusterReconciler:
         key: Key,
         known: Remembered,
         found: Pass,
-        hands: Hands,
-        bring: Callable[[Hands], Awaitable[Supplied]],
+        context: ActionContext,
+        bring: Callable[[ActionContext], Awaitable[Supplied]],
     ) -> bool:
         """Bring what is around the set; whether pods would find what they need."""
         self._fence.check(key.namespace)
-        done = await bring(hands)
-        note_refusals(known, found, done.refusals, hands.held)
-        await self._note_drift(key, known, hands, done.drift)
+        done = await bring(context)
+        note_refusals(known, found, done.refusals, context.held)
+        await self._note_drift(key, known, context, done.drift)
         return not any(
             said.reason == "Conflict" or shown.startswith(NEEDED)
             for shown, said in done.refusals.items()
@@ -372,10 +372,10 @@ class ClusterReconciler:
         key: Key,
         known: Remembered,
         found: Pass,
-        hands: Hands | None,
+        context: ActionContext | None,
     ) -> None:
         """Objects for the Prometheus operator, before the status that says how they stand."""
-        if hands is None or not self._may_supply(found):
+        if context is None or not self._may_supply(found):
             return
         self._fence.check(key.namespace)
         conditions = (found.reads.resource.get("status") or {}).get("conditions") or ()
@@ -383,27 +383,27 @@ class ClusterReconciler:
             one["type"] == "MonitoringReady" and one.get("reason") in MAY_EXIST
             for one in conditions
         )
-        known.monitored = await supply_monitors(hands, may_exist=may_exist)
-        await self._note_drift(key, known, hands, known.monitored.drift)
+        known.monitored = await supply_monitors(context, may_exist=may_exist)
+        await self._note_drift(key, known, context, known.monitored.drift)
 
     async def _note_drift(
         self,
         key: Key,
         known: Remembered,
-        hands: Hands,
+        context: ActionContext,
         drift: Iterable[tuple[str, Difference]],
     ) -> None:
         """Tell what somebody else had changed, now and with the next status."""
         for name, one in drift:
             log.warning("drift_repaired", key=str(key), object=name, field=one.field)
             values = {"manager": one.manager, "field": one.field, "object": name}
-            await self._tell(hands.reads.resource, Happened(EventReason.DRIFT_REPAIRED, values))
+            await self._tell(context.reads.resource, Happened(EventReason.DRIFT_REPAIRED, values))
             known.drift.append(
                 DriftEntry(
                     object=name[:NOTE_MAX],
                     field=one.field[:NOTE_MAX],
                     manager=one.manager[:NOTE_MAX],
-                    time=moment_text(hands.now_ms),
+                    time=moment_text(context.now_ms),
                 )
             )
 
@@ -419,12 +419,12 @@ class ClusterReconciler:
         known: Remembered,
         found: Pass,
         decision: Decision,
-        hands: Hands | None,
+        context: ActionContext | None,
     ) -> RequeueAfter | None:
         """The status, then what is around the set, then the action."""
         action = decision.action
-        if isinstance(action, act.Record) and hands is not None:
-            trouble = await self._keep_token(known, hands, action)
+        if isinstance(action, act.Record) and context is not None:
+            trouble = await self._keep_token(known, context, action)
             if trouble is not None:
                 found = replace(found, trouble=trouble)
                 decision = replace(decision, action=None)
@@ -438,30 +438,30 @@ class ClusterReconciler:
         before = resource.get("status") or {}
         moved = moved_of(known, found.seen, before)
         if isinstance(action, act.Record):  # it was done with the status
-            await self._tell(resource, *self._events_of(found, action, hands))
+            await self._tell(resource, *self._events_of(found, action, context))
         await self._tell(resource, *of_status(account, before, made, moved))
-        if hands is None or isinstance(action, act.Record):
+        if context is None or isinstance(action, act.Record):
             return _next(decision, action)
         if self._may_keep(found):
             bring = supply if self._may_supply(found) else supply_configs
-            is_supplied = await self._supply(key, known, found, hands, bring)
+            is_supplied = await self._supply(key, known, found, context, bring)
             if isinstance(action, act.CreateSet) and not is_supplied:
                 return WATCHFUL
         if action is not None:
-            return await self._act(key, known, found, decision, hands)
+            return await self._act(key, known, found, decision, context)
         if decision.status.is_ready:
             self._fence.check(key.namespace)
-            await tidy(hands, found)
+            await tidy(context, found)
         return _next(decision, action)
 
     async def _act(
-        self, key: Key, known: Remembered, found: Pass, decision: Decision, hands: Hands
+        self, key: Key, known: Remembered, found: Pass, decision: Decision, context: ActionContext
     ) -> RequeueAfter:
         """The one thing that was decided."""
         action, resource = decision.action, found.reads.resource
         assert action is not None
         done = await perform(
-            hands,
+            context,
             action,
             deadline_ms=decision.deadline_ms,
             clock_ms=self._clock_ms,
@@ -469,21 +469,21 @@ class ClusterReconciler:
         )
         self._remember(key, known, found, action, done)
         if not done.text:
-            await self._tell(resource, *self._events_of(found, action, hands))
+            await self._tell(resource, *self._events_of(found, action, context))
             if isinstance(action, act.DeletePod):
                 time, reason = moment_text(found.seen.now_ms), reason_of(found, action)
                 known.restarts[action.name] = RestartStatus(time=time, reason=reason)
         return SOON
 
     async def _keep_token(
-        self, known: Remembered, hands: Hands, action: act.Record
+        self, known: Remembered, context: ActionContext, action: act.Record
     ) -> Trouble | None:
         """The token must be kept before the status names it; what is in its place otherwise."""
         restart = action.recorded.disruption
         token = known.tokens.get(restart.token) if restart is not None else None
         if restart is not None and token is not None:
-            self._fence.check(hands.cluster.namespace)
-            return await keep_token(hands, restart.token, token)
+            self._fence.check(context.cluster.namespace)
+            return await keep_token(context, restart.token, token)
         return None
 
     def _remember(
@@ -504,10 +504,10 @@ class ClusterReconciler:
 
     @staticmethod
     def _events_of(
-        found: Pass, action: act.Action, hands: Hands | None
+        found: Pass, action: act.Action, context: ActionContext | None
     ) -> tuple[Happened | None, ...]:
         """What people are told of an action."""
-        fate = _fate(hands) if hands is not None else "kept"
+        fate = _fate(context) if context is not None else "kept"
         failed = failed_revision(found.reads, found.seen.wanted.revision)
         told = of_action(action, found.seen, fate, failed.cause if failed is not None else "")
         return (*behind(action, found.seen), told)
@@ -576,9 +576,9 @@ class ClusterReconciler:
         return made
 
 
-def _fate(hands: Hands) -> str:
+def _fate(context: ActionContext) -> str:
     """What becomes of the volume of a broker that leaves."""
-    is_deleted = hands.cluster.spec.storage.retention.when_scaled is VolumeFate.DELETE
+    is_deleted = context.cluster.spec.storage.retention.when_scaled is VolumeFate.DELETE
     return "deleted" if is_deleted else "kept"
 
 

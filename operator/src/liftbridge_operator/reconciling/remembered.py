@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from liftbridge_operator.acting.hands import Done, Trouble
+from liftbridge_operator.acting.context import Done, Trouble
 from liftbridge_operator.acting.on_objects import larger
 from liftbridge_operator.acting.refused import refusal_of
 from liftbridge_operator.acting.supply import Monitored
@@ -15,16 +15,16 @@ from liftbridge_operator.kube.kinds import CLAIMS
 from liftbridge_operator.kube.port import Kube, Preconditions
 from liftbridge_operator.model.cluster_status import DriftEntry, RestartStatus
 from liftbridge_operator.observing.answers import Answers
+from liftbridge_operator.observing.desired import Specification
 from liftbridge_operator.observing.reads import Reads
-from liftbridge_operator.observing.wishes import Specification
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning import refusals
 from liftbridge_operator.planning.decision import Decision, Memory, Wait
 from liftbridge_operator.planning.observation import Observation
 from liftbridge_operator.planning.refusals import Refusal
 from liftbridge_operator.planning.status import with_wait
+from liftbridge_operator.reconciling.inputs import Subject
 from liftbridge_operator.reconciling.ports import Connection, Issued, Served
-from liftbridge_operator.reconciling.sight import Subject
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 import structlog
 
-from liftbridge_operator.acting.hands import Hands
+from liftbridge_operator.acting.context import ActionContext
 from liftbridge_operator.acting.keeping import note_asked
 from liftbridge_operator.acting.parts import release_volumes
 from liftbridge_operator.acting.refused import refusal_of
@@ -13,7 +13,7 @@ from liftbridge_operator.reconciling.remembered import Pass
 log = structlog.get_logger("liftbridge.operator")
 
 
-async def tidy(hands: Hands, found: Pass) -> None:
+async def tidy(context: ActionContext, found: Pass) -> None:
     """Former templates, and volumes of brokers that left, go once nothing can need them.
 
     And what is asked for is written down, for the operator that comes next.
@@ -27,11 +27,11 @@ async def tidy(hands: Hands, found: Pass) -> None:
     kept = {brokers.revision, brokers.good_revision, brokers.bad_revision}
     kept |= {pod.revision for pod in found.seen.pods} | {found.seen.wanted.revision}
     try:
-        await note_asked(hands)
-        await forget_revisions(hands, kept)
-        await release_volumes(hands, brokers.replicas)
+        await note_asked(context)
+        await forget_revisions(context, kept)
+        await release_volumes(context, brokers.replicas)
     except KubeError as error:
         said = refusal_of(error)
         if said is None:
             raise
-        log.warning("tidying_refused", name=hands.cluster.name, reason=said.reason, why=said.text)
+        log.warning("tidying_refused", name=context.cluster.name, reason=said.reason, why=said.text)

@@ -64,7 +64,7 @@ class WorkQueue:
 
     Attributes:
         rng: Of the jitter.
-        dropped: How many wishes were refused for lack of room.
+        dropped: How many requests were refused for lack of room.
         retries: How many passes failed.
     """
 
@@ -131,7 +131,7 @@ class WorkQueue:
         return None
 
     def next_s(self) -> float | None:
-        """When to ask for a key again; None when only a new wish can bring one."""
+        """When to ask for a key again; None when only a new request can bring one."""
         while self._heap:
             at, _, key = self._heap[0]
             item = self._items.get(key)
@@ -143,7 +143,7 @@ class WorkQueue:
         return None
 
     def succeed(self, key: Key, now: float, again: RequeueAfter | None) -> None:
-        """A pass has ended; `again` says when the next one is wished for."""
+        """A pass has ended; `again` says when the next one is wanted."""
         item = self._end(key)
         item.failures = 0
         if again is not None:

@@ -1,6 +1,6 @@
 """The resync: all resources are listed from time to time, so that none is ever forgotten.
 
-A watch may miss a deletion while it is broken, and a full queue refuses wishes. Whatever is listed
+A watch may miss a deletion while it is broken, and a full queue refuses keys. Whatever is listed
 gets a pass, and so does whatever was listed before and is there no more.
 """
 

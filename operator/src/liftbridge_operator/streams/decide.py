@@ -182,7 +182,7 @@ def _let_go(resource: Resource, seen: Seen) -> Decision:
 # -- create, adopt, keep ------------------------------------------------------------------------
 
 
-def wish_of(action: Action) -> str:
+def change_of(action: Action) -> str:
     """Names a change, so that a refusal of it is known again."""
     return repr(action)
 
@@ -203,7 +203,7 @@ def _create(resource: Resource, spec: StreamSpec, seen: Seen) -> Decision:
 def _asked(seen: Seen, action: Action, said: dict[StreamConditionType, Claim]) -> Decision:
     """The action, unless the brokers have refused the same one just before."""
     before = seen.refused
-    if before is None or before.what != wish_of(action):
+    if before is None or before.what != change_of(action):
         return Decision(said, action)
     said[Type.READY] = _invalid(before.detail)
     if seen.stream is not None:

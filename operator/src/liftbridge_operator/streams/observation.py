@@ -178,7 +178,7 @@ class Refused:
     """What the cluster said against a change the last time.
 
     Attributes:
-        what: The change, as `decide.wish_of` names it.
+        what: The change, as `decide.change_of` names it.
         detail: What it said.
         is_due: Whether it may be asked again.
     """

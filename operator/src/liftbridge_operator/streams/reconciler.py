@@ -28,11 +28,11 @@ from liftbridge_operator.streams.changing import change
 from liftbridge_operator.streams.decide import (
     REFUSED_SECONDS,
     Decision,
+    change_of,
     decide_stream,
-    wish_of,
 )
+from liftbridge_operator.streams.deletion import decide_deletion
 from liftbridge_operator.streams.feed import Cluster, ClusterKey, StreamFeed, wall_ms
-from liftbridge_operator.streams.letting_go import decide_deletion
 from liftbridge_operator.streams.marks import FINALIZER, holder_of, mark_of
 from liftbridge_operator.streams.observation import (
     Ask,
@@ -282,8 +282,8 @@ class StreamReconciler:
                 event = await change(cluster.brokers, resource, action)
         except RefusedError as error:
             due = self._clock.now() + REFUSED_SECONDS
-            self._refused[key] = (wish_of(action), str(error), due)
-            refused = replace(seen, refused=Refused(wish_of(action), str(error), is_due=False))
+            self._refused[key] = (change_of(action), str(error), due)
+            refused = replace(seen, refused=Refused(change_of(action), str(error), is_due=False))
             said = decide_stream(resource_of(body), refused)
             await self._say(key, body, resource, said, seen.stream)
             return RequeueAfter(REFUSED_SECONDS)

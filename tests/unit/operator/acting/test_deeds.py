@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from liftbridge_operator.acting.hands import RefusedError
+from liftbridge_operator.acting.context import RefusedError
 from liftbridge_operator.acting.perform import DEEDS, perform
 from liftbridge_operator.acting.refused import refusal_of
 from liftbridge_operator.brokers.port import Refusal

@@ -10,7 +10,7 @@ import pytest
 
 from liftbridge_operator.kube.errors import InvalidError
 from liftbridge_operator.kube.kinds import CRON_JOBS, DEPLOYMENTS, JOBS, ROLE_BINDINGS
-from liftbridge_operator.pipelines.keeping import KINDS
+from liftbridge_operator.pipelines.apply import KINDS
 from liftbridge_testkit.kube.fields import copied
 from liftbridge_testkit.operator_sim.perturbed import content, distinct, perturbations
 from liftbridge_testkit.pipelines_memory import PipelineWorld

@@ -6,7 +6,7 @@ import pytest
 
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.observing import marks
-from liftbridge_operator.observing.wishes import LISTED_MAX, wanted_of
+from liftbridge_operator.observing.desired import LISTED_MAX, wanted_of
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning import plan
 from liftbridge_operator.planning.decide import decide

@@ -9,7 +9,7 @@ import pytest
 
 from liftbridge_operator.kube.errors import UnavailableError
 from liftbridge_operator.kube.kinds import CONFIG_MAPS, EVENTS, NODES, PODS, SECRETS
-from liftbridge_operator.plugin import gathering
+from liftbridge_operator.plugin import bundle
 from liftbridge_operator.plugin.archive import PARTIAL, Archive
 from liftbridge_operator.plugin.redaction import REDACTED, Redactor
 from liftbridge_testkit.kube.person import PersonKube, cluster, plan, stream
@@ -107,14 +107,14 @@ class Made:
         return json.loads(self.files[name])
 
 
-async def bundle(kube, tmp_path, *, operator_namespace="", **bounds):
+async def bundled(kube, tmp_path, *, operator_namespace="", **bounds):
     told = []
-    resource = await kube.get(gathering.finding.CLUSTERS, "shop", "orders")
-    path, size, manifest = await gathering.write_bundle(
+    resource = await kube.get(bundle.lookup.CLUSTERS, "shop", "orders")
+    path, size, manifest = await bundle.write_bundle(
         kube,
         resource,
         path=tmp_path / "b.tar.gz",
-        bounds=gathering.Bounds(**bounds),
+        bounds=bundle.Bounds(**bounds),
         operator_namespace=operator_namespace,
         now_ms=NOW,
         tell=told.append,
@@ -123,7 +123,7 @@ async def bundle(kube, tmp_path, *, operator_namespace="", **bounds):
 
 
 async def test_bundle_has_everything_that_tells_what_happened(tmp_path):
-    made = await bundle(shop(), tmp_path)
+    made = await bundled(shop(), tmp_path)
     assert set(made.files) == {
         "cluster.json",
         "status.txt",
@@ -158,7 +158,7 @@ async def test_bundle_has_everything_that_tells_what_happened(tmp_path):
 
 
 async def test_manifest_says_what_is_in_it(tmp_path):
-    made = await bundle(shop(), tmp_path)
+    made = await bundled(shop(), tmp_path)
     assert made.json("manifest.json") == made.manifest
     listed = {one["path"]: one["bytes"] for one in made.manifest["entries"]}
     texts = {name: len(text.encode()) for name, text in made.files.items()}
@@ -170,7 +170,7 @@ async def test_manifest_says_what_is_in_it(tmp_path):
 
 
 async def test_file_is_its_owners_alone_and_appears_whole(tmp_path):
-    made = await bundle(shop(), tmp_path)
+    made = await bundled(shop(), tmp_path)
     assert stat.S_IMODE(made.path.stat().st_mode) == 0o600
     assert [one.name for one in tmp_path.iterdir()] == ["b.tar.gz"]
 
@@ -178,7 +178,7 @@ async def test_file_is_its_owners_alone_and_appears_whole(tmp_path):
 async def test_file_that_is_there_is_not_overwritten(tmp_path):
     (tmp_path / "b.tar.gz").write_text("mine")
     with pytest.raises(FileExistsError):
-        await bundle(shop(), tmp_path)
+        await bundled(shop(), tmp_path)
     assert (tmp_path / "b.tar.gz").read_text() == "mine"
 
 
@@ -190,7 +190,7 @@ async def test_bundle_that_is_interrupted_leaves_nothing(tmp_path):
 
     kube.fail(KilledError(), "list", PODS)
     with pytest.raises(KilledError):
-        await bundle(kube, tmp_path)
+        await bundled(kube, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -200,7 +200,7 @@ async def test_bundle_that_is_interrupted_leaves_nothing(tmp_path):
 async def test_secrets_are_neither_read_nor_in_it(tmp_path):
     kube = shop()
     kube.forbidden.add(SECRETS)
-    made = await bundle(kube, tmp_path)
+    made = await bundled(kube, tmp_path)
     assert made.manifest["refused"] == []
     hidden = [name for name, text in made.files.items() if "hidden" in text]
     assert hidden == []
@@ -219,7 +219,7 @@ async def test_secrets_are_neither_read_nor_in_it(tmp_path):
 async def test_what_is_refused_is_noted_and_everything_else_is_there(tmp_path):
     kube = shop()
     kube.forbidden |= {NODES, EVENTS, CONFIG_MAPS, "log", "version"}
-    made = await bundle(kube, tmp_path)
+    made = await bundled(kube, tmp_path)
     refused = {one["what"]: one["why"] for one in made.manifest["refused"]}
     assert refused["events"] == refused["config-maps"] == "you may not read it"
     assert refused["node node-0"] == refused["version of the API server"] == "you may not read it"
@@ -232,23 +232,23 @@ async def test_what_is_refused_is_noted_and_everything_else_is_there(tmp_path):
 async def test_person_with_few_rights_gets_a_bundle(tmp_path):
     kube = shop()
     kube.forbidden |= {PODS, NODES, EVENTS, CONFIG_MAPS}
-    made = await bundle(kube, tmp_path)
+    made = await bundled(kube, tmp_path)
     assert made.json("versions.json")["images"] == {}
     assert any("--operator-namespace" in one["what"] for one in made.manifest["refused"])
 
 
 async def test_operator_is_looked_for_where_it_is_said_to_run(tmp_path):
-    made = await bundle(shop(), tmp_path, operator_namespace="elsewhere")
+    made = await bundled(shop(), tmp_path, operator_namespace="elsewhere")
     assert made.json("operator/pods.json") == []
     made.path.unlink()
-    made = await bundle(shop(), tmp_path, operator_namespace="liftbridge-system")
+    made = await bundled(shop(), tmp_path, operator_namespace="liftbridge-system")
     assert len(made.json("operator/pods.json")) == 1
 
 
 async def test_api_server_that_fails_once_costs_one_thing(tmp_path):
     kube = shop()
     kube.fail(UnavailableError("GET /x: password=hidden"), "list", EVENTS)
-    made = await bundle(kube, tmp_path)
+    made = await bundled(kube, tmp_path)
     assert made.manifest["refused"] == [
         {"what": "events", "why": f"GET /x: password={REDACTED}"},
     ]
@@ -260,29 +260,29 @@ async def test_api_server_that_fails_once_costs_one_thing(tmp_path):
 async def test_of_a_long_log_the_end_is_kept_in_whole_lines(tmp_path):
     kube = shop()
     kube.logs["orders-0", "broker", False] = b"".join(b"line %04d\n" % one for one in range(1_000))
-    made = await bundle(kube, tmp_path, log_bytes=105)
+    made = await bundled(kube, tmp_path, log_bytes=105)
     assert made.files["logs/shop/orders-0/broker.log"].splitlines() == [
         f"line {one:04}" for one in range(990, 1_000)
     ]
     cut = [one["path"] for one in made.manifest["entries"] if one["isCut"]]
     assert cut == ["logs/shop/orders-0/broker.log"]
     made.path.unlink()
-    made = await bundle(kube, tmp_path, log_lines=2)
+    made = await bundled(kube, tmp_path, log_lines=2)
     assert made.files["logs/shop/orders-0/broker.log"] == "line 0998\nline 0999\n"
 
 
 async def test_without_lines_there_are_no_logs(tmp_path):
-    made = await bundle(shop(), tmp_path, log_lines=0)
+    made = await bundled(shop(), tmp_path, log_lines=0)
     assert not any(name.startswith("logs/") for name in made.files)
 
 
 async def test_what_has_no_room_is_noted(tmp_path):
     kube = shop()
-    whole = await bundle(kube, tmp_path)
+    whole = await bundled(kube, tmp_path)
     whole.path.unlink()
     logs = sum(one["bytes"] for one in whole.manifest["entries"] if "logs/" in one["path"])
     rest = sum(one["bytes"] for one in whole.manifest["entries"]) - logs
-    made = await bundle(kube, tmp_path, size_bytes=rest)
+    made = await bundled(kube, tmp_path, size_bytes=rest)
     assert {one["what"] for one in made.manifest["leftOut"]} == {
         name for name in whole.files if name.startswith("logs/")
     }
@@ -296,7 +296,7 @@ async def test_bundle_ends_in_time_with_what_it_has(tmp_path):
         await asyncio.Event().wait()
 
     kube.log = never
-    made = await bundle(kube, tmp_path, seconds=0.05)
+    made = await bundled(kube, tmp_path, seconds=0.05)
     assert made.manifest["leftOut"][-1] == {
         "what": "the rest",
         "why": "it took longer than 0.05 s",
@@ -305,7 +305,7 @@ async def test_bundle_ends_in_time_with_what_it_has(tmp_path):
 
 
 async def test_more_objects_than_the_bound_are_counted(tmp_path):
-    made = await bundle(shop(), tmp_path, objects=2, events=3)
+    made = await bundled(shop(), tmp_path, objects=2, events=3)
     assert len(made.json("pods.json")) == 2
     assert {"what": "pods", "why": "1 of 3"} in made.manifest["leftOut"]
     assert [one["metadata"]["name"] for one in made.json("events.json")] == ["e2", "e3", "e4"]

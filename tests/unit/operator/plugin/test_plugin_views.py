@@ -7,7 +7,7 @@ import pytest
 from liftbridge_operator.kube.errors import ForbiddenError, NotFoundError
 from liftbridge_operator.kube.kinds import CLUSTERS, STREAMS
 from liftbridge_operator.observing.times import moment_ms
-from liftbridge_operator.plugin import finding, looking
+from liftbridge_operator.plugin import describe, lookup
 from liftbridge_operator.plugin.exits import ExitCode, PluginError
 from liftbridge_operator.plugin.tables import age, counted, table
 from liftbridge_testkit.kube.person import PersonKube, broker, cluster, condition, plan, stream
@@ -28,7 +28,7 @@ def seen(resource):
 
 
 def status_lines(resource, streams=()):
-    return looking.status(seen(resource), streams, NOW).text.splitlines()
+    return describe.status(seen(resource), streams, NOW).text.splitlines()
 
 
 def line_with(lines, text):
@@ -120,7 +120,7 @@ def test_status_that_is_not_about_the_present_says_so():
 def test_resource_without_any_status_is_shown(status):
     bare = {**cluster(), "status": status}
     assert status_lines(bare)[0] == "shop/orders  Ready: Unknown"
-    assert "nothing is to be done" in looking.plan(seen(bare)).text
+    assert "nothing is to be done" in describe.plan(seen(bare)).text
 
 
 def test_status_says_what_people_did_to_the_cluster():
@@ -139,7 +139,7 @@ def test_streams_that_are_not_ready_come_first_and_the_rest_is_counted():
     many = [stream(f"s{one:03}") for one in range(60)]
     bad = stream("zz", conditions=[condition("Ready", "False", "Conflict", "Who?")])
     kube = kept(*many, bad)
-    lines = looking.status(seen(cluster()), kube.all_of(STREAMS), NOW).text.splitlines()
+    lines = describe.status(seen(cluster()), kube.all_of(STREAMS), NOW).text.splitlines()
     first = next(at for at, line in enumerate(lines) if line.startswith("RESOURCE"))
     assert lines[first + 1].split()[:4] == ["shop/zz", "zz", "False", "Conflict"]
     assert lines[first + 1].endswith("Who?")
@@ -147,12 +147,12 @@ def test_streams_that_are_not_ready_come_first_and_the_rest_is_counted():
 
 
 def test_streams_that_may_not_be_listed_are_told_apart_from_none():
-    assert "you may not list them" in looking.status(seen(cluster()), None, NOW).text
-    assert looking.status(seen(cluster()), None, NOW).document["streams"] is None
+    assert "you may not list them" in describe.status(seen(cluster()), None, NOW).text
+    assert describe.status(seen(cluster()), None, NOW).document["streams"] is None
 
 
 def test_document_has_the_status_as_it_is():
-    made = looking.status(seen(cluster(plan=plan())), [stream("s")], NOW).document
+    made = describe.status(seen(cluster(plan=plan())), [stream("s")], NOW).document
     assert json.loads(json.dumps(made))["status"]["plan"]["hash"] == "abc123"
     assert (made["name"], made["isCurrent"]) == ("orders", True)
     assert made["streams"][0]["stream"] == "s"
@@ -162,12 +162,12 @@ def test_overview_has_a_line_for_each_cluster():
     kube = kept(
         cluster(plan=plan()), cluster("billing", "pay", readyReplicas=2, observedGeneration=0)
     )
-    made = looking.overview(kube.all_of(CLUSTERS), NOW)
+    made = describe.overview(kube.all_of(CLUSTERS), NOW)
     lines = made.text.splitlines()
     assert lines[1].split()[:5] == ["pay", "billing", "Unknown", "NotObserved", "2/3"]
     assert "abc123" in lines[2]
     assert len(made.document["clusters"]) == 2
-    assert looking.overview([], NOW).text == "There is no LiftbridgeCluster."
+    assert describe.overview([], NOW).text == "There is no LiftbridgeCluster."
 
 
 # -- plan -------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_overview_has_a_line_for_each_cluster():
 
 def test_plan_shows_steps_risks_and_how_to_approve_it():
     risk = {"kind": "Metadata", "text": "Nobody decides.", "accepted": False}
-    made = looking.plan(seen(cluster(plan=plan(risks=[risk], stepCount=25))))
+    made = describe.plan(seen(cluster(plan=plan(risks=[risk], stepCount=25))))
     lines = made.text.splitlines()
     assert lines[0] == "shop/orders: plan abc123, waits for its approval."
     assert line_with(lines, "Restart").split() == ["1", "Restart", "orders-2", "spec"]
@@ -188,7 +188,7 @@ def test_plan_shows_steps_risks_and_how_to_approve_it():
 def test_what_is_held_is_shown_with_how_to_take_it():
     held = {"revision": "3f9c21b0a7de", "causes": ["renderer 1 becomes 2", "image a becomes b"]}
     resource = cluster(held=held)
-    planned = looking.plan(seen(resource))
+    planned = describe.plan(seen(resource))
     for lines in (status_lines(resource), planned.text.splitlines()):
         assert line_with(lines, "Held since").endswith(": renderer 1 becomes 2; image a becomes b.")
         assert "`kubectl liftbridge restart orders`" in line_with(lines, "3f9c21b0a7de")
@@ -197,16 +197,16 @@ def test_what_is_held_is_shown_with_how_to_take_it():
 
 
 def test_plan_that_is_approved_or_needs_nobody_says_so():
-    approved = looking.plan(seen(cluster(plan=plan(approvedHash="abc123")))).text
+    approved = describe.plan(seen(cluster(plan=plan(approvedHash="abc123")))).text
     assert "plan abc123, approved." in approved
     assert "Approve it" not in approved
-    assert "goes on by itself" in looking.plan(seen(cluster(plan=plan(needsApproval=False)))).text
-    former = looking.plan(seen(cluster(plan=plan(approvedHash="old")))).text
+    assert "goes on by itself" in describe.plan(seen(cluster(plan=plan(needsApproval=False)))).text
+    former = describe.plan(seen(cluster(plan=plan(approvedHash="old")))).text
     assert "waits for its approval" in former
 
 
 def test_plan_of_a_former_specification_says_so():
-    text = looking.plan(seen(cluster(plan=plan(), observedGeneration=0))).text
+    text = describe.plan(seen(cluster(plan=plan(), observedGeneration=0))).text
     assert text.startswith("! The operator has not looked at generation 1 yet")
 
 
@@ -215,26 +215,26 @@ def test_plan_of_a_former_specification_says_so():
 
 async def test_only_cluster_needs_no_name():
     kube = kept(cluster())
-    assert finding.name_of(await finding.cluster(kube, "shop", "")) == "orders"
+    assert lookup.name_of(await lookup.cluster(kube, "shop", "")) == "orders"
     with pytest.raises(PluginError, match="namespace empty: there is no") as caught:
-        await finding.cluster(kube, "empty", "")
+        await lookup.cluster(kube, "empty", "")
     assert caught.value.code is ExitCode.REFUSED
 
 
 async def test_several_clusters_are_listed_when_a_name_is_needed():
     kube = kept(*(cluster(f"c{one:02}") for one in range(12)))
     with pytest.raises(PluginError, match=r"c00, c01.* and 2 more; name one of them") as caught:
-        await finding.cluster(kube, "shop", "")
+        await lookup.cluster(kube, "shop", "")
     assert caught.value.code is ExitCode.USAGE
     with pytest.raises(PluginError, match="no LiftbridgeCluster 'x' in namespace shop; there are"):
-        await finding.cluster(kube, "shop", "x")
+        await lookup.cluster(kube, "shop", "x")
 
 
 async def test_definitions_that_are_not_installed_are_told():
     kube = kept()
     kube.fail(NotFoundError("the server could not find it", status=404), "list")
     with pytest.raises(PluginError, match="is the operator installed"):
-        await finding.clusters(kube, "shop")
+        await lookup.clusters(kube, "shop")
 
 
 async def test_streams_of_other_namespaces_are_found_where_they_may_be_read():
@@ -243,8 +243,8 @@ async def test_streams_of_other_namespaces_are_found_where_they_may_be_read():
     foreign = stream("c", namespace="web")
     kube = kept(cluster(), stream("a"), other, foreign, stream("d", "billing"))
     resource = kube.all_of(CLUSTERS)[0]
-    assert [finding.name_of(one) for one in await finding.streams(kube, resource)] == ["a", "b"]
+    assert [lookup.name_of(one) for one in await lookup.streams(kube, resource)] == ["a", "b"]
     kube.fail(ForbiddenError("not everywhere", status=403), "list", STREAMS)
-    assert [finding.name_of(one) for one in await finding.streams(kube, resource)] == ["a"]
+    assert [lookup.name_of(one) for one in await lookup.streams(kube, resource)] == ["a"]
     kube.forbidden.add(STREAMS)
-    assert await finding.streams(kube, resource) is None
+    assert await lookup.streams(kube, resource) is None

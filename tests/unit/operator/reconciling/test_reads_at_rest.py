@@ -26,7 +26,7 @@ from liftbridge_operator.reconciling.sparing import (
 from liftbridge_operator.rendering import names
 from liftbridge_operator.runtime.reconciler import Key
 from liftbridge_operator.runtime.watches import OWNED, key_of
-from liftbridge_operator.securing.keeper import SecretKeeper
+from liftbridge_operator.securing.secret_store import SecretStore
 from liftbridge_testkit.kube.memory import MemoryKube
 from liftbridge_testkit.operator_sim.reconciled import (
     NAME,
@@ -73,7 +73,7 @@ class World(ReconciledWorld):
         self.counting = CountingKube(kube or self.kube)
         self.sparing = SparingKube(self.counting, self.fence, lambda: self.now_ms / 1_000)
         numbers = itertools.count()
-        self.issue = SecretKeeper(
+        self.issue = SecretStore(
             self.sparing,
             CryptographyIssuer(),
             lambda: self.now_ms // 1_000,

@@ -8,7 +8,7 @@ import pytest
 from liftbridge_operator.catalogue.load import load_catalogue
 from liftbridge_operator.catalogue.names import ClusterConditionType
 from liftbridge_operator.model.cluster import ClusterSpec
-from liftbridge_operator.observing.wishes import memory_of, recorded_of
+from liftbridge_operator.observing.desired import memory_of, recorded_of
 from liftbridge_operator.planning.decide import decide
 from liftbridge_operator.planning.decision import Memory
 from liftbridge_operator.planning.observation import Recorded, SetShape

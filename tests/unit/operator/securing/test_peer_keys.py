@@ -18,8 +18,8 @@ from liftbridge_operator.issuing.x509 import CryptographyIssuer
 from liftbridge_operator.kube.errors import UnavailableError
 from liftbridge_operator.kube.kinds import SECRETS
 from liftbridge_operator.reconciling.ports import Served
-from liftbridge_operator.securing.keeper import SecretKeeper
 from liftbridge_operator.securing.peer_keys import OPEN, PeerKeys, key_id, mounted_keys
+from liftbridge_operator.securing.secret_store import SecretStore
 from liftbridge_testkit.kube.memory import MemoryKube
 from liftbridge_testkit.resources.clusters import (
     NAMESPACE,
@@ -54,7 +54,7 @@ class World:
         self.told: list[str] = []
         self.phase = ""
         numbers = itertools.count()
-        self.keeper = SecretKeeper(
+        self.keeper = SecretStore(
             self.kube,
             ISSUER,
             lambda: self.now_s,

@@ -10,8 +10,8 @@ from liftbridge_operator.catalogue.load import load_catalogue
 from liftbridge_operator.catalogue.names import EventReason, Reason, StreamConditionType
 from liftbridge_operator.model.stream import DeletionPolicy, StreamStatus
 from liftbridge_operator.streams import actions as act
-from liftbridge_operator.streams.decide import decide_stream, wish_of
-from liftbridge_operator.streams.letting_go import decide_deletion
+from liftbridge_operator.streams.decide import change_of, decide_stream
+from liftbridge_operator.streams.deletion import decide_deletion
 from liftbridge_operator.streams.marks import CONFIRM_DELETE, holder_of, mark_of
 from liftbridge_operator.streams.observation import (
     Ask,
@@ -120,7 +120,7 @@ def test_minimum_of_zero_is_two_of_three_replicas_and_one_of_fewer(factor, wante
 
 def test_what_was_refused_is_not_asked_again_at_once():
     action = decide_stream(resource(), seen()).action
-    refused = Refused(wish_of(action), "cluster size 1", is_due=False)
+    refused = Refused(change_of(action), "cluster size 1", is_due=False)
     decision = decide_stream(resource(), seen(refused=refused))
     assert decision.action is None
     assert decision.claims[READY].reason is Reason.INVALID_SPEC
@@ -249,7 +249,7 @@ def test_what_cannot_be_changed_is_refused_by_a_condition(spec, found, field):
 def test_refused_settings_are_told_with_what_the_brokers_say():
     spec = {"config": {"segmentMaxBytes": 1}}
     action = decide_stream(resource(spec=spec), seen(mine())).action
-    refused = Refused(wish_of(action), "segment.max.bytes 1", is_due=False)
+    refused = Refused(change_of(action), "segment.max.bytes 1", is_due=False)
     decision = decide_stream(resource(spec=spec), seen(mine(), refused=refused))
     assert reasons(decision) == (Reason.INVALID_SPEC, Reason.REJECTED)
 

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Final
 
 from liftbridge_operator.acting import on_objects
-from liftbridge_operator.acting.hands import Hands
+from liftbridge_operator.acting.context import ActionContext
 from liftbridge_operator.acting.supply import forget_revisions
 from liftbridge_operator.app import make_password
 from liftbridge_operator.catalogue.names import EventReason
@@ -42,7 +42,7 @@ from liftbridge_operator.runtime.claims import CLAIM, HERE, RELEASE, AllClaims
 from liftbridge_operator.runtime.clock import SystemClock
 from liftbridge_operator.runtime.lease import Lease
 from liftbridge_operator.runtime.reconciler import Key
-from liftbridge_operator.securing.keeper import SecretKeeper
+from liftbridge_operator.securing.secret_store import SecretStore
 from liftbridge_operator.streams.feed import StreamFeed
 from liftbridge_operator.streams.reconciler import StreamReconciler
 from liftbridge_testkit.operator_sim.admin import ModelAdmin
@@ -159,7 +159,7 @@ async def _clusters(cast: Cast) -> None:
 def _looking(cast: Cast) -> Callable[[str], Any]:
     """Some passes over a cluster, with everything that a process has but brokers."""
     wall = SystemClock().wall
-    keeper = SecretKeeper(
+    secret_store = SecretStore(
         cast.operator,
         CryptographyIssuer(),
         now_s=lambda: int(wall().timestamp()),
@@ -170,7 +170,7 @@ def _looking(cast: Cast) -> Callable[[str], Any]:
         cast.operator,
         fence=OpenFence(),
         connect=lambda _cluster, _tls: ModelAdmin(Stage(1)),
-        issue=keeper,
+        issue=secret_store,
         image_of=image_of,
         clock_ms=lambda: int(wall().timestamp() * 1_000),
         fresh_id=lambda: "id-1",
@@ -194,27 +194,29 @@ async def _around_pods(cast: Cast) -> None:
     claim = await cast.controllers.create(_claim(subject, inputs))
     pod = await cast.controllers.create(_pod(rendered.template))
     reads = await read(cast.operator, resource)
-    hands = Hands(cast.operator, ModelAdmin(Stage(1)), "", subject, inputs, rendered, reads, 1_000)
+    context = ActionContext(
+        cast.operator, ModelAdmin(Stage(1)), "", subject, inputs, rendered, reads, 1_000
+    )
     pod_name = metadata_of(pod)["name"]
-    await on_objects.keep_pod(hands, act.KeepPod(pod_name, _uid(pod), _version(pod), "t"))
+    await on_objects.keep_pod(context, act.KeepPod(pod_name, _uid(pod), _version(pod), "t"))
     seen = await cast.person.get(PODS, NAMESPACE, pod_name)
-    await on_objects.delete_pod(hands, act.DeletePod(pod_name, _uid(seen), _version(seen)))
+    await on_objects.delete_pod(context, act.DeletePod(pod_name, _uid(seen), _version(seen)))
     claim_name = metadata_of(claim)["name"]
     marked = act.MarkClaim(claim_name, _uid(claim), _version(claim), is_retired=True)
-    await on_objects.mark_claim(hands, marked)
+    await on_objects.mark_claim(context, marked)
     seen = await cast.person.get(CLAIMS, NAMESPACE, claim_name)
-    await on_objects.delete_claim(hands, act.DeleteClaim(claim_name, _uid(seen), _version(seen)))
+    await on_objects.delete_claim(context, act.DeleteClaim(claim_name, _uid(seen), _version(seen)))
     for allowed in (1, None):
         reads = await read(cast.operator, resource)
-        hands = Hands(
+        context = ActionContext(
             cast.operator, ModelAdmin(Stage(1)), "", subject, inputs, rendered, reads, 1_000
         )
-        await on_objects.set_budget(hands, act.SetBudget(allowed))
-    await forget_revisions(hands, ())
+        await on_objects.set_budget(context, act.SetBudget(allowed))
+    await forget_revisions(context, ())
     assert reads.set is not None, "the passes have made it"
     live = set_of(reads.set)
     again = act.CreateSet("id-1", live.replicas, rendered.revision, "", "", 2 << 30)
-    await on_objects.orphan_set(hands, act.OrphanSet(live.uid, live.resource_version, again))
+    await on_objects.orphan_set(context, act.OrphanSet(live.uid, live.resource_version, again))
 
 
 async def _streams(cast: Cast) -> None:

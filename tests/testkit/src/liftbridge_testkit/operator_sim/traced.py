@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from liftbridge_operator.acting import on_objects
-from liftbridge_operator.acting.hands import Hands
+from liftbridge_operator.acting.context import ActionContext
 from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.kube.errors import KubeError
 from liftbridge_operator.kube.events import Events
@@ -63,7 +63,7 @@ PAGES_ITEMS: Final = 501
 _OTHER: Final = "00000000-0000-0000-0000-999999999999"
 
 
-Look = Callable[[], Awaitable[Hands]]
+Look = Callable[[], Awaitable[ActionContext]]
 """Reads everything anew, as each pass does."""
 
 
@@ -215,7 +215,7 @@ def _place(name: str) -> Object:
 
 
 async def owners(cast: Cast) -> None:
-    """Lists with keys in a status, a Lease that changes hands, and an event that is counted."""
+    """Lists with keys in a status, a Lease that changes context, and an event that is counted."""
     kube, name = cast.operator, "owners"
     stream = {
         "apiVersion": STREAMS.api_version,
@@ -337,30 +337,30 @@ async def deeds(cast: Cast) -> None:
     inputs = Inputs("id-1", image_of(spec))
     rendered = render(subject, inputs)
 
-    async def hands() -> Hands:
+    async def context() -> ActionContext:
         reads = await read(kube, resource)
         admin = ModelAdmin(Stage(1))
-        return Hands(kube, admin, "", subject, inputs, rendered, reads, EPOCH_MS)
+        return ActionContext(kube, admin, "", subject, inputs, rendered, reads, EPOCH_MS)
 
-    await _identity(await hands(), hands)
+    await _identity(await context(), context)
     revision = rendered.revision
     size = 1 << 30
-    await on_objects.create_set(await hands(), act.CreateSet("id-1", 3, revision, "", "", size))
+    await on_objects.create_set(await context(), act.CreateSet("id-1", 3, revision, "", "", size))
     await tried(
-        on_objects.create_set(await hands(), act.CreateSet("id-1", 3, revision, "", "", size))
+        on_objects.create_set(await context(), act.CreateSet("id-1", 3, revision, "", "", size))
     )
-    await _set(await hands(), hands, revision)
-    await _claims(cast, await hands(), subject, inputs)
-    await _pods(cast, await hands(), rendered.template)
+    await _set(await context(), context, revision)
+    await _claims(cast, await context(), subject, inputs)
+    await _pods(cast, await context(), rendered.template)
     for number in (1, 1, 0, None):
-        await on_objects.set_budget(await hands(), act.SetBudget(number))
-    await _orphan(cast, await hands(), hands)
+        await on_objects.set_budget(await context(), act.SetBudget(number))
+    await _orphan(cast, await context(), context)
 
 
-async def _identity(first: Hands, look: Look) -> None:
+async def _identity(first: ActionContext, look: Look) -> None:
     for _ in range(2):
         await tried(on_objects.create_identity(first, act.CreateIdentity("id-1", is_started=False)))
-    seen: Hands = await look()
+    seen: ActionContext = await look()
     assert seen.reads.identity is not None
     action = act.WriteFounders(
         identity_of(seen.reads.identity).resource_version, (Member("deeds-0", "dir-0"),)
@@ -369,7 +369,7 @@ async def _identity(first: Hands, look: Look) -> None:
         await tried(on_objects.write_founders(seen, action))
 
 
-async def _set(first: Hands, look: Look, revision: str) -> None:
+async def _set(first: ActionContext, look: Look, revision: str) -> None:
     assert first.reads.set is not None
     seen = set_of(first.reads.set)
     for good in (revision, revision, ""):  # the second is late
@@ -383,7 +383,7 @@ async def _set(first: Hands, look: Look, revision: str) -> None:
         await tried(on_objects.set_replicas(first, action_))
 
 
-async def _claims(cast: Cast, hands: Hands, subject: Cluster, inputs: Inputs) -> None:
+async def _claims(cast: Cast, context: ActionContext, subject: Cluster, inputs: Inputs) -> None:
     await tried(cast.controllers.create(STORAGE_CLASS))
     name = names.claim(subject.name, 0)
     body = {
@@ -411,22 +411,22 @@ async def _claims(cast: Cast, hands: Hands, subject: Cluster, inputs: Inputs) ->
     )
     at = await seen()
     for size in (2 << 30, 3 << 30):  # the second is late
-        await tried(on_objects.grow_claim(hands, act.GrowClaim(*at, size)))
+        await tried(on_objects.grow_claim(context, act.GrowClaim(*at, size)))
     for size in (2 << 30, 1 << 20):
-        await tried(on_objects.grow_claim(hands, act.GrowClaim(*await seen(), size)))
+        await tried(on_objects.grow_claim(context, act.GrowClaim(*await seen(), size)))
     for is_retired in (True, True, False):
-        await on_objects.mark_claim(hands, act.MarkClaim(*await seen(), is_retired))
+        await on_objects.mark_claim(context, act.MarkClaim(*await seen(), is_retired))
     for late in (at, await seen()):
-        await tried(on_objects.delete_claim(hands, act.DeleteClaim(*late)))
-    await on_objects.delete_claim(hands, act.DeleteClaim(*await seen()))
-    await tried(on_objects.mark_claim(hands, act.MarkClaim(*await seen(), is_retired=True)))
+        await tried(on_objects.delete_claim(context, act.DeleteClaim(*late)))
+    await on_objects.delete_claim(context, act.DeleteClaim(*await seen()))
+    await tried(on_objects.mark_claim(context, act.MarkClaim(*await seen(), is_retired=True)))
     await cast.controllers.patch(
         CLAIMS, NAMESPACE, name, {"metadata": {"finalizers": None}}, preconditions=meant
     )
-    await tried(on_objects.delete_claim(hands, act.DeleteClaim(*at)))
+    await tried(on_objects.delete_claim(context, act.DeleteClaim(*at)))
 
 
-async def _pods(cast: Cast, hands: Hands, template: Object) -> None:
+async def _pods(cast: Cast, context: ActionContext, template: Object) -> None:
     account = {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -434,7 +434,7 @@ async def _pods(cast: Cast, hands: Hands, template: Object) -> None:
     }
     await cast.controllers.create(account)
     for number, spec in enumerate(({}, {"nodeName": "node-1"}, {"nodeName": "node-1"})):
-        name = f"{hands.cluster.name}-{number}"
+        name = f"{context.cluster.name}-{number}"
         metadata = {**template["metadata"], "name": name, "namespace": NAMESPACE}
         data = {"name": names.DATA_VOLUME, "emptyDir": {}}
         volumes = [*template["spec"].get("volumes", ()), data]
@@ -443,22 +443,22 @@ async def _pods(cast: Cast, hands: Hands, template: Object) -> None:
         made = await cast.controllers.create(body)
         uid, version = made["metadata"]["uid"], int(made["metadata"]["resourceVersion"])
         for token in ("t", "u"):  # the second is late
-            await tried(on_objects.keep_pod(hands, act.KeepPod(name, uid, version, token)))
-        await tried(on_objects.delete_pod(hands, _deletion(name, uid, version)))
+            await tried(on_objects.keep_pod(context, act.KeepPod(name, uid, version, token)))
+        await tried(on_objects.delete_pod(context, _deletion(name, uid, version)))
         live = await cast.operator.get(PODS, NAMESPACE, name)
         version = int(live["metadata"]["resourceVersion"])
-        await on_objects.keep_pod(hands, act.KeepPod(name, uid, version, "t"))
-        await tried(on_objects.delete_pod(hands, _deletion(name, _OTHER, version)))
-        await on_objects.delete_pod(hands, _deletion(name, uid, version))
+        await on_objects.keep_pod(context, act.KeepPod(name, uid, version, "t"))
+        await tried(on_objects.delete_pod(context, _deletion(name, _OTHER, version)))
+        await on_objects.delete_pod(context, _deletion(name, uid, version))
         live = await tried(cast.operator.get(PODS, NAMESPACE, name))
         if live is not None:
             version = int(live["metadata"]["resourceVersion"])
-            await tried(on_objects.delete_pod(hands, _deletion(name, uid, version)))
+            await tried(on_objects.delete_pod(context, _deletion(name, uid, version)))
             await tried(cast.operator.get(PODS, NAMESPACE, name))
             if number == 1:
                 late = _deletion(name, uid, version, is_forced=True)
-                await tried(on_objects.delete_pod(hands, late))
-        await tried(on_objects.delete_pod(hands, _deletion(name, uid, version)))
+                await tried(on_objects.delete_pod(context, late))
+        await tried(on_objects.delete_pod(context, _deletion(name, uid, version)))
         await tried(cast.operator.get(PODS, NAMESPACE, name))
 
 
@@ -466,7 +466,7 @@ def _deletion(name: str, uid: str, version: int, *, is_forced: bool = False) -> 
     return act.DeletePod(name, uid, version, is_forced=is_forced)
 
 
-async def _orphan(cast: Cast, first: Hands, look: Look) -> None:
+async def _orphan(cast: Cast, first: ActionContext, look: Look) -> None:
     assert first.reads.set is not None
     seen = set_of(first.reads.set)
     uid = Preconditions(seen.uid)

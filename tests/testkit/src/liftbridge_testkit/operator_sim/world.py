@@ -7,7 +7,7 @@ cluster must become ready within a bound of passes, and quiet afterwards.
 from random import Random
 from typing import Final
 
-from liftbridge_testkit.operator_sim import wishes
+from liftbridge_testkit.operator_sim import workload
 from liftbridge_testkit.operator_sim.errors import InvariantError
 from liftbridge_testkit.operator_sim.operator import Operator
 from liftbridge_testkit.operator_sim.stage import Stage
@@ -37,10 +37,10 @@ class World:
         Raises:
             InvariantError: Something happened that must never happen.
         """
-        wishes.begin(self.stage)
+        workload.begin(self.stage)
         for _ in range(self.stage.rng.randrange(40, 120)):
             self._wild_step()
-        wishes.heal(self.stage)
+        workload.heal(self.stage)
         self.stage.is_wild = False
         self._settle()
 
@@ -48,9 +48,9 @@ class World:
         self.step_count += 1
         self.stage.tick(self.stage.rng.choice((300, 1_000, 2_500, 6_000)))
         if self.stage.rng.random() < 0.12:
-            wishes.change(self.stage)
+            workload.change(self.stage)
         if self.stage.rng.random() < 0.15:
-            wishes.fault(self.stage)
+            workload.fault(self.stage)
         for index, operator in enumerate(self.operators):
             if self.stage.now < self.paused_until[index]:
                 continue
@@ -76,7 +76,7 @@ class World:
         self.paused_until = [0, 0]
         while passes < PASSES_MAX:
             self.stage.tick(self.stage.rng.choice((1_000, 2_000, 3_000)))
-            wishes.approve(self.stage)
+            workload.approve(self.stage)
             self.step_count += 1
             for operator in self.operators:
                 before = operator.passes

@@ -11,11 +11,12 @@ from liftbridge_operator.kube.errors import ConflictError, NotFoundError
 from liftbridge_operator.kube.kinds import CLUSTERS
 from liftbridge_operator.kube.port import Object, Preconditions
 from liftbridge_operator.observing import marks
+from liftbridge_operator.observing.desired import LISTED_MAX, listed
 from liftbridge_operator.observing.objects import Json, annotation_of, uid_of
 from liftbridge_operator.observing.times import exact_text
-from liftbridge_operator.observing.wishes import LISTED_MAX, listed
+from liftbridge_operator.plugin.describe import KUBECTL, broker_names, is_approved, plan_of
 from liftbridge_operator.plugin.exits import PluginError
-from liftbridge_operator.plugin.finding import (
+from liftbridge_operator.plugin.lookup import (
     brokers_of,
     is_current,
     name_of,
@@ -23,7 +24,6 @@ from liftbridge_operator.plugin.finding import (
     place_of,
     staleness,
 )
-from liftbridge_operator.plugin.looking import KUBECTL, broker_names, is_approved, plan_of
 from liftbridge_operator.plugin.port import Access
 from liftbridge_operator.rendering import names
 
@@ -32,17 +32,17 @@ ATTEMPTS_MAX: Final = 8
 Missing: TypeAlias = Callable[[Json], str]
 """What a resource lacks until something is done; empty when nothing."""
 
-Wishes: TypeAlias = Mapping[str, str | None]
+Annotations: TypeAlias = Mapping[str, str | None]
 """Annotations to write; None takes one away. Empty when all is as it should be."""
 
 
-async def write(access: Access, resource: Object, wish: Callable[[Json], Wishes]) -> Object:
+async def write(access: Access, resource: Object, change: Callable[[Json], Annotations]) -> Object:
     """Write annotations that follow from the resource.
 
     Args:
         access: To the API server.
         resource: As it was read.
-        wish: What to write, asked again of each later state; raises when it may not be.
+        change: What to write, asked again of each later state; raises when it may not be.
 
     Returns:
         The resource as it is afterwards.
@@ -52,7 +52,7 @@ async def write(access: Access, resource: Object, wish: Callable[[Json], Wishes]
     """
     namespace, name, uid = namespace_of(resource), name_of(resource), uid_of(resource)
     for _ in range(ATTEMPTS_MAX):
-        wanted = wish(resource)
+        wanted = change(resource)
         if not wanted:
             return resource
         try:
@@ -101,15 +101,15 @@ def check_approvable(resource: Json, shown: str) -> None:
         )
 
 
-def approval(shown: str) -> Callable[[Json], Wishes]:
-    """The wish to have the plan of this hash carried out."""
+def approval(shown: str) -> Callable[[Json], Annotations]:
+    """Annotations that approve the plan of this hash."""
 
-    def wish(resource: Json) -> Wishes:
+    def change(resource: Json) -> Annotations:
         check_approvable(resource, shown)
         is_written = annotation_of(resource, marks.APPROVE) == shown
         return {} if is_written or is_approved(plan_of(resource)) else {marks.APPROVE: shown}
 
-    return wish
+    return change
 
 
 # -- restart ----------------------------------------------------------------------------------
@@ -130,15 +130,15 @@ def check_runs(resource: Json) -> None:
         raise PluginError(f"{place} is paused (spec.paused): the operator changes nothing")
 
 
-def restart_of_all(now_ms: int) -> tuple[str, Callable[[Json], Wishes]]:
-    """A request that no former one equals, and the wish for it."""
+def restart_of_all(now_ms: int) -> tuple[str, Callable[[Json], Annotations]]:
+    """A restart of all brokers: its stamp, which no former one equals, and its annotations."""
     stamp = exact_text(now_ms)
 
-    def wish(resource: Json) -> Wishes:
+    def change(resource: Json) -> Annotations:
         check_runs(resource)
         return {names.RESTART: stamp}
 
-    return stamp, wish
+    return stamp, change
 
 
 def pods_of(resource: Json, brokers: Sequence[str]) -> dict[str, str]:
@@ -157,17 +157,17 @@ def pods_of(resource: Json, brokers: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def restart_of(uids: Sequence[str]) -> Callable[[Json], Wishes]:
-    """The wish to have single pods restarted; those that are gone are forgotten with it."""
+def restart_of(uids: Sequence[str]) -> Callable[[Json], Annotations]:
+    """Annotations that have single pods restarted; pods that are gone are dropped from them."""
 
-    def wish(resource: Json) -> Wishes:
+    def change(resource: Json) -> Annotations:
         check_runs(resource)
         present = {str(one.get("podUID")) for one in brokers_of(resource).values()}
         before = listed(annotation_of(resource, marks.RESTART_PODS))
         wanted = dict.fromkeys([*(one for one in before if one in present), *uids])
         return _list_of(marks.RESTART_PODS, before, tuple(wanted))
 
-    return wish
+    return change
 
 
 # -- drain ------------------------------------------------------------------------------------
@@ -185,10 +185,10 @@ def check_known(resource: Json, broker: str) -> None:
         raise PluginError(f"{place_of(resource)} has no broker {broker}; its brokers: {there}")
 
 
-def drain_of(brokers: Sequence[str], *, is_over: bool) -> Callable[[Json], Wishes]:
-    """The wish that brokers lead nothing, or the end of it."""
+def drain_of(brokers: Sequence[str], *, is_over: bool) -> Callable[[Json], Annotations]:
+    """Annotations that drain brokers, or end their drain."""
 
-    def wish(resource: Json) -> Wishes:
+    def change(resource: Json) -> Annotations:
         before = listed(annotation_of(resource, marks.DRAIN))
         if is_over:
             return _list_of(marks.DRAIN, before, tuple(one for one in before if one not in brokers))
@@ -204,10 +204,10 @@ def drain_of(brokers: Sequence[str], *, is_over: bool) -> Callable[[Json], Wishe
             )
         return _list_of(marks.DRAIN, before, wanted)
 
-    return wish
+    return change
 
 
-def _list_of(mark: str, before: Sequence[str], wanted: Sequence[str]) -> Wishes:
+def _list_of(mark: str, before: Sequence[str], wanted: Sequence[str]) -> Annotations:
     if tuple(before) == tuple(wanted):
         return {}
     if len(wanted) > LISTED_MAX:

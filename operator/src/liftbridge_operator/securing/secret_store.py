@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final
 
-from liftbridge_operator.acting.hands import Trouble
+from liftbridge_operator.acting.context import Trouble
 from liftbridge_operator.acting.ownership import foreign
 from liftbridge_operator.brokers.grpc_admin import TlsMaterial
 from liftbridge_operator.catalogue.names import EventReason
@@ -156,7 +156,7 @@ class _Pass:
         )
 
 
-class SecretKeeper:
+class SecretStore:
     """Implements `reconciling.ports.Issue`.
 
     Args:

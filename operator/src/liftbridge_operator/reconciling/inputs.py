@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from liftbridge_operator.acting.hands import Trouble
+from liftbridge_operator.acting.context import Trouble
 from liftbridge_operator.acting.ownership import whose
 from liftbridge_operator.kube.port import Object
 from liftbridge_operator.model.cluster import ClusterSpec
@@ -112,7 +112,7 @@ def foreign_parts(reads: Reads) -> Trouble | None:
 
 
 def wanted_as_is(reads: Reads, errors: tuple[str, ...]) -> Wanted:
-    """A wish for exactly what there is, when what is wished for cannot be read."""
+    """Exactly what exists as the desired state, when the desired state cannot be read."""
     brokers = set_of(reads.set) if reads.set is not None else None
     return Wanted(
         name=reads.name,

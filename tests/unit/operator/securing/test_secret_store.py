@@ -16,7 +16,7 @@ from liftbridge_operator.reconciling.ports import Served
 from liftbridge_operator.rendering.names import CLUSTER, CLUSTER_ID
 from liftbridge_operator.rendering.nats import PASSWORDS
 from liftbridge_operator.securing.family import SPREAD_S
-from liftbridge_operator.securing.keeper import SecretKeeper
+from liftbridge_operator.securing.secret_store import SecretStore
 from liftbridge_testkit.kube.memory import MemoryKube
 from liftbridge_testkit.resources.clusters import (
     CLUSTER_ID as ID,
@@ -44,7 +44,7 @@ class World:
         self.cluster, self.inputs = cluster_of(spec), inputs_for(spec)
         self.served = None
         numbers = itertools.count()
-        self.keeper = SecretKeeper(
+        self.keeper = SecretStore(
             self.kube,
             ISSUER,
             lambda: self.now_s,

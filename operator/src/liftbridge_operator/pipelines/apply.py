@@ -43,7 +43,7 @@ KINDS: Final = (SERVICE_ACCOUNTS, CONFIG_MAPS, *PRUNED)
 
 
 @dataclass(slots=True)
-class Brought:
+class Applied:
     """What came of it.
 
     Attributes:
@@ -72,7 +72,7 @@ def kinds_of(means: Means) -> Sequence[Kind]:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
+class Applier:
     """What objects of a pipeline are brought with.
 
     Attributes:
@@ -90,28 +90,28 @@ class Keeper:
     former: str | None = None
 
 
-async def bring(keeper: Keeper, wanted: Sequence[Object], uid: str) -> Brought:
+async def apply_all(applier: Applier, wanted: Sequence[Object], uid: str) -> Applied:
     """Bring all objects to what was rendered, and take away what is not.
 
     Args:
-        keeper: With what.
+        applier: With what.
         wanted: All objects; the last one runs the job.
         uid: Of the pipeline, which owns them.
 
     Raises:
         KubeError: A call failed, but for what a person has to mend.
     """
-    done = Brought()
-    present = await _present(keeper, wanted[-1])
+    done = Applied()
+    present = await _present(applier, wanted[-1])
     rendered = {(kind_of(one), str(metadata_of(one)["name"])) for one in wanted}
     # What is not wanted goes first: two workloads of one pipeline would run side by side.
     for (kind, name), live in present.items():
         if kind in PRUNED and (kind, name) not in rendered and _is_mine(live, uid):
-            await _take_away(keeper.kube, kind, live)
+            await _delete(applier.kube, kind, live)
     for body in wanted:
         known = present.get((kind_of(body), str(metadata_of(body)["name"])))
         try:
-            done.workload = await _bring(keeper, body, known, uid, done)
+            done.workload = await _apply(applier, body, known, uid, done)
         except (InvalidError, ForbiddenError, ConflictError) as error:
             values = {"object": shown(body), "detail": error.message}
             done.obstacle = Claim(Reason.REFUSED, values)
@@ -121,29 +121,29 @@ async def bring(keeper: Keeper, wanted: Sequence[Object], uid: str) -> Brought:
     return done
 
 
-async def _present(keeper: Keeper, workload: Object) -> dict[tuple[Kind, str], Object]:
+async def _present(applier: Applier, workload: Object) -> dict[tuple[Kind, str], Object]:
     """Objects of the pipeline by kind and name; of a former specification also without label."""
     metadata = metadata_of(workload)
     namespace, pipeline = str(metadata["namespace"]), label_of(workload, names.PIPELINE)
     found: dict[tuple[Kind, str], Object] = {}
-    for kind in keeper.kinds:
+    for kind in applier.kinds:
         selector = f"{names.PIPELINE}={pipeline}"
-        listed = await keeper.kube.list_all(kind, namespace, selector=selector)
+        listed = await applier.kube.list_all(kind, namespace, selector=selector)
         found |= {(kind, str(metadata_of(one)["name"])): one for one in listed.items}
-    if keeper.former is None:
+    if applier.former is None:
         return found
-    workload_kind, _, workload_name = keeper.former.partition("/")
-    for kind in set(keeper.kinds).intersection(PRUNED):
+    workload_kind, _, workload_name = applier.former.partition("/")
+    for kind in set(applier.kinds).intersection(PRUNED):
         name = names.owned(pipeline)
         if kind == JOBS:  # the name of a Job depends on what it ran
             name = workload_name if workload_kind == JOBS.kind else ""
         if name and (kind, name) not in found:
-            live = await _unlabelled(keeper.kube, kind, namespace, name)
+            live = await _unlabelled(applier.kube, kind, namespace, name)
             found |= {(kind, name): live} if live is not None else {}
     return found
 
 
-async def _take_away(kube: Kube, kind: Kind, live: Object) -> None:
+async def _delete(kube: Kube, kind: Kind, live: Object) -> None:
     metadata = live["metadata"]
     if metadata.get("deletionTimestamp"):
         return
@@ -155,8 +155,8 @@ async def _take_away(kube: Kube, kind: Kind, live: Object) -> None:
         return  # somebody is at it: the next pass looks again
 
 
-async def _bring(
-    keeper: Keeper, body: Object, live: Object | None, uid: str, done: Brought
+async def _apply(
+    applier: Applier, body: Object, live: Object | None, uid: str, done: Applied
 ) -> Object | None:
     """The object as it is then.
 
@@ -166,20 +166,20 @@ async def _bring(
     kind, metadata, name = kind_of(body), metadata_of(body), shown(body)
     if live is None:
         where = str(metadata["namespace"]), str(metadata["name"])
-        live = await _unlabelled(keeper.kube, kind, *where)
+        live = await _unlabelled(applier.kube, kind, *where)
     if live is None:
-        return await keeper.kube.apply(body, force=True)
+        return await applier.kube.apply(body, force=True)
     if not _is_mine(live, uid):
         done.obstacle = Claim(Reason.CONFLICT, {"object": name})
         return None
-    rival = fought_for(keeper.kept, name, keeper.now_ms)
+    rival = fought_for(applier.kept, name, applier.now_ms)
     if rival is not None:
         done.obstacle = Claim(Reason.CONTESTED, {"object": name, "detail": rival.text})
         return None
     if kind == ROLE_BINDINGS and live.get("roleRef") != body["roleRef"]:
-        await _take_away(keeper.kube, kind, live)  # a binding keeps its role for good
-        return await keeper.kube.apply(body, force=True)
-    whole = await keep_whole(keeper.kube, keeper.kept, body, live, now_ms=keeper.now_ms)
+        await _delete(applier.kube, kind, live)  # a binding keeps its role for good
+        return await applier.kube.apply(body, force=True)
+    whole = await keep_whole(applier.kube, applier.kept, body, live, now_ms=applier.now_ms)
     if whole.found:
         done.drift.append((name, ", ".join(dict.fromkeys(one.field for one in whole.found))))
     return whole.live

@@ -28,9 +28,9 @@ from liftbridge_operator.kube.kinds import (
 from liftbridge_operator.kube.port import Object
 from liftbridge_operator.observing.objects import Json, metadata_of
 from liftbridge_operator.observing.times import moment_text
-from liftbridge_operator.plugin import finding, looking
+from liftbridge_operator.plugin import describe, lookup
 from liftbridge_operator.plugin.archive import Archive, as_json
-from liftbridge_operator.plugin.finding import name_of, namespace_of
+from liftbridge_operator.plugin.lookup import name_of, namespace_of
 from liftbridge_operator.plugin.port import Access
 from liftbridge_operator.plugin.redaction import Redactor
 from liftbridge_operator.rendering import names
@@ -141,10 +141,10 @@ async def gather(bundle: Bundle, resource: Object, operator_namespace: str, now_
 async def _gather(bundle: Bundle, resource: Object, operator_namespace: str, now_ms: int) -> None:
     access, namespace, name = bundle.access, namespace_of(resource), name_of(resource)
     bundle.add("cluster.json", resource)
-    streams = await bundle.ask("streams", finding.streams(access, resource))
+    streams = await bundle.ask("streams", lookup.streams(access, resource))
     for file, said in (
-        ("status.txt", looking.status(resource, streams, now_ms)),
-        ("plan.txt", looking.plan(resource)),
+        ("status.txt", describe.status(resource, streams, now_ms)),
+        ("plan.txt", describe.plan(resource)),
     ):
         bundle.add_bytes(file, (bundle.redactor.text(said.text) + "\n").encode())
     if streams:
@@ -235,7 +235,7 @@ async def _operators(bundle: Bundle, namespace: str) -> list[Object]:
 
 async def _versions(bundle: Bundle, resource: Json, pods: Sequence[Json]) -> None:
     server = await bundle.ask("version of the API server", bundle.access.server_version())
-    status = finding.status_of(resource)
+    status = lookup.status_of(resource)
     images = {
         f"{namespace_of(pod)}/{name_of(pod)}": {
             one.get("name"): {"image": one.get("image"), "id": one.get("imageID")}

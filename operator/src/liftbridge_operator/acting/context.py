@@ -29,7 +29,7 @@ class MissingTemplateError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class ActionContext:
     """Everything that an action of one pass is done with.
 
     Attributes:

@@ -83,7 +83,7 @@ def wanted_of(
     automatic: Sequence[str] = (),
     causes: Sequence[str] = (),
 ) -> Wanted:
-    """The wish of a user.
+    """The desired state, as a user asks for it.
 
     Args:
         resource: The LiftbridgeCluster.

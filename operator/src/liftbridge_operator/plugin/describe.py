@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from liftbridge_operator.observing import marks
 from liftbridge_operator.observing.objects import Json, annotation_of, is_terminating
-from liftbridge_operator.plugin import finding
-from liftbridge_operator.plugin.finding import (
+from liftbridge_operator.plugin import lookup
+from liftbridge_operator.plugin.lookup import (
     condition_of,
     name_of,
     namespace_of,
@@ -41,7 +41,7 @@ def overview(resources: Sequence[Json], now_ms: int) -> Answer:
     rows = []
     for one in resources:
         status, ready = status_of(one), condition_of(one, "Ready")
-        is_known = finding.is_current(one)
+        is_known = lookup.is_current(one)
         counts = status.get("partitions") or {}
         rows.append(
             (
@@ -68,7 +68,7 @@ def overview(resources: Sequence[Json], now_ms: int) -> Answer:
         "AGE",
     )
     text = "\n".join(table(heading, rows)) if rows else "There is no LiftbridgeCluster."
-    documents = [{**finding.summary_of(one), "status": status_of(one)} for one in resources]
+    documents = [{**lookup.summary_of(one), "status": status_of(one)} for one in resources]
     return Answer(text, {"clusters": documents})
 
 
@@ -85,7 +85,7 @@ def status(resource: Json, streams: Sequence[Json] | None, now_ms: int) -> Answe
     ]
     text = "\n\n".join("\n".join(lines) for lines in sections if lines)
     document = {
-        **finding.summary_of(resource),
+        **lookup.summary_of(resource),
         "spec": resource.get("spec") or {},
         "status": status_of(resource),
         "streams": None if streams is None else [_stream_document(one) for one in streams],
@@ -96,7 +96,7 @@ def status(resource: Json, streams: Sequence[Json] | None, now_ms: int) -> Answe
 def _head(resource: Json, now_ms: int) -> list[str]:
     status, spec = status_of(resource), resource.get("spec") or {}
     ready = condition_of(resource, "Ready")
-    stale = finding.staleness(resource)
+    stale = lookup.staleness(resource)
     word = str(ready.get("status") or "Unknown") if not stale else "Unknown"
     found = [
         f"{place_of(resource)}  Ready: {word}" + (f" ({ready['reason']})" if ready else ""),
@@ -149,7 +149,7 @@ def _brokers(resource: Json) -> list[str]:
     status = status_of(resource)
     leader, under_way = status.get("metadataLeader"), status.get("disruption") or {}
     rows = []
-    for name, one in finding.brokers_of(resource).items():
+    for name, one in lookup.brokers_of(resource).items():
         notes = [
             text
             for holds, text in (
@@ -308,7 +308,7 @@ def _streams(streams: Sequence[Json] | None, now_ms: int) -> list[str]:
 def _stream_document(stream: Json) -> dict[str, Any]:
     status, spec = status_of(stream), stream.get("spec") or {}
     ready = condition_of(stream, "Ready")
-    is_known = finding.is_current(stream)
+    is_known = lookup.is_current(stream)
     return {
         "namespace": namespace_of(stream),
         "name": name_of(stream),
@@ -346,10 +346,10 @@ def _approval(made: Json) -> str:
 
 def plan(resource: Json) -> Answer:
     """What the present specification, and what was asked for besides, will disrupt."""
-    made, stale = plan_of(resource), finding.staleness(resource)
+    made, stale = plan_of(resource), lookup.staleness(resource)
     lines = [f"! {stale[0].upper()}{stale[1:]}."] if stale else []
     held = dict(status_of(resource).get("held") or {}) or None
-    document = {**finding.summary_of(resource), "plan": dict(made) or None, "held": held}
+    document = {**lookup.summary_of(resource), "plan": dict(made) or None, "held": held}
     if not made:
         lines.append(f"{place_of(resource)}: nothing is to be done.")
         lines += _held(resource)
@@ -391,7 +391,7 @@ def _risks(made: Json) -> list[str]:
 
 def brokers_on(resource: Json, node: str) -> list[str]:
     """Brokers of a cluster that run on a node."""
-    return [name for name, one in finding.brokers_of(resource).items() if one.get("node") == node]
+    return [name for name, one in lookup.brokers_of(resource).items() if one.get("node") == node]
 
 
 def broker_names(resource: Json) -> list[str]:
@@ -399,4 +399,4 @@ def broker_names(resource: Json) -> list[str]:
     wanted = (resource.get("spec") or {}).get("replicas")
     count = wanted if isinstance(wanted, int) else 0
     made = [names.broker(name_of(resource), one) for one in range(count)]
-    return list(dict.fromkeys([*finding.brokers_of(resource), *made]))
+    return list(dict.fromkeys([*lookup.brokers_of(resource), *made]))
