@@ -126,7 +126,10 @@ class CursorTable:
             try:
                 result = reader.read(READ_BYTES, log.high_watermark)
             except (CorruptionError, FilesError) as error:
-                self._partition.go_offline(error.text)
+                if isinstance(error, CorruptionError):
+                    self._partition.on_corruption(error)
+                else:
+                    self._partition.go_offline(error.text)
                 reader.close()
                 done(error)
                 return

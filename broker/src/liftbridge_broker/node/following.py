@@ -203,7 +203,7 @@ class Following:
             self.host.retry_position(self)
         except CorruptionError as error:
             # A cut reads what it keeps, and met bytes that nobody wrote.
-            self.partition.go_offline(error.text)
+            self.partition.on_corruption(error)
 
     def _follow(self, outcome: FollowerOutcome, now: Instant) -> None:
         match outcome:

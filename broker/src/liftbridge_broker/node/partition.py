@@ -542,6 +542,7 @@ class Partition:
         """A read met damaged bytes."""
         where = {"path": error.path, "position": error.position, "reason": error.text}
         self.host.transition("corruption_found", self._named(where))
+        self.log.remember_damage(error.path)
         self.go_offline(error.text)
 
     def _named(self, fields: Mapping[str, object]) -> Mapping[str, object]:

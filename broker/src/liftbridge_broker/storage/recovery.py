@@ -4,7 +4,8 @@ Every batch above the recovery point is verified; below it only headers are look
 where an index is missing. The first thing that is not a whole batch which adjoins the one before
 is *damage*, and what it means depends on where it is:
 
-- below the recovery point it is rot: those records were durable. Nothing is changed.
+- below the recovery point it is rot: those records were durable. Nothing is changed, but a note is
+  left beside the file: a start that would believe a clean stop verifies that file as well.
 - above it, in any mode but commit, the system lost pages, in any order: cut, with a copy.
 - above it, in commit mode, each write waited for the one before, so only the last one can be what
   a crash left, and its shape decides (`CrashShape`). A torn write counted for nobody: cut, with a
@@ -37,6 +38,7 @@ from liftbridge_broker.storage.scan import (
 from liftbridge_broker.storage.segment import (
     CLEANED_SUFFIX,
     CUT_SUFFIX,
+    DAMAGED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TRUNCATED_SUFFIX,
@@ -46,6 +48,7 @@ from liftbridge_broker.storage.segment import (
     log_name,
     read_file,
     read_summary,
+    remember_damage,
 )
 from liftbridge_broker.storage.state import LogState
 from liftbridge_broker.storage.types import EMPTY_STATE, READ_BLOCK_BYTES, RecoveryReport
@@ -108,12 +111,10 @@ def _judge(run: "_Recovery", on_doubt: Callable[[], object]) -> Recovered:
     """Look at everything, then decide and act."""
     run.settle_leftovers()
     damage = run.look_at_segments()
-    if run.is_disproved(damage):
-        run.distrust()
-        damage = run.look_at_segments()
     quarantined: tuple[str, ...] = ()
     if damage is not None and run.is_rot(damage):
         quarantined = (run.path(damage.offset if damage.position < 0 else run.base(damage)),)
+        run.remember(damage)
     elif damage is not None:
         if run.is_doubtful(damage):
             on_doubt()
@@ -152,13 +153,14 @@ class _Recovery:
         self._directory = directory
         self._partition_id = partition_id
         self._is_known = state is not None
-        self._is_clean = clean
+        self._is_clean = clean and state is not None  # a clean stop left a journal
         self._is_strict = commit or state is None
         self._state = state or EMPTY_STATE
         self.recovery_point = self._state.recovery_point
         self.log_start = self._state.log_start
         self._epochs = LeaderEpochCache(self._state.epochs)
         self.bases: list[Offset] = []
+        self._marked: set[Offset] = set()
         self.segments: list[Segment] = []
         self.is_cut = False
         self._scanned_bytes = 0
@@ -168,22 +170,6 @@ class _Recovery:
         self._removed: list[str] = []
         self._covered: list[Offset] = []
         self._in_doubt: list[tuple[Segment, int]] = []
-
-    def is_disproved(self, damage: _Damage | None) -> bool:
-        """Whether the log was not whole when the broker stopped in order: no stop heals damage.
-
-        A log that was whole was closed with its end as recovery point.
-        """
-        is_whole = damage is None and self.log_end_offset <= self.recovery_point
-        return self._is_clean and not is_whole  # guard Log.clean
-
-    def distrust(self) -> None:
-        """Forget what was found by trusting a clean stop."""
-        self.abandon()
-        self._is_clean = False
-        self._epochs = LeaderEpochCache(self._state.epochs)
-        self.segments, self._covered, self._in_doubt = [], [], []
-        self._rebuilt_indexes = 0
 
     @property
     def log_end_offset(self) -> Offset:
@@ -213,6 +199,9 @@ class _Recovery:
             base_offset = base_of(name, LOG_SUFFIX)
             if base_offset is not None:
                 self.bases.append(base_offset)
+            marked = base_of(name, LOG_SUFFIX + DAMAGED_SUFFIX)
+            if marked is not None:
+                self._marked.add(marked)
         self.bases.sort()
         if not self._is_known and self.bases:
             self.log_start = self.bases[0]
@@ -273,12 +262,14 @@ class _Recovery:
         summary = read_summary(
             self._files, segment.index_path, self._partition_id, segment.base_offset
         )
-        if summary is not None and self._is_believed(summary, file, behind):
+        is_marked = segment.base_offset in self._marked  # guard Log.damaged
+        if summary is not None and not is_marked and self._is_believed(summary, file, behind):
             segment.adopt_summary(summary)
             segment.close()
             return None
         is_below = behind is not None and self._is_durable(behind)
-        damage = self._walk(segment, file, number, verified=not (is_below or self._is_clean))
+        verified = is_marked or not (is_below or self._is_clean)
+        damage = self._walk(segment, file, number, verified=verified, is_whole=is_marked)
         if segment.is_sealed or self._is_clean:
             self._rebuilt_indexes += 1
         if damage is None:
@@ -296,15 +287,15 @@ class _Recovery:
         return self._is_known and (self._is_clean or end_offset <= self.recovery_point)
 
     def _walk(
-        self, segment: Segment, file: LogFile, number: int, *, verified: bool
+        self, segment: Segment, file: LogFile, number: int, *, verified: bool, is_whole: bool
     ) -> _Damage | None:
-        """Count the batches of a segment, from where the index allows to begin."""
+        """Count the batches of a segment: all, or from where the index allows to begin."""
         loaded = load_index(
             read_file(self._files, segment.index_path),
             partition_id=self._partition_id,
             base_offset=segment.base_offset,
         )
-        resume = self._resume(loaded, file)
+        resume = None if is_whole else self._resume(loaded, file)
         if resume is not None:
             segment.adopt_resume(keep_below(loaded, resume), resume)
             segment.first_timestamp = read_header(file.read(0, HEADER_SIZE), 0).first_timestamp
@@ -381,6 +372,11 @@ class _Recovery:
             self._shape(damage) is CrashShape.NONE  # guard Log.rot
             or self._has_batch_behind(damage)
         )
+
+    def remember(self, damage: _Damage) -> None:
+        """Have the next start verify the damaged file; one that is missing is missing then too."""
+        if damage.position >= 0:
+            remember_damage(self._files, self.path(self.base(damage)))
 
     def is_doubtful(self, damage: _Damage) -> bool:
         """Whether what is cut may have counted."""
@@ -478,11 +474,7 @@ class _Recovery:
         for base_offset in self._covered:
             self._remove(self.path(base_offset))
             self._remove(f"{self._directory}/{index_name(base_offset)}")
-        kept = {segment.base_offset for segment in self.segments}
-        for name in self._files.list(self._directory):
-            base = base_of(name, INDEX_SUFFIX)
-            if base is not None and base not in kept:
-                self._remove(f"{self._directory}/{name}")
+        self._tidy()
         for segment in self.segments[:-1]:
             handle = segment.write_index()
             if handle is not None:
@@ -490,6 +482,16 @@ class _Recovery:
         if self.segments:
             self.segments[-1].is_sealed = False
         self._write_again()
+
+    def _tidy(self) -> None:
+        """Remove indexes without a log file, and notes of damage that is not there."""
+        kept = {segment.base_offset for segment in self.segments}
+        for name in self._files.list(self._directory):
+            base = base_of(name, INDEX_SUFFIX)
+            if base is not None and base not in kept:
+                self._remove(f"{self._directory}/{name}")
+        for base_offset in self._marked:
+            self._remove(self.path(base_offset) + DAMAGED_SUFFIX)
 
     def _write_again(self) -> None:
         """Have all that is above the recovery point written by the next sync.

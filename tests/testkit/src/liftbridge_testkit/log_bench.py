@@ -9,6 +9,7 @@ from liftbridge_broker.storage.batch_reader import BatchReader
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.reader import LogReader
 from liftbridge_broker.storage.reverse import ReverseReader
+from liftbridge_broker.storage.segment import DAMAGED_SUFFIX
 from liftbridge_broker.storage.state import LogState
 from liftbridge_broker.storage.types import EMPTY_STATE, LogLimits, RecoveryReport
 from liftbridge_testkit.batches import PARTITION, Batches, frames_of, header_of, offsets_of
@@ -109,8 +110,9 @@ class LogBench:
 
 
 def snapshot(files: MemoryFiles, under: str = "") -> dict[str, bytes]:
-    """Contents of all files, to see that nothing was changed."""
-    return {path: files.content(path) for path in files.paths(under)}
+    """Contents of all files but notes of damage, to see that nothing was changed."""
+    paths = [path for path in files.paths(under) if not path.endswith(DAMAGED_SUFFIX)]
+    return {path: files.content(path) for path in paths}
 
 
 def damaged(data: bytes, position: int, size: int = 1) -> bytes:

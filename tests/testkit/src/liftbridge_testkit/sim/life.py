@@ -268,13 +268,16 @@ class Life:
                 self.expect("everything committed but for spoiled disks", self._is_rest_committed)
 
     def _is_rest_committed(self) -> bool:
-        """Whether all is committed but what another spoiled disk, replaced next, does not give."""
+        """Whether all is committed but what another spoiled disk, replaced next, does not give.
+
+        Its broker leads such a partition, or nobody does: an unclean election waits for its answer.
+        """
         held_back = {
             partition.partition_id
             for machine in self.world.machines.values()
             if machine.files.is_damaged and (program := serving_on(machine)) is not None
             for partition in program.node.partitions.values()
-            if partition.offline_reason and partition.role is Role.LEADER
+            if partition.offline_reason and partition.role is not Role.FOLLOWER
         }
         return self.is_all_committed(but=held_back)
 
