@@ -7,7 +7,7 @@ import pytest
 
 from liftbridge_operator.runtime.metrics import load_metrics
 from liftbridge_operator.runtime.settings import SETTINGS, Setting
-from liftbridge_operator.runtime.watches import OWNED, RESOURCES
+from liftbridge_operator.runtime.watches import OF_CLUSTERS, OF_PIPELINES, RESOURCES
 from liftbridge_testkit.repository import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "kubernetes" / "operator.md"
@@ -66,7 +66,8 @@ def metrics_text() -> str:
 
 def watched_text() -> str:
     body = [(f"`{kind.qualified}`", "all") for kind in RESOURCES]
-    body += [(f"`{kind.qualified}`", "of clusters") for kind in OWNED]
+    body += [(f"`{kind.qualified}`", "of clusters") for kind in OF_CLUSTERS]
+    body += [(f"`{kind.qualified}`", "of pipelines") for kind in OF_PIPELINES]
     return rows(("Resource", "Which"), body)
 
 
