@@ -15,6 +15,7 @@ from liftbridge_broker.adapters.nats.pacing import (
     PLAIN_WEIGHT,
     RUN_WEIGHT,
     TURN_WEIGHT_MAX,
+    WEIGHT_BYTES,
     Pacer,
     fitting,
 )
@@ -147,6 +148,17 @@ def test_failure_in_a_later_turn_is_told():
     while loop.due:
         loop.turn()
     assert [str(one) for one in loop.faults] == ["broken"]
+
+
+@pytest.mark.parametrize("arrival", ARRIVALS)
+@pytest.mark.parametrize("size", [1_000, 100_000, 1_000_000])
+def test_bytes_of_a_turn_are_bounded(arrival, size):
+    kinds = ARRIVALS[arrival]
+    count = 2 * TURN_WEIGHT_MAX * WEIGHT_BYTES // size
+    arrivals = [kinds[number % len(kinds)] for number in range(count)]
+    fit, weight = fitting(arrivals, [bytes(size)] * count, TURN_WEIGHT_MAX, PLAIN_WEIGHT)
+    assert (fit - 1) * size <= TURN_WEIGHT_MAX * WEIGHT_BYTES
+    assert weight >= fit * size // WEIGHT_BYTES
 
 
 def test_one_message_at_least_fits():

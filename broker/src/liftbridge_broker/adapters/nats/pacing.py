@@ -35,6 +35,9 @@ REFILL_NS: Final = 4_000
 HEADER_WEIGHT: Final = 1
 """A header of a message."""
 
+WEIGHT_BYTES: Final = 256
+"""Bytes that weigh one: they are copied, checksummed and written."""
+
 _HEADER_TAG: Final = b"\x4a"
 """Field `headers` of `proto.Message`; other bytes look like it, which makes a weight larger."""
 
@@ -154,8 +157,9 @@ def fitting(
     first = arrivals[0]
     is_plain = not first.headers and arrivals.count(first) == len(arrivals)
     if is_plain and not has_envelope(payloads):
-        count = min(len(payloads), max(1, (left - RUN_WEIGHT) // plain_weight))
-        return count, RUN_WEIGHT + count * plain_weight
+        each = plain_weight + sum(map(len, payloads)) / WEIGHT_BYTES / len(payloads)
+        count = min(len(payloads), max(1, int((left - RUN_WEIGHT) / each)))
+        return count, RUN_WEIGHT + int(count * each)
     total = 0
     for count, weight in enumerate(_weights(arrivals, payloads, plain_weight), start=1):
         total += weight
@@ -172,5 +176,5 @@ def _weights(arrivals: list[Arrival], payloads: list[bytes], plain_weight: int) 
             weight = RUN_WEIGHT + HEADER_WEIGHT * arrival.headers.count(_LINE_END)
         if payload.startswith(MAGIC):
             weight += ENVELOPE_WEIGHT + HEADER_WEIGHT * payload.count(_HEADER_TAG)
-        yield weight
+        yield weight + len(payload) // WEIGHT_BYTES
         before = arrival
