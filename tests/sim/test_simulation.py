@@ -93,6 +93,9 @@ REGRESSION_SEEDS = {
         760_004_344,
         # A broker that failed an append was taken for one that gives up what it has: no fault.
         780_004_895,
+        # A disk that had been slow was given less time than the work took that it still had: no
+        # fault.
+        820_000_559,
     ),
     "shapes": (
         # A leader that stood still longer than it waits for the metadata group took its request for

@@ -82,10 +82,13 @@ class Turns(Watcher):
 def wait_for(world: World, turns: Turns, what: str, happens: Callable[[], bool]) -> None:
     """Go on until something has happened, looking now and then.
 
+    A disk first does what it was given while it was slow.
+
     Raises:
         LivenessError: It did not happen in time, or what goes on meanwhile is a busy loop.
     """
-    until, last = world.now + SETTLE_NS, turns.count + TURNS_MAX
+    begin = max([world.now, *(one.disk_free_at for one in world.machines.values())])
+    until, last = begin + SETTLE_NS, turns.count + TURNS_MAX
     while not happens():
         if world.now >= until:
             raise LivenessError(f"{what}: not within {SETTLE_NS // SECOND_NS} s")

@@ -72,6 +72,7 @@ class Machine:
         start_count: Processes started so far.
         started_at: True time of the last start.
         disk_number: Disks it had before the present one.
+        disk_free_at: True time at which its disk will have done what was submitted.
         is_paused: Whether the process gets no turns (SIGSTOP).
         is_stopping: Whether it was asked to stop in order.
         cut_keep: What survives when power goes in the middle of a turn.
@@ -91,13 +92,13 @@ class Machine:
     start_count: int = 0
     started_at: int = -1
     disk_number: int = 0
+    disk_free_at: int = 0
     is_paused: bool = False
     is_stopping: bool = False
     cut_keep: Random | None = None
     ended: dict[object, Callable[[], None]] = field(default_factory=dict)
     _armed: int = 0
     _stalled_until: int = 0
-    _disk_free_at: int = 0
     _stopped_incarnation: int = -1
     _waiting: deque[tuple[Callable[..., None], tuple[object, ...]]] = field(default_factory=deque)
 
@@ -174,8 +175,8 @@ class Machine:
     def _file_submitted(self, duration_ns: int) -> None:
         """Calls by token end one after the other, as one thread carries them out."""
         now = self.world.scheduler.now
-        self._disk_free_at = max(now, self._disk_free_at) + duration_ns
-        self.world.scheduler.at(self._disk_free_at, self._disk_done, self.incarnation)
+        self.disk_free_at = max(now, self.disk_free_at) + duration_ns
+        self.world.scheduler.at(self.disk_free_at, self._disk_done, self.incarnation)
 
     def _disk_done(self, incarnation: int) -> None:
         if incarnation != self.incarnation:
@@ -253,7 +254,7 @@ class Machine:
         self.start_count += 1
         self.started_at = self.world.scheduler.now
         self._armed += 1
-        self._disk_free_at = 0
+        self.disk_free_at = 0
         self.is_stopping = False
         self.note("start", self.start_count)
         network = self.world.network
