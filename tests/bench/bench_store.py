@@ -22,7 +22,8 @@ from liftbridge_broker.model.ids import Instant, PartitionId, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.ports.files import FileEvent, Token
 from liftbridge_broker.storage.reserve import SpaceLimits
-from liftbridge_broker.storage.store import LogStore, StoreOptions, open_store
+from liftbridge_broker.storage.start import open_store
+from liftbridge_broker.storage.store import LogStore, StoreOptions
 from liftbridge_testkit.stores import IDENTITY, START_WALL_NS, batch_of, key_of
 
 PARTITIONS = 1_000

@@ -6,7 +6,7 @@ original depend on are written where the refusal is raised; codes live here.
 """
 
 from enum import IntEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class GrpcStatus(IntEnum):
@@ -295,6 +295,13 @@ class CorruptionError(LiftbridgeError):
         super().__init__(message + where)
         self.path = path
         self.position = position
+
+    @classmethod
+    def restored(cls, text: str, path: str, position: int) -> Self:
+        """An error of another process, by its attributes."""
+        error = cls(text)
+        error.path, error.position = path, position
+        return error
 
 
 class WireError(LiftbridgeError):

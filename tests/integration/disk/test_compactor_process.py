@@ -13,6 +13,7 @@ import pytest
 
 from liftbridge_broker.adapters.disk.compactor import CompactorProcess
 from liftbridge_broker.adapters.disk.files import LocalFiles
+from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.logformat.batch import read_header
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.ports.files import FileEvent, Token
@@ -86,8 +87,7 @@ async def test_helper_compacts_and_the_log_takes_the_result(bed: Bed) -> None:
     bed.fill(9)
     event = await bed.ask(1, bed.job())
     assert event.token == 1
-    assert event.error is None
-    result = decode_result(event.data)
+    result = decode_result(event)
     assert result.removed_count == 6
     for replacement in result.replacements:
         bases = [segment.base for segment in replacement.segments]
@@ -104,6 +104,18 @@ async def test_failed_job_is_answered_with_its_reason_and_the_helper_goes_on(bed
     assert event.error is not None
     assert "nowhere/00000000000000000000.log: No such file or directory" in str(event.error)
     assert (await bed.ask(2, good)).error is None
+
+
+async def test_damage_is_told_with_its_file_and_place(tmp_path: Path, bed: Bed) -> None:
+    bed.fill(3)
+    path = "log/00000000000000000000.log"
+    with (tmp_path / path).open("r+b") as log:
+        log.seek(100)
+        log.write(b"\xff\xff")
+    with pytest.raises(CorruptionError) as caught:
+        decode_result(await bed.ask(1, bed.job()))
+    assert (caught.value.path, caught.value.position) == (path, 0)
+    assert str(caught.value).count(path) == 1
 
 
 async def test_helper_that_was_killed_is_replaced_for_the_next_job(bed: Bed) -> None:

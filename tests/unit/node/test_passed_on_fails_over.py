@@ -13,7 +13,7 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.model.ids import Instant, LeaderEpoch, StreamName
-from liftbridge_broker.node.partition import PARKED_BYTES_MAX
+from liftbridge_broker.node.parked import PARKED_BYTES_MAX
 from liftbridge_broker.node.passing import SETTLE_NS, RemotePublisher
 from liftbridge_broker.node.repeating import SENDS_MAX
 from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER, PublishRun, Ticket

@@ -16,6 +16,7 @@ from liftbridge_broker.logformat.batch import (
     walk_verified,
 )
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
+from liftbridge_broker.ports.files import FileEvent, Token
 from liftbridge_broker.replication.publishers import PublisherTable
 from liftbridge_broker.storage.compaction import (
     CompactionJob,
@@ -458,7 +459,7 @@ def test_job_and_result_pass_through_text(bed: Bed) -> None:
     job = bed.job(tombstones_until=Offset(5))
     assert decode_job(encode_job(job)) == job
     result = bed.run(job)
-    assert decode_result(encode_result(result)) == result
+    assert decode_result(FileEvent(Token(1), encode_result(result))) == result
     assert b"\n" not in encode_job(job) + encode_result(result)
 
 

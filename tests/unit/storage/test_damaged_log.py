@@ -1,11 +1,16 @@
 """A log that a start finds damaged stays so, however often the broker stops in order."""
 
+from contextlib import suppress
+from dataclasses import replace
+
 import pytest
 
+from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.storage.store import StoreOptions
+from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.stores import NO_LIMITS, StoreBed, key_of
 
 A = key_of(1)
@@ -58,10 +63,10 @@ def test_damage_that_a_read_met_is_found_by_the_next_start(segment: int) -> None
     bed = filled(6)
     bed.open()
     path = logs(bed)[segment]
-    log = bed.store.open(A, StreamName("stream"), SMALL, bed.now).log
+    bed.store.open(A, StreamName("stream"), SMALL, bed.now)
     bed.store.begin(bed.now)
     bed.files.flip_bit(path, 1_000)
-    log.remember_damage(path)
+    bed.store.note_damage(A, path, bed.now)
     bed.store.close(broker_epoch=1)
     for _ in range(2):
         bed.open()
@@ -71,13 +76,66 @@ def test_damage_that_a_read_met_is_found_by_the_next_start(segment: int) -> None
         bed.store.close(broker_epoch=1)
 
 
+@pytest.mark.parametrize("refusals", range(5))
+def test_full_disk_refuses_a_note_and_damage_is_not_forgotten(refusals: int) -> None:
+    bed = filled(6)
+    bed.open()
+    path = logs(bed)[0]
+    bed.store.open(A, StreamName("stream"), SMALL, bed.now)
+    bed.store.begin(bed.now)
+    bed.files.flip_bit(path, 1_000)
+    bed.files.fail(Fault("open", "*.damaged", is_full=True, count=refusals))
+    bed.store.note_damage(A, path, bed.now)
+    with suppress(FilesError):
+        bed.store.close(broker_epoch=1)
+    bed.files.heal()
+    bed.open()
+    is_noted = refusals < 3  # at once, again with the reserve, and by the stop
+    assert bed.store.was_clean == is_noted
+    opened = bed.store.open(A, StreamName("stream"), SMALL, bed.now)
+    assert (path in opened.reason) == is_noted
+
+
+def test_disk_that_fails_a_note_is_not_used_any_more() -> None:
+    bed = filled(6)
+    bed.open()
+    path = logs(bed)[0]
+    bed.store.open(A, StreamName("stream"), SMALL, bed.now)
+    bed.store.begin(bed.now)
+    bed.files.fail(Fault("open", "*.damaged"))
+    bed.store.note_damage(A, path, bed.now)
+    assert len(bed.failures) == 1
+
+
+@pytest.mark.parametrize("segment", range(2))  # a start verifies the last one
+def test_damage_that_compaction_meets_is_told_and_noted(segment: int) -> None:
+    bed = filled(6)
+    bed.open()
+    path = logs(bed)[segment]
+    bed.files.flip_bit(path, 1_000)
+    compacted = replace(SMALL, compact_enabled=True, cleaner_interval_ms=100)
+    log = bed.store.open(A, StreamName("stream"), compacted, bed.now).log
+    log.high_watermark = log.log_end_offset
+    met: list[str] = []
+
+    def note(error: CorruptionError) -> None:
+        met.append(error.path)
+        bed.store.note_damage(A, error.path, bed.now)
+
+    bed.store.set_damage_listener(A, note)
+    bed.store.begin(bed.now)
+    bed.advance(1_000 * MS)
+    assert met == [path]
+    assert len(bed.told("compaction_failed")) == 1
+
+
 def test_note_of_damage_goes_when_the_file_is_whole() -> None:
     bed = filled(6)
     bed.open()
     path = logs(bed)[0]
-    log = bed.store.open(A, StreamName("stream"), SMALL, bed.now).log
+    bed.store.open(A, StreamName("stream"), SMALL, bed.now)
     bed.store.begin(bed.now)
-    log.remember_damage(path)
+    bed.store.note_damage(A, path, bed.now)
     bed.store.close(broker_epoch=1)
     bed.open()
     assert bed.files.exists(f"{path}.damaged")

@@ -150,11 +150,8 @@ class BulkRead:
         wanted = bytes_max if self._bytes_left is None else min(bytes_max, self._bytes_left)
         try:
             result = self._reader.read(wanted, self._end)
-        except CorruptionError as error:
-            self.partition.on_corruption(error)
-            raise
-        except FilesError as error:
-            self.partition.go_offline(error.text)
+        except (CorruptionError, FilesError) as error:
+            self.partition.on_unreadable(error)
             raise
         if result.need is not None:
             self._is_reading = True
@@ -182,7 +179,7 @@ class BulkRead:
         if not self._is_open:
             return
         if isinstance(outcome, LiftbridgeError):
-            self.partition.go_offline(outcome.text)
+            self.partition.on_unreadable(outcome)
             self._failed = outcome
         else:
             self._reader.feed(outcome)

@@ -126,10 +126,7 @@ class CursorTable:
             try:
                 result = reader.read(READ_BYTES, log.high_watermark)
             except (CorruptionError, FilesError) as error:
-                if isinstance(error, CorruptionError):
-                    self._partition.on_corruption(error)
-                else:
-                    self._partition.go_offline(error.text)
+                self._partition.on_unreadable(error)
                 reader.close()
                 done(error)
                 return
@@ -141,6 +138,7 @@ class CursorTable:
                         reader.close()
                         done(closed)
                     elif isinstance(outcome, LiftbridgeError):
+                        self._partition.on_unreadable(outcome)
                         reader.close()
                         done(outcome)
                     else:

@@ -76,6 +76,14 @@ class FollowingHost(Protocol):
         """Set a damaged log aside and begin with an empty one."""
         ...
 
+    def examine(self, following: "Following") -> None:
+        """Find out whether a log that could not be read is whole; `on_examined` follows."""
+        ...
+
+    def begin_replica(self, following: "Following") -> None:
+        """Have the store treat the log as that of a follower."""
+        ...
+
     def is_current(self, role: "Following") -> bool:
         """Whether this is still what the broker is to the partition."""
         ...
@@ -203,7 +211,7 @@ class Following:
             self.host.retry_position(self)
         except CorruptionError as error:
             # A cut reads what it keeps, and met bytes that nobody wrote.
-            self.partition.on_corruption(error)
+            self.partition.on_unreadable(error)
 
     def _follow(self, outcome: FollowerOutcome, now: Instant) -> None:
         match outcome:
@@ -330,13 +338,26 @@ class Following:
             self.host.retry_position(self)
             return
         if self.partition.offline_reason:
-            self.host.replace_log(self.partition.partition_id)
+            if self.partition.may_be_whole:  # guard F5.examined
+                self.host.examine(self)
+            else:
+                self.host.replace_log(self.partition.partition_id)
             return
         self.is_held = False
         try:
             self.restart_at(self.partition.log.log_start_offset, self.host.now)
         except FilesError:
             self.host.retry_position(self)
+
+    def on_examined(self, error: LiftbridgeError | None) -> None:
+        """The log was read through: go on with it if it is whole, else set it aside."""
+        if error is not None:
+            self.partition.on_unreadable(error)
+            self.host.replace_log(self.partition_id)
+            return
+        self.partition.go_online()
+        self.host.begin_replica(self)
+        self._hold_for_journal(self.host.now)
 
     def _tell(self) -> None:
         if not self.is_held:

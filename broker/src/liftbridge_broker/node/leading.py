@@ -101,6 +101,10 @@ class LeadingHost(Protocol):
         """Read off the loop."""
         ...
 
+    def transition(self, kind: str, fields: dict[str, object]) -> None:
+        """Tell the observer."""
+        ...
+
     def is_current(self, role: "Leading") -> bool:
         """Whether this is still what the broker is to the partition."""
         ...
@@ -221,11 +225,8 @@ class Leading:
             if result.need is not None:
                 self._read_later(replica, reader, result.need)
                 return ()
-        except CorruptionError as error:
-            self.partition.on_corruption(error)
-            return None
-        except FilesError as error:
-            self.partition.go_offline(error.text)
+        except (CorruptionError, FilesError) as error:
+            self.partition.on_unreadable(error)
             return None
         if is_added:
             self.host.catch_up.spend(sum(map(len, result.slices)))
@@ -239,7 +240,7 @@ class Leading:
             if self._readers.get(replica) is not reader:
                 reader.close()
             elif isinstance(outcome, LiftbridgeError):
-                self.partition.go_offline(outcome.text)
+                self.partition.on_unreadable(outcome)
             else:
                 reader.feed(outcome)
             self.host.notify(self)
@@ -326,6 +327,18 @@ class Leading:
         if end > partition.log.high_watermark:
             partition.commit_to(end, self.host.wall_ns)
             self.host.notify(self)
+
+    def tell_of_loss(self) -> None:
+        """An unclean election is told by who won it, with what is left (C10)."""
+        partition = self.partition
+        fields: dict[str, object] = {
+            "stream": partition.stream,
+            "partition": partition.number,
+            "leader_epoch": self.core.leader_epoch,
+            "high_watermark": partition.log.high_watermark,
+            "log_end_offset": partition.log.log_end_offset,
+        }
+        self.host.transition("possible_data_loss", fields)
 
     def on_eligible(self) -> None:
         """Others may come into sync now; who may not is waited for no longer."""

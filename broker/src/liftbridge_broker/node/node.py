@@ -282,6 +282,10 @@ class Node:
         self.store.note_append_failed(error, now)
         self._arm()
 
+    def note_damage(self, partition: Partition, path: str) -> None:
+        """A read met damage in a file of the log."""
+        self.store.note_damage(partition.partition_id, path, self.now)
+
     def note_roll(self, partition: Partition) -> None:
         """A segment was sealed: the next start need not scan it for idempotent publishers."""
         self.store.write_snapshot(partition.partition_id, self.now)

@@ -98,6 +98,7 @@ def open_partition(
         is_readonly=state.readonly,
         last_active=now,
     )
+    host.store.set_damage_listener(partition_id, partition.on_unreadable)
     if not partition.is_replicated:
         log.compacted_everywhere = Offset(OFFSET_MAX)
     if reason:
@@ -179,10 +180,8 @@ def _is_read(partition: Partition, read: Callable[[], None]) -> bool:
     """Whether a log could be read; if not, its partition goes offline."""
     try:
         read()
-    except FilesError as error:
-        partition.go_offline(error.text)
-    except CorruptionError as error:
-        partition.on_corruption(error)
+    except (CorruptionError, FilesError) as error:
+        partition.on_unreadable(error)
     else:
         return True
     return False

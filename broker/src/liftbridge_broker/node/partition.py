@@ -7,7 +7,6 @@ record is committed when it is appended, or, under fsync policy `commit`, when i
 that moves the high watermark of a leader.
 """
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -41,6 +40,7 @@ from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.node.cluster_clock import ClusterClock
 from liftbridge_broker.node.intake import InboxAcks, Intake
 from liftbridge_broker.node.owed import OwedAcks
+from liftbridge_broker.node.parked import PARKED_BYTES_MAX, ParkedRuns
 from liftbridge_broker.node.refusals import cut_off, leader_changed
 from liftbridge_broker.node.roles import Replication, Role, Subscriber
 from liftbridge_broker.node.run_checks import check_run, in_pieces, joined, without_stored
@@ -56,9 +56,6 @@ BEGINNING: Final = Instant(0)
 
 NOT_LEADER_TEXT: Final = "Server not partition leader"
 
-PARKED_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Bytes of runs that wait for a partition to resume; more are refused."""
-
 
 class PartitionHost(Protocol):
     """What a partition asks of its node.
@@ -73,6 +70,10 @@ class PartitionHost(Protocol):
 
     def note_append_failed(self, error: FilesError, now: Instant) -> None:
         """Tell that the files refused an append."""
+        ...
+
+    def note_damage(self, partition: "Partition", path: str) -> None:
+        """Have the next start verify a file of the log."""
         ...
 
     def note_roll(self, partition: "Partition") -> None:
@@ -137,6 +138,7 @@ class Partition:
         intake: Makes runs of its NATS messages.
         role: What this broker is to it.
         replication: The other replicas; `None` for an only replica, and in role `NONE`.
+        may_be_whole: Whether it is offline only because the disk refused a read.
     """
 
     host: PartitionHost
@@ -159,6 +161,7 @@ class Partition:
     is_auto_paused: bool = False
     is_readonly: bool = False
     offline_reason: str = ""
+    may_be_whole: bool = False
     closed_error: LiftbridgeError | None = None
     last_active: Instant = BEGINNING
     messages_received: EventTimes = field(default_factory=EventTimes)
@@ -179,8 +182,7 @@ class Partition:
     _owed: OwedAcks = field(init=False)
     _owed_on_disk: OwedAcks = field(init=False)
     _readers: dict[Callable[[], None], None] = field(default_factory=dict)
-    _parked: deque[PublishRun] = field(default_factory=deque)
-    _parked_bytes: int = 0
+    _parked: ParkedRuns = field(default_factory=ParkedRuns)
     _segment_count: int = 0
 
     def __post_init__(self) -> None:
@@ -476,8 +478,7 @@ class Partition:
         self._unpark(now, wall_ns)
 
     def _unpark(self, now: Instant, wall_ns: int) -> None:
-        parked, self._parked, self._parked_bytes = self._parked, deque(), 0
-        for run in parked:
+        for run in self._parked.take():
             if run.path == "nats":
                 self.take_copy(run, now, wall_ns)
             else:
@@ -520,29 +521,28 @@ class Partition:
 
     def resume_failed(self, error: LiftbridgeError) -> None:
         """Refuse the runs that waited for a resume that did not happen."""
-        parked, self._parked, self._parked_bytes = self._parked, deque(), 0
-        for run in parked:
+        for run in self._parked.take():
             self._refuse(run, error)
 
     def _park(self, run: PublishRun, now: Instant) -> None:
-        size, replication, text = run.size_bytes, self.replication, ""
-        if self._parked_bytes + size > PARKED_BYTES_MAX:
-            text = f"not appended: more than {PARKED_BYTES_MAX} bytes wait for the resume"
-        elif not self.is_paused and replication is not None and replication.is_recovering:
+        replication, text = self.replication, ""
+        if not self.is_paused and replication is not None and replication.is_recovering:
             text = "not appended: the partition recovers from an unclean election"
+        elif not self._parked.add(run):
+            text = f"not appended: more than {PARKED_BYTES_MAX} bytes wait for the resume"
         if text:
             self._refuse(run, NotAppendedError(text))
             return
-        self._parked.append(run)
-        self._parked_bytes += size
         if len(self._parked) == 1 and self.is_paused:
             self.host.request_resume(self, now)
 
-    def on_corruption(self, error: CorruptionError) -> None:
-        """A read met damaged bytes."""
-        where = {"path": error.path, "position": error.position, "reason": error.text}
-        self.host.transition("corruption_found", self._named(where))
-        self.log.remember_damage(error.path)
+    def on_unreadable(self, error: LiftbridgeError) -> None:
+        """A read met damaged bytes, or the disk refused it."""
+        self.may_be_whole = not isinstance(error, CorruptionError) and not self.offline_reason
+        if isinstance(error, CorruptionError):
+            where = {"path": error.path, "position": error.position, "reason": error.text}
+            self.host.transition("corruption_found", self._named(where))
+            self.host.note_damage(self, error.path)
         self.go_offline(error.text)
 
     def _named(self, fields: Mapping[str, object]) -> Mapping[str, object]:
@@ -557,6 +557,11 @@ class Partition:
         self._fail_owed(OutcomeUnknownError(f"outcome unknown: {reason}"))
         if self.replication is not None:
             self.replication.on_offline(reason)
+
+    def go_online(self) -> None:
+        """Serve again: what the disk refused to read was read since, and is whole."""
+        self.offline_reason, self.may_be_whole = "", False
+        self.host.transition("partition_online", self._named({}))
 
     @property
     def owes_acks(self) -> bool:

@@ -28,7 +28,8 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.hearing import Hearing
 from liftbridge_broker.node.intake import UNKNOWN_PREFIX
-from liftbridge_broker.node.partition import PARKED_BYTES_MAX, Partition
+from liftbridge_broker.node.parked import PARKED_BYTES_MAX
+from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.refusals import stopped
 from liftbridge_broker.node.remote import RemotePartition
 from liftbridge_broker.node.repeating import SENDS_MAX, Recognised, recognised_by, repeated

@@ -22,6 +22,7 @@ from liftbridge_broker.model.ids import (
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy
 from liftbridge_broker.node.catch_up import CatchUp
+from liftbridge_broker.node.examining import Examinations
 from liftbridge_broker.node.following import Following
 from liftbridge_broker.node.leading import Leading
 from liftbridge_broker.node.partition import Partition
@@ -90,6 +91,7 @@ class Replicas:
         self._look_at: Instant | None = None
         self._ran_at = Instant(0)
         self._resign_at = Instant(0)
+        self._examinations = Examinations(host, self.is_current)
         self.catch_up: CatchUp[Leading] = CatchUp(lambda: host.state.catch_up_rate)
 
     # -- what the parts ask -------------------------------------------------------------------
@@ -133,6 +135,11 @@ class Replicas:
     def replace_log(self, partition_id: PartitionId) -> None:
         """Set a damaged log aside."""
         self.host.replace_log(partition_id)
+
+    def examine(self, following: Following) -> None:
+        """Find out whether a log is whole."""
+        self._examinations.begin(following, self.now)
+        self._wake()
 
     def transition(self, kind: str, fields: dict[str, object]) -> None:
         """Tell the observer."""
@@ -299,7 +306,7 @@ class Replicas:
             leading.on_offline(partition.offline_reason)
             return
         if state.is_recovering:
-            self._tell_of_loss(partition, state)
+            leading.tell_of_loss()
         self._set_policy(partition, is_commit=is_commit, now=now)
         self.store.set_leader(partition_id, is_leader=True, tell=leading.on_trimmed)
         if goes_on:
@@ -311,18 +318,6 @@ class Replicas:
         self.store.journal_state(  # guard L1.journal
             partition_id, lambda: self._established(leading), now
         )
-
-    def _tell_of_loss(self, partition: Partition, state: PartitionState) -> None:
-        """An unclean election is told by who won it, with what is left (C10)."""
-        log = partition.log
-        fields: dict[str, object] = {
-            "stream": partition.stream,
-            "partition": partition.number,
-            "leader_epoch": state.leader_epoch,
-            "high_watermark": log.high_watermark,
-            "log_end_offset": log.log_end_offset,
-        }
-        self.host.transition("possible_data_loss", fields)
 
     def _established(self, leading: Leading) -> None:
         """The epoch and its start are durable: serve (L1)."""
@@ -382,10 +377,15 @@ class Replicas:
         if partition.offline_reason:
             following.on_offline(partition.offline_reason)
             return
-        self._set_policy(partition, is_commit=is_commit, now=now)
-        self.store.set_leader(partition_id, is_leader=False)
+        self.begin_replica(following)
         if not following.is_held:
             self.tell_position(following)
+
+    def begin_replica(self, following: Following) -> None:
+        """Have the store treat a log as that of a follower."""
+        partition = following.partition
+        self._set_policy(partition, is_commit=following.is_commit_mode, now=self.now)
+        self.store.set_leader(partition.partition_id, is_leader=False)
 
     def _session_with(self, leader: BrokerId, now: Instant) -> FollowerSession:
         session = self._fetching.get(leader)
@@ -492,6 +492,7 @@ class Replicas:
             for following in self.following.values():
                 following.core.restart_silence(now)
         self._resign_if_full(now)
+        self._examinations.on_timer(now)
         if self.leading and self.store.slowness.take_hand_over(now):
             self._resign("storage slow", now)
         if self._look_at is not None and now >= self._look_at:
@@ -570,7 +571,11 @@ class Replicas:
 
     def next_deadline(self) -> Instant | None:
         """When `on_timer` wants to be called, `None` for never."""
-        due: list[Instant | None] = [self._look_at, self.catch_up.next_deadline()]
+        due = [
+            self._look_at,
+            self.catch_up.next_deadline(),
+            self._examinations.next_deadline(),
+        ]
         if self.following:
             due.append(Instant(self._ran_at + self._limits.follower.silence_ns // WATCHES))
         if self._is_due:

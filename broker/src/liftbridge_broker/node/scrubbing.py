@@ -128,13 +128,9 @@ class Scrubber:
         assert reader is not None
         try:
             result = reader.read(STEP_BYTES, partition.log.high_watermark)
-        except CorruptionError as error:
+        except (CorruptionError, FilesError) as error:
             self._leave()
-            partition.on_corruption(error)
-            return
-        except FilesError as error:
-            self._leave()
-            partition.go_offline(error.text)
+            partition.on_unreadable(error)
             return
         self.scrubbed_bytes += sum(len(piece) for piece in result.slices)
         if result.need is not None:
@@ -150,7 +146,7 @@ class Scrubber:
             is_here = self._stands()
             self._leave()
             if is_here:
-                partition.go_offline(outcome.text)
+                partition.on_unreadable(outcome)
             return
         reader.feed(outcome)
         if self._stands():

@@ -306,12 +306,9 @@ class Subscription:
             return Pulled([], self._end, waits=False)
         try:
             return self._pull_reverse(bytes_max) if self._is_reverse else self._pull(bytes_max)
-        except CorruptionError as error:
-            self.partition.on_corruption(error)
-            self._end = error
-        except FilesError as error:
+        except (CorruptionError, FilesError) as error:
             # It may be a publish that woke this reader: what that stored is stored all the same.
-            self.partition.go_offline(error.text)
+            self.partition.on_unreadable(error)
             self._end = error
         return Pulled([], self._end, waits=False)
 
@@ -366,7 +363,7 @@ class Subscription:
         if not self._is_open:
             return
         if isinstance(outcome, LiftbridgeError):
-            self.partition.go_offline(outcome.text)
+            self.partition.on_unreadable(outcome)
             self._end = outcome
         else:
             self._reader.feed(outcome)

@@ -55,7 +55,8 @@ from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.storage.raft_recovery import holds_metadata
 from liftbridge_broker.storage.retirement import is_retired, renew_retired, retire
-from liftbridge_broker.storage.store import LogStore, open_store
+from liftbridge_broker.storage.start import open_store
+from liftbridge_broker.storage.store import LogStore
 from liftbridge_broker.wire.peer_bodies import ORIGIN_SIZE
 from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
 

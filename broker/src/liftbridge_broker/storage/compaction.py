@@ -38,7 +38,7 @@ from liftbridge_broker.logformat.frames import (
     iter_frames,
 )
 from liftbridge_broker.model.ids import Offset, PartitionId, PublisherId
-from liftbridge_broker.ports.files import FileHandle, Files, Token
+from liftbridge_broker.ports.files import FileEvent, FileHandle, Files, Token
 from liftbridge_broker.storage.rewrite import write_index_file
 from liftbridge_broker.storage.scan import LogFile, scan_batches
 from liftbridge_broker.storage.segment import CLEANED_SUFFIX, index_name, log_name
@@ -460,14 +460,27 @@ def decode_job(data: bytes) -> CompactionJob:
     return CompactionJob(**values)
 
 
-def encode_result(result: CompactionResult) -> bytes:
-    """A result as one line of JSON."""
+def encode_result(result: CompactionResult | CorruptionError) -> bytes:
+    """A result, or the damage that was met, as one line of JSON."""
+    if isinstance(result, CorruptionError):
+        damage = {"text": result.text, "path": result.path, "position": result.position}
+        return json.dumps(damage).encode()
     return json.dumps(result).encode()
 
 
-def decode_result(data: bytes) -> CompactionResult:
-    """A result from its line."""
-    replacements, *numbers = json.loads(data)
+def decode_result(event: FileEvent) -> CompactionResult:
+    """The result that a runner delivered.
+
+    Raises:
+        CorruptionError: A batch is damaged.
+        FilesError: The job failed.
+    """
+    if event.error is not None:
+        raise event.error
+    outcome = json.loads(event.data)
+    if isinstance(outcome, dict):
+        raise CorruptionError.restored(**outcome)
+    replacements, *numbers = outcome
     groups = tuple(
         Replacement(tuple(SegmentRef(*segment) for segment in group)) for (group,) in replacements
     )

@@ -26,7 +26,7 @@ from liftbridge_broker.storage.compaction import (
 )
 from liftbridge_broker.storage.flush import StoredLog
 from liftbridge_broker.storage.log import PartitionLog
-from liftbridge_broker.storage.segment import CLEANED_SUFFIX
+from liftbridge_broker.storage.segment import CLEANED_SUFFIX, LOG_SUFFIX
 from liftbridge_broker.storage.types import SegmentInfo
 
 STEP_PAUSE_NS: Final = 10 * MILLISECOND_NS
@@ -108,7 +108,7 @@ class Compactions:
         except StopIteration as stop:
             self._put_in_place(work, stop.value, now)
         except (CorruptionError, FilesError) as error:
-            self._fail(work, error.text, now)
+            self._fail(work, error, now)
 
     def owns(self, token: Token) -> bool:
         """Whether an event belongs here."""
@@ -118,10 +118,12 @@ class Compactions:
         """The runner is done."""
         work = self._work
         assert work is not None
-        if event.error is not None:
-            self._fail(work, event.error.text, now)
+        try:
+            result = decode_result(event)
+        except (CorruptionError, FilesError) as error:
+            self._fail(work, error, now)
         else:
-            self._put_in_place(work, decode_result(event.data), now)
+            self._put_in_place(work, result, now)
 
     def stop(self) -> None:
         """Give up what is under way; the next start removes what it left."""
@@ -155,10 +157,10 @@ class Compactions:
             for replacement in result.replacements:
                 is_whole = self._swap(stored, replacement.segments) and is_whole
         except CorruptionError as error:
-            self._fail(work, error.text, now)
+            self._fail(work, error, now)
             return
         except FilesError as error:
-            self._fail(work, error.text, now)
+            self._fail(work, error, now)
             raise
         if is_whole:
             is_complete = result.map_end >= job.until
@@ -213,11 +215,16 @@ class Compactions:
         self._files.sync_directory(log.directory)
         self._removals.submit(retired)
 
-    def _fail(self, work: _Work, reason: str, now: Instant) -> None:
+    def _fail(self, work: _Work, error: CorruptionError | FilesError, now: Instant) -> None:
         """Give up; to be told unless retention or a cut took away what was to be compacted."""
-        if not work.stored.is_closed and _is_as_it_was(work):
-            self._tell(work.stored, "compaction_failed", reason=reason)
+        stored = work.stored
+        is_told = not stored.is_closed and _is_as_it_was(work)
+        if is_told:
+            self._tell(stored, "compaction_failed", reason=error.text)
         self._end(now)
+        # A file that compaction wrote is not of the log.
+        if isinstance(error, CorruptionError) and error.path.endswith(LOG_SUFFIX) and is_told:
+            stored.on_damaged(error)  # guard Log.compacted
 
     def _end(self, now: Instant) -> None:
         assert self._work is not None
@@ -246,7 +253,7 @@ def _sealed(stored: StoredLog) -> list[SegmentInfo]:
 
 def _is_worthwhile(stored: StoredLog) -> bool:
     sealed = _sealed(stored)
-    if not sealed:
+    if not sealed or stored.damage.is_known:
         return False
     size = stored.log.size_bytes
     is_new = sealed[-1].end > stored.log.compacted_offset or stored.map_start > 0

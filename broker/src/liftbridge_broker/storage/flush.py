@@ -18,11 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from liftbridge_broker.errors import FilesError
+from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import Instant, Offset, PartitionId, StreamName, earliest
 from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamOptions
 from liftbridge_broker.ports.files import FileEvent, FileHandle, Files, Token
+from liftbridge_broker.storage.damage import DamageNotes
 from liftbridge_broker.storage.journal import Journal
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.slowness import Slowness
@@ -64,6 +65,10 @@ class FlushLimits(NamedTuple):
     background_bytes_max: int = 256 * _MIB
 
 
+def _ignore(_error: CorruptionError) -> None:
+    """Nobody wants to know."""
+
+
 @dataclass(slots=True, eq=False)
 class StoredLog:
     """A log and what its flushing needs; one for each open partition.
@@ -82,6 +87,8 @@ class StoredLog:
         is_fresh: Whether the journal on disk may not know the log yet.
         is_leader: Whether this broker moves the log start (replication 1.15, "Retention").
         on_trimmed: Told when the log start was moved, by who has to pass it on.
+        on_damaged: Told when compaction meets damage.
+        damage: Notes of damaged files for the next start.
         is_waiting: Whether it stands in a queue of the driver.
         is_closed: Whether it left the store.
         snapshot_source: Gives the state of idempotent publishers to be saved, if there is any.
@@ -108,6 +115,8 @@ class StoredLog:
     is_fresh: bool = False
     is_leader: bool = True
     on_trimmed: Callable[[], None] | None = None
+    on_damaged: Callable[[CorruptionError], None] = _ignore
+    damage: DamageNotes = field(default_factory=DamageNotes)
     is_waiting: bool = False
     is_closed: bool = False
     snapshot_source: Callable[[], bytes] | None = None

@@ -18,7 +18,7 @@ from liftbridge_broker.storage.batch_reader import BatchReader
 from liftbridge_broker.storage.epochs import LeaderEpochCache
 from liftbridge_broker.storage.reader import LogReader
 from liftbridge_broker.storage.recovery import recover
-from liftbridge_broker.storage.segment import CLEANED_SUFFIX, Segment, remember_damage
+from liftbridge_broker.storage.segment import CLEANED_SUFFIX, Segment
 from liftbridge_broker.storage.state import LogState
 from liftbridge_broker.storage.types import (
     LogLimits,
@@ -157,10 +157,6 @@ class PartitionLog:
         log.commit = commit
         log.is_offline = bool(found.report.quarantined)
         return log, found.report
-
-    def remember_damage(self, path: str) -> None:
-        """Note that a read met damage in one of the log files, for the next start."""
-        remember_damage(self._files, path)
 
     # Appending.
 

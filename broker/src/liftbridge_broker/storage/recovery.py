@@ -4,8 +4,8 @@ Every batch above the recovery point is verified; below it only headers are look
 where an index is missing. The first thing that is not a whole batch which adjoins the one before
 is *damage*, and what it means depends on where it is:
 
-- below the recovery point it is rot: those records were durable. Nothing is changed, but a note is
-  left beside the file: a start that would believe a clean stop verifies that file as well.
+- below the recovery point it is rot: those records were durable. Nothing is changed; the store
+  leaves a note beside the file, so that a start after a clean stop verifies that file as well.
 - above it, in any mode but commit, the system lost pages, in any order: cut, with a copy.
 - above it, in commit mode, each write waited for the one before, so only the last one can be what
   a crash left, and its shape decides (`CrashShape`). A torn write counted for nobody: cut, with a
@@ -48,7 +48,6 @@ from liftbridge_broker.storage.segment import (
     log_name,
     read_file,
     read_summary,
-    remember_damage,
 )
 from liftbridge_broker.storage.state import LogState
 from liftbridge_broker.storage.types import EMPTY_STATE, READ_BLOCK_BYTES, RecoveryReport
@@ -114,7 +113,6 @@ def _judge(run: "_Recovery", on_doubt: Callable[[], object]) -> Recovered:
     quarantined: tuple[str, ...] = ()
     if damage is not None and run.is_rot(damage):
         quarantined = (run.path(damage.offset if damage.position < 0 else run.base(damage)),)
-        run.remember(damage)
     elif damage is not None:
         if run.is_doubtful(damage):
             on_doubt()
@@ -372,11 +370,6 @@ class _Recovery:
             self._shape(damage) is CrashShape.NONE  # guard Log.rot
             or self._has_batch_behind(damage)
         )
-
-    def remember(self, damage: _Damage) -> None:
-        """Have the next start verify the damaged file; one that is missing is missing then too."""
-        if damage.position >= 0:
-            remember_damage(self._files, self.path(self.base(damage)))
 
     def is_doubtful(self, damage: _Damage) -> bool:
         """Whether what is cut may have counted."""

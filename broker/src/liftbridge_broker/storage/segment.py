@@ -5,7 +5,6 @@ first append, together, and their names made durable then; handles are opened on
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from struct import Struct
 from typing import Final
 
@@ -58,17 +57,6 @@ def log_name(base_offset: Offset) -> str:
 def index_name(base_offset: Offset) -> str:
     """Name of the index file of a segment."""
     return f"{base_offset:0{BASE_DIGITS}d}{INDEX_SUFFIX}"
-
-
-def remember_damage(files: Files, log_path: str) -> None:
-    """Note beside a log file that it is damaged; the next start verifies all of it, however clean.
-
-    A disk that refuses the note may as well refuse the log: there is nothing else to be done.
-    """
-    if log_path.endswith(LOG_SUFFIX):
-        with suppress(FilesError):
-            files.close(files.open(log_path + DAMAGED_SUFFIX, create=True))
-            files.sync_directory(log_path.rpartition("/")[0])
 
 
 def base_of(name: str, suffix: str) -> Offset | None:

@@ -1,7 +1,8 @@
 """The store: all logs of a data directory, their journal, flushing, cleaning and end.
 
-Start: `open_store`, then `LogStore.open` for every partition that the metadata names, then `begin`,
-which makes what recovery found durable and takes the clean marker away; appends come after that.
+Start: `start.open_store`, then `LogStore.open` for every partition that the metadata names, then
+`begin`, which makes what recovery found durable and takes the clean marker away; appends come after
+that.
 Life: appends go to the logs themselves, `note_append` tells of them, events and the timer come in,
 `Flushed` goes out. End: `close`, which leaves a clean marker, or `abandon` after a failure.
 
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from liftbridge_broker.errors import FilesError
+from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.model.ids import (
     Instant,
     Offset,
@@ -31,11 +32,9 @@ from liftbridge_broker.storage.compaction import CompactionRunner
 from liftbridge_broker.storage.compactions import Compactions
 from liftbridge_broker.storage.cuts import announce_cuts, cut_logs, restart_log
 from liftbridge_broker.storage.directory import (
-    JOURNAL,
     RESERVE,
     CleanMarker,
     DataDirectory,
-    Identity,
 )
 from liftbridge_broker.storage.flush import (
     FlushDriver,
@@ -45,7 +44,7 @@ from liftbridge_broker.storage.flush import (
     effective_policy,
     limits_of_log,
 )
-from liftbridge_broker.storage.journal import Journal, LoadedJournal, open_journal
+from liftbridge_broker.storage.journal import Journal, LoadedJournal
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.opening import Opener
 from liftbridge_broker.storage.publishers import read_publishers, save_publishers
@@ -60,7 +59,7 @@ class StoreOptions:
     """Settings of a store.
 
     Attributes:
-        label: Path of the data directory, for messages only.
+        label: Path of the data directory, for messages.
         flush: Bounds of what waits for a sync.
         space: When the disk counts as full.
         trash_grace_ns: How long deleted logs are kept.
@@ -185,6 +184,8 @@ class LogStore:
         self._scanned_bytes += report.scanned_bytes
         self._teller.tell_recovery(stored, report)
         if log.is_offline:
+            for path in report.quarantined:
+                self.note_damage(partition, path, now)
             return OpenedLog(log, report.reason or "damaged: " + ", ".join(report.quarantined))
         stored.tell(self._journal)
         self._cleaner.add(stored, now)
@@ -310,6 +311,12 @@ class LogStore:
         """Where state of idempotent publishers comes from before the log loses headers."""
         self._logs[partition].snapshot_source = source
 
+    def set_damage_listener(
+        self, partition: PartitionId, listener: Callable[[CorruptionError], None]
+    ) -> None:
+        """Who is told when compaction meets damage in a log."""
+        self._logs[partition].on_damaged = listener
+
     def set_compaction_listener(self, listener: Callable[[PartitionId], None]) -> None:
         """Who is told of a log whose compacted offset has moved."""
         self._compactions.on_compacted = listener
@@ -327,11 +334,7 @@ class LogStore:
         self._guarded(lambda: save_publishers(self._files, self._logs[partition]), now)
 
     def read_snapshot(self, partition: PartitionId) -> bytes | None:
-        """State of idempotent publishers as it was stored last, `None` when there is none.
-
-        Raises:
-            FilesError: The disk refused to read.
-        """
+        """State of idempotent publishers as stored last, `None` for none; `FilesError`."""
         return read_publishers(self._files, self._logs[partition])
 
     # Life.
@@ -355,6 +358,15 @@ class LogStore:
     def note_append_failed(self, error: FilesError, now: Instant) -> None:
         """An append raised `error`: a full disk is survived, anything else is the end."""
         self._met(error, now)
+
+    def note_damage(self, partition: PartitionId, path: str, now: Instant) -> None:
+        """Have the next start verify a damaged log file, however clean the stop is."""
+        stored = self._logs[partition]
+        stored.damage.add(path)
+        self._guarded(lambda: stored.damage.write(self._files), now)
+        if stored.damage.is_owed:
+            # A full disk has given its reserve for it.
+            self._guarded(lambda: stored.damage.write(self._files), now)
 
     def journal_state(self, partition: PartitionId, done: Callable[[], None], now: Instant) -> None:
         """Journal what a log knows now, epochs above all; `done` is called when it is durable.
@@ -462,6 +474,7 @@ class LogStore:
         try:
             for stored in self._logs.values():
                 stored.is_closed = True
+                stored.damage.write(self._files)  # guard Log.noted
                 save_publishers(self._files, stored)
                 stored.log.close()
                 if not stored.log.is_offline:
@@ -548,52 +561,6 @@ class LogStore:
         self.failure = error.text
         self._teller.tell("data_directory_offline", path=self._options.label, reason=error.text)
         self.on_failed(error.text)
-
-
-def open_store(
-    files: Files,
-    fresh: Identity,
-    options: StoreOptions,
-    *,
-    observer: Observer,
-    new_token: Callable[[], Token],
-    now: Instant,
-    wall_ns: int,
-    runner: CompactionRunner | None = None,
-) -> LogStore:
-    """Read what a data directory says of itself; `LogStore.open` and `LogStore.begin` follow.
-
-    Args:
-        files: The data directory, locked.
-        fresh: Identity for an empty directory.
-        options: Settings.
-        observer: Is told of transitions.
-        new_token: Gives tokens that nobody else uses.
-        now: Time now.
-        wall_ns: Unix nanoseconds now.
-        runner: Compacts logs elsewhere; `None` has it done here, in steps.
-
-    Raises:
-        FilesError: The disk refused to read or write; nothing is decided.
-    """
-    directory = DataDirectory.open(files, fresh, options.known_names)
-    journal, loaded = open_journal(files, JOURNAL, options.rewrite_bytes_min)
-    if loaded.damaged_count or loaded.torn_bytes:
-        reason = f"{loaded.damaged_count} damaged places, {loaded.torn_bytes} torn bytes"
-        observer.transition("journal_repaired", {"path": JOURNAL, "reason": reason})
-    store = LogStore(
-        files,
-        directory,
-        journal,
-        loaded,
-        options,
-        observer=observer,
-        new_token=new_token,
-        runner=runner,
-        now=now,
-    )
-    store.start(wall_ns)
-    return store
 
 
 def _ignore(_reason: str) -> None:

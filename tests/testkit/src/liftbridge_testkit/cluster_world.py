@@ -55,7 +55,8 @@ from liftbridge_broker.raft.types import Configuration, Peer
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.storage.reserve import SpaceLimits
-from liftbridge_broker.storage.store import LogStore, StoreOptions, open_store
+from liftbridge_broker.storage.start import open_store
+from liftbridge_broker.storage.store import LogStore, StoreOptions
 from liftbridge_testkit.node_world import METADATA_TOKEN, START, START_WALL_NS, Answers
 
 MS = 1_000_000

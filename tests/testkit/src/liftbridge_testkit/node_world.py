@@ -43,7 +43,8 @@ from liftbridge_broker.ports.messaging import Arrival
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.reserve import SpaceLimits
-from liftbridge_broker.storage.store import LogStore, StoreOptions, open_store
+from liftbridge_broker.storage.start import open_store
+from liftbridge_broker.storage.store import LogStore, StoreOptions
 from liftbridge_broker.wire.envelope import encode_publish
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.lone_metadata import open_lone

@@ -25,7 +25,8 @@ from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.flush import Flushed
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.reserve import SpaceLimits
-from liftbridge_broker.storage.store import LogStore, StoreOptions, open_store
+from liftbridge_broker.storage.start import open_store
+from liftbridge_broker.storage.store import LogStore, StoreOptions
 from liftbridge_testkit.memory_files import MemoryFiles
 
 NO_LIMITS = SpaceLimits(reserve_bytes=0, free_bytes_min=0)

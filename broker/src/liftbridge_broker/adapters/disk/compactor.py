@@ -1,9 +1,9 @@
 """Compaction in a helper process: it would hold the interpreter lock for seconds otherwise.
 
 The broker writes jobs as lines of JSON to the helper's standard input and reads one line of answer
-for each: `+` and the result, or `!` and the reason of a failure. Nothing else passes between them,
-so neither can harm the other by what it sends. The helper ends with its input, and within a step
-when the broker died, because a successor may work on the same files.
+for each: `+` and the result, which may be damage, or `!` and the reason of a failure. Nothing else
+passes between them, so neither can harm the other by what it sends. The helper ends with its input,
+and within a step when the broker died, because a successor may work on the same files.
 
 Run as `python -m liftbridge_broker.adapters.disk.compactor DIRECTORY`.
 """
@@ -130,7 +130,9 @@ def serve(root: Path) -> None:
     for line in sys.stdin.buffer:
         try:
             answer = _GOOD + encode_result(_run(files, decode_job(line), parent))
-        except (CorruptionError, FilesError) as error:
+        except CorruptionError as error:
+            answer = _GOOD + encode_result(error)
+        except FilesError as error:
             answer = _BAD + error.text.replace("\n", " ").encode()
         output.write(answer + b"\n")
         output.flush()

@@ -42,7 +42,8 @@ from liftbridge_broker.raft.types import Configuration, Peer
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.storage.raft_recovery import holds_metadata
-from liftbridge_broker.storage.store import LogStore, StoreOptions, open_store
+from liftbridge_broker.storage.start import open_store
+from liftbridge_broker.storage.store import LogStore, StoreOptions
 from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
 from liftbridge_testkit.sim.lone import METADATA_TOKEN, NAMESPACE, BrokerSettings
 from liftbridge_testkit.sim.program import Ports

@@ -107,14 +107,30 @@ class ClusterAtlas(Watcher):
         """Whether one more lossy failure is within the promise; it counts then."""
         if state is None or not state.streams:
             return not self._damaged(machine)
-        if self._is_whole(state):
-            self.lossy = dict.fromkeys(one.name for one in self._in_danger())
-            self.least = sys.maxsize
+        self._forget_if_whole(state)
         self.least = min(self.least, _least_min_isr(state))
-        if len({*self.lossy, machine.name}) > self.least - 1:
+        if len({*self.lossy, *self._refusing(), machine.name}) > self.least - 1:
             return False
         self.lossy[machine.name] = None
         return True
+
+    def _forget_if_whole(self, state: ClusterState) -> None:
+        """Begin to count anew when all replicas are in sync."""
+        if self._is_whole(state):
+            self.lossy = dict.fromkeys(one.name for one in self._in_danger())
+            self.least = sys.maxsize
+
+    def may_refuse_reads(self, machine: Machine) -> bool:
+        """Whether its replicas may have to be copied anew: while all others are well."""
+        state = self._newest()
+        if state is not None:
+            self._forget_if_whole(state)
+        in_danger = {*self.lossy, *self._refusing(), *(one.name for one in self._in_danger())}
+        return in_danger <= {machine.name}
+
+    def _refusing(self) -> list[BrokerId]:
+        machines = self.world.machines.values()
+        return [one.name for one in machines if one.files.is_refusing]
 
     def may_damage(self, machine: Machine) -> bool:
         """Whether its replicas may go, and its vote: then everyone else must be well."""

@@ -162,6 +162,11 @@ class SimFiles(MemoryFiles):
             fault.operation == "sync" and fault.count for fault in self._faults
         )
 
+    @property
+    def is_refusing(self) -> bool:
+        """Whether reads are still to be refused."""
+        return any(fault.operation == "read" and fault.count for fault in self._faults)
+
     def call_off_loss(self) -> None:
         """Neither cut the power nor fail a sync, whatever was to come."""
         self.cut_power_at(NEVER)

@@ -63,7 +63,7 @@ class LogRot:
     def _find_damage(self, machine: Machine, one: PartitionState) -> None:
         partition = self._partition(machine, one)
         if partition is not None:
-            partition.on_corruption(CorruptionError("bits turned over"))
+            partition.on_unreadable(CorruptionError("bits turned over"))
 
     @staticmethod
     def _partition(machine: Machine, one: PartitionState) -> Partition | None:

@@ -21,7 +21,8 @@ from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.storage.reserve import SpaceLimits
-from liftbridge_broker.storage.store import LogStore, StoreOptions, open_store
+from liftbridge_broker.storage.start import open_store
+from liftbridge_broker.storage.store import LogStore, StoreOptions
 from liftbridge_testkit.sim.program import Ports
 
 NAMESPACE = "lb"

@@ -66,7 +66,7 @@ class LoneAtlas:
         del machine
         return False
 
-    may_replace = may_damage
+    may_replace = may_refuse_reads = may_damage
 
     def leading(self) -> list[Machine]:
         """Nobody among others."""

@@ -116,7 +116,7 @@ class GroupAtlas:
                 return False
         return leader.consensus.core.is_configuration_committed
 
-    may_replace = may_damage
+    may_replace = may_refuse_reads = may_damage
 
     def leading(self) -> list[Machine]:
         """Whoever believes to lead the group."""

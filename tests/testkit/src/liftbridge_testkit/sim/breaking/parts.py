@@ -20,6 +20,10 @@ class Atlas(Protocol):
         """Whether this machine may lose what it did not sync, now."""
         ...
 
+    def may_refuse_reads(self, machine: Machine) -> bool:
+        """Whether what this machine holds may become unreadable, now."""
+        ...
+
     def may_damage(self, machine: Machine) -> bool:
         """Whether durable bytes of this machine may be spoiled or wiped, now."""
         ...

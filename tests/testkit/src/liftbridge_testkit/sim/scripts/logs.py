@@ -27,7 +27,8 @@ from liftbridge_broker.replication.fetching import (
 from liftbridge_broker.storage.directory import CLEAN, Identity
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.smallfile import remove_small_file
-from liftbridge_broker.storage.store import LogStore, StoreOptions, open_store
+from liftbridge_broker.storage.start import open_store
+from liftbridge_broker.storage.store import LogStore, StoreOptions
 from liftbridge_broker.wire.peer import decode
 from liftbridge_broker.wire.peer_frame import read_open
 from liftbridge_testkit.sim.clock import WALL_START_NS

@@ -5,7 +5,7 @@ from random import Random
 
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_testkit.memory_files import Fault
-from liftbridge_testkit.sim.network import Verdict
+from liftbridge_testkit.sim.network import PPM, Verdict
 from liftbridge_testkit.sim.scripts import faulty, logs, looking, operating, publishing
 from liftbridge_testkit.sim.scripts.script import ScriptError, run
 from liftbridge_testkit.sim.scripts.stage import Rule, Stage, duration_ns, split_options
@@ -152,7 +152,10 @@ def _fail(stage: Stage, words: Sequence[str]) -> list[str]:
     (name, operation, *patterns), options = split_options(words)
     count = int(options.get("count", "1"))
     fault = Fault(operation, patterns[0] if patterns else "*", count=count)
-    stage.machine(name).files.fail(fault)
+    files = stage.machine(name).files
+    if operation == "read":
+        files.cold_ppm = PPM  # what memory holds cannot fail
+    files.fail(fault)
     return []
 
 

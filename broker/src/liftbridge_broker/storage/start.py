@@ -1,0 +1,57 @@
+"""Making the store of a data directory out of what the directory says of itself."""
+
+from collections.abc import Callable
+
+from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.ports.files import Files, Token
+from liftbridge_broker.ports.observe import Observer
+from liftbridge_broker.storage.compaction import CompactionRunner
+from liftbridge_broker.storage.directory import JOURNAL, DataDirectory, Identity
+from liftbridge_broker.storage.journal import open_journal
+from liftbridge_broker.storage.store import LogStore, StoreOptions
+
+
+def open_store(
+    files: Files,
+    fresh: Identity,
+    options: StoreOptions,
+    *,
+    observer: Observer,
+    new_token: Callable[[], Token],
+    now: Instant,
+    wall_ns: int,
+    runner: CompactionRunner | None = None,
+) -> LogStore:
+    """Read what a data directory says of itself; `LogStore.open` and `LogStore.begin` follow.
+
+    Args:
+        files: The data directory, locked.
+        fresh: Identity for an empty directory.
+        options: Settings.
+        observer: Is told of transitions.
+        new_token: Gives tokens that nobody else uses.
+        now: Time now.
+        wall_ns: Unix nanoseconds now.
+        runner: Compacts logs elsewhere; `None` has it done here, in steps.
+
+    Raises:
+        FilesError: The disk refused to read or write; nothing is decided.
+    """
+    directory = DataDirectory.open(files, fresh, options.known_names)
+    journal, loaded = open_journal(files, JOURNAL, options.rewrite_bytes_min)
+    if loaded.damaged_count or loaded.torn_bytes:
+        reason = f"{loaded.damaged_count} damaged places, {loaded.torn_bytes} torn bytes"
+        observer.transition("journal_repaired", {"path": JOURNAL, "reason": reason})
+    store = LogStore(
+        files,
+        directory,
+        journal,
+        loaded,
+        options,
+        observer=observer,
+        new_token=new_token,
+        runner=runner,
+        now=now,
+    )
+    store.start(wall_ns)
+    return store
