@@ -3,7 +3,7 @@
 A read of a socket is up to 256 KiB, and a turn of uvloop up to 32 of them: enough messages for
 seconds of work. So each message has a weight, about the microseconds that it takes to store it, and
 what is beyond the weight of a turn waits for the next ones, in order, while nothing more is read.
-To be called at the begin of each turn would wake the loop for it, so the budget grows with time.
+A call at the start of each turn would wake the loop for that alone, so the budget grows with time.
 """
 
 import time
