@@ -252,20 +252,36 @@ class NotControllerError(UnavailableError):
 
 
 class InternalError(LiftbridgeError):
-    """The broker failed at something it should be able to do; the text names the cause."""
+    """The broker failed at what it should be able to do; a change may be made all the same."""
 
     code = "INTERNAL"
     status = GrpcStatus.INTERNAL
 
 
-class NoMetadataLeaderError(InternalError):
+class ChangeNotMadeError(InternalError):
+    """A change was not made and will not be: asking again is safe, and helps when the cause passes.
+
+    Status and text are those of the original, which tells such causes and doubt alike.
+    """
+
+    code = "CHANGE_NOT_MADE"
+    retriable = True
+
+
+class ChangeRefusedError(ChangeNotMadeError):
+    """A change was not made and will not be; the same one is refused again."""
+
+    code = "CHANGE_REFUSED"
+    retriable = False
+
+
+class NoMetadataLeaderError(ChangeNotMadeError):
     """Nobody led the metadata group for as long as a change may wait: it was not made.
 
     Clients of the original compare its text.
     """
 
     code = "NO_METADATA_LEADER"
-    retriable = True
 
     def __init__(self) -> None:
         """Say it in the original's words."""

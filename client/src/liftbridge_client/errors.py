@@ -252,6 +252,8 @@ message that is too large for gRPC, which never gets in."""
 
 
 BY_SERVER_CODE: Final[dict[str, type[LiftbridgeError]]] = {
+    "CHANGE_NOT_MADE": RetriableError,
+    "CHANGE_REFUSED": RefusedError,
     "END_OF_STREAM": EndOfStreamError,
     "INCORRECT_OFFSET": IncorrectOffsetError,
     "LIMIT": RefusedError,
@@ -263,7 +265,15 @@ BY_SERVER_CODE: Final[dict[str, type[LiftbridgeError]]] = {
 """Codes of the broker that say more than their status."""
 
 UNDONE_CODES: Final = frozenset(
-    {"INCORRECT_OFFSET", "LIMIT", "NO_METADATA_LEADER", "NOT_APPENDED", "NOT_ENOUGH_REPLICAS"}
+    {
+        "CHANGE_NOT_MADE",
+        "CHANGE_REFUSED",
+        "INCORRECT_OFFSET",
+        "LIMIT",
+        "NO_METADATA_LEADER",
+        "NOT_APPENDED",
+        "NOT_ENOUGH_REPLICAS",
+    }
 )
 """Codes of refusals with which nothing was done, whatever their status: the broker alone sends
 them, in a trailer, so that no call that broke looks alike."""

@@ -279,6 +279,22 @@ async def test_refusal_after_a_lost_answer_does_not_say_that_nothing_was_done(ch
             assert told(await case.error()) != "refused", status
 
 
+DENIED = "Failed to initialise publisher: not the metadata leader"
+CODES = {"CHANGE_NOT_MADE": ("done", 3), "CHANGE_REFUSED": ("refused", 1), "": ("unknown", 1)}
+"""What comes of a change, and after how many calls, when a code comes with two INTERNAL before."""
+
+
+@pytest.mark.parametrize("change", REPEATED)
+async def test_change_that_a_broker_denies_is_made_again_and_one_in_doubt_is_not(change):
+    async with Case(change) as case:
+        for code, expected in CODES.items():
+            trailers = (("liftbridge-error", code),) if code else ()
+            case.server.faults = [(StatusCode.INTERNAL, DENIED, trailers)] * 2
+            before = case.server.calls
+            outcome = told(await case.error())
+            assert (outcome, case.server.calls - before) == expected, code
+
+
 def described(**other):
     wanted = {"name": "s", "subject": "s", "partitions": 1, "replicationFactor": 1, **other}
     return data_pb2.StreamDescription(

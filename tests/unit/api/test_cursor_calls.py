@@ -12,6 +12,7 @@ from liftbridge_broker.errors import GrpcStatus
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.streams import FsyncPolicy
 from liftbridge_proto import api_pb2
+from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.node_world import NodeWorld
 
 
@@ -34,6 +35,7 @@ class Port:
     def __init__(self) -> None:
         self.messages: list[bytes] = []
         self.ends: list[tuple[int, str]] = []
+        self.error_code = ""
         self.ended = asyncio.Event()
 
     def room(self, _stream_id: int) -> int:
@@ -49,8 +51,9 @@ class Port:
     def go_on(self, call: Call, steps: Iterator[None]) -> None:
         do_steps(call, steps)
 
-    def finish(self, _call: Call, code: int, text: str, _error_code: str) -> None:
+    def finish(self, _call: Call, code: int, text: str, error_code: str) -> None:
         self.ends.append((code, text))
+        self.error_code = error_code
         self.ended.set()
 
     def expect_request(self, _stream_id: int) -> None: ...
@@ -139,3 +142,22 @@ async def test_look_up_without_deadline_is_ended_when_the_log_is_not_read(
     service(world, 1.0).fetch(three, FETCH)
     assert api_pb2.FetchCursorResponse.FromString(quick.messages[0]).offset == 3
     assert port.ends == [(GrpcStatus.OK, "")]
+
+
+def test_cursor_that_was_not_stored_is_told_from_one_that_may_be(world: NodeWorld) -> None:
+    cursors, (waiting, first), (refused, second) = service(world, 1.0), call(1e9), call(1e9)
+    cursors.set(first, SET)
+    world.files.fail(Fault("append", "*/*.log"))
+    cursors.set(second, SET)
+    (((status, text),), code) = waiting.ends, waiting.error_code
+    assert (status, text[:16], code) == (GrpcStatus.INTERNAL, "outcome unknown:", "INTERNAL")
+    (((status, text),), code) = refused.ends, refused.error_code
+    assert (status, text[:13], code) == (GrpcStatus.INTERNAL, "not appended:", "CHANGE_REFUSED")
+
+
+def test_cursor_that_a_full_disk_refuses_may_be_set_again(world: NodeWorld) -> None:
+    world.files.fail(Fault("append", "*/*.log", is_full=True))
+    port, one = call(1e9)
+    service(world, 1.0).set(one, SET)
+    assert port.ends == [(GrpcStatus.INTERNAL, "not appended: storage full")]
+    assert port.error_code == "CHANGE_NOT_MADE"

@@ -160,6 +160,22 @@ def test_code_of_a_refusal_tells_whatever_the_status_and_the_words(code):
         assert not any(error.may_be_done for error in found)
 
 
+@pytest.mark.parametrize("kind", _subclasses(broker_errors.ChangeNotMadeError))
+def test_change_that_a_broker_denies_is_undone_and_asked_again_when_that_may_help(kind):
+    error = errors.error_of(StatusCode[kind.status.name], "why", kind.code)
+    assert not error.may_be_done
+    assert error.retriable == kind.retriable
+
+
+@pytest.mark.parametrize("code", ["", "INTERNAL", "OF_A_LATER_VERSION"])
+def test_failure_of_a_broker_that_denies_nothing_is_neither_undone_nor_asked_again(code):
+    text = "Failed to initialise publisher: not the metadata leader"
+    error = errors.error_of(StatusCode.INTERNAL, text, code)
+    assert type(error) is errors.ServerError
+    assert error.may_be_done
+    assert not error.retriable
+
+
 def test_publish_that_was_not_appended_may_be_repeated():
     error = errors.error_of(StatusCode.UNAVAILABLE, "", "NOT_APPENDED")
     assert errors.publish_error(error) is error

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from liftbridge_broker.errors import (
-    InternalError,
+    ChangeNotMadeError,
     NoMetadataLeaderError,
     NotAppendedError,
     NotLeaderError,
@@ -24,11 +24,12 @@ from liftbridge_broker.model.ids import (
 from liftbridge_broker.node.applied import take_state
 from liftbridge_broker.node.following import Following
 from liftbridge_broker.node.leading import Leading, result_of
+from liftbridge_broker.node.refusals import failed_change
 from liftbridge_broker.replication.follower import Append, Damaged
 from liftbridge_broker.replication.isr import IsrProposal, ProposalOutcome
 
 NOW = Instant(1)
-DENIALS = (NotAppendedError, TooLargeError, UnavailableError)
+DENIALS = (ChangeNotMadeError, NotAppendedError, TooLargeError, UnavailableError)
 
 
 class Log:
@@ -157,13 +158,10 @@ def test_log_of_a_stream_that_a_whole_state_does_not_know_is_kept():
     assert (closed, removed) == ([unknown, deleted], [deleted])
 
 
-@pytest.mark.parametrize(
-    "cause", [None, *(one for one in error_classes() if one is not NoMetadataLeaderError)]
-)
+@pytest.mark.parametrize("cause", error_classes())
 def test_proposal_that_the_log_failed_may_be_applied_unless_the_cause_denies_it(cause):
-    error = InternalError("failed")
-    error.__cause__ = None if cause is None else cause("cause")
-    is_denied = cause is not None and issubclass(cause, DENIALS)
+    error = failed_change(cause() if cause is NoMetadataLeaderError else cause("why"), "failed")
+    is_denied = issubclass(cause, DENIALS)
     expected = ProposalOutcome.NOT_ATTEMPTED if is_denied else ProposalOutcome.UNKNOWN
     assert result_of(error) is expected
 

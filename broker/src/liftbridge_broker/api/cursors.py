@@ -20,6 +20,7 @@ from liftbridge_broker.groups.cursors import (
 from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.answers import Question
 from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.refusals import failed_change
 from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Stored, Ticket
 from liftbridge_broker.wire.cursors import encode_cursor
 from liftbridge_proto import api_pb2
@@ -55,7 +56,7 @@ class _Answer:
 
     def refused(self, error: LiftbridgeError) -> None:
         """It did not."""
-        self.refused_as(InternalError(error.text))
+        self.refused_as(failed_change(error, error.text))
 
     def refused_as(self, error: LiftbridgeError) -> None:
         """It was not tried, and another broker, or this one a moment later, can do it."""

@@ -404,7 +404,7 @@ class RaftConsensus:
         data = body.origin + body.token.to_bytes(TOKEN_SIZE, "big") + command
         try:
             if self._core.is_leader and not self._has_room(data, is_essential=body.is_essential):
-                return StorageFullError(_FULL_TEXT)
+                return self._no_room()
             self._core.propose(data)
         except RaftTooLargeError as error:
             return TooLargeError(str(error))
@@ -447,10 +447,8 @@ class RaftConsensus:
         try:
             if self._has_room(data, is_essential=is_essential):
                 self._own.on_appended(proposal, self._core.propose(data))
-            elif self.failure is None:
-                self._refuse(proposal.token, StorageFullError(_FULL_TEXT))
             else:
-                self._refuse(proposal.token, UnavailableError(self.failure.text))
+                self._refuse(proposal.token, self._no_room())
         except RaftBusyError:
             return False
         except RaftTooLargeError as error:
@@ -459,6 +457,12 @@ class RaftConsensus:
 
     def _has_room(self, data: bytes, *, is_essential: bool) -> bool:
         return bool(self._try(lambda: self._log.has_room(len(data), is_essential=is_essential)))
+
+    def _no_room(self) -> LiftbridgeError:
+        """Why `_has_room` says that there is none."""
+        if self.failure is not None:
+            return UnavailableError(self.failure.text)
+        return StorageFullError(_FULL_TEXT)
 
     def _forward(self, proposal: Waiting, leader: BrokerId) -> None:
         """Send a proposal once; what becomes of it is seen when it is applied here."""

@@ -15,15 +15,12 @@ from liftbridge_broker.controller.commands import (
     IsrMember,
 )
 from liftbridge_broker.errors import (
+    ChangeNotMadeError,
     CorruptionError,
     FilesError,
     InternalError,
     LiftbridgeError,
-    NoMetadataLeaderError,
-    NotAppendedError,
     NotEnoughReplicasAfterAppendError,
-    TooLargeError,
-    UnavailableError,
 )
 from liftbridge_broker.model.ids import (
     BrokerId,
@@ -48,9 +45,6 @@ from liftbridge_broker.replication.isr import (
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_broker.storage.batch_reader import BatchReader
 from liftbridge_broker.storage.types import ReadNeed
-
-_NOT_APPLIED: Final = (NotAppendedError, TooLargeError, UnavailableError)
-"""Causes by which the log says that it never took a command, and never will."""
 
 ANSWER_NS: Final = 1_000 * MILLISECOND_NS
 """Time without an answer after which the outcome of a proposal counts as unknown."""
@@ -428,11 +422,9 @@ def result_of(outcome: object) -> ProposalOutcome:
     """What an answer, or the failure to get one, says about a proposal (L6)."""
     if not isinstance(outcome, LiftbridgeError):
         return outcome_of(None)
-    if isinstance(outcome, NoMetadataLeaderError):
-        return ProposalOutcome.NOT_ATTEMPTED
     if isinstance(outcome, InternalError):
-        # The log failed the command, which may be applied all the same unless the cause denies it.
-        is_denied = isinstance(outcome.__cause__, _NOT_APPLIED)  # guard L6.cause
+        # The log failed the command, which may be applied all the same unless the log denies it.
+        is_denied = isinstance(outcome, ChangeNotMadeError)  # guard L6.cause
         return ProposalOutcome.NOT_ATTEMPTED if is_denied else ProposalOutcome.UNKNOWN
     return outcome_of(outcome)
 

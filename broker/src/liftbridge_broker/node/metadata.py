@@ -45,12 +45,12 @@ from liftbridge_broker.controller.replay import apply, skip
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import (
     CorruptionError,
-    InternalError,
     LiftbridgeError,
     NoMetadataLeaderError,
     OutcomeUnknownError,
 )
 from liftbridge_broker.model.ids import Instant, MetadataIndex, PartitionId
+from liftbridge_broker.node.refusals import failed_change
 from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.ports.metadata import (
     Committed,
@@ -80,7 +80,7 @@ PROPOSAL_TIMEOUT_NS_DEFAULT: Final = 5_000_000_000
 Reply = Callable[[Answer | LiftbridgeError], None]
 """Gets the outcome of one proposal, once."""
 
-_FAILURES: Final[dict[type[Command], str]] = {
+FAILURES: Final[dict[type[Command], str]] = {
     RegisterBroker: "Failed to register broker",
     Bootstrap: "Failed to bootstrap cluster",
     UnfenceBroker: "Failed to unfence broker",
@@ -213,8 +213,8 @@ class MetadataDriver:
             command: The change.
             now: Time of the request.
             reply: Called once: with an early refusal, else with the answer or refusal of the moment
-                the command was applied, or with an `InternalError` when the log failed or did not
-                answer in time, which leaves the outcome open.
+                the command was applied, or with an `InternalError` when the log failed it or did
+                not answer in time. The outcome is open then, but for a `ChangeNotMadeError`.
         """
         if self._consensus.is_leader and not self.is_behind:
             # Who is behind what others were told might refuse what is right by now.
@@ -340,9 +340,8 @@ class MetadataDriver:
         if isinstance(error, NoMetadataLeaderError):
             pending.reply(error)
             return
-        failure = InternalError(f"{_FAILURES[type(pending.command)]}: {error.text}")
-        failure.__cause__ = error
-        pending.reply(failure)
+        text = f"{FAILURES[type(pending.command)]}: {error.text}"
+        pending.reply(failed_change(error, text))
 
 
 def restore(recovered: RecoveredMetadata) -> tuple[ClusterState, frozenset[PartitionId]]:

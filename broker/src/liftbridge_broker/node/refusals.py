@@ -3,7 +3,34 @@
 An error that is raised keeps the frames it went through: one that is shared would keep all of them.
 """
 
-from liftbridge_broker.errors import UnavailableError
+from typing import Final
+
+from liftbridge_broker.errors import (
+    ChangeNotMadeError,
+    ChangeRefusedError,
+    InternalError,
+    LiftbridgeError,
+    NotAppendedError,
+    TooLargeError,
+    UnavailableError,
+)
+
+_NOTHING_DONE: Final = (ChangeNotMadeError, NotAppendedError, TooLargeError, UnavailableError)
+"""Causes by which a log says that it never took what it was given, and never will."""
+
+
+def failed_change(cause: LiftbridgeError, text: str) -> InternalError:
+    """Refusal of a change that a log failed, with the status and the words of the original.
+
+    Its code keeps what the cause says of the outcome. Any cause that is not known to deny the
+    change leaves the outcome open.
+    """
+    kind = InternalError
+    if isinstance(cause, _NOTHING_DONE):
+        kind = ChangeNotMadeError if cause.retriable else ChangeRefusedError
+    failure = kind(text)
+    failure.__cause__ = cause
+    return failure
 
 
 def cut_off() -> UnavailableError:

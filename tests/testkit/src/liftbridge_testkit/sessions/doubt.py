@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from liftbridge_broker.controller.commands import Command
-from liftbridge_broker.errors import InternalError, OutcomeUnknownError
+from liftbridge_broker.errors import InternalError
 from liftbridge_testkit.sessions.life import SessionLife
 from liftbridge_testkit.sessions.process import Process
 from liftbridge_testkit.sessions.world import SessionWorld
@@ -31,7 +31,6 @@ class DoubtfulWorld(SessionWorld):
         if self._doubt.random() < self._chance:
             super().ask(process, command, _nobody)
             failure = InternalError("the metadata leader changed")
-            failure.__cause__ = OutcomeUnknownError("outcome unknown")
             self.counts["doubt"] += 1
             delay = self._doubt.randrange(2 * self.link_ns)
             self.after(delay, lambda: self._answered(process, failure, then))

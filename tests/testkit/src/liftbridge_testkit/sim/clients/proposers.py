@@ -27,7 +27,7 @@ from liftbridge_broker.controller.commands import (
     StartReassignment,
 )
 from liftbridge_broker.controller.state import ClusterState
-from liftbridge_broker.errors import InternalError, LiftbridgeError, OutcomeUnknownError
+from liftbridge_broker.errors import ChangeNotMadeError, InternalError, LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOverrides
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 STREAMS = ("s", "t", "u", "v")
 TIMEOUT_NS = 8 * SECOND_NS
 PROBE_NS = SECOND_NS // 10
-
-_OPEN_ERRORS = (OutcomeUnknownError, InternalError)
-"""What the log says when it does not know: an error of the disk, or no answer in time."""
 
 
 class Fate(Enum):
@@ -263,10 +260,9 @@ class Proposer:
 
     def _refused(self, proposal: Proposal, error: LiftbridgeError) -> None:
         """A refusal by the log is definite when it says so; one by the state is an entry."""
-        cause = error.__cause__
         if not isinstance(error, InternalError):
             self._proposals.declined(proposal)
-        elif isinstance(cause, LiftbridgeError) and not isinstance(cause, _OPEN_ERRORS):
+        elif isinstance(error, ChangeNotMadeError):
             self._proposals.refused(proposal)
         else:
             self._proposals.unknown(proposal)
