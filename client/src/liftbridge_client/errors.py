@@ -273,6 +273,8 @@ UNDONE_CODES: Final = frozenset(
         "NO_METADATA_LEADER",
         "NOT_APPENDED",
         "NOT_ENOUGH_REPLICAS",
+        "PARTITION_OFFLINE",
+        "STORAGE_FULL",
     }
 )
 """Codes of refusals with which nothing was done, whatever their status: the broker alone sends

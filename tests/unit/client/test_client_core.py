@@ -176,8 +176,9 @@ def test_failure_of_a_broker_that_denies_nothing_is_neither_undone_nor_asked_aga
     assert not error.retriable
 
 
-def test_publish_that_was_not_appended_may_be_repeated():
-    error = errors.error_of(StatusCode.UNAVAILABLE, "", "NOT_APPENDED")
+@pytest.mark.parametrize("kind", _subclasses(broker_errors.NotAppendedError))
+def test_publish_that_was_not_appended_may_be_repeated(kind):
+    error = errors.error_of(StatusCode.UNAVAILABLE, "", kind.code)
     assert errors.publish_error(error) is error
     assert error.retriable
 
