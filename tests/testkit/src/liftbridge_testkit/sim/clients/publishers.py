@@ -10,6 +10,7 @@ from typing import NamedTuple
 from liftbridge_broker.controller.commands import InitPublisher
 from liftbridge_broker.controller.state import PublisherState
 from liftbridge_broker.errors import (
+    ChangeNotMadeError,
     FencedPublisherError,
     IncorrectOffsetError,
     InternalError,
@@ -340,6 +341,8 @@ def is_refused(outcome: object) -> bool:
     """Whether an outcome says that nothing is stored."""
     if isinstance(outcome, Lost):
         return outcome.is_refused
+    if isinstance(outcome, ChangeNotMadeError):
+        return True  # of the resume that the run waited for
     return isinstance(outcome, LiftbridgeError) and not isinstance(outcome, _UNKNOWN)
 
 
