@@ -293,7 +293,7 @@ async def test_event_is_written_and_counted_up(kube, name):
         if one["regarding"]["name"] == name
     ]
     assert [(one["note"], one["series"]["count"]) for one in found] == [
-        (f"{name} is a member of the cluster.", 2)
+        (f"{name} is now a member of the cluster.", 2)
     ]
 
 

@@ -27,7 +27,7 @@ NOT_SEEN: Final = {
     "observedGeneration": 0,
     "lastTransitionTime": "1970-01-01T00:00:00Z",
     "reason": "NotReconciled",
-    "message": "The operator has not looked at this object yet.",
+    "message": "The operator has not reconciled this object yet.",
 }
 """Condition of an object that nobody looked at: tools take one without conditions for healthy."""
 

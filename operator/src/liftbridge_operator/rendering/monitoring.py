@@ -35,7 +35,7 @@ BROKER_ALERTS: Final = (
         "1m",
         "critical",
         "No broker knows a leader of the metadata group: nothing fails over.",
-        "Bring back brokers until a majority of the voters runs; it elects a leader by itself.",
+        "Bring back brokers until a majority of the voters runs; it elects a leader on its own.",
     ),
     BrokerAlert(
         "LiftbridgePartitionsLeaderless",
@@ -43,14 +43,14 @@ BROKER_ALERTS: Final = (
         "1m",
         "critical",
         "Partitions have no leader: nothing can be published there.",
-        "Bring back a broker that has a replica in sync; `status.partitions.worst` names them.",
+        "Bring back a broker that has an in-sync replica; see `status.partitions.worst`.",
     ),
     BrokerAlert(
         "LiftbridgePartitionsBelowMinISR",
         "max(liftbridge_partitions_under_min_isr{own}) > 0",
         "5m",
         "critical",
-        "Partitions have fewer replicas in sync than a commit needs: nothing is committed there.",
+        "Partitions have fewer in-sync replicas than a commit needs: nothing is committed there.",
         "Bring back the brokers that `status.partitions.worst` says are missing.",
     ),
     BrokerAlert(
@@ -59,15 +59,15 @@ BROKER_ALERTS: Final = (
         "30m",
         "warning",
         "Replicas have not caught up for half an hour.",
-        "See which brokers are missing, and whether their disks and links keep up.",
+        "Check which brokers are missing, and whether their disks and networks keep up.",
     ),
     BrokerAlert(
         "LiftbridgeBrokerFenced",
         "liftbridge_broker_fenced{own} == 1",
         "5m",
         "warning",
-        "A broker cannot lead, because the metadata leader does not hear of it.",
-        "Look at the log of the broker, and whether its NATS server answers.",
+        "A broker cannot lead because the metadata leader does not hear from it.",
+        "Check the log of the broker, and whether its NATS server answers.",
     ),
 )
 

@@ -50,7 +50,7 @@ def world():
 async def test_event_says_what_the_catalogue_says_and_whom_it_is_about(world):
     await world.tell()
     (event,) = world.written
-    assert event["note"] == "c-0 is a member of the cluster."
+    assert event["note"] == "c-0 is now a member of the cluster."
     assert (event["type"], event["reason"], event["action"]) == ("Normal",) + ("BrokerAdded",) * 2
     assert event["eventTime"] == "2026-01-01T00:00:00.000000Z"
     assert event["reportingController"] == "liftbridge.io/operator"

@@ -118,12 +118,12 @@ async def test_partitions_that_were_moved_are_counted():
     await world.until_ready()
     counts = [int(text.split()[0]) for text in told(world, "PartitionsMoved")]
     assert counts[0] == 2  # what comes afterwards evens the load out
-    assert "c-3 votes on metadata." not in told(world, "VoterPromoted")
+    assert "c-3 now votes on metadata." not in told(world, "VoterPromoted")
     assert told(world, "BrokerCordoned") == ["c-3 gets no new replicas: it is to leave."]
     world.edit(lambda spec: spec.update(replicas=4))
     await world.until_ready()
     assert told(world, "RetiredVolume") == [
-        "liftbridge-data-c-3 was retired and is used as that of a new member."
+        "liftbridge-data-c-3 was retired and is now the volume of a new member."
     ]
 
 
@@ -163,7 +163,7 @@ async def test_volumes_that_have_grown_are_told():
     world.edit(lambda spec: spec["storage"]["data"].update(size="2Gi"))
     await world.until_ready()
     await world.until(lambda: len(told(world, "VolumeExpanded")) == 3)
-    assert "liftbridge-data-c-0 has 2Gi." in told(world, "VolumeExpanded")
+    assert "liftbridge-data-c-0 has grown to 2Gi." in told(world, "VolumeExpanded")
     assert len(told(world, "VolumeExpanding")) == 3
 
 
@@ -176,7 +176,7 @@ async def test_broker_that_started_anew_is_told_with_its_claim():
     world.edit(lambda spec: spec.update(replaceBrokers=[{"broker": 2, "volumeUID": uid}]))
     await world.until(lambda: told(world, "BrokerReplaced") != [])
     await world.until_ready()
-    assert told(world, "BrokerReplaced") == ["c-2 started anew on claim liftbridge-data-c-2."]
+    assert told(world, "BrokerReplaced") == ["c-2 started over on claim liftbridge-data-c-2."]
 
 
 async def test_adoption_suspension_and_resumption_are_told():
@@ -198,7 +198,7 @@ async def test_adoption_suspension_and_resumption_are_told():
     world.put_resource(spec)
     await world.until_ready()
     assert told(world, "VolumesAdopted") == [
-        "Found 3 volumes of cluster id-1; it goes on with them."
+        "Found 3 volumes of cluster id-1; the cluster continues with them."
     ]
 
 
@@ -274,7 +274,7 @@ async def test_level_that_was_raised_is_told():
     assert world.status["featureLevel"] == 1
     world.stage.brokers.feature_level = 2  # by a person
     await world.go_on(2)
-    assert told(world, "FeatureLevelRaised") == ["Feature level 2 is in force."]
+    assert told(world, "FeatureLevelRaised") == ["Feature level 2 is in effect."]
 
 
 async def test_volumes_get_the_attributes_class_that_is_asked_for():

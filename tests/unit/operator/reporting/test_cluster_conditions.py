@@ -227,7 +227,7 @@ def test_trouble_with_the_api_server_is_said_first():
     trouble = ("MissingRights", {"verb": "create", "object": "pods"})
     found = conditions(account(healthy(), trouble=trouble), {})
     stalled = next(one for one in found if one["type"] == "Stalled")
-    assert stalled["message"] == "The operator may not create pods."
+    assert stalled["message"] == "The operator is not allowed to create pods."
     assert next(one for one in found if one["type"] == "Ready")["reason"] == "MissingRights"
 
 
