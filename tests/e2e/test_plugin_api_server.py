@@ -140,7 +140,7 @@ def test_status_and_plan_show_what_the_operator_tells(place: Place) -> None:
 def test_plan_is_approved_by_its_hash_and_owned_by_the_plugin(place: Place) -> None:
     refused = place.plugin("approve", NAME, "--hash", "def456")
     assert refused.returncode == 1
-    assert "the plan is abc123 by now, and not def456" in refused.stderr
+    assert "the plan is now abc123, not def456" in refused.stderr
     assert place.plugin("approve", NAME).returncode == 2  # nobody to ask
     assert place.annotations == {}
     assert place.plugin("approve", NAME, "--hash", "abc123").returncode == 0
@@ -155,7 +155,7 @@ def test_plan_of_a_former_specification_is_not_approved(place: Place) -> None:
     place.kubectl("patch", f"lbc/{NAME}", "--type=merge", "-p", change)
     refused = place.plugin("approve", NAME, "--yes")
     assert refused.returncode == 1
-    assert "has not looked at generation 2 yet" in refused.stderr
+    assert "has not reconciled generation 2 yet" in refused.stderr
     assert place.annotations == {}
 
 
@@ -198,7 +198,12 @@ def test_bundle_of_a_person_notes_what_is_refused(place: Place, tmp_path: Path) 
     assert done.returncode == 0
     files = unpacked(tmp_path / "b.tar.gz")
     refused = {one["what"]: one["why"] for one in json.loads(files["manifest.json"])["refused"]}
-    assert refused["pods"] == refused["events"] == refused["config-maps"] == "you may not read it"
+    assert (
+        refused["pods"]
+        == refused["events"]
+        == refused["config-maps"]
+        == "you are not allowed to read it"
+    )
     assert json.loads(files["cluster.json"])["metadata"]["name"] == NAME
     assert json.loads(files["versions.json"])["apiServer"]["gitVersion"].startswith("v1.")
 
@@ -240,8 +245,8 @@ def test_bundle_of_an_administrator_has_objects_and_events(place: Place, tmp_pat
 def test_people_without_rights_are_told_so(place: Place) -> None:
     stranger = place.plugin("status", NAME, who="stranger")
     assert stranger.returncode == 1
-    assert stranger.stderr.startswith("kubectl liftbridge: you may not do this: GET")
+    assert stranger.stderr.startswith("kubectl liftbridge: you are not allowed to do this: GET")
     assert stranger.stderr.count("\n") == 1
     unknown = place.plugin("status", NAME, who="unknown")
     assert unknown.returncode == 3
-    assert "does not take these credentials" in unknown.stderr
+    assert "does not accept these credentials" in unknown.stderr

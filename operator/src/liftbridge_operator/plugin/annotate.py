@@ -25,6 +25,7 @@ from liftbridge_operator.plugin.lookup import (
     staleness,
 )
 from liftbridge_operator.plugin.port import Access
+from liftbridge_operator.plugin.tables import counted
 from liftbridge_operator.rendering import names
 
 ATTEMPTS_MAX: Final = 8
@@ -66,17 +67,17 @@ async def write(access: Access, resource: Object, change: Callable[[Json], Annot
         except ConflictError:
             resource = await _again(access, namespace, name)
         except NotFoundError as error:
-            raise PluginError(f"{namespace}/{name} was deleted meanwhile") from error
+            raise PluginError(f"{namespace}/{name} was deleted in the meantime") from error
         if uid_of(resource) != uid:
-            raise PluginError(f"{namespace}/{name} was deleted and created again meanwhile")
-    raise PluginError(f"{namespace}/{name} changes faster than it can be written; try again")
+            raise PluginError(f"{namespace}/{name} was deleted and recreated in the meantime")
+    raise PluginError(f"{namespace}/{name} changes too fast to be updated; try again")
 
 
 async def _again(access: Access, namespace: str, name: str) -> Object:
     try:
         return await access.get(CLUSTERS, namespace, name)
     except NotFoundError as error:
-        raise PluginError(f"{namespace}/{name} was deleted meanwhile") from error
+        raise PluginError(f"{namespace}/{name} was deleted in the meantime") from error
 
 
 # -- approve ----------------------------------------------------------------------------------
@@ -93,10 +94,10 @@ def check_approvable(resource: Json, shown: str) -> None:
     if stale:
         raise PluginError(f"{place}: {stale}; wait for its plan")
     if not made:
-        raise PluginError(f"{place} has no plan to approve: nothing is to be done")
+        raise PluginError(f"{place} has no plan to approve: there is nothing to do")
     if shown and made.get("hash") != shown:
         raise PluginError(
-            f"{place}: the plan is {made.get('hash')} by now, and not {shown}; look at it: "
+            f"{place}: the plan is now {made.get('hash')}, not {shown}; review it: "
             f"{KUBECTL} plan {name_of(resource)}"
         )
 
@@ -152,7 +153,7 @@ def pods_of(resource: Json, brokers: Sequence[str]) -> dict[str, str]:
         check_known(resource, name)
         uid = (known.get(name) or {}).get("podUID")
         if not uid:
-            raise PluginError(f"{name} has no pod: there is nothing to restart")
+            raise PluginError(f"{name} has no pod, so there is nothing to restart")
         found[name] = str(uid)
     return found
 
@@ -199,8 +200,8 @@ def drain_of(brokers: Sequence[str], *, is_over: bool) -> Callable[[Json], Annot
         wanted = tuple(dict.fromkeys([*(one for one in before if one in known), *brokers]))
         if set(known) <= set(wanted):
             raise PluginError(
-                f"{place_of(resource)}: all brokers would be drained, and none be left to lead; "
-                f"drained already: {', '.join(before) or 'none'}"
+                f"{place_of(resource)}: all brokers would be drained, and none would be left to "
+                f"lead; already drained: {', '.join(before) or 'none'}"
             )
         return _list_of(marks.DRAIN, before, wanted)
 
@@ -211,7 +212,7 @@ def _list_of(mark: str, before: Sequence[str], wanted: Sequence[str]) -> Annotat
     if tuple(before) == tuple(wanted):
         return {}
     if len(wanted) > LISTED_MAX:
-        raise PluginError(f"{mark} would list {len(wanted)}, more than {LISTED_MAX}")
+        raise PluginError(f"{mark} would list {len(wanted)} entries, more than {LISTED_MAX}")
     return {mark: ",".join(wanted) or None}
 
 
@@ -242,7 +243,7 @@ def missing_of_pods(resource: Json, uids: Mapping[str, str]) -> str:
     if away:
         return f"{', '.join(away)} not ready yet"
     under_way = (resource.get("status") or {}).get("disruption") or {}
-    return f"{under_way.get('pod')} is not proven to be back" if under_way else ""
+    return f"{under_way.get('pod')} is not yet proven to be back" if under_way else ""
 
 
 def missing_of_drain(resource: Json, brokers: Sequence[str]) -> str:
@@ -255,9 +256,9 @@ def missing_of_drain(resource: Json, brokers: Sequence[str]) -> str:
         if not one.get("cordoned"):
             found.append(f"{name} is not cordoned yet")
         elif one.get("leaders"):
-            found.append(f"{name} leads {one['leaders']} yet")
+            found.append(f"{name} still leads {counted(one['leaders'], 'partition')}")
         elif name == leader:
-            found.append(f"{name} leads the metadata yet")
+            found.append(f"{name} still leads the metadata group")
     return "; ".join(found)
 
 
@@ -265,7 +266,7 @@ def missing_of_return(resource: Json, brokers: Sequence[str]) -> str:
     """Which brokers are cordoned yet after a drain; empty for none."""
     known = brokers_of(resource)
     cordoned = [name for name in brokers if (known.get(name) or {}).get("cordoned")]
-    return f"{', '.join(cordoned)} cordoned yet" if cordoned else ""
+    return f"{', '.join(cordoned)} still cordoned" if cordoned else ""
 
 
 def _is_ready(resource: Json) -> bool:

@@ -53,7 +53,7 @@ class Archive:
             OSError: It cannot be written there.
         """
         if path.exists():
-            raise FileExistsError(17, "there is a file of this name already", str(path))
+            raise FileExistsError(17, "a file of this name already exists", str(path))
         self.entries: list[Entry] = []
         self.left_bytes = bytes_max
         self._path, self._root, self._made_s = path, root, made_s

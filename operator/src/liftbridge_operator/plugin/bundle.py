@@ -112,9 +112,9 @@ class Bundle:
             return await call
         except KubeError as error:
             if isinstance(error, NotFoundError):
-                why = "is not there"
+                why = "not found"
             elif isinstance(error, ForbiddenError):
-                why = "you may not read it"
+                why = "you are not allowed to read it"
             else:
                 why = self.redactor.text(" ".join(error.message.split()))
             self.refused.append({"what": what, "why": why})

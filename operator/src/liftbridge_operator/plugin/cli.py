@@ -64,17 +64,19 @@ def kubectl_options() -> list[click.Option]:
         click.Option(
             ["--kubeconfig"],
             metavar="FILE",
-            help="Kubeconfig; without it KUBECONFIG, else ~/.kube/config.",
+            help="Path of the kubeconfig. Default: KUBECONFIG, else ~/.kube/config.",
         ),
-        click.Option(["--context"], metavar="NAME", help="Context of it; the current one if none."),
         click.Option(
-            ["-n", "--namespace"], metavar="NAME", help="Namespace; that of the context if none."
+            ["--context"], metavar="NAME", help="Kubeconfig context. Default: the current one."
+        ),
+        click.Option(
+            ["-n", "--namespace"], metavar="NAME", help="Namespace. Default: that of the context."
         ),
         click.Option(
             ["--request-timeout"],
             type=_Seconds(),
             metavar="DURATION",
-            help="Bound of one request, such as 20s.",
+            help="Time limit for one request, such as 20s.",
         ),
     ]
 
@@ -85,7 +87,7 @@ def _output() -> click.Option:
         type=click.Choice(["table", "json"]),
         default="table",
         show_default=True,
-        help="For people, or one document for programs.",
+        help="Output for people, or one document for programs.",
     )
 
 
@@ -148,13 +150,13 @@ def _tell(line: str) -> None:
 
 def _confirm(question: str) -> bool:
     if not sys.stdin.isatty():
-        raise PluginError(f"{question} There is nobody to ask: use --yes", ExitCode.USAGE)
+        raise PluginError(f"{question} There is no terminal to ask on: use --yes", ExitCode.USAGE)
     return click.confirm(question, err=True)
 
 
-_YES: Final = "Do not ask."
-_WAIT: Final = "Whether to wait until it is done."
-_TIMEOUT: Final = "For how long to wait."
+_YES: Final = "Do not ask for confirmation."
+_WAIT: Final = "Wait until it is done."
+_TIMEOUT: Final = "How long to wait."
 
 
 def _waiting(*, is_default: bool, seconds: float) -> list[click.Option]:
@@ -235,19 +237,19 @@ def _bundle_options() -> list[click.Option]:
         click.Option(
             ["-f", "--file"],
             metavar="FILE",
-            help="Where to; a name with cluster and time in this folder if none.",
+            help="Output file. Default: a name with cluster and time, in this folder.",
         ),
         click.Option(
             ["--operator-namespace"],
             metavar="NAME",
-            help="Where the operator runs; all namespaces are looked through if none is given.",
+            help="Namespace of the operator. Default: search all namespaces.",
         ),
         click.Option(
             ["--log-lines"],
             type=click.IntRange(0, 1_000_000),
             default=_BUNDLE.log_lines,
             show_default=True,
-            help="Last lines of each log; 0 for no logs.",
+            help="Number of last lines of each log; 0 for no logs.",
         ),
         click.Option(
             ["--max-size"],
@@ -255,7 +257,7 @@ def _bundle_options() -> list[click.Option]:
             default=_BUNDLE.size_bytes,
             metavar="SIZE",
             show_default="64Mi",
-            help="Most that is gathered, before compression.",
+            help="Largest amount of data to gather, before compression.",
         ),
         click.Option(
             ["--timeout"],
@@ -263,7 +265,7 @@ def _bundle_options() -> list[click.Option]:
             default=_BUNDLE.seconds,
             metavar="DURATION",
             show_default="120s",
-            help="After it the bundle is what it is by then.",
+            help="Time limit; the bundle then holds what was gathered by then.",
         ),
     ]
 
@@ -275,16 +277,16 @@ def make_commands() -> tuple[_Command, ...]:
         _Command(
             "status",
             _status,
-            [_cluster(), _everywhere("Clusters of all namespaces.")],
-            "Show a cluster with its brokers, conditions, streams and what it waits for; without a "
-            "name, all clusters of the namespace in one line each.",
+            [_cluster(), _everywhere("Show the clusters of all namespaces.")],
+            "Show a cluster with its brokers, conditions, streams and waits. Without a name, show "
+            "all clusters of the namespace, one per line.",
         ),
         _Command(
             "plan",
             _plan,
             [_cluster()],
-            "Show what will be disrupted, and why, before it happens. The name may be left out "
-            "where there is one cluster.",
+            "Show what will be disrupted, and why, before it happens. The name is optional if "
+            "there is only one cluster.",
         ),
         _Command(
             "approve",
@@ -292,12 +294,14 @@ def make_commands() -> tuple[_Command, ...]:
             [
                 _cluster(),
                 click.Option(
-                    ["--hash"], metavar="HASH", help="The plan that was looked at; asks nobody."
+                    ["--hash"],
+                    metavar="HASH",
+                    help="Hash of the reviewed plan; skips the confirmation.",
                 ),
                 yes,
             ],
-            "Have the plan that is shown carried out, and no other: when it changes meanwhile, "
-            "nothing is approved.",
+            "Approve the plan that is shown, and no other: if the plan changes meanwhile, nothing "
+            "is approved.",
         ),
         _Command(
             "restart",
@@ -308,7 +312,7 @@ def make_commands() -> tuple[_Command, ...]:
                     ["--broker"],
                     multiple=True,
                     metavar="BROKER",
-                    help="Only this one, by number or name; may be given several times.",
+                    help="Only this broker, by number or name; may be repeated.",
                 ),
                 click.Option(["-y", "--yes"], is_flag=True, help=_YES),
                 *_waiting(is_default=False, seconds=1_800.0),
@@ -321,19 +325,21 @@ def make_commands() -> tuple[_Command, ...]:
             _drain,
             [
                 click.Argument(["brokers"], nargs=-1, metavar="[BROKER]..."),
-                click.Option(["--node"], metavar="NODE", help="All brokers on this node instead."),
-                _everywhere("With --node: of clusters of all namespaces."),
+                click.Option(
+                    ["--node"], metavar="NODE", help="Select all brokers on this node instead."
+                ),
+                _everywhere("With --node: include the clusters of all namespaces."),
                 click.Option(["--undo"], is_flag=True, help="End the drain."),
                 *_waiting(is_default=True, seconds=300.0),
             ],
-            "Have brokers lead nothing and get nothing new, until `--undo`; what they hold stays "
-            "on them. For when their node is about to be drained, or looked after.",
+            "Move all leaderships off brokers and place no new replicas on them, until `--undo`; "
+            "the brokers keep their replicas. For nodes that are about to be drained or serviced.",
         ),
         _Command(
             "support-bundle",
             _support_bundle,
             [_cluster(), *_bundle_options()],
-            "Gather everything that tells what happened to a cluster into a file, without secrets.",
+            "Gather everything that shows what happened to a cluster into a file, without secrets.",
         ),
     )
 
@@ -344,7 +350,7 @@ def make_group() -> click.Group:
         COMMAND,
         commands=list(make_commands()),
         params=list(kubectl_options()),
-        help="Look after Liftbridge clusters on Kubernetes.",
+        help="Manage Liftbridge clusters on Kubernetes.",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     version = metadata.version(bundle.DISTRIBUTION)

@@ -22,7 +22,7 @@ DIGITS_MAX: Final = 4
 async def status(session: Session, name: str, *, is_everywhere: bool) -> Answer:
     """`status`: one cluster, or all of a namespace."""
     if name and is_everywhere:
-        raise PluginError("CLUSTER and --all-namespaces exclude each other", ExitCode.USAGE)
+        raise PluginError("CLUSTER and --all-namespaces are mutually exclusive", ExitCode.USAGE)
     if not name:
         namespace = "" if is_everywhere else session.namespace
         return describe.overview(await lookup.clusters(session.access, namespace), session.now_ms())
@@ -50,10 +50,10 @@ async def approve(session: Session, name: str, shown: str, *, is_sure: bool) -> 
     made = describe.plan_of(resource)
     meant = str(made.get("hash"))
     if describe.is_approved(made):
-        return _approved(resource, meant, "is approved already")
+        return _approved(resource, meant, "is already approved")
     risks = made.get("risks") or ()
     if not made.get("needsApproval") and all(one.get("accepted") for one in risks):
-        return _approved(resource, meant, "needs no approval: it goes on by itself")
+        return _approved(resource, meant, "needs no approval: it starts automatically")
     if not shown:
         session.tell(describe.plan(resource).text)
         if not is_sure and not session.confirm(f"Approve plan {meant}?"):
@@ -95,7 +95,7 @@ async def restart(
         after = await annotate.write(session.access, resource, change)
     document = {**lookup.summary_of(after), "brokers": list(uids) or None}
     if not wait_s:
-        text = f"{place_of(after)}: restart of {which} is asked for; see `{KUBECTL} plan "
+        text = f"{place_of(after)}: requested the restart of {which}; see `{KUBECTL} plan "
         return Answer(f"{text}{name_of(after)}`.", {**document, "isDone": False})
     if uids:
         await until(session, after, lambda one: annotate.missing_of_pods(one, uids), wait_s)
@@ -133,9 +133,9 @@ async def drain(
         wait_s: For how long to wait until it is done; 0 for not at all.
     """
     if bool(brokers) == bool(node):
-        raise PluginError("either BROKER or --node is needed, and not both", ExitCode.USAGE)
+        raise PluginError("give either BROKER or --node, not both", ExitCode.USAGE)
     if is_everywhere and not node:
-        raise PluginError("--all-namespaces is for --node", ExitCode.USAGE)
+        raise PluginError("--all-namespaces needs --node", ExitCode.USAGE)
     found = (
         await _on_node(session, node, is_everywhere=is_everywhere)
         if node
@@ -168,14 +168,14 @@ def _missing(mine: Sequence[str], *, is_over: bool) -> annotate.Missing:
 def _drained(resource: Json, mine: Sequence[str], *, is_over: bool, wait_s: float) -> str:
     listed = ", ".join(mine)
     if is_over:
-        return f"the drain of {listed} is over" + ("" if wait_s else ", as soon as it is seen")
+        return f"the drain of {listed} is over" + ("" if wait_s else " once the operator sees it")
     if not wait_s:
-        return f"drain of {listed} is asked for"
+        return f"requested the drain of {listed}"
     known: Mapping[str, Json] = lookup.brokers_of(resource)
     nodes = dict.fromkeys(str((known.get(one) or {}).get("node") or "") for one in mine)
     nodes.pop("", None)
     where = f" (on {', '.join(nodes)})" if nodes else ""
-    return f"{listed}{where}: nothing is led there, and nothing new is placed"
+    return f"{listed}{where}: drained; no leaderships and no new replicas"
 
 
 async def _on_node(
@@ -187,7 +187,7 @@ async def _on_node(
     if not found:
         where = f"of namespace {namespace}" if namespace else "of any namespace"
         seen = counted(len(resources), "cluster")
-        raise PluginError(f"no broker {where} runs on node {node} ({seen} looked at)")
+        raise PluginError(f"no broker {where} runs on node {node} ({seen} checked)")
     return found
 
 
@@ -196,7 +196,7 @@ async def _named(session: Session, brokers: Sequence[str]) -> list[tuple[Object,
     for one in brokers:
         name, dash, number = one.rpartition("-")
         if not (name and dash and _is_number(number)):
-            raise PluginError(f"{one!r} is no broker such as orders-1", ExitCode.USAGE)
+            raise PluginError(f"{one!r} is not a broker name such as orders-1", ExitCode.USAGE)
         by_cluster.setdefault(name, []).append(one)
     return [
         (await lookup.cluster(session.access, session.namespace, name), mine)
@@ -224,6 +224,6 @@ async def support_bundle(
         tell=session.tell,
     )
     lacks = len(manifest["refused"]) + len(manifest["leftOut"])
-    missing = f"; {counted(lacks, 'thing')} missing, see its manifest.json" if lacks else ""
-    text = f"{file}: {size / 1024:.0f} KiB, {manifest['redacted']} secrets taken out{missing}."
+    missing = f"; {counted(lacks, 'item')} missing, see its manifest.json" if lacks else ""
+    text = f"{file}: {size / 1024:.0f} KiB, {manifest['redacted']} secrets removed{missing}."
     return Answer(text, {"file": str(file), "bytes": size, "manifest": manifest})

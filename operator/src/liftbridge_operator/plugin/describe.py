@@ -104,7 +104,7 @@ def _head(resource: Json, now_ms: int) -> list[str]:
         *_notes(resource),
         f"  Brokers        {_counts(status, spec)}",
         f"  Version        {_versions(status)}",
-        f"  Metadata       led by {status.get('metadataLeader') or 'nobody that is known'}",
+        f"  Metadata       led by {status.get('metadataLeader') or 'no known broker'}",
         f"  Cluster id     {status.get('clusterId') or NOTHING}",
     ]
     found += [
@@ -114,7 +114,7 @@ def _head(resource: Json, now_ms: int) -> list[str]:
     certificates = status.get("certificates") or {}
     if certificates:
         end = certificates.get("notAfter") or "unknown"
-        found.append(f"  Certificates   {certificates.get('phase')}, good until {end}")
+        found.append(f"  Certificates   {certificates.get('phase')}, valid until {end}")
     if certificates.get("peerKeys"):
         found.append(f"  Peer keys      {certificates['peerKeys']}")
     found.append(f"  Age            {age(resource['metadata'].get('creationTimestamp'), now_ms)}")
@@ -123,12 +123,12 @@ def _head(resource: Json, now_ms: int) -> list[str]:
 
 def _counts(status: Json, spec: Json) -> str:
     ready, wanted = status.get("readyReplicas", 0), spec.get("replicas", 0)
-    return f"{ready} of {wanted} ready, {status.get('updatedReplicas', 0)} of the wanted revision"
+    return f"{ready} of {wanted} ready, {status.get('updatedReplicas', 0)} of the target revision"
 
 
 def _versions(status: Json) -> str:
     has, wanted = status.get("version") or NOTHING, status.get("targetVersion")
-    change = f", to be {wanted}" if wanted and wanted != has else ""
+    change = f", changing to {wanted}" if wanted and wanted != has else ""
     return f"{has}{change} (operator {status.get('operatorVersion') or NOTHING})"
 
 
@@ -137,9 +137,9 @@ def _notes(resource: Json) -> list[str]:
     spec = resource.get("spec") or {}
     drained = annotation_of(resource, marks.DRAIN)
     cases = (
-        (is_terminating(resource), "it is being deleted"),
-        (bool(spec.get("paused")), "it is paused: the operator changes nothing"),
-        (bool(spec.get("suspend")), "it is suspended: no broker runs"),
+        (is_terminating(resource), "the cluster is being deleted"),
+        (bool(spec.get("paused")), "the cluster is paused: the operator changes nothing"),
+        (bool(spec.get("suspend")), "the cluster is suspended: no broker runs"),
         (drained != "", f"drained: {drained}"),
     )
     return [f"  ! {text}." for holds, text in cases if holds]
@@ -153,7 +153,7 @@ def _brokers(resource: Json) -> list[str]:
         notes = [
             text
             for holds, text in (
-                (name == leader, "leads the metadata"),
+                (name == leader, "leads the metadata group"),
                 (one.get("cordoned"), "cordoned"),
                 (under_way.get("pod") == name, "is being restarted"),
                 (not one.get("podUID"), "has no pod"),
@@ -191,7 +191,7 @@ def _brokers(resource: Json) -> list[str]:
 def _partitions(resource: Json) -> list[str]:
     counts = status_of(resource).get("partitions")
     if counts is None:
-        return ["Partitions: unknown, the metadata does not answer."]
+        return ["Partitions: unknown, the metadata group does not answer."]
     sentence = (
         f"Partitions: {counts.get('total', 0)}, of which {counts.get('offline', 0)} offline, "
         f"{counts.get('belowMinISR', 0)} below min ISR, {counts.get('underReplicated', 0)} "
@@ -231,7 +231,7 @@ def _waits(resource: Json, now_ms: int) -> list[str]:
     waits = status_of(resource).get("waits") or ()
     if not waits:
         return []
-    found = ["Waits for:"]
+    found = ["Waiting for:"]
     for one in waits:
         found.append(
             f"  {one.get('what')} {one.get('object')}, for {age(one.get('since'), now_ms)}, "
@@ -267,14 +267,14 @@ def _held(resource: Json) -> list[str]:
         return []
     causes, take = "; ".join(held.get("causes") or ()), f"{KUBECTL} restart {name_of(resource)}"
     return [
-        f"Held since the operator was exchanged, until something else restarts brokers: {causes}.",
-        f"Revision {held.get('revision')}; `{take}` takes it at once.",
+        f"Held since the operator was replaced, until something else restarts brokers: {causes}.",
+        f"Revision {held.get('revision')}; `{take}` applies it immediately.",
     ]
 
 
 def _streams(streams: Sequence[Json] | None, now_ms: int) -> list[str]:
     if streams is None:
-        return ["Streams: you may not list them."]
+        return ["Streams: you are not allowed to list them."]
     if not streams:
         return []
     ordered = sorted(
@@ -340,8 +340,8 @@ def _approval(made: Json) -> str:
     if is_approved(made):
         return "approved"
     if made.get("needsApproval"):
-        return "waits for its approval"
-    return "goes on by itself"
+        return "waits for approval"
+    return "starts automatically"
 
 
 def plan(resource: Json) -> Answer:
@@ -351,7 +351,7 @@ def plan(resource: Json) -> Answer:
     held = dict(status_of(resource).get("held") or {}) or None
     document = {**lookup.summary_of(resource), "plan": dict(made) or None, "held": held}
     if not made:
-        lines.append(f"{place_of(resource)}: nothing is to be done.")
+        lines.append(f"{place_of(resource)}: there is nothing to do.")
         lines += _held(resource)
         return Answer("\n".join(lines), document)
     lines += [
@@ -381,8 +381,8 @@ def plan(resource: Json) -> Answer:
 def _risks(made: Json) -> list[str]:
     risks = made.get("risks") or ()
     if not risks:
-        return ["Nothing is unavailable meanwhile: leaders are moved away before each restart."]
-    found = ["Takes into account:"]
+        return ["Nothing becomes unavailable: leaders are moved away before each restart."]
+    found = ["Risks:"]
     for one in risks:
         word = "accepted" if one.get("accepted") else "not accepted"
         found.append(f"  {one.get('kind')} ({word}): {one.get('text')}")

@@ -62,9 +62,9 @@ def _of_server(error: KubeError) -> tuple[str, ExitCode]:
     text = _line(error.message)
     match error:
         case ForbiddenError():
-            return f"you may not do this: {text}", ExitCode.REFUSED
+            return f"you are not allowed to do this: {text}", ExitCode.REFUSED
         case UnauthorizedError():
-            why = f"the API server does not take these credentials: {text}"
+            why = f"the API server does not accept these credentials: {text}"
             return why, ExitCode.UNREACHABLE
         case UnavailableError():
             return text, ExitCode.UNREACHABLE

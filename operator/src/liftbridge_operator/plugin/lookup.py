@@ -26,7 +26,7 @@ async def clusters(access: Access, namespace: str) -> list[Object]:
     try:
         return list((await access.list_all(CLUSTERS, namespace)).items)
     except NotFoundError as error:
-        text = f"the API server knows no {CLUSTERS.qualified}: is the operator installed?"
+        text = f"the API server does not know {CLUSTERS.qualified}: is the operator installed?"
         raise PluginError(text) from error
 
 
@@ -47,7 +47,7 @@ async def cluster(access: Access, namespace: str, name: str) -> Object:
     if len(found) == 1:
         return found[0]
     code = ExitCode.USAGE if found else ExitCode.REFUSED
-    wanted = "name one of them" if found else "name another namespace by -n"
+    wanted = "name one of them" if found else "select another namespace with -n"
     raise PluginError(f"namespace {namespace}: {_there(found)}; {wanted}", code)
 
 
@@ -140,8 +140,8 @@ def staleness(resource: Json) -> str:
     if is_current(resource):
         return ""
     if not isinstance(seen, int) or seen < 0:
-        return "no operator has looked at this cluster yet"
-    return f"the operator has not looked at generation {generation} yet: this is of {seen}"
+        return "no operator has reconciled this cluster yet"
+    return f"the operator has not reconciled generation {generation} yet: this is of {seen}"
 
 
 def summary_of(resource: Json) -> dict[str, Any]:

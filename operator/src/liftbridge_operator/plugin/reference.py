@@ -15,58 +15,59 @@ from liftbridge_operator.plugin.describe import KUBECTL
 INTRODUCTION: Final = """\
 # Plugin `kubectl liftbridge`
 
-Made from the plugin itself (`python -m liftbridge_operator.plugin.reference`); a test compares.
+Generated from the plugin (`python -m liftbridge_operator.plugin.reference`); a test compares.
 
-`kubectl-liftbridge` comes with the package `liftbridge-operator` and is in its image. Where it lies
-on the `PATH`, `kubectl liftbridge` is it. It works with the rights of its user: `get`, `list` and
-`patch` of `liftbridgeclusters.liftbridge.io`, and `list` of `streams.liftbridge.io`
-(`rbac.aggregate` of the chart gives them to those who may edit a namespace). All it ever writes are
-[annotations](index.md) of `LiftbridgeCluster` resources; what follows from them is decided by the
-operator.
+`kubectl-liftbridge` comes with the package `liftbridge-operator` and is in its image. If it is on
+the `PATH`, it runs as `kubectl liftbridge`. It uses the permissions of its user: `get`, `list` and
+`patch` on `liftbridgeclusters.liftbridge.io`, and `list` on `streams.liftbridge.io`
+(`rbac.aggregate` of the chart grants them to users who may edit a namespace). It writes only
+[annotations](index.md) of `LiftbridgeCluster` resources; the operator decides what follows from
+them.
 
-Answers go to standard output, talk to standard error. `-o json` gives one document. Nothing is
-asked without a terminal: `approve` needs `--hash` or `--yes` then, and `restart` `--yes`. An error
-is one line with what was found and where; `LIFTBRIDGE_TRACEBACK=1` shows where it came from.
+Results go to standard output, progress and questions to standard error. `-o json` prints one
+document. Without a terminal, the plugin asks no questions: `approve` then needs `--hash` or
+`--yes`, and `restart` needs `--yes`. An error is one line that says what was found and where;
+`LIFTBRIDGE_TRACEBACK=1` shows where it came from.
 
 | Exit code | Meaning |
 | --- | --- |
 | 0 | done |
 | 1 | refused, by the API server or because the cluster does not allow it |
-| 2 | the command line is wrong, or there is nobody to ask |
-| 3 | the API server is away, or takes no credentials of yours |
-| 4 | what was waited for did not happen in time |
+| 2 | the command line is wrong, or there is no terminal for a question |
+| 3 | the API server is unavailable, or does not accept your credentials |
+| 4 | the wait timed out |
 | 130 | interrupted |
 """
 
 ENDING: Final = """\
 ## What a drain is
 
-A drained broker leads no partition and not the metadata, and gets no new replicas; the replicas it
-has stay, and go on following. (`liftbridge cluster drain` moves them away. That is what the
-operator does with a broker that `spec.replicas` has no place for.) So little is noticed when it
-stops, and it is ready for `kubectl drain` of its node, which the PodDisruptionBudget lets through
+A drained broker leads neither partitions nor the metadata group, and gets no new replicas. It
+keeps the replicas it has, as followers. (`liftbridge cluster drain` moves them away. The operator
+does that with a broker that `spec.replicas` has no place for.) Clients therefore notice little when
+the broker stops, and its node is ready for `kubectl drain`, which the PodDisruptionBudget allows
 for one broker at a time.
 
-A stream with as many replicas as there are brokers cannot be created meanwhile. Partitions of which
-nobody else has a replica in sync stay where they are. Not all brokers of a cluster can be drained.
-A broker is drained wherever it runs next, until `--undo` names it.
+During a drain, a stream with as many replicas as there are brokers cannot be created. Partitions
+without an in-sync replica on another broker stay where they are. Not all brokers of a cluster can
+be drained. A broker stays drained wherever it runs next, until `--undo` names it.
 
-Where the operator may read nodes, brokers leave cordoned nodes ahead in the same way by themselves,
-but take new replicas. The plugin is for where it may not, and for all else that is about to happen
-to a broker.
+If the operator may read nodes, brokers on cordoned nodes hand over their leaderships in advance in
+the same way, but accept new replicas. Use the plugin where the operator may not read nodes, and for
+anything else that is about to happen to a broker.
 
 ## What is in a bundle
 
 A `.tar.gz` that only its owner can read: the cluster, its streams, StatefulSet, pods, claims,
-ConfigMaps, Services, budget and network policies, events about them, their nodes, the pods and
-Leases of the operator, versions, and the end of each log, also of containers that were started
-again. What may not be read, is not there, or finds no room or time is listed in `manifest.json` and
-is no error.
+ConfigMaps, Services, disruption budget and network policies, events about them, their nodes, the
+pods and Leases of the operator, versions, and the end of each log, including those of containers
+that were restarted. `manifest.json` lists what you may not read, what does not exist, and what
+exceeded the size or time limit; none of these is an error.
 
-Secrets are never read. Out of everything else is taken what is, or may be, one: values of variables
-that the operator does not set itself, values whose key says so (`password`, `token`, ...), private
-keys, tokens, seeds, and credentials in addresses. Names stay: of streams, subjects, hosts and
-people. Look through it before it leaves your hands.
+The plugin never reads Secrets. From everything else it removes what is, or may be, a secret: values
+of variables that the operator does not set itself, values whose key suggests one (`password`,
+`token`, ...), private keys, tokens, seeds, and credentials in addresses. Names of streams,
+subjects, hosts and people stay. Review the bundle before you share it.
 """
 
 
@@ -74,7 +75,7 @@ def reference() -> str:
     """The page."""
     parts = [
         INTRODUCTION,
-        "\n".join(_options("Options that kubectl has as well", kubectl_options())),
+        "\n".join(_options("Options shared with kubectl", kubectl_options())),
     ]
     shared = {str(option.name) for option in kubectl_options()} | {"output"}
     parts += ["\n".join(_section(command, shared)) for command in make_commands()]
@@ -99,7 +100,7 @@ def _section(command: click.Command, shared: set[str]) -> Iterator[str]:
 
 def _options(heading: str, options: list[click.Option]) -> Iterator[str]:
     yield f"## {heading}\n"
-    yield "Before or after the command; the nearer one counts.\n"
+    yield "Accepted before or after the command; the one after the command wins.\n"
     yield from _table(options)
 
 

@@ -87,6 +87,6 @@ def _late(resource: Json, text: str, seconds: float) -> str:
     ]
     why = f"; the operator waits for: {'; '.join(waits)}" if waits else ""
     stale = lookup.staleness(resource)
-    return f"{place_of(resource)}: after {seconds:g} s {text}{why}" + (
+    return f"{place_of(resource)}: timed out after {seconds:g} s: {text}{why}" + (
         f"; {stale}" if stale else ""
     )

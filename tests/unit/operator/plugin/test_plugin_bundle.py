@@ -221,12 +221,16 @@ async def test_what_is_refused_is_noted_and_everything_else_is_there(tmp_path):
     kube.forbidden |= {NODES, EVENTS, CONFIG_MAPS, "log", "version"}
     made = await bundled(kube, tmp_path)
     refused = {one["what"]: one["why"] for one in made.manifest["refused"]}
-    assert refused["events"] == refused["config-maps"] == "you may not read it"
-    assert refused["node node-0"] == refused["version of the API server"] == "you may not read it"
-    assert refused["logs/shop/orders-0/broker.log"] == "you may not read it"
+    assert refused["events"] == refused["config-maps"] == "you are not allowed to read it"
+    assert (
+        refused["node node-0"]
+        == refused["version of the API server"]
+        == "you are not allowed to read it"
+    )
+    assert refused["logs/shop/orders-0/broker.log"] == "you are not allowed to read it"
     assert {"events.json", "config-maps.json", "nodes.json"}.isdisjoint(made.files)
     assert {"pods.json", "cluster.json", "versions.json"} <= set(made.files)
-    assert "events: you may not read it" in made.told
+    assert "events: you are not allowed to read it" in made.told
 
 
 async def test_person_with_few_rights_gets_a_bundle(tmp_path):

@@ -78,7 +78,7 @@ def test_status_of_one_and_of_all(run, kube):
     assert run("status", "-A", "-n", "elsewhere")[1].count("orders") == 1
     assert run("status", "-n", "elsewhere")[1] == "There is no LiftbridgeCluster.\n"
     code, _, err = run("status", "orders", "-A")
-    assert (code, "exclude each other" in err) == (2, True)
+    assert (code, "are mutually exclusive" in err) == (2, True)
 
 
 @pytest.mark.parametrize("words", [["status", "orders"], ["status"], ["plan"]])
@@ -91,8 +91,8 @@ def test_json_is_one_document(run, words):
 def test_approval_names_the_hash_or_a_person_is_asked(run, kube):
     code, out, err = run("approve", "orders")
     assert (code, out) == (2, "")
-    assert "plan abc123, waits for its approval" in err
-    assert "There is nobody to ask: use --yes" in err
+    assert "plan abc123, waits for approval" in err
+    assert "There is no terminal to ask on: use --yes" in err
     assert annotations(kube) == {}
     assert run("approve", "--hash", "other")[0] == 1
     code, out, _ = run("approve", "orders", "--hash", "abc123")
@@ -111,7 +111,7 @@ def test_restart_is_asked_for(run, kube):
     assert run("restart", "orders")[0] == 2
     assert annotations(kube) == {}
     code, out, _ = run("restart", "orders", "--broker", "1", "--broker", "orders-2", "-y")
-    assert (code, "restart of orders-1, orders-2 is asked for" in out) == (0, True)
+    assert (code, "requested the restart of orders-1, orders-2" in out) == (0, True)
     assert annotations(kube) == {"liftbridge.io/restart-pods": "pod-1,pod-2"}
     run("restart", "orders", "--yes")
     assert re.fullmatch(r"20\d\d-.*\+00:00", annotations(kube)["liftbridge.io/restart"])
@@ -120,7 +120,7 @@ def test_restart_is_asked_for(run, kube):
 def test_drain_is_asked_for_and_taken_back(run, kube):
     assert run("drain", "orders-1", "--no-wait")[:2] == (
         0,
-        "shop/orders: drain of orders-1 is asked for\n",
+        "shop/orders: requested the drain of orders-1\n",
     )
     run("drain", "--node", "node-2", "--no-wait")
     assert annotations(kube) == {"liftbridge.io/drain": "orders-1,orders-2"}
@@ -131,7 +131,7 @@ def test_drain_is_asked_for_and_taken_back(run, kube):
 def test_drain_that_takes_too_long_ends_so(run):
     code, _, err = run("drain", "orders-1", "--timeout", "1ms")
     assert code == ExitCode.TIMED_OUT
-    assert "after 0.001 s orders-1 is not cordoned yet" in err
+    assert "timed out after 0.001 s: orders-1 is not cordoned yet" in err
 
 
 def test_bundle_is_written_with_progress(run, tmp_path):
@@ -177,7 +177,7 @@ def test_options_of_kubectl_stand_before_or_after_and_the_nearer_counts(run, kub
         (["nothing"], "No such command 'nothing'"),
         (["status", "--no-such"], "No such option"),
         (["restart"], "Missing argument 'CLUSTER'"),
-        (["drain"], "either BROKER or --node"),
+        (["drain"], "give either BROKER or --node"),
         (["drain", "a-1", "--timeout", "soon"], "'soon' is not a duration"),
         (["support-bundle", "--max-size", "much"], "'much' is not a size"),
         (["support-bundle", "--log-lines", "-1"], "-1 is not in the range"),
@@ -196,8 +196,8 @@ def test_wrong_command_line_is_told_in_one_line(run, words, text):
     ("error", "code", "text"),
     [
         (UnavailableError("GET /x: refused"), 3, "GET /x: refused"),
-        (UnauthorizedError("GET /x: who?", status=401), 3, "does not take these credentials"),
-        (ForbiddenError("GET /x: no", status=403), 1, "you may not do this: GET /x: no"),
+        (UnauthorizedError("GET /x: who?", status=401), 3, "does not accept these credentials"),
+        (ForbiddenError("GET /x: no", status=403), 1, "you are not allowed to do this: GET /x: no"),
         (InvalidError("PATCH /x: two\nlines", status=422), 1, "PATCH /x: two lines"),
         (PluginError("said", ExitCode.TIMED_OUT), 4, "said"),
         (OSError(28, "No space left on device", "b.tar.gz"), 1, "b.tar.gz: No space left"),

@@ -69,12 +69,12 @@ def test_columns_are_as_wide_as_they_must_be_and_nothing_is_a_dash():
 def test_status_of_a_cluster_that_is_well():
     lines = status_lines(cluster(), [stream("created", observedGeneration=1)])
     assert lines[0] == "shop/orders  Ready: True (Reconciled)"
-    assert "3 of 3 ready, 3 of the wanted revision" in line_with(lines, "  Brokers ")
-    assert "leads the metadata" in line_with(lines, "orders-0  yes")
+    assert "3 of 3 ready, 3 of the target revision" in line_with(lines, "  Brokers ")
+    assert "leads the metadata group" in line_with(lines, "orders-0  yes")
     assert "1Gi Bound" in line_with(lines, "orders-2")
     assert line_with(lines, "Reconciled  5m").startswith("Ready")
     assert "Partitions: 4, of which 0 offline" in line_with(lines, "Partitions:")
-    assert not any("Waits for" in line or "Plan" in line for line in lines)
+    assert not any("Waiting for" in line or "Plan" in line for line in lines)
 
 
 def test_status_tells_waits_with_their_age_their_end_and_what_to_do():
@@ -97,7 +97,7 @@ def test_status_tells_a_restart_under_way_and_the_plan():
     assert "  CatchingUp: s" in lines
     assert "is being restarted" in line_with(lines, "orders-1  yes")
     told = line_with(lines, "Plan abc123")
-    assert "1 step, waits for its approval" in told
+    assert "1 step, waits for approval" in told
     assert "kubectl liftbridge plan orders" in told
 
 
@@ -111,16 +111,16 @@ def test_status_shows_partitions_that_lack_something():
 def test_status_that_is_not_about_the_present_says_so():
     lines = status_lines(cluster(observedGeneration=0))
     assert lines[0] == "shop/orders  Ready: Unknown (Reconciled)"
-    assert "has not looked at generation 1 yet: this is of 0" in lines[1]
+    assert "has not reconciled generation 1 yet: this is of 0" in lines[1]
     lines = status_lines({**cluster(), "status": {"observedGeneration": -1}})
-    assert "no operator has looked at this cluster yet" in lines[1]
+    assert "no operator has reconciled this cluster yet" in lines[1]
 
 
 @pytest.mark.parametrize("status", [{}, None])
 def test_resource_without_any_status_is_shown(status):
     bare = {**cluster(), "status": status}
     assert status_lines(bare)[0] == "shop/orders  Ready: Unknown"
-    assert "nothing is to be done" in describe.plan(seen(bare)).text
+    assert "there is nothing to do" in describe.plan(seen(bare)).text
 
 
 def test_status_says_what_people_did_to_the_cluster():
@@ -128,8 +128,8 @@ def test_status_says_what_people_did_to_the_cluster():
     resource["metadata"]["annotations"] = {"liftbridge.io/drain": "orders-1"}
     lines = status_lines(resource)
     assert [line for line in lines if line.startswith("  ! ")] == [
-        "  ! it is paused: the operator changes nothing.",
-        "  ! it is suspended: no broker runs.",
+        "  ! the cluster is paused: the operator changes nothing.",
+        "  ! the cluster is suspended: no broker runs.",
         "  ! drained: orders-1.",
     ]
     assert line_with(lines, "cordoned").startswith("orders-1")
@@ -147,7 +147,7 @@ def test_streams_that_are_not_ready_come_first_and_the_rest_is_counted():
 
 
 def test_streams_that_may_not_be_listed_are_told_apart_from_none():
-    assert "you may not list them" in describe.status(seen(cluster()), None, NOW).text
+    assert "you are not allowed to list them" in describe.status(seen(cluster()), None, NOW).text
     assert describe.status(seen(cluster()), None, NOW).document["streams"] is None
 
 
@@ -177,7 +177,7 @@ def test_plan_shows_steps_risks_and_how_to_approve_it():
     risk = {"kind": "Metadata", "text": "Nobody decides.", "accepted": False}
     made = describe.plan(seen(cluster(plan=plan(risks=[risk], stepCount=25))))
     lines = made.text.splitlines()
-    assert lines[0] == "shop/orders: plan abc123, waits for its approval."
+    assert lines[0] == "shop/orders: plan abc123, waits for approval."
     assert line_with(lines, "Restart").split() == ["1", "Restart", "orders-2", "spec"]
     assert "and 24 steps more" in lines
     assert "  Metadata (not accepted): Nobody decides." in lines
@@ -200,14 +200,16 @@ def test_plan_that_is_approved_or_needs_nobody_says_so():
     approved = describe.plan(seen(cluster(plan=plan(approvedHash="abc123")))).text
     assert "plan abc123, approved." in approved
     assert "Approve it" not in approved
-    assert "goes on by itself" in describe.plan(seen(cluster(plan=plan(needsApproval=False)))).text
+    assert (
+        "starts automatically" in describe.plan(seen(cluster(plan=plan(needsApproval=False)))).text
+    )
     former = describe.plan(seen(cluster(plan=plan(approvedHash="old")))).text
-    assert "waits for its approval" in former
+    assert "waits for approval" in former
 
 
 def test_plan_of_a_former_specification_says_so():
     text = describe.plan(seen(cluster(plan=plan(), observedGeneration=0))).text
-    assert text.startswith("! The operator has not looked at generation 1 yet")
+    assert text.startswith("! The operator has not reconciled generation 1 yet")
 
 
 # -- which cluster ----------------------------------------------------------------------------
