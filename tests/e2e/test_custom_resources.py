@@ -152,7 +152,7 @@ def test_scale_goes_through_the_rules(installed, api):
         replicas = installed.kubectl(
             "get", f"lbc/{name}", "-n", NAMESPACE, "-o", "jsonpath={.spec.replicas}"
         )
-        with pytest.raises(Exception, match=r"config\.streams\.minISR is more than there are"):
+        with pytest.raises(Exception, match=r"config\.streams\.minISR is greater than replicas"):
             installed.kubectl(*scale, "--replicas=2")
     finally:
         api.delete(example.value)

@@ -96,7 +96,7 @@ def rules_text(resource: Resource) -> str:
             is_change = "yes" if "oldSelf" in entry["rule"] else "no"
             where = (path + entry.get("fieldPath", "")).lstrip(".")
             body.append((f"`{where}`", is_change, entry["message"]))
-    return rows(("Field", "About changes", "Refusal"), body)
+    return rows(("Field", "On update only", "Message"), body)
 
 
 def columns_text(resource: Resource) -> str:
@@ -108,10 +108,10 @@ def columns_text(resource: Resource) -> str:
 
 
 def condition_text(spec: ConditionSpec) -> str:
-    told = "" if spec.presence == "always" else " Told only while it is True."
-    wanted = {"good": "True is what one wants.", "bad": "False is what one wants."}
+    told = "" if spec.presence == "always" else " Present only while it is True."
+    wanted = {"good": "True is the desired status.", "bad": "False is the desired status."}
     text = f"\n## {spec.resource}: {spec.type}\n\n{spec.meaning} "
-    text += wanted.get(spec.polarity, "Neither status is better.") + told + "\n"
+    text += wanted.get(spec.polarity, "Neither status is preferred.") + told + "\n"
     if spec.alert:
         statuses = " or ".join(spec.alert.statuses)
         text += (

@@ -125,7 +125,7 @@ def test_refusal_tells_the_values():
     schema = SCHEMAS["LiftbridgeCluster"]
     owned = next(one for one in EXAMPLES if one.rule == "config-extra-nats" and not one.is_accepted)
     told = [refusal.message for refusal in refusals(schema, defaulted(schema, owned.value))]
-    assert told == ["clustering.namespace, logging.nats, nats.* follow from spec.nats"]
+    assert told == ["clustering.namespace, logging.nats, nats.* are determined by spec.nats"]
 
 
 @pytest.mark.parametrize(

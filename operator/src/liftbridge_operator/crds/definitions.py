@@ -80,13 +80,13 @@ _READY: Final = (
         "Ready",
         "string",
         '.status.conditions[?(@.type=="Ready")].status',
-        "Whether everything is as it should be.",
+        "Status of the condition Ready.",
     ),
     Column(
         "Reason",
         "string",
         '.status.conditions[?(@.type=="Ready")].reason',
-        "Why it is, or is not.",
+        "Reason of the condition Ready.",
     ),
 )
 _AGE: Final = Column("Age", "date", ".metadata.creationTimestamp", "Time since it was created.")
@@ -102,14 +102,14 @@ RESOURCES: Final = (
         CLUSTER_RULES,
         (
             *_READY,
-            Column("Up", "integer", ".status.readyReplicas", "Brokers that are ready."),
-            Column("Brokers", "integer", ".status.replicas", "Brokers that there are."),
-            Column("Version", "string", ".status.version", "Version that all brokers have."),
+            Column("Up", "integer", ".status.readyReplicas", "Number of ready brokers."),
+            Column("Brokers", "integer", ".status.replicas", "Number of brokers."),
+            Column("Version", "string", ".status.version", "Version of all brokers."),
             Column(
                 "Under-Replicated",
                 "integer",
                 ".status.partitions.underReplicated",
-                "Partitions with a replica that is not in sync.",
+                "Partitions with an out-of-sync replica.",
             ),
             Column(
                 "Leader", "string", ".status.metadataLeader", "Leader of the metadata group.", 1
@@ -128,7 +128,7 @@ RESOURCES: Final = (
         StreamStatus,
         (),
         (
-            Column("Cluster", "string", ".spec.clusterRef.name", "Cluster it belongs to."),
+            Column("Cluster", "string", ".spec.clusterRef.name", "Cluster that it belongs to."),
             Column("Stream", "string", ".status.streamName", "Name of the stream."),
             Column("Partitions", "integer", ".status.partitions", "Number of partitions."),
             Column("RF", "integer", ".status.replicas", "Replicas of each partition."),
@@ -137,7 +137,7 @@ RESOURCES: Final = (
                 "Under-Replicated",
                 "integer",
                 ".status.summary.underReplicated",
-                "Partitions with a replica that is not in sync.",
+                "Partitions with an out-of-sync replica.",
                 1,
             ),
             _AGE,
@@ -148,12 +148,12 @@ RESOURCES: Final = (
         PIPELINE_KIND,
         "streampipelines",
         "lbp",
-        "A job of Spark on streams of a Liftbridge cluster.",
+        "A Spark job on streams of a Liftbridge cluster.",
         PipelineSpec,
         PipelineStatus,
         PIPELINE_RULES,
         (
-            Column("Cluster", "string", ".spec.clusterRef.name", "Cluster it belongs to."),
+            Column("Cluster", "string", ".spec.clusterRef.name", "Cluster that it belongs to."),
             Column("Type", "string", ".spec.type", "What it does."),
             Column("Mode", "string", ".spec.mode", "When it runs."),
             *_READY,

@@ -86,7 +86,7 @@ OWNED: Final = (
 
 
 class LogLevel(StrEnum):
-    """Least important events that are logged."""
+    """Lowest level of events that are logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -112,20 +112,20 @@ class UncleanMode(StrEnum):
 
 
 class StreamDefaults(Model):
-    """What streams have that do not say it themselves."""
+    """Defaults for streams."""
 
     retention_max_bytes: Annotated[
         Size | None, Setting("streams.retention.max.bytes", is_size=True)
-    ] = option("Size a partition may reach before its oldest segments go; 0 for no limit.")
+    ] = option("Size a partition may reach before its oldest segments are deleted; 0 for no limit.")
     retention_max_messages: Annotated[int | None, Setting("streams.retention.max.messages")] = (
         option(
-            "Messages a partition may hold before its oldest segments go; 0 for no limit.",
+            "Messages a partition may hold before its oldest segments are deleted; 0 for no limit.",
             ge=0,
             le=INTEGER_MAX,
         )
     )
     retention_max_age: Annotated[Duration | None, Setting("streams.retention.max.age")] = option(
-        "Age after which segments go; 0 for no limit."
+        "Age after which segments are deleted; 0 for no limit."
     )
     cleaner_interval: Annotated[Duration | None, Setting("streams.cleaner.interval")] = option(
         "Time between two passes of retention and compaction over a partition."
@@ -141,7 +141,7 @@ class StreamDefaults(Model):
     )
     tombstone_retention: Annotated[Duration | None, Setting("streams.tombstone.retention")] = (
         option(
-            "Age after which compaction drops a message with a key and an empty value; 0 keeps it."
+            "Age after which compaction drops a tombstone (a key with an empty value); 0 keeps it."
         )
     )
     auto_pause_time: Annotated[Duration | None, Setting("streams.auto.pause.time")] = option(
@@ -149,15 +149,15 @@ class StreamDefaults(Model):
     )
     auto_pause_disable_if_subscribers: Annotated[
         bool | None, Setting("streams.auto.pause.disable.if.subscribers")
-    ] = option("Whether a partition with subscribers stays awake.")
+    ] = option("Whether a partition with subscribers is never paused.")
     min_isr: Annotated[int | None, Setting("clustering.min.insync.replicas")] = option(
-        "In-sync replicas a partition needs to commit; 0 for two where there are three replicas "
-        "or more.",
+        "In-sync replicas a partition needs to commit; 0 for two if there are three or more "
+        "replicas.",
         ge=0,
         le=100,
     )
     fsync_policy: Annotated[FsyncPolicy | None, Setting("streams.fsync.policy")] = option(
-        "When appended messages reach the disk: left to the system, within an interval, before "
+        "When appended messages reach the disk: up to the system, within an interval, before "
         "the acknowledgement, or before it only while no other replica could lose them."
     )
     unclean_mode: Annotated[UncleanMode | None, Setting("streams.unclean.mode")] = option(
@@ -166,23 +166,23 @@ class StreamDefaults(Model):
 
 
 class Cursors(Model):
-    """The stream that keeps cursors of consumers."""
+    """The stream that stores cursors of consumers."""
 
     partitions: Annotated[int | None, Setting("cursors.stream.partitions")] = option(
-        "Partitions of the stream that keeps cursors, fixed once it exists; 0 turns cursors off.",
+        "Partitions of the stream that stores cursors, fixed once it exists; 0 turns cursors off.",
         ge=0,
         le=10_000,
     )
     replication_factor: Annotated[int | None, Setting("cursors.stream.replication.factor")] = (
-        option("Replicas of the stream that keeps cursors; -1 for every broker.", ge=-1, le=100)
+        option("Replicas of the stream that stores cursors; -1 for every broker.", ge=-1, le=100)
     )
 
 
 class BrokerLimits(Model):
-    """Bounds of what one broker takes."""
+    """Limits of one broker."""
 
     streams: Annotated[int | None, Setting("streams.max.count")] = option(
-        "Streams of the cluster.", ge=1, le=1_000_000
+        "Streams in the cluster.", ge=1, le=1_000_000
     )
     stream_partitions: Annotated[int | None, Setting("streams.max.partitions")] = option(
         "Partitions of one stream.", ge=1, le=10_000
@@ -208,7 +208,7 @@ def owned_rules() -> Iterator[Rule]:
         yield Rule(
             f"config-extra-{owned.name}",
             f"!has(self.extra) || !self.extra.exists(key, {test})",
-            f"{_listed(owned)} follow from {owned.place}",
+            f"{_listed(owned)} are determined by {owned.place}",
             field=".extra",
             reason=RuleReason.FORBIDDEN,
         )
@@ -245,7 +245,7 @@ def typed_rule(sections: dict[str, type[Model]], plain: dict[str, str]) -> Rule:
     return Rule(
         "config-extra-typed",
         f"!has(self.extra) || !self.extra.exists(key, {test})",
-        "these settings have fields of their own beside extra",
+        "these settings have their own fields outside extra",
         field=".extra",
         reason=RuleReason.FORBIDDEN,
     )
@@ -264,30 +264,28 @@ class BrokerConfig(Model):
             "config-extra-names",
             "!has(self.extra) || "
             "self.extra.all(key, size(key) <= 128 && key.matches('^[a-z]+([.][a-z]+)*$'))",
-            "names of settings are lower-case words with dots between them",
+            "setting names are lower-case words separated by dots",
             field=".extra",
         ),
     )
     log_level: Annotated[LogLevel, Setting("logging.level")] = Field(
-        default=LogLevel.INFO, description="Least important events that are logged."
+        default=LogLevel.INFO, description="Lowest level of events that are logged."
     )
     shutdown_timeout: Annotated[Duration | None, Setting("shutdown.timeout")] = option(
-        "Time for draining at the end of a broker before open calls are cut."
+        "Time for draining when a broker stops, before open calls are cut."
     )
-    streams: StreamDefaults = section(
-        StreamDefaults, "What streams have that do not say it themselves."
-    )
-    cursors: Cursors = section(Cursors, "The stream that keeps cursors of consumers.")
-    limits: BrokerLimits = section(BrokerLimits, "Bounds of what one broker takes.")
+    streams: StreamDefaults = section(StreamDefaults, "Defaults for streams.")
+    cursors: Cursors = section(Cursors, "The stream that stores cursors of consumers.")
+    limits: BrokerLimits = section(BrokerLimits, "Limits of one broker.")
     extra: Annotated[
         dict[str, Annotated[str, StringConstraints(max_length=1_024)]],
         Field(max_length=64),
     ] = Field(
         default={},
-        description="Further settings of the broker by their names, such as "
-        "`clustering.replica.max.lag.time: 1s`. Those that follow from other fields are refused; "
-        "names and values of the others are checked before any pod is touched. What only does not "
-        "go together shows in the first pod, which then gets the former settings back.",
+        description="Further settings of the broker by name, such as "
+        "`clustering.replica.max.lag.time: 1s`. Settings determined by other fields are rejected; "
+        "names and values of the others are checked before any pod changes. Settings that conflict "
+        "only with each other fail in the first pod, which then gets the former settings back.",
     )
 
 

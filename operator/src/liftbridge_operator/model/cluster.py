@@ -68,13 +68,13 @@ _IS_APART: Final = f"(one.name.matches('^[a-z0-9]+$') && !(one.name in {list(TAK
 `x` with `y-internal` would have those of `x-y` with `internal`."""
 
 _APART: Final = (
-    "a listener that is new has a name of a-z and 0-9 alone, and none of "
-    f"{', '.join(TAKEN_LISTENERS)}: the Services of another resource could be called like its own"
+    "the name of a new listener has only a-z and 0-9 and is none of "
+    f"{', '.join(TAKEN_LISTENERS)}: its Services could have the names of another resource's"
 )
 
 
 class ClusterSpec(Model):
-    """What the cluster is to be."""
+    """Desired state of the cluster."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *feature_rules(),
@@ -82,14 +82,14 @@ class ClusterSpec(Model):
             "feature-level-up",
             "!has(oldSelf.featureLevel) || "
             "(has(self.featureLevel) && self.featureLevel >= oldSelf.featureLevel)",
-            "a feature level can be raised, and never lowered or removed",
+            "a feature level can be raised, but never lowered or removed",
             field=".featureLevel",
             reason=RuleReason.FORBIDDEN,
         ),
         Rule(
             "listener-ports-differ",
             "self.listeners.all(one, self.listeners.exists_one(other, other.port == one.port))",
-            "each listener needs a port of its own",
+            "each listener needs its own port",
             field=".listeners",
         ),
         Rule(
@@ -100,7 +100,7 @@ class ClusterSpec(Model):
             "same.nodePort == entry.nodePort) && "
             "self.listeners.exists_one(other, has(other.brokers) && other.brokers.exists(same, "
             "has(same.nodePort) && same.nodePort == entry.nodePort))))",
-            "a port on nodes is given more than once",
+            "a nodePort is used more than once",
             field=".listeners",
         ),
         Rule(
@@ -113,27 +113,27 @@ class ClusterSpec(Model):
         Rule(
             "listener-tls",
             "self.tls.mode != 'Disabled' || !self.listeners.exists(listener, listener.tls)",
-            "a listener with tls needs spec.tls.mode",
+            "a listener with tls needs a spec.tls.mode other than Disabled",
             field=".listeners",
         ),
         Rule(
             "min-isr-of-brokers",
             "!has(self.config.streams.minISR) || self.config.streams.minISR <= self.replicas",
-            "config.streams.minISR is more than there are brokers",
+            "config.streams.minISR is greater than replicas",
             field=".config.streams.minISR",
         ),
         Rule(
             "cursors-of-brokers",
             "!has(self.config.cursors.replicationFactor) || "
             "self.config.cursors.replicationFactor <= self.replicas",
-            "config.cursors.replicationFactor is more than there are brokers",
+            "config.cursors.replicationFactor is greater than replicas",
             field=".config.cursors.replicationFactor",
         ),
         Rule(
             "grace-covers-drain",
             "duration(self.disruption.drainTimeout).getSeconds() + 15 <= "
             "self.podTemplate.terminationGracePeriodSeconds",
-            "podTemplate.terminationGracePeriodSeconds must be 15 s more than "
+            "podTemplate.terminationGracePeriodSeconds must be at least 15 s more than "
             "disruption.drainTimeout",
             field=".podTemplate.terminationGracePeriodSeconds",
         ),
@@ -146,14 +146,14 @@ class ClusterSpec(Model):
         ),
     )
     version: Annotated[str, StringConstraints(max_length=48, pattern=_VERSION_PATTERN)] = Field(
-        description="Version of the brokers, such as `0.1.0`; names the image by default."
+        description="Version of the brokers, such as `0.1.0`; determines the default image."
     )
     image: ImageName | None = option(
-        "Image of the brokers with tag or digest, instead of the one that belongs to `version`."
+        "Image of the brokers with tag or digest, instead of the default one for `version`."
     )
     feature_level: int | None = option(
-        "Rules of decision that brokers use, raised after all of them know it; there is no way "
-        "back to versions that do not. Nothing is raised without it.",
+        "Decision rules that brokers use, raised once all of them know the level; there is then no "
+        "way back to versions that do not. Not raised by default.",
         ge=1,
         le=max(FEATURE_LEVELS),
     )
@@ -161,40 +161,38 @@ class ClusterSpec(Model):
         default=3,
         ge=1,
         le=BROKERS_MAX,
-        description="Number of brokers. Brokers that leave are emptied first.",
+        description="Number of brokers. Brokers are emptied before they are removed.",
     )
     suspend: bool = Field(
         default=False,
-        description="Whether no broker runs, in order and with everything kept.",
+        description="Whether all brokers are stopped, in order and with everything kept.",
     )
     paused: bool = Field(
         default=False,
-        description="Whether the operator leaves this cluster alone and only tells its status.",
+        description="Whether the operator changes nothing and only reports the status.",
     )
     nats: Nats = Field(description="How brokers reach NATS.")
     storage: Storage = Field(description="Volumes of the brokers.")
     config: BrokerConfig = section(BrokerConfig, "Settings of the brokers.")
     listeners: Annotated[tuple[Listener, ...], ListOf(8, keys=("name",), items_min=1)] = Field(
         default=(Listener(name="internal"),),
-        description="Ports for clients, and the Services that lead to them.",
+        description="Ports for clients, and their Services.",
         json_schema_extra={"default": [{"name": "internal"}]},
     )
-    tls: Tls = section(Tls, "Certificates towards clients.")
+    tls: Tls = section(Tls, "Certificates for client connections.")
     network_policy: NetworkPolicy = section(NetworkPolicy, "Who may connect to the brokers.")
     resources: BrokerResources = section(BrokerResources, "Resources of each broker.")
-    pod_template: PodTemplate = section(
-        PodTemplate, "What pods have beside what the operator gives them."
-    )
+    pod_template: PodTemplate = section(PodTemplate, "Additions to the pods.")
     topology: Topology = section(Topology, "How brokers are spread over nodes and zones.")
     disruption: Disruption = section(Disruption, "When and how brokers are restarted.")
     scaling: Scaling = section(Scaling, "What happens when brokers come and go.")
     replace_brokers: Annotated[tuple[Replacement, ...], ListOf(16, keys=("broker",))] = Field(
         default=(),
-        description="Brokers that start anew on an empty volume, because their own is lost.",
+        description="Brokers that start over on an empty volume because their own is lost.",
     )
     monitoring: Monitoring = section(Monitoring, "Objects for the Prometheus operator.")
     streams: StreamAccess = section(
-        StreamAccess, "From where `Stream` resources may name this cluster."
+        StreamAccess, "Namespaces whose `Stream` resources may name this cluster."
     )
 
 
@@ -204,14 +202,14 @@ CLUSTER_RULES: Final = (
         f"size(self.metadata.name) <= {NAME_LENGTH_MAX} && "
         "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
         f"the name of a cluster has at most {NAME_LENGTH_MAX} characters, a-z, 0-9 and -, and "
-        "begins with a letter: names of pods and Services are made of it",
+        "begins with a letter: names of pods and Services are derived from it",
     ),
     Rule(
         "cluster-names-apart",
         "has(self.status) || !self.metadata.name.matches('-(internal|pipeline)$')",
-        "the name of a new cluster does not end in -internal or -pipeline: an authority of the "
-        "cluster that is called like what stands before it, or an account of a pipeline of that "
-        "name, could be called like its own",
+        "the name of a new cluster must not end in -internal or -pipeline: its objects could have "
+        "the names of those of the cluster, or of the pipeline, that is named by the part before "
+        "this ending",
     ),
     Rule(
         "first-listener-names-apart",

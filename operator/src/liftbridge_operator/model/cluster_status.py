@@ -38,14 +38,14 @@ class VolumeStatus(Model):
 
     name: Name = Field(description="Name of the claim.")
     uid: Short = Field(description="`metadata.uid` of the claim.")
-    capacity: Size | None = option("Size it has now.")
-    phase: Short = Field(description="`Bound`, `Pending`, `Lost`, or how far growing it is.")
+    capacity: Size | None = option("Its current size.")
+    phase: Short = Field(description="`Bound`, `Pending`, `Lost`, or how far its expansion is.")
 
 
 class RestartStatus(Model):
     """The last time the operator restarted a broker."""
 
-    time: Timestamp = Field(description="When it was ended.")
+    time: Timestamp = Field(description="When it was stopped.")
     reason: Short = Field(description="Why.")
 
 
@@ -53,15 +53,15 @@ class BrokerStatus(Model):
     """One broker."""
 
     id: Name = Field(description="Id of the broker, which is the name of its pod.")
-    pod_uid: Short | None = option("`metadata.uid` of its pod; none while there is no pod.")
+    pod_uid: Short | None = option("`metadata.uid` of its pod; absent while there is no pod.")
     node: Name | None = option("Node it runs on.")
-    zone: Name | None = option("Zone it stands in.")
+    zone: Name | None = option("Zone it is in.")
     ready: bool = Field(default=False, description="Whether its pod is ready.")
-    voter: bool = Field(default=False, description="Whether it votes on metadata.")
+    voter: bool = Field(default=False, description="Whether it is a voter of the metadata group.")
     cordoned: bool = Field(
-        default=False, description="Whether it gets no new replicas, because it is to leave."
+        default=False, description="Whether it gets no new replicas because it is to leave."
     )
-    revision: Short | None = option("Revision its pod was made of.")
+    revision: Short | None = option("Revision of its pod.")
     partitions: int = Field(default=0, ge=0, le=2**31 - 1, description="Replicas it holds.")
     leaders: int = Field(default=0, ge=0, le=2**31 - 1, description="Partitions it leads.")
     under_replicated: int = Field(
@@ -88,29 +88,32 @@ class PartitionProblem(Model):
     partition: int = Field(ge=0, le=2**31 - 1, description="Number of the partition.")
     problem: ProblemKind = Field(description="What it lacks.")
     missing: Annotated[tuple[Name, ...], ListOf(8)] = Field(
-        default=(), description="Brokers whose replica is not in sync."
+        default=(), description="Brokers whose replica is out of sync."
     )
 
 
 class PartitionSummary(Model):
     """All partitions, counted."""
 
-    total: int = Field(default=0, ge=0, le=2**31 - 1, description="Partitions.")
-    offline: int = Field(default=0, ge=0, le=2**31 - 1, description="Those without a leader.")
+    total: int = Field(default=0, ge=0, le=2**31 - 1, description="All partitions.")
+    offline: int = Field(default=0, ge=0, le=2**31 - 1, description="Partitions without a leader.")
     under_replicated: int = Field(
-        default=0, ge=0, le=2**31 - 1, description="Those with a replica that is not in sync."
+        default=0, ge=0, le=2**31 - 1, description="Partitions with an out-of-sync replica."
     )
     below_min_isr: int = Field(
         default=0,
         ge=0,
         le=2**31 - 1,
-        description="Those with fewer replicas in sync than a commit needs.",
+        description="Partitions with fewer in-sync replicas than a commit needs.",
     )
     moving: int = Field(
-        default=0, ge=0, le=2**31 - 1, description="Those that are being moved to other brokers."
+        default=0,
+        ge=0,
+        le=2**31 - 1,
+        description="Partitions that are being moved to other brokers.",
     )
     worst: Annotated[tuple[PartitionProblem, ...], ListOf(WORST_MAX)] = Field(
-        default=(), description="The worst of them."
+        default=(), description="Worst partitions."
     )
 
 
@@ -119,14 +122,14 @@ class PlanStep(Model):
 
     action: Short = Field(description="What will be done, such as `Restart`.")
     object: Note = Field(description="What it will be done to.")
-    cause: Note = Field(description="Field of the spec, or event, that it follows from.")
+    cause: Note = Field(description="Field of the spec, or event, that causes it.")
 
 
 class PlanRisk(Model):
-    """Something a plan takes into account."""
+    """A risk of a plan."""
 
-    kind: Short = Field(description="What it is, such as `UnreplicatedUnavailable`.")
-    text: Note = Field(description="What will happen, for people.")
+    kind: Short = Field(description="Kind of the risk, such as `UnreplicatedUnavailable`.")
+    text: Note = Field(description="Human-readable description.")
     accepted: bool = Field(description="Whether it was accepted.")
 
 
@@ -140,13 +143,13 @@ class Plan(Model):
         ge=0, le=INTEGER_MAX, description="`metadata.generation` it was made for."
     )
     revision: Short = Field(description="Revision that all pods will have.")
-    replicas: int = Field(ge=0, le=100, description="Brokers that there will be.")
+    replicas: int = Field(ge=0, le=100, description="Number of brokers after the plan.")
     steps: Annotated[tuple[PlanStep, ...], ListOf(STEPS_MAX)] = Field(
-        default=(), description="What will be done, in order; the first ones of them."
+        default=(), description="First steps, in order."
     )
-    step_count: int = Field(default=0, ge=0, le=10_000, description="How many steps there are.")
+    step_count: int = Field(default=0, ge=0, le=10_000, description="Total number of steps.")
     risks: Annotated[tuple[PlanRisk, ...], ListOf(RISKS_MAX)] = Field(
-        default=(), description="What it takes into account."
+        default=(), description="Risks of the plan."
     )
     needs_approval: bool = Field(
         default=False, description="Whether it waits for the annotation `liftbridge.io/approve`."
@@ -158,57 +161,57 @@ class DisruptionState(Model):
     """The one broker that is down on purpose, or is about to be."""
 
     pod: Name = Field(description="Pod that is restarted or removed.")
-    uid: Short = Field(description="`metadata.uid` of the pod that was ended.")
+    uid: Short = Field(description="`metadata.uid` of the pod that was stopped.")
     restart_id: Note = Field(
-        description="Name under which the brokers keep what must be there afterwards."
+        description="Name under which brokers record what must be there afterwards."
     )
     since: Timestamp = Field(description="When it began.")
     expires: Timestamp = Field(
-        description="When the pod must have been ended, or it is asked anew."
+        description="Time by which the pod must be stopped; otherwise the broker is asked again."
     )
     partition_count: int = Field(
-        ge=0, le=2**31 - 1, description="Partitions that are compared afterwards."
+        ge=0, le=2**31 - 1, description="Partitions to compare afterwards."
     )
-    gate: Gate = Field(description="Gate it went through.")
+    gate: Gate = Field(description="Gate that it passed.")
     blockers: Annotated[tuple[Note, ...], ListOf(BLOCKERS_MAX)] = Field(
-        default=(), description="What is missing until it counts as back."
+        default=(), description="What is missing until the broker counts as back."
     )
 
 
 class HeldChange(Model):
-    """What the present operator would render otherwise; it restarts nobody for that alone."""
+    """What the present operator would render differently; not a reason to restart a broker."""
 
-    revision: Short = Field(description="Revision that pods would have.")
+    revision: Short = Field(description="Revision that pods would get.")
     causes: Annotated[tuple[Note, ...], ListOf(CAUSES_MAX)] = Field(
         default=(), description="What differs."
     )
 
 
 class FailedRevision(Model):
-    """A revision with which a pod did not run; told until another one is wanted."""
+    """A revision with which a pod did not run; kept until another one is wanted."""
 
     revision: Short = Field(description="Revision of the pod template.")
     pod: Name = Field(description="Pod that had it.")
-    cause: Note = Field(description="Why it did not run, as Kubernetes told it first.")
+    cause: Note = Field(description="Why it did not run, as first reported by Kubernetes.")
 
 
 class SetRemaking(Model):
-    """The StatefulSet that is being made again around its pods, for larger claims."""
+    """The StatefulSet that is being recreated around its pods, for larger claims."""
 
     replicas: int = Field(ge=0, le=100, description="Pods it had.")
-    revision: Short = Field(description="Revision its new pods were made of.")
+    revision: Short = Field(description="Revision of its new pods.")
     good_revision: Short = Field(default="", description="Last revision that was seen to work.")
-    bad_revision: Short = Field(default="", description="Revision that was taken back.")
+    bad_revision: Short = Field(default="", description="Revision that was rolled back.")
 
 
 class Wait(Model):
-    """Something the operator waits for, told after 30 seconds."""
+    """Something the operator waits for, shown after 30 seconds."""
 
-    what: Short = Field(description="What it waits for, in one word.")
-    object: Note = Field(description="What the wait is about, such as a pod or a partition.")
-    since: Timestamp = Field(description="Since when.")
-    ends_when: Note = Field(description="What would end it.")
-    runbook: Note = Field(description="Where to read on.")
+    what: Short = Field(description="Reason of the wait, in one word.")
+    object: Note = Field(description="Object of the wait, such as a pod or a partition.")
+    since: Timestamp = Field(description="When it began.")
+    ends_when: Note = Field(description="What ends the wait.")
+    runbook: Note = Field(description="What to do.")
 
 
 class DriftEntry(Model):
@@ -221,9 +224,9 @@ class DriftEntry(Model):
 
 
 class Drift(Model):
-    """What somebody else changed."""
+    """Changes by other field managers."""
 
-    count: int = Field(default=0, ge=0, le=INTEGER_MAX, description="Changes since the beginning.")
+    count: int = Field(default=0, ge=0, le=INTEGER_MAX, description="Total number of changes.")
     last: Annotated[tuple[DriftEntry, ...], ListOf(DRIFT_MAX)] = Field(
         default=(), description="The last ones."
     )
@@ -233,14 +236,14 @@ class ListenerStatus(Model):
     """Where clients reach a listener."""
 
     name: Short = Field(description="Name of the listener.")
-    address: Note = Field(description="Host and port to begin with.")
+    address: Note = Field(description="Host and port for a first connection.")
     brokers: Annotated[tuple[Note, ...], ListOf(100)] = Field(
         default=(),
-        description="Host and port of each broker by its number, for listeners outside the "
-        "cluster; empty while they are not known.",
+        description="Host and port of each broker by number, for listeners outside the "
+        "cluster; empty while unknown.",
     )
     certificate: Short | None = option(
-        "SHA-256 of the file with the certificate it shows; none while brokers differ."
+        "SHA-256 of the file with its certificate; absent while brokers differ."
     )
 
 
@@ -248,11 +251,11 @@ class CertificateStatus(Model):
     """Certificates and keys, and their rotation."""
 
     phase: Short = Field(description="Step of a rotation, or `Steady`.")
-    authority: Short | None = option("SHA-256 of the authority that signs.")
-    not_after: Timestamp | None = option("End of the certificate that ends first.")
+    authority: Short | None = option("SHA-256 of the signing CA.")
+    not_after: Timestamp | None = option("Earliest expiry of a certificate.")
     since: Timestamp | None = option("When the phase began.")
     peer_keys: Short | None = option(
-        "Step of an exchange of the keys by which brokers recognise one another, or `Steady`."
+        "Step of a rotation of the keys by which brokers recognise one another, or `Steady`."
     )
 
 
@@ -265,52 +268,54 @@ class RetainedVolume(Model):
 
 
 class ClusterStatus(Model):
-    """What the operator tells of a cluster."""
+    """Observed state of the cluster."""
 
     observed_generation: int = Field(
         default=-1,
         ge=-1,
         le=INTEGER_MAX,
-        description="`metadata.generation` that all this is about; -1 before the first look.",
+        description="`metadata.generation` that this status is about; -1 before the first pass.",
     )
     cluster_id: Short | None = option("Id of the cluster, kept with its volumes.")
-    version: Short | None = option("Version that all brokers have.")
-    target_version: Short | None = option("Version that brokers are brought to.")
+    version: Short | None = option("Version of all brokers.")
+    target_version: Short | None = option("Version that brokers are updated to.")
     image: LongText | None = option("Image of new pods.")
-    feature_level: int | None = option("Rules of decision in force.", ge=0, le=2**31 - 1)
-    replicas: int = Field(default=0, ge=0, le=100, description="Pods of brokers that exist.")
-    ready_replicas: int = Field(default=0, ge=0, le=100, description="Those that are ready.")
+    feature_level: int | None = option("Decision rules in effect.", ge=0, le=2**31 - 1)
+    replicas: int = Field(default=0, ge=0, le=100, description="Number of broker pods.")
+    ready_replicas: int = Field(default=0, ge=0, le=100, description="Number of ready broker pods.")
     size: int | None = option(
-        "Pods that the operator gave the StatefulSet; when it is given fewer, they come back.",
+        "Replicas that the operator set on the StatefulSet; restored if they are lowered.",
         ge=0,
         le=100,
     )
     updated_replicas: int = Field(
-        default=0, ge=0, le=100, description="Those of the wanted revision."
+        default=0, ge=0, le=100, description="Broker pods with the target revision."
     )
     selector: Text = Field(
-        default="", description="Labels of the pods of brokers, for the scale sub-resource."
+        default="", description="Label selector of the broker pods, for the scale subresource."
     )
-    revision: Short | None = option("Revision that new pods are made of.")
+    revision: Short | None = option("Revision of new pods.")
     current_revision: Short | None = option(
-        "Revision that all brokers had last; another than `revision` while they are restarted."
+        "Last revision that all brokers had; differs from `revision` during a rollout."
     )
     metadata_leader: Name | None = option("Broker that leads the metadata group.")
     brokers: Annotated[tuple[BrokerStatus, ...], ListOf(100, keys=("id",))] = Field(
         default=(), description="Brokers."
     )
     partitions: PartitionSummary | None = option("All partitions, counted.")
-    plan: Plan | None = option("What the present change disrupts; none when nothing is to be done.")
+    plan: Plan | None = option(
+        "What the present change disrupts; absent when there is nothing to do."
+    )
     held: HeldChange | None = option(
-        "What waits for the next change that restarts brokers, since an operator was exchanged."
+        "What a new operator would change; waits for the next change that restarts brokers."
     )
     disruption: DisruptionState | None = option("The one broker that is down on purpose.")
-    remaking: SetRemaking | None = option("The StatefulSet that is being made again.")
-    failed_revision: FailedRevision | None = option("Why a revision was taken back.")
+    remaking: SetRemaking | None = option("The StatefulSet that is being recreated.")
+    failed_revision: FailedRevision | None = option("Why a revision was rolled back.")
     waits: Annotated[tuple[Wait, ...], ListOf(WAITS_MAX)] = Field(
         default=(), description="What the operator waits for."
     )
-    drift: Drift | None = option("What somebody else changed.")
+    drift: Drift | None = option("Changes by other field managers.")
     listeners: Annotated[tuple[ListenerStatus, ...], ListOf(8, keys=("name",))] = Field(
         default=(), description="Where clients reach the brokers."
     )
@@ -319,7 +324,7 @@ class ClusterStatus(Model):
         default=(), description="Claims that no broker uses any more."
     )
     last_restart_request: Note | None = option(
-        "Value of the annotation `liftbridge.io/restart` that was carried out last."
+        "Last value of the annotation `liftbridge.io/restart` that was carried out."
     )
     operator_version: Short | None = option("Version of the operator that wrote this.")
-    conditions: Conditions = Field(default=(), description="Claims about the cluster.")
+    conditions: Conditions = Field(default=(), description="Conditions of the cluster.")

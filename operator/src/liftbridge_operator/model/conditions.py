@@ -24,21 +24,21 @@ class ConditionStatus(StrEnum):
 
 
 class Condition(Model):
-    """One claim about the resource, with the generation of the spec it was made about."""
+    """One condition of the resource, with the generation of the spec that it is about."""
 
     type: Annotated[str, StringConstraints(max_length=64, pattern=r"^[A-Z][A-Za-z0-9]*$")] = Field(
-        description="What is claimed; the reference lists all."
+        description="Type of the condition; the reference lists all."
     )
     status: ConditionStatus = Field(description="Whether it holds.")
     observed_generation: int = Field(
-        ge=0, le=INTEGER_MAX, description="`metadata.generation` that the claim is about."
+        ge=0, le=INTEGER_MAX, description="`metadata.generation` that it is about."
     )
     last_transition_time: Timestamp = Field(description="When `status` last changed.")
     reason: Annotated[str, StringConstraints(max_length=64, pattern=r"^[A-Z][A-Za-z0-9]*$")] = (
         Field(description="Why, in one word; the reference lists all.")
     )
     message: Annotated[str, StringConstraints(max_length=MESSAGE_LENGTH_MAX)] = Field(
-        description="Why, for people."
+        description="Human-readable explanation."
     )
 
 

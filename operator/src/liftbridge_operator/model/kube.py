@@ -47,17 +47,17 @@ class NodeOperator(StrEnum):
 class LabelRequirement(Model):
     """One comparison of a label."""
 
-    key: QualifiedName = Field(description="Label that is compared.")
-    operator: SelectorOperator = Field(description="How it is compared.")
+    key: QualifiedName = Field(description="Label to compare.")
+    operator: SelectorOperator = Field(description="How to compare it.")
     values: Annotated[tuple[LabelValue, ...], ListOf(32)] = Field(
         default=(), description="Values for `In` and `NotIn`; none for the others."
     )
 
 
 class LabelSelector(Model):
-    """Objects by their labels; everything given must hold."""
+    """Objects by their labels; all conditions must hold."""
 
-    match_labels: Labels = Field(default={}, description="Labels with the values they must have.")
+    match_labels: Labels = Field(default={}, description="Labels and their required values.")
     match_expressions: Annotated[tuple[LabelRequirement, ...], ListOf(16)] = Field(
         default=(), description="Comparisons of labels."
     )
@@ -66,8 +66,8 @@ class LabelSelector(Model):
 class NodeRequirement(Model):
     """One comparison of a label or field of a node."""
 
-    key: QualifiedName = Field(description="Label or field that is compared.")
-    operator: NodeOperator = Field(description="How it is compared.")
+    key: QualifiedName = Field(description="Label or field to compare.")
+    operator: NodeOperator = Field(description="How to compare it.")
     values: Annotated[tuple[LabelValue, ...], ListOf(32)] = Field(
         default=(),
         description="Values for `In` and `NotIn`, one number for `Gt` and `Lt`, else none.",
@@ -104,7 +104,7 @@ class NodeAffinity(Model):
     """Nodes that pods may or should run on."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = option(
-        "Nodes that pods may run on; others are not taken."
+        "Nodes that pods may run on, and no others."
     )
     preferred_during_scheduling_ignored_during_execution: Annotated[
         tuple[PreferredNodes, ...], ListOf(16)
@@ -112,12 +112,13 @@ class NodeAffinity(Model):
 
 
 class PodAffinityTerm(Model):
-    """Pods that are to be near or far, and what counts as near."""
+    """Pods to be near to or far from, and what counts as near."""
 
-    label_selector: LabelSelector | None = option("Pods that are meant; none without it.")
+    label_selector: LabelSelector | None = option("Pods to select; defaults to none.")
     namespace_selector: LabelSelector | None = option("Namespaces of these pods, by labels.")
     namespaces: Annotated[tuple[Label, ...], ListOf(16)] = Field(
-        default=(), description="Namespaces of these pods, by name; empty for the own one."
+        default=(),
+        description="Namespaces of these pods, by name; empty for the namespace of the resource.",
     )
     topology_key: QualifiedName = Field(
         description="Label of nodes; nodes with the same value are near to each other."
@@ -128,7 +129,7 @@ class WeightedPodAffinityTerm(Model):
     """Pods that should be near or far, and how much."""
 
     weight: int = Field(ge=1, le=100, description="How much the term counts.")
-    pod_affinity_term: PodAffinityTerm = Field(description="Pods that are meant.")
+    pod_affinity_term: PodAffinityTerm = Field(description="Pods to select.")
 
 
 class PodAffinity(Model):
@@ -177,23 +178,23 @@ class TaintEffect(StrEnum):
 
 
 class Toleration(Model):
-    """A taint of nodes that pods bear."""
+    """A taint of nodes that pods tolerate."""
 
-    key: QualifiedName | None = option("Key of the taint; every key without it.")
+    key: QualifiedName | None = option("Key of the taint; defaults to every key.")
     operator: TolerationOperator = Field(
         default=TolerationOperator.EQUAL, description="How the taint is compared."
     )
     value: LabelValue | None = option("Value of the taint, for `Equal`.")
-    effect: TaintEffect | None = option("Effect of the taint; every effect without it.")
+    effect: TaintEffect | None = option("Effect of the taint; defaults to every effect.")
     toleration_seconds: int | None = option(
-        "How long a pod stays on a node with a `NoExecute` taint; for ever without it.",
+        "How long a pod stays on a node with a `NoExecute` taint; defaults to forever.",
         ge=0,
         le=2_592_000,
     )
 
 
 class WhenUnsatisfiable(StrEnum):
-    """What happens to a pod that would break a spread."""
+    """What happens to a pod that would violate a spread."""
 
     DO_NOT_SCHEDULE = "DoNotSchedule"
     SCHEDULE_ANYWAY = "ScheduleAnyway"
@@ -203,22 +204,22 @@ class TopologySpreadConstraint(Model):
     """How evenly pods are spread."""
 
     max_skew: int = Field(
-        ge=1, le=100, description="Largest difference of pod counts between two parts."
+        ge=1, le=100, description="Largest difference in pod counts between two domains."
     )
     topology_key: QualifiedName = Field(
-        description="Label of nodes; nodes with the same value are one part."
+        description="Label of nodes; nodes with the same value are one domain."
     )
     when_unsatisfiable: WhenUnsatisfiable = Field(
-        description="What happens to a pod that would break the spread."
+        description="What happens to a pod that would violate the spread."
     )
     label_selector: LabelSelector | None = option(
-        "Pods that are counted; the brokers of this cluster without it."
+        "Pods to count; defaults to the brokers of this cluster."
     )
-    min_domains: int | None = option("Fewest parts that there must be.", ge=1, le=100)
+    min_domains: int | None = option("Minimum number of domains.", ge=1, le=100)
 
 
 class ResourceAmounts(Model):
-    """Amounts of what a container uses."""
+    """Amounts of resources of a container."""
 
     cpu: Cpu | None = option("Cores, such as `500m` or `2`.")
     memory: Size | None = option("Memory, such as `1Gi`.")
@@ -246,7 +247,7 @@ class EnvSource(Model):
         exactly_one(
             "env-source",
             ("secretKeyRef", "configMapKeyRef"),
-            "exactly one of secretKeyRef and configMapKeyRef is needed",
+            "exactly one of secretKeyRef and configMapKeyRef must be set",
         ),
     )
     secret_key_ref: SecretKeyRef | None = option("Key of a Secret.")
@@ -254,21 +255,21 @@ class EnvSource(Model):
 
 
 class EnvVar(Model):
-    """A variable of the environment of the broker."""
+    """An environment variable of the broker."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         exactly_one(
-            "env-value", ("value", "valueFrom"), "exactly one of value and valueFrom is needed"
+            "env-value", ("value", "valueFrom"), "exactly one of value and valueFrom must be set"
         ),
         Rule(
             "env-owned",
             "!self.name.startsWith('LIFTBRIDGE_')",
-            "settings of the broker belong into spec.config",
+            "broker settings belong in spec.config",
             field=".name",
         ),
     )
     name: Annotated[str, StringConstraints(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = (
-        Field(description="Name of the variable; not one that begins with `LIFTBRIDGE_`.")
+        Field(description="Name of the variable; must not begin with `LIFTBRIDGE_`.")
     )
     value: LongText | None = option("Its value.")
     value_from: EnvSource | None = option("Where its value comes from.")
@@ -289,31 +290,31 @@ class ConfigMapVolume(Model):
 
 
 class EmptyDirVolume(Model):
-    """A directory that lives as long as the pod."""
+    """A directory with the lifetime of the pod."""
 
-    size_limit: Size | None = option("Most bytes it may take.")
+    size_limit: Size | None = option("Maximum size.")
 
 
 class ExtraVolume(Model):
-    """A volume beside those of the operator."""
+    """A volume in addition to those of the operator."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         exactly_one(
             "volume-source",
             ("secret", "configMap", "emptyDir"),
-            "exactly one of secret, configMap and emptyDir is needed",
+            "exactly one of secret, configMap and emptyDir must be set",
         ),
         Rule(
             "volume-name",
             "!self.name.startsWith('liftbridge-')",
-            "names that begin with liftbridge- are volumes of the operator",
+            "names that begin with liftbridge- are reserved for the operator",
             field=".name",
         ),
     )
-    name: Label = Field(description="Name of the volume; not one that begins with `liftbridge-`.")
+    name: Label = Field(description="Name of the volume; must not begin with `liftbridge-`.")
     secret: SecretVolume | None = option("A Secret as files.")
     config_map: ConfigMapVolume | None = option("A ConfigMap as files.")
-    empty_dir: EmptyDirVolume | None = option("A directory that lives as long as the pod.")
+    empty_dir: EmptyDirVolume | None = option("A directory with the lifetime of the pod.")
 
 
 class ExtraMount(Model):
@@ -323,10 +324,10 @@ class ExtraMount(Model):
         Rule(
             "mount-path",
             "self.mountPath.startsWith('/extra/') && !self.mountPath.contains('..')",
-            "extra volumes are mounted below /extra/",
+            "extra volumes must be mounted below /extra/",
             field=".mountPath",
         ),
     )
     name: Label = Field(description="Name of the volume.")
     mount_path: Text = Field(description="Directory it is mounted at, below `/extra/`.")
-    read_only: bool = Field(default=True, description="Whether it cannot be written to.")
+    read_only: bool = Field(default=True, description="Whether the mount is read-only.")

@@ -1,4 +1,4 @@
-"""How brokers reach NATS: servers of somebody else, or one beside each broker."""
+"""How brokers reach NATS: existing servers, or one next to each broker."""
 
 from typing import Annotated, ClassVar
 
@@ -31,13 +31,13 @@ class UserSecret(Model):
 
 
 class NatsAuth(Model):
-    """What brokers show to the NATS servers; a Secret that changes is read again."""
+    """Credentials of brokers for the NATS servers; a changed Secret is read again."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         exactly_one(
             "nats-auth-one",
             ("user", "token", "nkey", "credentials"),
-            "exactly one of user, token, nkey and credentials is needed",
+            "exactly one of user, token, nkey and credentials must be set",
         ),
     )
     user: UserSecret | None = option("User name and password.")
@@ -49,38 +49,38 @@ class NatsAuth(Model):
 
 
 class NatsTls(Model):
-    """TLS towards the NATS servers."""
+    """TLS for connections to the NATS servers."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "nats-tls-something",
             "has(self.ca) || has(self.clientSecretName)",
-            "give ca, clientSecretName or both",
+            "set ca, clientSecretName or both",
             reason=RuleReason.REQUIRED,
         ),
     )
     ca: SecretKeyRef | None = option(
-        "Authorities for the certificates of the servers; those of the image without it."
+        "CAs for the certificates of the servers; defaults to those of the image."
     )
     client_secret_name: ObjectName | None = option(
-        "Secret of type `kubernetes.io/tls` with the certificate that brokers show; with servers "
+        "Secret of type `kubernetes.io/tls` with the client certificate of brokers; with servers "
         "that map certificates to users it replaces `auth`."
     )
 
 
 class EmbeddedNats(Model):
-    """A NATS server beside each broker, joined by routes to one cluster of servers."""
+    """A NATS server next to each broker; routes join the servers into one NATS cluster."""
 
     image: Text | None = option(
-        "Image of the NATS server; the image of the broker, which has one, without it."
+        "Image of the NATS server; defaults to the broker image, which contains one."
     )
     payload_bytes_max: Size = Field(
-        default=QuantityText("1Mi"), description="Largest message that the servers take."
+        default=QuantityText("1Mi"), description="Largest message that the servers accept."
     )
-    cpu: Cpu = Field(default=QuantityText("100m"), description="Cores that each server is granted.")
+    cpu: Cpu = Field(default=QuantityText("100m"), description="Cores requested for each server.")
     memory: Size = Field(
         default=QuantityText("256Mi"),
-        description="Memory that each server is granted, and may not exceed.",
+        description="Memory request and limit of each server.",
     )
 
 
@@ -95,26 +95,26 @@ class Nats(Model):
         exactly_one(
             "nats-one-kind",
             ("servers", "embedded"),
-            "exactly one of servers and embedded is needed",
+            "exactly one of servers and embedded must be set",
         ),
         Rule(
             "nats-kind-immutable",
             "has(self.servers) == has(oldSelf.servers)",
-            "servers and embedded cannot be exchanged: during the change half of the brokers "
+            "servers and embedded cannot be switched: during the change half of the brokers "
             "would not reach the other half",
             reason=RuleReason.FORBIDDEN,
         ),
         Rule(
             "nats-auth-of-servers",
             "!has(self.auth) || has(self.servers)",
-            "auth belongs to servers; embedded servers have credentials of their own",
+            "auth is for servers; embedded servers have their own credentials",
             field=".auth",
             reason=RuleReason.FORBIDDEN,
         ),
         Rule(
             "nats-tls-of-servers",
             "!has(self.tls) || has(self.servers)",
-            "tls belongs to servers; embedded servers have certificates of their own",
+            "tls is for servers; embedded servers have their own certificates",
             field=".tls",
             reason=RuleReason.FORBIDDEN,
         ),
@@ -124,12 +124,12 @@ class Nats(Model):
         str | None,
         StringConstraints(max_length=64, pattern=r"^[A-Za-z0-9_-]+$"),
     ] = option(
-        "Prefix of the subjects between brokers, before the id of the cluster; `liftbridge` "
-        "without it. Cannot be changed."
+        "Prefix of the subjects between brokers, before the id of the cluster; defaults to "
+        "`liftbridge`. Cannot be changed."
     )
     servers: Annotated[tuple[NatsUrl, ...] | None, ListOf(16, items_min=1, is_set=True)] = option(
         "URLs of NATS servers, such as `nats://nats.messaging.svc:4222`; `tls://` asks for TLS."
     )
-    auth: NatsAuth | None = option("What brokers show to `servers`; nothing without it.")
-    tls: NatsTls | None = option("TLS towards `servers`.")
-    embedded: EmbeddedNats | None = option("A NATS server beside each broker.")
+    auth: NatsAuth | None = option("Credentials of brokers for `servers`; defaults to none.")
+    tls: NatsTls | None = option("TLS for connections to `servers`.")
+    embedded: EmbeddedNats | None = option("A NATS server next to each broker.")

@@ -37,7 +37,7 @@ Cidr = Annotated[
 
 
 class ListenerType(StrEnum):
-    """How clients get to a listener."""
+    """How clients reach a listener."""
 
     INTERNAL = "Internal"
     NODE_PORT = "NodePort"
@@ -45,21 +45,21 @@ class ListenerType(StrEnum):
 
 
 class TrafficPolicy(StrEnum):
-    """Whether nodes pass connections on to brokers on other nodes."""
+    """Whether nodes forward connections to brokers on other nodes."""
 
     CLUSTER = "Cluster"
     LOCAL = "Local"
 
 
 class BrokerAddress(Model):
-    """What is different for one broker."""
+    """Settings of a listener for one broker."""
 
     broker: int = Field(ge=0, le=99, description="Number of the broker, 0 for the first.")
     advertised_host: LongText | None = option(
-        "Host that clients are told for this broker.", max_length=253
+        "Host that is advertised to clients for this broker.", max_length=253
     )
     node_port: int | None = option(
-        "Port on every node, for `NodePort` and `LoadBalancer`; Kubernetes chooses without it.",
+        "Port on every node, for `NodePort` and `LoadBalancer`; by default Kubernetes chooses.",
         ge=1,
         le=65_535,
     )
@@ -69,13 +69,13 @@ class BrokerAddress(Model):
 
 
 class Listener(Model):
-    """A port of every broker for clients, with Services that lead to it."""
+    """A port of every broker for clients, with its Services."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "listener-own-ports",
             f"!(self.port in {list(OWN_PORTS)})",
-            "this port is taken by the broker: "
+            "this port is reserved by the broker: "
             f"{METRICS_PORT} metrics, {ADMIN_PORT} operators, "
             f"{', '.join(map(str, NATS_PORTS))} embedded NATS",
             field=".port",
@@ -85,7 +85,7 @@ class Listener(Model):
             "listener-node-ports",
             "self.type != 'Internal' || !has(self.brokers) || "
             "self.brokers.all(entry, !has(entry.nodePort))",
-            "an Internal listener has no ports on nodes",
+            "an Internal listener has no node ports",
             field=".brokers",
             reason=RuleReason.FORBIDDEN,
         ),
@@ -109,28 +109,28 @@ class Listener(Model):
     ] = Field(description="Name of the listener; part of the names of its Services.")
     type: ListenerType = Field(
         default=ListenerType.INTERNAL,
-        description="How clients get to it: by Services inside the cluster, by a port on every "
-        "node, or by a load balancer for each broker.",
+        description="How clients reach it: through Services inside the cluster, a port on every "
+        "node, or a load balancer for each broker.",
     )
     port: int = Field(
         default=CLIENT_PORT, ge=1_024, le=65_535, description="Port in the pods and of Services."
     )
     tls: bool = Field(
-        default=False, description="Whether it speaks TLS, by the certificates of `spec.tls`."
+        default=False, description="Whether it uses TLS, with the certificates of `spec.tls`."
     )
     external_traffic_policy: TrafficPolicy | None = option(
-        "Whether nodes pass connections on to brokers on other nodes; `Cluster` without it."
+        "Whether nodes forward connections to brokers on other nodes; defaults to `Cluster`."
     )
-    load_balancer_class: Text | None = option("Implementation of load balancers.")
+    load_balancer_class: Text | None = option("Class of the load balancers.")
     load_balancer_source_ranges: Annotated[tuple[Cidr, ...], ListOf(32)] = Field(
-        default=(), description="Addresses that load balancers let through; all without it."
+        default=(), description="Addresses that load balancers admit; defaults to all."
     )
     annotations: Annotations = Field(
         default={}, description="Annotations of all Services of this listener."
     )
     labels: Labels = Field(default={}, description="Labels of all Services of this listener.")
     brokers: Annotated[tuple[BrokerAddress, ...], ListOf(100, keys=("broker",))] = Field(
-        default=(), description="What is different for single brokers."
+        default=(), description="Settings for individual brokers."
     )
 
 
@@ -144,7 +144,7 @@ class TlsMode(StrEnum):
 
 
 class ClientAuth(StrEnum):
-    """Whether clients show certificates."""
+    """Whether clients present certificates."""
 
     NONE = "None"
     REQUIRED = "Required"
@@ -169,31 +169,31 @@ class IssuerRef(Model):
 
     name: ObjectName = Field(description="Name of the issuer.")
     kind: IssuerKind = Field(
-        default=IssuerKind.ISSUER, description="Whether it belongs to this namespace or to all."
+        default=IssuerKind.ISSUER, description="Whether it is of this namespace or cluster-wide."
     )
     group: ObjectName = Field(default="cert-manager.io", description="API group of the issuer.")
 
 
 class Tls(Model):
-    """Certificates towards clients; brokers, NATS routes and operators have their own always."""
+    """Certificates for clients; brokers, NATS routes and operators always have their own."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "tls-issuer",
             "(self.mode == 'CertManager') == has(self.issuerRef)",
-            "issuerRef is needed for mode CertManager, and for no other",
+            "issuerRef must be set for mode CertManager, and only then",
             field=".issuerRef",
         ),
         Rule(
             "tls-secret",
             "(self.mode == 'Secret') == has(self.secretName)",
-            "secretName is needed for mode Secret, and for no other",
+            "secretName must be set for mode Secret, and only then",
             field=".secretName",
         ),
         Rule(
             "tls-client-auth",
             "self.clientAuth == 'None' || self.mode != 'Disabled'",
-            "client certificates need TLS",
+            "clientAuth Required needs a mode other than Disabled",
             field=".clientAuth",
         ),
         Rule(
@@ -206,7 +206,7 @@ class Tls(Model):
         Rule(
             "tls-client-ca-needed",
             "self.clientAuth == 'None' || self.mode == 'Generated' || has(self.clientCA)",
-            "clientAuth Required needs clientCA unless the authority is generated",
+            "clientAuth Required needs clientCA unless mode is Generated",
             field=".clientCA",
             reason=RuleReason.REQUIRED,
         ),
@@ -220,46 +220,46 @@ class Tls(Model):
             "tls-duration-least",
             "duration(self.duration) >= duration('60s') && "
             "duration(self.renewBefore) >= duration('10s')",
-            "certificates last for a minute at least, and are renewed 10 s before the end at least",
+            "duration must be at least 60s, and renewBefore at least 10s",
             field=".duration",
         ),
     )
     mode: TlsMode = Field(
         default=TlsMode.DISABLED,
-        description="Where the certificates come from: nowhere, an authority of this cluster, "
-        "cert-manager, or a Secret that somebody else keeps.",
+        description="Where the certificates come from: nowhere, a CA of this cluster, "
+        "cert-manager, or a Secret that is managed elsewhere.",
     )
     issuer_ref: IssuerRef | None = option("Issuer of cert-manager, for mode `CertManager`.")
     secret_name: ObjectName | None = option(
         "Secret of type `kubernetes.io/tls` with `tls.crt`, `tls.key` and `ca.crt`, for mode "
-        "`Secret`; it is read again when it changes."
+        "`Secret`; re-read when it changes."
     )
     client_auth: ClientAuth = Field(
-        default=ClientAuth.NONE, description="Whether clients must show a certificate."
+        default=ClientAuth.NONE, description="Whether clients must present a certificate."
     )
     client_ca: SecretKeyRef | None = option(
-        "Authorities for the certificates of clients; the generated one without it."
+        "CAs for the certificates of clients; defaults to the generated one."
     )
     min_version: TlsVersion = Field(
-        default=TlsVersion.V1_2, description="Lowest version of TLS that clients may speak."
+        default=TlsVersion.V1_2, description="Lowest version of TLS that clients may use."
     )
     duration: Duration = Field(
         default=DurationText("2160h"), description="How long a certificate is valid."
     )
     renew_before: Duration = Field(
-        default=DurationText("720h"), description="How long before its end it is renewed."
+        default=DurationText("720h"), description="How long before its expiry it is renewed."
     )
     overlap: Duration = Field(
         default=DurationText("24h"),
-        description="How long an old and a new authority are both trusted before certificates of "
-        "the new one are shown.",
+        description="How long an old and a new CA are both trusted before certificates of the new "
+        "one are used.",
     )
     extra_names: Annotated[
         tuple[
             Annotated[str, StringConstraints(max_length=253, pattern=r"^[-*.A-Za-z0-9:]+$")], ...
         ],
         ListOf(32, is_set=True),
-    ] = Field(default=(), description="Names and addresses in the certificates beside those known.")
+    ] = Field(default=(), description="Names and addresses to add to the certificates.")
 
 
 class IpBlock(Model):
@@ -267,22 +267,22 @@ class IpBlock(Model):
 
     cidr: Cidr = Field(description="Range of addresses, such as `10.0.0.0/8`.")
     excluded: Annotated[tuple[Cidr, ...], ListOf(16)] = Field(
-        default=(), description="Ranges in it that do not count."
+        default=(), description="Ranges to exclude from it."
     )
 
 
 class Peer(Model):
-    """Somebody who may connect."""
+    """Pods or addresses that may connect."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "peer-kind",
             "has(self.ipBlock) != (has(self.podSelector) || has(self.namespaceSelector))",
-            "give ipBlock, or podSelector and namespaceSelector, and not both",
+            "set either ipBlock, or podSelector and namespaceSelector",
         ),
     )
     pod_selector: LabelSelector | None = option(
-        "Pods by their labels; in this namespace unless `namespaceSelector` says otherwise."
+        "Pods by their labels; in this namespace unless `namespaceSelector` is set."
     )
     namespace_selector: LabelSelector | None = option("Namespaces by their labels.")
     ip_block: IpBlock | None = option("A range of addresses.")
@@ -293,11 +293,11 @@ class NetworkPolicy(Model):
 
     enabled: bool = Field(
         default=True,
-        description="Whether a NetworkPolicy is kept that lets nothing else through.",
+        description="Whether a NetworkPolicy blocks all other connections.",
     )
     clients: Annotated[tuple[Peer, ...], ListOf(32)] = Field(
-        default=(), description="Who may connect to listeners; everybody without it."
+        default=(), description="Who may connect to listeners; defaults to everybody."
     )
     monitoring: Annotated[tuple[Peer, ...], ListOf(32)] = Field(
-        default=(), description="Who may read metrics; every pod of the cluster without it."
+        default=(), description="Who may read metrics; defaults to every pod of the cluster."
     )

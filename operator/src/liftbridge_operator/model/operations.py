@@ -1,4 +1,4 @@
-"""How pods look, where they run, and when they may be disturbed."""
+"""What pods contain, where they run, and when they may be disrupted."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -43,26 +43,24 @@ class PodMetadata(Model):
         Rule(
             "pod-labels-own",
             _foreign("labels"),
-            "labels of liftbridge.io/ and app.kubernetes.io/ are kept by the operator",
+            "labels of liftbridge.io/ and app.kubernetes.io/ are reserved for the operator",
             field=".labels",
             reason=RuleReason.FORBIDDEN,
         ),
         Rule(
             "pod-annotations-own",
             _foreign("annotations"),
-            "annotations of liftbridge.io/ and app.kubernetes.io/ are kept by the operator",
+            "annotations of liftbridge.io/ and app.kubernetes.io/ are reserved for the operator",
             field=".annotations",
             reason=RuleReason.FORBIDDEN,
         ),
     )
-    labels: Labels = Field(default={}, description="Labels of pods beside those of the operator.")
-    annotations: Annotations = Field(
-        default={}, description="Annotations of pods beside those of the operator."
-    )
+    labels: Labels = Field(default={}, description="Labels to add to pods.")
+    annotations: Annotations = Field(default={}, description="Annotations to add to pods.")
 
 
 class PodSecurity(Model):
-    """Numeric identities; everything else is what the restricted profile asks for."""
+    """Numeric identities; everything else is as the restricted profile requires."""
 
     run_as_user: int = Field(
         default=10_001, ge=1, le=2_147_483_647, description="User that processes run as; never 0."
@@ -76,62 +74,60 @@ class PodSecurity(Model):
 
 
 class Requests(Model):
-    """What each broker is granted."""
+    """Resource requests of each broker."""
 
     cpu: Cpu = Field(default=QuantityText("500m"), description="Cores, such as `500m` or `2`.")
     memory: Size = Field(default=QuantityText("1Gi"), description="Memory, such as `1Gi`.")
 
 
 class Limits(Model):
-    """What each broker may not exceed."""
+    """Resource limits of each broker."""
 
     cpu: Cpu | None = option(
-        "Cores; not limited without it, since a broker held back looks like one that is dead."
+        "Cores; unlimited by default, since a throttled broker looks like a dead one."
     )
     memory: Size = Field(default=QuantityText("1Gi"), description="Memory, such as `1Gi`.")
 
 
 class BrokerResources(Model):
-    """Resources of each broker; changes are put into force without a restart where possible."""
+    """Resources of each broker; changes are applied without a restart where possible."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "resources-memory",
             "quantity(string(self.requests.memory)).compareTo("
             "quantity(string(self.limits.memory))) <= 0",
-            "requests.memory is more than limits.memory",
+            "requests.memory is greater than limits.memory",
             field=".requests",
         ),
         Rule(
             "resources-cpu",
             "!has(self.limits.cpu) || quantity(string(self.requests.cpu)).compareTo("
             "quantity(string(self.limits.cpu))) <= 0",
-            "requests.cpu is more than limits.cpu",
+            "requests.cpu is greater than limits.cpu",
             field=".requests",
         ),
     )
-    requests: Requests = section(Requests, "What each broker is granted.")
-    limits: Limits = section(Limits, "What each broker may not exceed.")
+    requests: Requests = section(Requests, "Resource requests of each broker.")
+    limits: Limits = section(Limits, "Resource limits of each broker.")
 
 
 class PodTemplate(Model):
-    """What pods have beside what the operator gives them: a typed subset, and no containers."""
+    """Additions to the pods: a typed subset, without containers."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "pod-mounts-known",
             "!has(self.volumeMounts) || (has(self.volumes) && self.volumeMounts.all(mount, "
             "self.volumes.exists(volume, volume.name == mount.name)))",
-            "each of volumeMounts names one of volumes",
+            "each of volumeMounts must name one of volumes",
             field=".volumeMounts",
         ),
     )
     metadata: PodMetadata = section(PodMetadata, "Labels and annotations of pods.")
-    affinity: Affinity | None = option(
-        "Where pods are placed; what `spec.topology` asks for is added to it."
-    )
+    affinity: Affinity | None = option("Where pods are placed, in addition to `spec.topology`.")
     tolerations: Annotated[tuple[Toleration, ...], ListOf(32)] = Field(
-        default=(), description="Taints of nodes that pods bear."
+        default=(), description="Taints of nodes that pods tolerate."
     )
     node_selector: Annotated[dict[str, LabelValue], Field(max_length=16)] = Field(
         default={}, description="Labels that nodes must have."
@@ -139,9 +135,7 @@ class PodTemplate(Model):
     topology_spread_constraints: Annotated[
         tuple[TopologySpreadConstraint, ...],
         ListOf(8, keys=("topologyKey", "whenUnsatisfiable")),
-    ] = Field(
-        default=(), description="How evenly pods are spread, beside what `spec.topology` asks for."
-    )
+    ] = Field(default=(), description="How evenly pods are spread, in addition to `spec.topology`.")
     priority_class_name: ObjectName | None = option("Priority class of pods.")
     runtime_class_name: ObjectName | None = option("Runtime class of pods.")
     scheduler_name: ObjectName | None = option("Scheduler that places pods.")
@@ -150,10 +144,10 @@ class PodTemplate(Model):
         default=(), description="Secrets with credentials of image registries."
     )
     env: Annotated[tuple[EnvVar, ...], ListOf(64, keys=("name",))] = Field(
-        default=(), description="Variables of the environment of the broker."
+        default=(), description="Environment variables of the broker."
     )
     volumes: Annotated[tuple[ExtraVolume, ...], ListOf(16, keys=("name",))] = Field(
-        default=(), description="Volumes beside those of the operator."
+        default=(), description="Volumes to add to pods."
     )
     volume_mounts: Annotated[tuple[ExtraMount, ...], ListOf(16, keys=("mountPath",))] = Field(
         default=(), description="Where these volumes are mounted in the container of the broker."
@@ -162,13 +156,13 @@ class PodTemplate(Model):
         default=90,
         ge=30,
         le=3_600,
-        description="Seconds from the order to end until a pod is killed; the broker hands over "
+        description="Seconds that a pod has to stop before it is killed; the broker hands over "
         "its leaderships in this time.",
     )
 
 
 class Strictness(StrEnum):
-    """Whether pods that cannot be placed as wanted wait."""
+    """Whether pods that cannot be placed as requested wait."""
 
     PREFERRED = "Preferred"
     REQUIRED = "Required"
@@ -229,7 +223,7 @@ class Window(Model):
         ),
     )
     days: Annotated[tuple[Weekday, ...], ListOf(7, is_set=True)] = Field(
-        default=(), description="Days it begins on; every day without them."
+        default=(), description="Days it begins on; defaults to every day."
     )
     start: Annotated[
         str, StringConstraints(max_length=5, pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")
@@ -241,24 +235,24 @@ class Window(Model):
 
 
 class Disruption(Model):
-    """When and how brokers are restarted; one at a time, always."""
+    """When and how brokers are restarted; always one at a time."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "catch-up-rate-min",
             "!has(self.catchUpRate) || "
             "quantity(string(self.catchUpRate)).compareTo(quantity('1Ki')) >= 0",
-            "catchUpRate is at least 1Ki",
+            "catchUpRate must be at least 1Ki",
             field=".catchUpRate",
         ),
     )
     mode: DisruptionMode = Field(
         default=DisruptionMode.AUTOMATIC,
-        description="Whether restarts begin by themselves or wait for the annotation "
+        description="Whether restarts begin automatically or wait for the annotation "
         "`liftbridge.io/approve` with the hash of the plan.",
     )
     windows: Annotated[tuple[Window, ...], ListOf(16)] = Field(
-        default=(), description="Times when restarts may begin; always without them."
+        default=(), description="Times when restarts may begin; defaults to always."
     )
     gate: Gate = Field(
         default=Gate.FULL_ISR,
@@ -267,19 +261,19 @@ class Disruption(Model):
     )
     allow_unreplicated: bool | None = option(
         "Whether a broker is restarted although partitions with one replica, or the metadata, are "
-        "away meanwhile; true for a cluster of one broker without it, and false for others."
+        "unavailable meanwhile; defaults to true for a cluster of one broker, else to false."
     )
     drain_timeout: Duration = Field(
         default=DurationText("60s"),
-        description="How long a broker that ends waits until others can do without it.",
+        description="How long a stopping broker waits until the others can do without it.",
     )
     report_after: Duration = Field(
         default=DurationText("10m"),
-        description="How long a gate may stay closed before `Stalled` is told; it is never forced.",
+        description="How long a gate may stay closed before `Stalled` is set; it is never forced.",
     )
     catch_up_rate: Size | None = option(
-        "Bytes a second that each leader spends on replicas that are being moved, at least 1Ki; "
-        "no limit without it."
+        "Bytes per second that each leader sends to replicas being moved, at least 1Ki; "
+        "unlimited by default."
     )
 
 
@@ -291,35 +285,33 @@ class Rebalance(StrEnum):
 
 
 class Scaling(Model):
-    """What happens when brokers come and go."""
+    """What happens when brokers are added or removed."""
 
     rebalance: Rebalance = Field(
         default=Rebalance.AUTOMATIC,
-        description="Whether partitions are moved onto brokers that were added. Brokers that "
-        "leave are emptied always.",
+        description="Whether partitions are moved to added brokers. Brokers to be removed are "
+        "always emptied.",
     )
 
 
 class Replacement(Model):
-    """A broker that starts anew on an empty volume, because its own is lost."""
+    """A broker that starts over on an empty volume because its own is lost."""
 
     broker: int = Field(ge=0, le=99, description="Number of the broker, 0 for the first.")
     volume_uid: Annotated[
         str, StringConstraints(min_length=1, max_length=64, pattern=r"^[-0-9a-zA-Z]+$")
-    ] = Field(
-        description="`metadata.uid` of the claim that is given up; done when another is bound."
-    )
+    ] = Field(description="`metadata.uid` of the claim to give up; done when another one is bound.")
     force: bool = Field(
         default=False,
-        description="Whether the old pod counts as ended though nothing proves it. Only after you "
-        "made sure that its node is off.",
+        description="Whether the old pod counts as stopped without proof. Set it only after making "
+        "sure that its node is off.",
     )
 
 
 class ScrapeMonitor(Model):
     """A ServiceMonitor for the Prometheus operator."""
 
-    enabled: bool = Field(default=False, description="Whether a ServiceMonitor is kept.")
+    enabled: bool = Field(default=False, description="Whether a ServiceMonitor is created.")
     interval: Duration = Field(default=DurationText("30s"), description="Time between two scrapes.")
     labels: Labels = Field(default={}, description="Labels by which Prometheus finds it.")
 
@@ -327,19 +319,19 @@ class ScrapeMonitor(Model):
 class AlertRules(Model):
     """A PrometheusRule for the Prometheus operator."""
 
-    enabled: bool = Field(default=False, description="Whether a PrometheusRule is kept.")
+    enabled: bool = Field(default=False, description="Whether a PrometheusRule is created.")
     labels: Labels = Field(default={}, description="Labels by which Prometheus finds it.")
 
 
 class Monitoring(Model):
-    """Objects for the Prometheus operator, whose definitions must be installed."""
+    """Objects for the Prometheus operator, whose CRDs must be installed."""
 
     service_monitor: ScrapeMonitor = section(ScrapeMonitor, "A ServiceMonitor for the brokers.")
     prometheus_rule: AlertRules = section(AlertRules, "A PrometheusRule for the brokers.")
 
 
 class StreamAccess(Model):
-    """From where `Stream` resources may name this cluster."""
+    """Namespaces whose `Stream` resources may name this cluster."""
 
     allowed_namespaces: Annotated[
         tuple[
@@ -352,8 +344,8 @@ class StreamAccess(Model):
         ListOf(64, is_set=True),
     ] = Field(
         default=(),
-        description="Namespaces whose `Stream` resources may name this cluster, beside its own; "
-        "`*` for all.",
+        description="Namespaces whose `Stream` resources may name this cluster, in addition to its "
+        "own; `*` for all.",
     )
 
 

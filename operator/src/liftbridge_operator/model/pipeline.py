@@ -1,4 +1,4 @@
-"""`StreamPipeline`: one job of Spark on streams of a cluster.
+"""`StreamPipeline`: one Spark job on streams of a cluster.
 
 The resource says which command of `liftbridge spark` runs, when and where. Everything that a run
 needs to remember lies in the archive and at the brokers, so pods may end at any moment.
@@ -111,7 +111,7 @@ class Archive(Model):
         description="Address of the archive: `s3://bucket/path`, `gs://…`, `az://…`, or `/state` "
         "and folders below it, in the volume of `state`."
     )
-    endpoint: LongText | None = option("Address of an object store of the kind S3.")
+    endpoint: LongText | None = option("Address of an S3-compatible object store.")
     region: Text | None = option("Region of the bucket.")
     allow_http: bool | None = option("Whether the object store may be reached without TLS.")
 
@@ -119,32 +119,34 @@ class Archive(Model):
 class PipelineSink(Model):
     """Where a replay writes."""
 
-    stream: StreamName = Field(description="Name of the stream that is written; it exists.")
+    stream: StreamName = Field(description="Name of the stream to write; it must exist.")
     preserve_offsets: bool = Field(
-        default=True, description="Whether each record gets the offset that it had."
+        default=True, description="Whether each record keeps its offset."
     )
 
 
 class Schedule(Model):
-    """When runs begin; none begins while one is under way."""
+    """When runs begin; none begins while one is in progress."""
 
     cron: Annotated[
         str,
         StringConstraints(
             max_length=128, pattern=r"^(@[a-z]{1,16}|[-0-9A-Za-z*,/?]+( [-0-9A-Za-z*,/?]+){4})$"
         ),
-    ] = Field(description="Minute, hour, day of the month, month and day of the week, as of cron.")
+    ] = Field(description="Minute, hour, day of the month, month and day of the week, as in cron.")
     time_zone: (
         Annotated[str, StringConstraints(max_length=64, pattern=r"^[A-Za-z][-+_A-Za-z0-9/]*$")]
         | None
-    ) = option("Name of a time zone such as `Europe/Berlin`; that of the control plane without it.")
+    ) = option(
+        "Name of a time zone such as `Europe/Berlin`; defaults to that of the control plane."
+    )
 
 
 class Executors(Model):
-    """Pods beside the driver, which Spark makes itself."""
+    """Pods in addition to the driver, which Spark creates itself."""
 
     instances: int = Field(default=2, ge=1, le=100, description="Number of executors.")
-    cores: int = Field(default=1, ge=1, le=64, description="Tasks of each at the same time.")
+    cores: int = Field(default=1, ge=1, le=64, description="Concurrent tasks of each.")
     memory: Size = Field(
         default=QuantityText("2Gi"),
         description="Memory of each, for the JVM and the Python workers together.",
@@ -159,71 +161,70 @@ class Script(Model):
 
 
 class PipelineRequests(Model):
-    """What the pod is granted."""
+    """Resource requests of the pod."""
 
     cpu: Cpu = Field(default=QuantityText("500m"), description="Cores, such as `500m` or `2`.")
     memory: Size = Field(default=QuantityText("2Gi"), description="Memory, such as `2Gi`.")
 
 
 class PipelineLimits(Model):
-    """What the pod may not exceed."""
+    """Resource limits of the pod."""
 
     cpu: Cpu | None = option(
-        "Cores; as many tasks run at the same time, two without it. Not limited without it."
+        "Cores, and number of concurrent tasks; by default unlimited, with two tasks."
     )
     memory: Size = Field(
         default=QuantityText("2Gi"),
-        description="Memory; two fifths are the heap of the JVM, the rest is for Python.",
+        description="Memory; two fifths for the JVM heap, the rest for Python.",
     )
 
 
 class PipelineResources(Model):
-    """Resources of the pod, which with `Executors` is the driver."""
+    """Resources of the pod, which is the driver with `Executors`."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "pipeline-memory",
             "quantity(string(self.requests.memory)).compareTo("
             "quantity(string(self.limits.memory))) <= 0",
-            "requests.memory is more than limits.memory",
+            "requests.memory is greater than limits.memory",
             field=".requests",
         ),
         Rule(
             "pipeline-cpu",
             "!has(self.limits.cpu) || quantity(string(self.requests.cpu)).compareTo("
             "quantity(string(self.limits.cpu))) <= 0",
-            "requests.cpu is more than limits.cpu",
+            "requests.cpu is greater than limits.cpu",
             field=".requests",
         ),
     )
-    requests: PipelineRequests = section(PipelineRequests, "What the pod is granted.")
-    limits: PipelineLimits = section(PipelineLimits, "What the pod may not exceed.")
+    requests: PipelineRequests = section(PipelineRequests, "Resource requests of the pod.")
+    limits: PipelineLimits = section(PipelineLimits, "Resource limits of the pod.")
 
 
 class State(Model):
     """A volume that outlives pods."""
 
     claim_name: ObjectName = Field(
-        description="PersistentVolumeClaim that is mounted at `/state`; with `Executors` on every "
+        description="PersistentVolumeClaim to mount at `/state`; with `Executors` on every "
         "node that runs one."
     )
 
 
 class Credentials(Model):
-    """Secrets that the job is given, and who it is."""
+    """Secrets and identity of the job."""
 
     secrets: Annotated[tuple[ObjectName, ...], ListOf(8, is_set=True)] = Field(
         default=(),
-        description="Secrets whose keys become variables of the environment, such as "
-        "`AWS_ACCESS_KEY_ID`.",
+        description="Secrets whose keys become environment variables, such as `AWS_ACCESS_KEY_ID`.",
     )
     service_account_annotations: Annotations = Field(
         default={},
-        description="Annotations of the ServiceAccount of the pods, by which clouds know them.",
+        description="Annotations of the ServiceAccount of the pods, for cloud identities.",
     )
     tls_secret_name: ObjectName | None = option(
-        "Secret with `ca.crt`, and `tls.crt` and `tls.key` where brokers ask for a certificate. "
-        "Without it the authority of the cluster is trusted, if it lies in the same namespace."
+        "Secret with `ca.crt`, and `tls.crt` and `tls.key` if brokers require a certificate. By "
+        "default the CA of the cluster is trusted, if it is in the same namespace."
     )
 
 
@@ -232,15 +233,15 @@ class FailurePolicy(Model):
 
     fail_on_data_loss: bool = Field(
         default=True,
-        description="Whether a run fails when records are gone that were not archived; else the "
-        "gap is written into the archive.",
+        description="Whether a run fails if records that were not archived are gone; otherwise the "
+        "archive records the gap.",
     )
     retries: int = Field(
         default=3,
         ge=0,
         le=100,
-        description="New pods for a run that failed, each after a longer pause; a continuous "
-        "pipeline is started again without end.",
+        description="New pods for a failed run, each after a longer pause; a continuous pipeline "
+        "is restarted without limit.",
     )
 
 
@@ -253,7 +254,7 @@ class PipelineSpec(Model):
             "self.type == 'Custom' || (has(self.source.streams) && "
             "(size(self.source.streams) == 1 || "
             "(self.type == 'Archive' && size(self.source.streams) > 1)))",
-            "source.streams needs one stream, or some for type Archive",
+            "source.streams needs one stream, or one or more for type Archive",
             field=".source",
         ),
         Rule(
@@ -266,13 +267,13 @@ class PipelineSpec(Model):
         Rule(
             "pipeline-sink",
             "(self.type == 'Replay') == has(self.sink)",
-            "sink is needed for type Replay, and for no other",
+            "sink must be set for type Replay, and only then",
             field=".sink",
         ),
         Rule(
             "pipeline-script",
             "(self.type == 'Custom') == has(self.script)",
-            "script is needed for type Custom, and for no other",
+            "script must be set for type Custom, and only then",
             field=".script",
         ),
         Rule(
@@ -285,7 +286,7 @@ class PipelineSpec(Model):
         Rule(
             "pipeline-schedule",
             "(self.mode == 'Scheduled') == has(self.schedule)",
-            "schedule is needed for mode Scheduled, and for no other",
+            "schedule must be set for mode Scheduled, and only then",
             field=".schedule",
         ),
         Rule(
@@ -305,7 +306,7 @@ class PipelineSpec(Model):
         Rule(
             "pipeline-executors",
             "(self.runtime == 'Executors') == has(self.executors)",
-            "executors is needed for runtime Executors, and for no other",
+            "executors must be set for runtime Executors, and only then",
             field=".executors",
         ),
         Rule(
@@ -318,7 +319,7 @@ class PipelineSpec(Model):
         Rule(
             "pipeline-conf",
             f"!has(self.sparkConf) || self.sparkConf.all(name, !(name in {list(OWNED_CONF)}))",
-            f"these settings of Spark follow from other fields: {', '.join(OWNED_CONF)}",
+            f"these Spark settings are determined by other fields: {', '.join(OWNED_CONF)}",
             field=".sparkConf",
             reason=RuleReason.FORBIDDEN,
         ),
@@ -326,53 +327,53 @@ class PipelineSpec(Model):
             "pipeline-conf-names",
             "!has(self.sparkConf) || self.sparkConf.all(name, "
             "name.matches('^spark[.][A-Za-z0-9_.-]+$'))",
-            "names of settings of Spark begin with spark.",
+            "names of Spark settings must begin with spark.",
             field=".sparkConf",
         ),
     )
     type: PipelineType = Field(description="What it does.")
-    cluster_ref: ClusterRef = Field(description="The cluster whose streams it is about.")
+    cluster_ref: ClusterRef = Field(description="The cluster of the streams.")
     source: PipelineSource = section(PipelineSource, "What is read.")
     archive: Archive | None = option(
-        "The archive that is written, read, or compared with the brokers."
+        "The archive to write, to read, or to compare with the brokers."
     )
     sink: PipelineSink | None = option("Where a replay writes.")
     script: Script | None = option("The job of type `Custom`.")
-    compaction: Compaction | None = option("What a compaction does; `SmallFiles` without it.")
+    compaction: Compaction | None = option("What a compaction does; defaults to `SmallFiles`.")
     mode: PipelineMode = Field(
-        description="When it runs: once, at each moment of a schedule, or without end. A run is "
-        "made again once `Once` is given another specification."
+        description="When it runs: once, on a schedule, or continuously. With `Once`, a changed "
+        "spec causes another run."
     )
     schedule: Schedule | None = option("When runs begin, for mode `Scheduled`.")
     interval: Duration | None = option(
-        "Pause between two rounds of an archive in mode `Continuous`; `60s` without it."
+        "Pause between two rounds of an archive in mode `Continuous`; defaults to `60s`."
     )
     runtime: Runtime = Field(
         default=Runtime.LOCAL,
-        description="Whether tasks run in the one pod, which has no rights at the API server, or "
-        "in pods that this one makes.",
+        description="Whether tasks run in the one pod, which has no permissions at the API "
+        "server, or in pods that it creates.",
     )
     executors: Executors | None = option("The other pods, for runtime `Executors`.")
-    image: Text | None = option("Image of the pods; that of the operator's version without it.")
+    image: Text | None = option("Image of the pods; defaults to that of the operator's version.")
     image_pull_secrets: Annotated[tuple[ObjectName, ...], ListOf(8, is_set=True)] = Field(
         default=(), description="Secrets with credentials of registries."
     )
     resources: PipelineResources = section(
-        PipelineResources, "Resources of the pod, which with `Executors` is the driver."
+        PipelineResources, "Resources of the pod, which is the driver with `Executors`."
     )
     spark_conf: Annotated[
         dict[str, Annotated[str, StringConstraints(max_length=1_024, pattern=r"^[ -~]*$")]],
         Field(max_length=64),
-    ] = Field(default={}, description="Further settings of Spark.")
+    ] = Field(default={}, description="Further Spark settings.")
     state: State | None = option("A volume that outlives pods.")
-    credentials: Credentials = section(Credentials, "Secrets that the job is given, and who it is.")
+    credentials: Credentials = section(Credentials, "Secrets and identity of the job.")
     failure_policy: FailurePolicy = section(
         FailurePolicy, "What happens when something goes wrong."
     )
     suspend: bool = Field(
         default=False,
-        description="Whether nothing is to run. A run of a schedule that is under way comes to its "
-        "end; any other is stopped, and goes on later.",
+        description="Whether the pipeline is suspended. A scheduled run in progress is completed; "
+        "any other is stopped, and continues later.",
     )
 
 
@@ -382,14 +383,14 @@ PIPELINE_RULES: Final = (
         f"size(self.metadata.name) <= {NAME_LENGTH_MAX} && "
         "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
         f"the name of a pipeline has at most {NAME_LENGTH_MAX} characters, a-z, 0-9 and -, and "
-        "begins with a letter: names of pods and Services are made of it",
+        "begins with a letter: names of pods and Services are derived from it",
     ),
 )
 """Rules about the whole object."""
 
 
 class PipelinePartition(Model):
-    """How far the archive of one partition has come."""
+    """Progress of the archive of one partition."""
 
     stream: Name = Field(description="Name of the stream.")
     partition: int = Field(ge=0, le=2**31 - 1, description="Number of the partition.")
@@ -400,15 +401,15 @@ class PipelinePartition(Model):
         ge=0, le=INTEGER_MAX, description="First offset that is not committed yet."
     )
     lag: int = Field(
-        ge=0, le=INTEGER_MAX, description="Offsets that are committed and not archived."
+        ge=0, le=INTEGER_MAX, description="Offsets that are committed but not archived."
     )
-    last_commit: Timestamp | None = option("When the archive was last seen to come further.")
+    last_commit: Timestamp | None = option("When the archive was last seen to advance.")
 
 
 class OtherPartitions(Model):
     """Partitions that are not listed, together."""
 
-    partitions: int = Field(ge=0, le=INTEGER_MAX, description="How many.")
+    partitions: int = Field(ge=0, le=INTEGER_MAX, description="Number of partitions.")
     lag: int = Field(ge=0, le=INTEGER_MAX, description="Sum of their lags.")
 
 
@@ -417,34 +418,32 @@ class PipelineRun(Model):
 
     ended: Timestamp | None = option("When it ended.")
     exit_code: int = Field(
-        ge=-1, le=2**31 - 1, description="Its exit code, as of `liftbridge spark`."
+        ge=-1, le=2**31 - 1, description="Its exit code, as for `liftbridge spark`."
     )
-    message: LongText = Field(default="", description="End of its log, when it failed.")
+    message: LongText = Field(default="", description="End of its log, if it failed.")
 
 
 class PipelineStatus(Model):
-    """What the operator tells of a pipeline."""
+    """Observed state of the pipeline."""
 
     observed_generation: int = Field(
         default=-1,
         ge=-1,
         le=INTEGER_MAX,
-        description="`metadata.generation` that all this is about; -1 before the first look.",
+        description="`metadata.generation` that this status is about; -1 before the first pass.",
     )
     workload: Note | None = option("What runs it, such as `Deployment/orders-pipeline`.")
     cursor: Note | None = option(
-        "Cursor at the brokers that has the first offset not archived, such as "
+        "Cursor at the brokers that holds the first offset not archived, such as "
         "`archive/NAMESPACE/NAME`; `retention_cursor` of a stream may name it."
     )
     lag: int | None = option(
-        "Offsets of all partitions that are committed and not archived.", ge=0, le=INTEGER_MAX
+        "Offsets of all partitions that are committed but not archived.", ge=0, le=INTEGER_MAX
     )
     partitions: Annotated[
         tuple[PipelinePartition, ...],
         ListOf(PARTITIONS_SHOWN_MAX, keys=("stream", "partition")),
-    ] = Field(
-        default=(), description="Partitions; where there are more, those with the largest lags."
-    )
+    ] = Field(default=(), description="Partitions; if there are more, those with the largest lags.")
     others: OtherPartitions | None = option("Partitions that are not listed, together.")
     last_run: PipelineRun | None = option("The run that ended last.")
-    conditions: Conditions = Field(default=(), description="Claims about the pipeline.")
+    conditions: Conditions = Field(default=(), description="Conditions of the pipeline.")

@@ -1,4 +1,4 @@
-"""Volumes of brokers: what they are, how they change, what becomes of them."""
+"""Volumes of brokers: their kind, their changes, and what happens to unused ones."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -31,7 +31,7 @@ class Volume(Model):
         Rule(
             "volume-size-positive",
             "quantity(string(self.size)).isGreaterThan(quantity('0'))",
-            "a volume has more than 0 bytes",
+            "the size of a volume must be more than 0 bytes",
             field=".size",
         ),
         immutable("volume-class-immutable", "storageClassName", "the storage class of a volume"),
@@ -44,11 +44,11 @@ class Volume(Model):
         ),
     )
     size: Size = Field(
-        description="Size of the volume. Volumes grow when it is raised, and keep what they have "
-        "when it is lowered."
+        description="Size of the volume. Volumes grow when it is raised, and keep their size when "
+        "it is lowered."
     )
     storage_class_name: ObjectName | None = option(
-        "Storage class; the default class of the cluster without it. Cannot be changed."
+        "Storage class; defaults to the default class of the cluster. Cannot be changed."
     )
     volume_attributes_class_name: ObjectName | None = option(
         "VolumeAttributesClass, such as one with more throughput. Can be changed."
@@ -61,23 +61,23 @@ class Volume(Model):
 
 
 class VolumeFate(StrEnum):
-    """What becomes of volumes that nobody uses any more."""
+    """What happens to volumes that are no longer used."""
 
     RETAIN = "Retain"
     DELETE = "Delete"
 
 
 class VolumeRetention(Model):
-    """What becomes of volumes that nobody uses any more."""
+    """What happens to volumes that are no longer used."""
 
     when_deleted: VolumeFate = Field(
         default=VolumeFate.RETAIN,
-        description="Volumes of a cluster whose resource is deleted. Kept ones are found again by "
-        "a cluster of the same name.",
+        description="Volumes of a cluster whose resource is deleted. A new cluster of the same "
+        "name reuses retained ones.",
     )
     when_scaled: VolumeFate = Field(
         default=VolumeFate.RETAIN,
-        description="Volume of a broker that left, after its data is on others.",
+        description="Volume of a removed broker, after its data is on others.",
     )
 
 
@@ -88,7 +88,7 @@ class Storage(Model):
         Rule(
             "storage-kind-immutable",
             "self.ephemeral == oldSelf.ephemeral",
-            "ephemeral and persistent storage cannot be exchanged",
+            "storage cannot be changed between ephemeral and persistent",
             field=".ephemeral",
             reason=RuleReason.FORBIDDEN,
         ),
@@ -103,21 +103,21 @@ class Storage(Model):
             "storage-ephemeral-alone",
             "!self.ephemeral || !(has(self.raft) || has(self.data.storageClassName) || "
             "has(self.data.volumeAttributesClassName))",
-            "ephemeral storage has no raft volume and no class",
+            "ephemeral storage takes no raft volume and no class",
             field=".ephemeral",
             reason=RuleReason.FORBIDDEN,
         ),
     )
     data: Volume = Field(description="Volume with the logs of all partitions.")
     raft: Volume | None = option(
-        "Volume of its own for metadata, away from the load on `data`, which holds them without "
-        "it. Cannot be added or removed."
+        "Separate volume for metadata, away from the load on `data`; by default `data` holds it. "
+        "Cannot be added or removed."
     )
     ephemeral: bool = Field(
         default=False,
-        description="Whether brokers lose everything with their pod; for tests. `data.size` then "
-        "bounds the directory. Cannot be changed.",
+        description="Whether brokers lose all data with their pod; for tests. `data.size` then "
+        "limits the directory. Cannot be changed.",
     )
     retention: VolumeRetention = section(
-        VolumeRetention, "What becomes of volumes that nobody uses any more."
+        VolumeRetention, "What happens to volumes that are no longer used."
     )

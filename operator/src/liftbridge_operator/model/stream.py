@@ -48,23 +48,25 @@ class ClusterRef(Model):
 
     name: Label = Field(description="Name of the LiftbridgeCluster.")
     namespace: Label | None = option(
-        "Its namespace, which must let this one in by `spec.streams.allowedNamespaces`; the "
-        "namespace of this resource without it."
+        "Its namespace, which must allow this one in `spec.streams.allowedNamespaces`; defaults to "
+        "the namespace of this resource."
     )
 
 
 class StreamConfig(Model):
-    """Settings of one stream; the brokers' own stand for what is not given."""
+    """Settings of one stream; the brokers' own apply by default."""
 
     retention_max_bytes: Size | None = option(
-        "Size a partition may reach before its oldest segments go; 0 for no limit."
+        "Size a partition may reach before its oldest segments are deleted; 0 for no limit."
     )
     retention_max_messages: int | None = option(
-        "Messages a partition may hold before its oldest segments go; 0 for no limit.",
+        "Messages a partition may hold before its oldest segments are deleted; 0 for no limit.",
         ge=0,
         le=INTEGER_MAX,
     )
-    retention_max_age: Duration | None = option("Age after which segments go; 0 for no limit.")
+    retention_max_age: Duration | None = option(
+        "Age after which segments are deleted; 0 for no limit."
+    )
     cleaner_interval: Duration | None = option(
         "Time between two passes of retention and compaction over a partition."
     )
@@ -75,66 +77,66 @@ class StreamConfig(Model):
         "Accepted for clients of the original; compaction runs in one helper.", ge=0, le=10_000
     )
     tombstone_retention: Duration | None = option(
-        "Age after which compaction drops a message with a key and an empty value; 0 keeps it."
+        "Age after which compaction drops a tombstone (a key with an empty value); 0 keeps it."
     )
     auto_pause_time: Duration | None = option(
         "Idle time after which a partition is paused; 0 for never."
     )
     auto_pause_disable_if_subscribers: bool | None = option(
-        "Whether a partition with subscribers stays awake."
+        "Whether a partition with subscribers is never paused."
     )
     min_isr: int | None = option(
-        "In-sync replicas a partition needs to commit; 0 for two where there are three replicas "
-        "or more.",
+        "In-sync replicas a partition needs to commit; 0 for two if there are three or more "
+        "replicas.",
         ge=0,
         le=100,
     )
     optimistic_concurrency_control: bool | None = option(
-        "Whether publishes state the offset they expect, and are refused when it is another."
+        "Whether publishes state the expected offset, and are rejected if it differs."
     )
     encryption: bool | None = option(
-        "Whether stored messages are encrypted; brokers without encryption at rest refuse it."
+        "Whether stored messages are encrypted; brokers without encryption at rest reject it."
     )
     fsync_policy: FsyncPolicy | None = option(
-        "When appended messages reach the disk: left to the system, within an interval, before "
+        "When appended messages reach the disk: up to the system, within an interval, before "
         "the acknowledgement, or before it only while no other replica could lose them."
     )
     unclean_mode: UncleanMode | None = option(
         "Who may elect a replica that might lack acknowledged records."
     )
     retention_cursor: str | None = option(
-        "Cursor from which on retention removes nothing; empty for none. Needs brokers that keep "
+        "Cursor from which on retention deletes nothing; empty for none. Needs brokers that store "
         "cursors (`spec.config.cursors.partitions` of the cluster).",
         max_length=1_024,
     )
     retention_cursor_max_bytes: Size | None = option(
-        "Size of a partition beyond which that cursor is passed over; 0 for none."
+        "Size of a partition beyond which that cursor is ignored; 0 for none."
     )
 
 
 class DeletionPolicy(StrEnum):
-    """What becomes of the stream when its resource is deleted."""
+    """What happens to the stream when its resource is deleted."""
 
     RETAIN = "Retain"
     DELETE = "Delete"
 
 
 class ManagementPolicy(StrEnum):
-    """Whether the stream is changed or only watched."""
+    """Whether the stream is changed or only observed."""
 
     MANAGE = "Manage"
     OBSERVE = "Observe"
 
 
 class AdoptionPolicy(StrEnum):
-    """Whether a stream that exists already is taken over."""
+    """Whether an existing stream is taken over."""
 
     IF_EQUAL = "IfEqual"
     NEVER = "Never"
 
 
 class StreamSpec(Model):
-    """What the stream is to be."""
+    """Desired state of the stream."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         immutable("stream-name-immutable", "streamName", "the name of a stream"),
@@ -156,27 +158,27 @@ class StreamSpec(Model):
         Rule(
             "stream-partitions-immutable",
             "self.partitions == oldSelf.partitions",
-            "the number of partitions cannot be changed: keys belong to partitions by it",
+            "the number of partitions cannot be changed: it determines the partition of a key",
             field=".partitions",
             reason=RuleReason.FORBIDDEN,
         ),
         Rule(
             "stream-factor",
             "self.replicationFactor != 0",
-            "replicationFactor is -1 for every broker, or 1 and more",
+            "replicationFactor must be -1 for every broker, or at least 1",
             field=".replicationFactor",
         ),
         Rule(
             "stream-min-isr",
             "!has(self.config.minISR) || self.replicationFactor == -1 || "
             "self.config.minISR <= self.replicationFactor",
-            "config.minISR is more than replicationFactor",
+            "config.minISR is greater than replicationFactor",
             field=".config.minISR",
         ),
         Rule(
             "stream-name-reserved",
             "!has(self.streamName) || !self.streamName.startsWith('__')",
-            "names that begin with __ are streams of the brokers themselves",
+            "names that begin with __ are reserved for internal streams",
             field=".streamName",
             reason=RuleReason.FORBIDDEN,
         ),
@@ -191,7 +193,7 @@ class StreamSpec(Model):
         description="The cluster that the stream belongs to. Cannot be changed."
     )
     stream_name: StreamName | None = option(
-        "Name of the stream; `metadata.name` without it. Cannot be changed, added or removed."
+        "Name of the stream; defaults to `metadata.name`. Cannot be changed, added or removed."
     )
     subject: Annotated[
         str, StringConstraints(min_length=1, max_length=1_024, pattern=_SUBJECT_PATTERN)
@@ -199,7 +201,7 @@ class StreamSpec(Model):
     group: Annotated[
         str | None, StringConstraints(min_length=1, max_length=255, pattern=r"^[!-~]+$")
     ] = option(
-        "NATS queue group of the subscriptions of its leaders; none without it. Cannot be changed."
+        "NATS queue group of the subscriptions of its leaders; defaults to none. Cannot be changed."
     )
     partitions: int = Field(
         default=1, ge=1, le=10_000, description="Number of partitions. Cannot be changed."
@@ -207,27 +209,27 @@ class StreamSpec(Model):
     replication_factor: int = Field(
         ge=-1,
         le=100,
-        description="Replicas of each partition; -1 for every broker there is at creation. When "
-        "it changes, replicas are added or removed one at a time.",
+        description="Replicas of each partition; -1 for every broker at creation. After a change, "
+        "replicas are added or removed one at a time.",
     )
     config: StreamConfig = section(
-        StreamConfig, "Settings of the stream; the brokers' own stand for what is not given."
+        StreamConfig, "Settings of the stream; the brokers' own apply by default."
     )
-    readonly: bool = Field(default=False, description="Whether publishes are refused.")
+    readonly: bool = Field(default=False, description="Whether publishes are rejected.")
     deletion_policy: DeletionPolicy = Field(
         default=DeletionPolicy.RETAIN,
-        description="What becomes of the stream when this resource is deleted. `Delete` deletes a "
-        "stream that is empty, and any other one only after the annotation "
-        "`liftbridge.io/confirm-delete` with `status.creationId`.",
+        description="What happens to the stream when this resource is deleted. `Delete` deletes an "
+        "empty stream, and any other one only after the annotation "
+        "`liftbridge.io/confirm-delete` is set to `status.creationId`.",
     )
     management_policy: ManagementPolicy = Field(
         default=ManagementPolicy.MANAGE,
-        description="Whether the stream is created and kept as this says, or only watched.",
+        description="Whether the stream is created and kept as specified, or only observed.",
     )
     adoption_policy: AdoptionPolicy = Field(
         default=AdoptionPolicy.IF_EQUAL,
-        description="Whether a stream that exists already, and that no resource manages, is taken "
-        "over when its subject, group and number of partitions are the same.",
+        description="Whether an existing stream that no resource manages is taken over if its "
+        "subject, group and number of partitions are the same.",
     )
 
 
@@ -235,25 +237,25 @@ class StreamPartition(Model):
     """One partition."""
 
     partition: int = Field(ge=0, le=2**31 - 1, description="Number of the partition.")
-    leader: Name | None = option("Broker that leads it; none while it is offline.")
+    leader: Name | None = option("Broker that leads it; absent while it is offline.")
     replicas: Annotated[tuple[Name, ...], ListOf(100)] = Field(
         default=(), description="Brokers with a replica."
     )
-    in_sync: int = Field(default=0, ge=0, le=100, description="Replicas in sync.")
+    in_sync: int = Field(default=0, ge=0, le=100, description="Number of in-sync replicas.")
 
 
 class StreamPartitions(Model):
     """All partitions, counted."""
 
     total: int = Field(default=0, ge=0, le=10_000, description="Partitions.")
-    offline: int = Field(default=0, ge=0, le=10_000, description="Those without a leader.")
+    offline: int = Field(default=0, ge=0, le=10_000, description="Partitions without a leader.")
     under_replicated: int = Field(
-        default=0, ge=0, le=10_000, description="Those with a replica that is not in sync."
+        default=0, ge=0, le=10_000, description="Partitions with an out-of-sync replica."
     )
 
 
 class ObservedConfig(Model):
-    """Settings in force that matter most."""
+    """Most important settings in effect."""
 
     retention_max_bytes: int = Field(ge=0, le=INTEGER_MAX, description="Bytes; 0 for no limit.")
     retention_max_messages: int = Field(
@@ -265,17 +267,17 @@ class ObservedConfig(Model):
 
 
 class StreamStatus(Model):
-    """What the operator tells of a stream."""
+    """Observed state of the stream."""
 
     observed_generation: int = Field(
         default=-1,
         ge=-1,
         le=INTEGER_MAX,
-        description="`metadata.generation` that all this is about; -1 before the first look.",
+        description="`metadata.generation` that this status is about; -1 before the first pass.",
     )
     stream_name: Note | None = option("Name of the stream.")
     creation_id: Short | None = option(
-        "Id of the stream, never used again, also not for a new stream of its name."
+        "Id of the stream, never reused, not even for a new stream of its name."
     )
     adopted: bool = Field(
         default=False, description="Whether the stream existed before this resource."
@@ -292,18 +294,18 @@ class StreamStatus(Model):
         tuple[StreamPartition, ...], ListOf(PARTITIONS_SHOWN_MAX, keys=("partition",))
     ] = Field(
         default=(),
-        description=f"Each partition, of streams with at most {PARTITIONS_SHOWN_MAX}.",
+        description=f"Every partition, for streams with at most {PARTITIONS_SHOWN_MAX}.",
     )
-    config_hash: Short | None = option("Hash of the settings that were put into force.")
+    config_hash: Short | None = option("Hash of the applied settings.")
     asked_settings: Annotated[tuple[Short, ...], ListOf(64, is_set=True)] = Field(
         default=(),
-        description="Settings that were asked for since the stream was created; it keeps those "
-        "that are not any more.",
+        description="Settings specified since the stream was created; the stream keeps those "
+        "that are no longer specified.",
     )
-    observed_config: ObservedConfig | None = option("Settings in force that matter most.")
-    readonly: bool = Field(default=False, description="Whether publishes are refused.")
-    last_sync_time: Timestamp | None = option("When the stream was last changed by the operator.")
+    observed_config: ObservedConfig | None = option("Most important settings in effect.")
+    readonly: bool = Field(default=False, description="Whether publishes are rejected.")
+    last_sync_time: Timestamp | None = option("When the operator last changed the stream.")
     waits: Annotated[tuple[Wait, ...], ListOf(4)] = Field(
         default=(), description="What the operator waits for."
     )
-    conditions: Conditions = Field(default=(), description="Claims about the stream.")
+    conditions: Conditions = Field(default=(), description="Conditions of the stream.")

@@ -365,7 +365,7 @@ def plan(resource: Json) -> Answer:
         (str(number), str(one.get("action")), str(one.get("object")), str(one.get("cause")))
         for number, one in enumerate(steps, 1)
     ]
-    lines += table(("STEP", "ACTION", "OBJECT", "BECAUSE OF"), rows)
+    lines += table(("STEP", "ACTION", "OBJECT", "CAUSE"), rows)
     more = int(made.get("stepCount") or 0) - len(rows)
     if more > 0:
         lines.append(f"and {counted(more, 'step')} more")
