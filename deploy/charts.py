@@ -127,8 +127,8 @@ OPERATOR_ALERTS: Final[Sequence[dict[str, Any]]] = (
         "for": "5m",
         "labels": {"severity": "critical"},
         "annotations": {
-            "summary": "No process of the operator leads: nothing is looked after.",
-            "runbook": "Look at the pods of the operator and at its Lease; brokers run on.",
+            "summary": "No process of the operator leads: no resource is reconciled.",
+            "runbook": "Check the pods of the operator and its Lease; brokers continue to run.",
         },
     },
     {
@@ -137,8 +137,8 @@ OPERATOR_ALERTS: Final[Sequence[dict[str, Any]]] = (
         "for": "15m",
         "labels": {"severity": "warning"},
         "annotations": {
-            "summary": "Passes over {{ $labels.kind }} end by a mistake in the operator.",
-            "runbook": "See the log of the operator; report what it says.",
+            "summary": "Passes over {{ $labels.kind }} fail because of a bug in the operator.",
+            "runbook": "Check the log of the operator, and report what it says.",
         },
     },
 )
@@ -183,8 +183,8 @@ def _alert(spec: ConditionSpec) -> dict[str, Any]:
 
 _README: Final = """# liftbridge-operator
 
-The operator of Liftbridge: clusters of brokers and streams as resources of Kubernetes. How it is
-installed, watched and removed stands in `docs/how-to/install-the-operator.md`.
+The operator of Liftbridge manages clusters of brokers and streams as Kubernetes resources.
+`docs/how-to/install-the-operator.md` describes how to install, monitor and remove it.
 
 ## Values
 
@@ -232,7 +232,7 @@ def values_schema() -> dict[str, Any]:
         "type": "object",
         "additionalProperties": False,
         "properties": {
-            "global": {"type": "object", "description": "Of a chart that this is a part of."},
+            "global": {"type": "object", "description": "Values of a parent chart."},
             "commonLabels": strings | {"description": "Labels of all objects."},
             "cluster": {
                 "type": "object",
@@ -240,7 +240,7 @@ def values_schema() -> dict[str, Any]:
                 "required": ["enabled", "spec"],
                 "description": "The cluster.",
                 "properties": {
-                    "enabled": {"type": "boolean", "description": "Whether it is made."},
+                    "enabled": {"type": "boolean", "description": "Whether it is created."},
                     "name": {"type": "string", "maxLength": 40, "description": "Its name."},
                     "annotations": strings | {"description": "Its annotations."},
                     "spec": cluster,

@@ -185,7 +185,7 @@ class ClusterSpec(Model):
     pod_template: PodTemplate = section(PodTemplate, "Additions to the pods.")
     topology: Topology = section(Topology, "How brokers are spread over nodes and zones.")
     disruption: Disruption = section(Disruption, "When and how brokers are restarted.")
-    scaling: Scaling = section(Scaling, "What happens when brokers come and go.")
+    scaling: Scaling = section(Scaling, "What happens when brokers are added or removed.")
     replace_brokers: Annotated[tuple[Replacement, ...], ListOf(16, keys=("broker",))] = Field(
         default=(),
         description="Brokers that start over on an empty volume because their own is lost.",
