@@ -17,46 +17,48 @@ CLUSTERING: Final = (
         Kind.TEXT,
         "",
         "Id of this broker.",
-        derived="the id stored in the data directory, which always wins, otherwise a new one",
+        derived="the id stored in the data directory, which always takes precedence, otherwise a "
+        "new one",
         flags=("--server-id", "--id"),
     ),
     Setting(
         "clustering.namespace",
         Kind.TEXT,
         "liftbridge-default",
-        "Prefix of all subjects that belong to the brokers themselves; brokers of one cluster have "
-        "the same.",
+        "Prefix of all subjects that the brokers use among themselves; all brokers of a cluster "
+        "have the same one.",
         flags=("--namespace", "--ns"),
     ),
     Setting(
         "clustering.start.id",
         Kind.TEXT,
         "",
-        "What the name of each start of this broker begins with, such as the uid of its pod; "
-        "random text follows after a dot.",
+        "Prefix of the name of each start of this broker, such as the uid of its pod; a dot and "
+        "random text follow.",
         is_original=False,
     ),
     Setting(
         "clustering.zone",
         Kind.TEXT,
         "",
-        "Zone or rack this broker stands in; the replicas of a partition go to different ones.",
+        "Zone or rack that this broker is in; the replicas of a partition are placed in different "
+        "ones.",
         is_original=False,
     ),
     Setting(
         "clustering.secret.file",
         Kind.TEXT,
         "",
-        "File with the keys by which the brokers of a cluster recognise one another, one a line: "
-        "the first signs, all verify. It is read again when it changes. Without it, whoever may "
-        "publish on NATS may speak as a broker.",
+        "File with the keys with which the brokers of a cluster authenticate each other, one per "
+        "line: the first signs, all verify. It is read again when it changes. Without it, anyone "
+        "who may publish on NATS can pose as a broker.",
         is_original=False,
     ),
     Setting(
         "clustering.raft.snapshot.retain",
         Kind.INTEGER,
         "2",
-        "Metadata snapshots that are kept.",
+        "Metadata snapshots to keep.",
         minimum=1,
         maximum=1_000,
     ),
@@ -78,38 +80,39 @@ CLUSTERING: Final = (
         "clustering.raft.bootstrap.seed",
         Kind.BOOLEAN,
         "false",
-        "Whether this broker, when its data directory is empty and nobody knows a cluster, founds "
-        "one although others look for one too. One broker of a cluster may be the seed.",
+        "Whether this broker founds a cluster when its data directory is empty and nobody knows a "
+        "cluster, even if others are looking for one too. Only one broker of a cluster may be the "
+        "seed.",
         flags=("--raft-bootstrap-seed",),
     ),
     Setting(
         "clustering.raft.bootstrap.peers",
         Kind.LIST,
         "",
-        "Ids of the brokers that found the cluster together, when the data directories of all of "
-        "them are empty; this broker need not be named. Needs `clustering.server.id`, and goes "
-        "before the seed.",
+        "Ids of the brokers that found the cluster together when the data directories of all of "
+        "them are empty; this broker need not be listed. Requires `clustering.server.id`, and "
+        "takes precedence over the seed.",
         flags=("--raft-bootstrap-peers",),
     ),
     Setting(
         "clustering.raft.bootstrap.wait",
         Kind.BOOLEAN,
         "false",
-        "Whether this broker founds no cluster and waits until it finds one to join.",
+        "Whether this broker never founds a cluster and waits until it finds one to join.",
         is_original=False,
     ),
     Setting(
         "clustering.raft.max.quorum.size",
         Kind.INTEGER,
         "0",
-        "Most brokers that vote on metadata; the others only follow. 0 for 5.",
+        "Largest number of brokers that vote on metadata; the others only follow. 0 for 5.",
         maximum=VOTERS_MAX,
     ),
     Setting(
         "clustering.raft.heartbeat.interval",
         Kind.DURATION,
         "100ms",
-        "Time between two signs of life of the metadata leader.",
+        "Time between two heartbeats of the metadata leader.",
         minimum=_MILLISECOND,
         maximum=10 * _MINUTE,
         is_original=False,
@@ -118,8 +121,8 @@ CLUSTERING: Final = (
         "clustering.raft.election.timeout",
         Kind.DURATION,
         "500ms",
-        "Silence of the metadata leader before another is elected; up to half of it is added by "
-        "chance.",
+        "Silence of the metadata leader after which another one is elected; a random time of up to "
+        "half of it is added.",
         minimum=10 * _MILLISECOND,
         maximum=10 * _MINUTE,
         is_original=False,
@@ -128,7 +131,7 @@ CLUSTERING: Final = (
         "clustering.broker.heartbeat.interval",
         Kind.DURATION,
         "150ms",
-        "Time between two signs of life of a broker to the metadata leader.",
+        "Time between two heartbeats of a broker to the metadata leader.",
         minimum=_MILLISECOND,
         maximum=10 * _MINUTE,
         is_original=False,
@@ -138,7 +141,7 @@ CLUSTERING: Final = (
         Kind.DURATION,
         "1500ms",
         "Silence after which a broker is fenced: it loses its leaderships and its places in "
-        "in-sync sets. It fences itself as fast.",
+        "in-sync sets. It fences itself equally fast.",
         minimum=10 * _MILLISECOND,
         maximum=10 * _MINUTE,
         is_original=False,
@@ -147,15 +150,15 @@ CLUSTERING: Final = (
         "clustering.leader.balance.interval",
         Kind.DURATION,
         "5m",
-        "Time between two looks for leaderships to give back to the first replica; 0 for never.",
+        "Time between two checks for leaderships to return to the first replica; 0 for never.",
         is_original=False,
     ),
     Setting(
         "clustering.replica.max.lag.time",
         Kind.DURATION,
         "700ms",
-        "Time after which a replica that is behind leaves the in-sync set, where enough others "
-        "stay in it; where too few would, it is 10s, or this time when it is longer. The original "
+        "Time after which a replica that is behind leaves the in-sync set if enough others stay in "
+        "it; if too few would stay, the time is 10s, or this time if it is longer. The original "
         "has 15s.",
         minimum=_MILLISECOND,
         maximum=60 * _MINUTE,
@@ -164,7 +167,8 @@ CLUSTERING: Final = (
         "clustering.replica.max.leader.timeout",
         Kind.DURATION,
         "600ms",
-        "Silence after which a replica reports the leader of its partition. The original has 15s.",
+        "Silence of the leader of a partition after which a replica reports it. The original has "
+        "15s.",
         minimum=10 * _MILLISECOND,
         maximum=60 * _MINUTE,
     ),
@@ -172,8 +176,8 @@ CLUSTERING: Final = (
         "clustering.replica.max.idle.wait",
         Kind.DURATION,
         "300ms",
-        "Longest time a leader holds the fetch of a replica that has everything; never longer than "
-        "half of `clustering.replica.max.leader.timeout`. The original has 10s.",
+        "Longest time that a leader holds the fetch of a replica that has everything; never longer "
+        "than half of `clustering.replica.max.leader.timeout`. The original has 10s.",
         minimum=_MILLISECOND,
         maximum=60 * _MINUTE,
     ),
@@ -189,8 +193,8 @@ CLUSTERING: Final = (
         "clustering.min.insync.replicas",
         Kind.INTEGER,
         "0",
-        "In-sync replicas a partition needs to commit. With 0, two where there are three replicas "
-        "or more, else one; the original needs one.",
+        "In-sync replicas that a partition needs to commit. With 0, two if there are three "
+        "replicas or more, otherwise one; the original needs one.",
         minimum=0,
         maximum=1_000,
         is_reloadable=True,
@@ -199,7 +203,7 @@ CLUSTERING: Final = (
         "clustering.replication.max.bytes",
         Kind.SIZE,
         "1MiB",
-        "Largest stored message.",
+        "Largest size of a stored message.",
         minimum=1_024,
         maximum=256 * _MIB,
     ),

@@ -8,21 +8,22 @@ _SECOND: Final = 1_000_000_000
 _MIB: Final = 1 << 20
 
 _NO_AUTHORIZATION: Final = "authorization is not available in this version"
-_NO_TELEMETRY: Final = "this broker sends no telemetry to anybody"
+_NO_TELEMETRY: Final = "this broker sends no telemetry"
 
 SERVER: Final = (
     Setting(
         "listen",
         Kind.ADDRESS,
         "",
-        "Address the gRPC port binds to.",
+        "Address that the gRPC port binds to.",
         derived="`host`:`port` when `host` is given, otherwise 0.0.0.0:`port`",
     ),
     Setting(
         "host",
         Kind.TEXT,
         "",
-        "Host that clients are told to connect to; binds to it as well when `listen` is not given.",
+        "Host that clients connect to; the gRPC port binds to it as well when `listen` is not "
+        "given.",
         derived="the host of `listen` unless that means every address, otherwise `localhost`",
         flags=("--host",),
     ),
@@ -30,8 +31,8 @@ SERVER: Final = (
         "port",
         Kind.INTEGER,
         "",
-        "Port that clients are told to connect to, and that is bound when `listen` is not given; "
-        "0 lets the operating system choose.",
+        "Port that clients connect to, and that the broker binds to when `listen` is not given; 0 "
+        "lets the operating system choose.",
         derived="the port of `listen`, otherwise 9292",
         maximum=65_535,
         flags=("--port", "-p"),
@@ -40,7 +41,7 @@ SERVER: Final = (
         "listen.tls",
         Kind.BOOLEAN,
         "",
-        "Whether the port of `listen` speaks TLS.",
+        "Whether the port of `listen` uses TLS.",
         derived="`true` when `tls.cert` is given, otherwise `false`",
         is_original=False,
     ),
@@ -48,23 +49,23 @@ SERVER: Final = (
         "listeners",
         Kind.LIST,
         "",
-        "Further ports for clients, each as `name=host:port`, such as `outside=0.0.0.0:9392`. Who "
-        "comes by one of them is told of every broker the address that it has under the same name; "
-        "brokers without it are left out.",
+        "Additional ports for clients, each as `name=host:port`, such as `outside=0.0.0.0:9392`. A "
+        "client that connects through one of them receives, for every broker, the address that the "
+        "broker has under the same name; brokers without it are left out.",
         is_original=False,
     ),
     Setting(
         "listeners.plain",
         Kind.LIST,
         "",
-        "Names of the further listeners that speak no TLS though `tls.cert` is given.",
+        "Names of the additional listeners that do not use TLS although `tls.cert` is given.",
         is_original=False,
     ),
     Setting(
         "listeners.host",
         Kind.TEXT,
         "",
-        "Host that clients of further listeners are told where no address gives another.",
+        "Host that clients of additional listeners receive when no address gives another one.",
         derived="the host that the listener binds to unless that means every address, otherwise "
         "`host`",
         is_original=False,
@@ -74,9 +75,10 @@ SERVER: Final = (
         "listeners.advertised",
         Kind.LIST,
         "",
-        "Addresses that clients of further listeners are told, each as `name=host:port`. Without a "
-        "host, as in `outside=:30392`, it is `listeners.host`; port 0 is the port really bound.",
-        derived="`listeners.host` and the port really bound",
+        "Addresses that clients of additional listeners receive, each as `name=host:port`. Without "
+        "a host, as in `outside=:30392`, the host is `listeners.host`; port 0 is the port that was "
+        "bound.",
+        derived="`listeners.host` and the port that was bound",
         is_original=False,
         is_reloadable=True,
     ),
@@ -84,9 +86,9 @@ SERVER: Final = (
         "listeners.advertised.file",
         Kind.TEXT,
         "",
-        "File with the value of `listeners.advertised`, in lines if need be, read again when it "
-        "changes. Listeners that it leaves out, all of them while it is not there, are not told to "
-        "clients; names that are not in `listeners` do not count.",
+        "File with the value of `listeners.advertised`, optionally on several lines; it is read "
+        "again when it changes. Listeners that it leaves out, or all of them while the file does "
+        "not exist, are not advertised to clients; names that are not in `listeners` are ignored.",
         is_original=False,
     ),
     Setting(
@@ -101,7 +103,8 @@ SERVER: Final = (
         "data.trash.grace",
         Kind.DURATION,
         "24h",
-        "How long deleted streams, and segments that went by age, stay in `trash/` at most.",
+        "Longest time that deleted streams, and segments removed because of their age, stay in "
+        "`trash/`.",
         is_original=False,
         is_reloadable=True,
     ),
@@ -109,23 +112,23 @@ SERVER: Final = (
         "data.scrub.interval",
         Kind.DURATION,
         "336h",
-        "How long it takes to read all that is stored once, piece by piece, so that damage is "
-        "found and mended while other replicas have the bytes; 0 for never.",
+        "Time in which all stored data is read once, piece by piece, so that damage is found and "
+        "repaired while other replicas have the bytes; 0 for never.",
         is_original=False,
     ),
     Setting(
         "data.reserve.bytes",
         Kind.SIZE,
         "64MiB",
-        "Size of a file that is given back to the system when the disk is full, so that deletes "
-        "and a clean stop still work; 0 for none.",
+        "Size of a file that is released to the system when the disk is full, so that deletes and "
+        "a clean stop still work; 0 for none.",
         is_original=False,
     ),
     Setting(
         "data.free.min.bytes",
         Kind.SIZE,
         "256MiB",
-        "Publishes are refused while the volume has less free space than this; 0 for no limit.",
+        "Free space on the volume below which publishes are refused; 0 for no limit.",
         is_original=False,
         is_reloadable=True,
     ),
@@ -141,7 +144,7 @@ SERVER: Final = (
         "shutdown.timeout",
         Kind.DURATION,
         "10s",
-        "Time for draining at SIGTERM and SIGINT before open calls are cut.",
+        "Time for draining after SIGTERM or SIGINT before open calls are cut off.",
         is_original=False,
         is_reloadable=True,
     ),
@@ -149,7 +152,8 @@ SERVER: Final = (
         "shutdown.handover.timeout",
         Kind.DURATION,
         "10s",
-        "How long a broker that stops waits, before it drains, until others lead what it led.",
+        "How long a broker that stops waits, before it drains, for others to take over the "
+        "partitions that it leads.",
         minimum=_SECOND,
         is_original=False,
         is_reloadable=True,
@@ -158,7 +162,7 @@ SERVER: Final = (
         "logging.level",
         Kind.CHOICE,
         "info",
-        "Least important events that are logged.",
+        "Lowest level of events that are logged.",
         choices=("debug", "info", "warn", "error"),
         is_reloadable=True,
         flags=("--level", "-l"),
@@ -167,7 +171,7 @@ SERVER: Final = (
         "logging.format",
         Kind.CHOICE,
         "console",
-        "Log lines for people, or one JSON object a line.",
+        "Format of log lines: for people, or one JSON object per line.",
         choices=("console", "json"),
         is_original=False,
         flags=("--log-format",),
@@ -178,7 +182,7 @@ SERVER: Final = (
         "false",
         "Whether the original logs the replay of metadata line by line.",
         status=Status.NO_EFFECT,
-        reason="recovery is told in one event with counts and duration",
+        reason="recovery is reported in one event with counts and duration",
     ),
     Setting(
         "logging.raft",
@@ -198,9 +202,9 @@ SERVER: Final = (
         "batch.max.messages",
         Kind.INTEGER,
         "1024",
-        "Most messages the original appends at once.",
+        "Largest number of messages that the original appends together.",
         status=Status.NO_EFFECT,
-        reason="a batch is what arrived in one turn of the event loop",
+        reason="a batch contains what arrived in one turn of the event loop",
     ),
     Setting(
         "batch.max.time",
@@ -208,13 +212,13 @@ SERVER: Final = (
         "0",
         "How long the original waits for a batch to fill.",
         status=Status.NO_EFFECT,
-        reason="a batch is what arrived in one turn of the event loop",
+        reason="a batch contains what arrived in one turn of the event loop",
     ),
     Setting(
         "telemetry.enabled",
         Kind.BOOLEAN,
         "false",
-        "Whether the original reports its use to its maker.",
+        "Whether the original reports its usage to its maintainers.",
         status=Status.NO_EFFECT,
         reason=_NO_TELEMETRY,
     ),
@@ -222,7 +226,7 @@ SERVER: Final = (
         "telemetry.interval.seconds",
         Kind.INTEGER,
         "86400",
-        "How often the original reports its use.",
+        "How often the original reports its usage.",
         status=Status.NO_EFFECT,
         reason=_NO_TELEMETRY,
     ),
@@ -233,7 +237,7 @@ GRPC: Final = (
         "grpc.max.message.bytes",
         Kind.SIZE,
         "",
-        "Largest request message.",
+        "Largest size of a request message.",
         derived="the larger of 4MiB and `clustering.replication.max.bytes` + 64KiB",
         is_original=False,
         maximum=1 << 30,
@@ -242,7 +246,7 @@ GRPC: Final = (
         "grpc.max.concurrent.streams",
         Kind.INTEGER,
         "10000",
-        "Calls, subscriptions included, that one connection may have open.",
+        "Calls, including subscriptions, that one connection may have open.",
         is_original=False,
         minimum=1,
         maximum=1_000_000,
@@ -251,7 +255,7 @@ GRPC: Final = (
         "grpc.max.connections",
         Kind.INTEGER,
         "10000",
-        "Client connections; further ones are closed at once.",
+        "Open client connections; additional ones are closed immediately.",
         is_original=False,
         minimum=1,
         maximum=1_000_000,
@@ -260,7 +264,7 @@ GRPC: Final = (
         "grpc.max.header.bytes",
         Kind.SIZE,
         "16KiB",
-        "Size of the header list of one request.",
+        "Largest size of the header list of one request.",
         is_original=False,
         minimum=4_096,
         maximum=_MIB,
@@ -278,8 +282,9 @@ GRPC: Final = (
         "grpc.receive.max.bytes",
         Kind.SIZE,
         "",
-        "Bytes of incomplete requests that all connections together may make the broker hold; "
-        "above it the connection that holds most loses its own. Part of the memory to plan for.",
+        "Bytes of incomplete requests that the broker holds for all connections together; above "
+        "it, the connection that holds the most loses its incomplete requests. Include it when "
+        "planning memory.",
         derived="the larger of 256MiB and four times `grpc.max.message.bytes`",
         is_original=False,
         maximum=1 << 40,
@@ -288,8 +293,8 @@ GRPC: Final = (
         "grpc.send.max.bytes",
         Kind.SIZE,
         "",
-        "Bytes of answers that may wait to be sent on all connections together; above it the "
-        "connection that holds most is ended. Part of the memory to plan for.",
+        "Bytes of answers that may wait to be sent on all connections together; above it, the "
+        "connection that holds the most is closed. Include it when planning memory.",
         derived="the larger of 256MiB and four times `grpc.max.message.bytes`",
         is_original=False,
         maximum=1 << 40,
@@ -298,21 +303,21 @@ GRPC: Final = (
         "grpc.idle.timeout",
         Kind.DURATION,
         "30m",
-        "A connection without open calls is closed after this time; 0 for never.",
+        "Time after which a connection without open calls is closed; 0 for never.",
         is_original=False,
     ),
     Setting(
         "grpc.keepalive.time",
         Kind.DURATION,
         "1m",
-        "A connection that is silent for this time is pinged; 0 for never.",
+        "Silence after which the broker pings a connection; 0 for never.",
         is_original=False,
     ),
     Setting(
         "grpc.keepalive.timeout",
         Kind.DURATION,
         "20s",
-        "A connection whose ping is not answered within this time is closed.",
+        "Time within which a connection must answer a ping, or it is closed.",
         is_original=False,
         minimum=_SECOND,
     ),
@@ -330,7 +335,7 @@ TLS: Final = (
         "tls.key",
         Kind.TEXT,
         "",
-        "PEM file with the private key of the gRPC port; needs `tls.cert`.",
+        "PEM file with the private key of the gRPC port; requires `tls.cert`.",
         flags=("--tls-key",),
     ),
     Setting(
@@ -344,7 +349,7 @@ TLS: Final = (
         "tls.min.version",
         Kind.CHOICE,
         "1.2",
-        "Lowest TLS version that clients may speak.",
+        "Lowest TLS version that clients may use.",
         choices=("1.2", "1.3"),
         is_original=False,
     ),
@@ -352,14 +357,14 @@ TLS: Final = (
         "tls.client.auth.enabled",
         Kind.BOOLEAN,
         "false",
-        "Whether clients must show a certificate that verifies.",
+        "Whether clients must present a certificate that verifies.",
     ),
     Setting(
         "tls.client.auth.ca",
         Kind.TEXT,
         "",
-        "PEM file with the authorities for client certificates.",
-        derived="the authorities of the system",
+        "PEM file with the certificate authorities for client certificates.",
+        derived="the certificate authorities of the system",
     ),
     Setting(
         "tls.client.authz.enabled",
@@ -395,26 +400,26 @@ NATS: Final = (
         "URLs of the NATS servers.",
         flags=("--nats-servers", "-n"),
     ),
-    Setting("nats.user", Kind.TEXT, "", "User name; needs a password."),
+    Setting("nats.user", Kind.TEXT, "", "User name; requires a password."),
     Setting(
         "nats.password",
         Kind.TEXT,
         "",
-        "Password of `nats.user`; a file is the better place for it.",
+        "Password of `nats.user`; prefer `nats.password.file`.",
         is_secret=True,
     ),
     Setting(
         "nats.password.file",
         Kind.TEXT,
         "",
-        "File with the password of `nats.user`, read at each connection.",
+        "File with the password of `nats.user`, read on each connect.",
         is_original=False,
     ),
     Setting(
         "nats.token",
         Kind.TEXT,
         "",
-        "Authentication token; a file is the better place for it.",
+        "Authentication token; prefer `nats.token.file`.",
         is_original=False,
         is_secret=True,
     ),
@@ -422,7 +427,7 @@ NATS: Final = (
         "nats.token.file",
         Kind.TEXT,
         "",
-        "File with the authentication token, read at each connection.",
+        "File with the authentication token, read on each connect.",
         is_original=False,
     ),
     Setting(
@@ -443,21 +448,22 @@ NATS: Final = (
         "nats.tls.cert",
         Kind.TEXT,
         "",
-        "PEM certificate shown to NATS; needs `nats.tls.key`.",
+        "PEM certificate that is presented to NATS; requires `nats.tls.key`.",
     ),
     Setting("nats.tls.key", Kind.TEXT, "", "PEM private key of `nats.tls.cert`."),
     Setting(
         "nats.tls.ca",
         Kind.TEXT,
         "",
-        "PEM file with the authorities for the certificate of NATS; given alone it turns TLS on.",
-        derived="the authorities of the system",
+        "PEM file with the certificate authorities for the certificate of NATS; given alone, it "
+        "turns TLS on.",
+        derived="the certificate authorities of the system",
     ),
     Setting(
         "nats.embedded",
         Kind.BOOLEAN,
         "",
-        "Whether the broker runs a NATS server of its own as a child process.",
+        "Whether the broker runs its own NATS server as a child process.",
         derived="true when `nats.embedded.config` is given, otherwise false",
         flags=("--embedded-nats", "-e"),
     ),
@@ -475,7 +481,8 @@ METRICS: Final = (
         "metrics.listen",
         Kind.ADDRESS,
         "127.0.0.1:9393",
-        "Address that serves metrics and health, without authentication; `off` serves nothing.",
+        "Address on which metrics and health are served, without authentication; `off` turns it "
+        "off.",
         off="off",
         is_original=False,
         flags=("--metrics-listen",),
@@ -484,7 +491,8 @@ METRICS: Final = (
         "metrics.streams.max",
         Kind.INTEGER,
         "100",
-        "Streams with series of their own on `/metrics`, the largest first; the others are summed.",
+        "Streams that have their own series on `/metrics`, the largest first; the others are "
+        "summed.",
         is_original=False,
         is_reloadable=True,
         maximum=100,
@@ -496,8 +504,8 @@ ADMIN: Final = (
         "admin.listen",
         Kind.ADDRESS,
         "off",
-        "Address that serves operators (`liftbridge cluster`); `off` serves nothing. Beyond "
-        "loopback it needs the certificates below.",
+        "Address on which operators are served (`liftbridge cluster`); `off` turns it off. An "
+        "address beyond loopback requires the certificates below.",
         off="off",
         is_original=False,
         flags=("--admin-listen",),
@@ -507,7 +515,7 @@ ADMIN: Final = (
         Kind.TEXT,
         "",
         "PEM file with the certificate chain of the port for operators; with `admin.tls.key` and "
-        "`admin.tls.ca` it turns TLS on, and operators must show a certificate.",
+        "`admin.tls.ca` it turns TLS on, and operators must present a certificate.",
         is_original=False,
     ),
     Setting(
@@ -521,7 +529,7 @@ ADMIN: Final = (
         "admin.tls.ca",
         Kind.TEXT,
         "",
-        "PEM file with the authorities for the certificates of operators.",
+        "PEM file with the certificate authorities for the certificates of operators.",
         is_original=False,
     ),
 )
