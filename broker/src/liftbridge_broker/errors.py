@@ -106,7 +106,7 @@ class UnimplementedError(LiftbridgeError):
 
 
 class OutOfRangeError(LiftbridgeError):
-    """A strict read wants records that are not, or no longer, in the log."""
+    """A strict read requests records that are not, or no longer, in the log."""
 
     code = "OUT_OF_RANGE"
     status = GrpcStatus.OUT_OF_RANGE
@@ -120,14 +120,14 @@ class EndOfStreamError(LiftbridgeError):
 
 
 class ReverseEndError(EndOfStreamError):
-    """A reverse subscription gave its oldest message; status as in the original."""
+    """A reverse subscription delivered its oldest message; the status is that of the original."""
 
     code = "REVERSE_END"
     status = GrpcStatus.UNKNOWN
 
 
 class LimitError(LiftbridgeError):
-    """A stated limit is reached; the text names the limit and its setting."""
+    """A limit is reached; the text names the limit and its setting."""
 
     code = "LIMIT"
     status = GrpcStatus.RESOURCE_EXHAUSTED
@@ -156,7 +156,7 @@ class NotAppendedError(LiftbridgeError):
 
 
 class StorageFullError(NotAppendedError):
-    """Free disk space is below the limit; reads and deletes go on."""
+    """Free disk space is below the limit; reads and deletes continue."""
 
     code = "STORAGE_FULL"
 
@@ -169,26 +169,26 @@ class PartitionOfflineError(NotAppendedError):
 
 
 class NotEnoughReplicasError(NotAppendedError):
-    """Acks of all replicas were asked for and too few are in sync; nothing was stored."""
+    """Acks of all replicas were requested, but too few are in sync; nothing was stored."""
 
     code = "NOT_ENOUGH_REPLICAS"
 
 
 class OutcomeUnknownError(LiftbridgeError):
-    """The record may or may not be stored; never a status that clients retry by themselves."""
+    """The record may or may not be stored; never a status that clients retry automatically."""
 
     code = "OUTCOME_UNKNOWN"
     status = GrpcStatus.UNKNOWN
 
 
 class NotEnoughReplicasAfterAppendError(OutcomeUnknownError):
-    """The in-sync set fell below its minimum after the append; the record may be committed yet."""
+    """The in-sync set fell below its minimum after the append; it may still be committed."""
 
     code = "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
 
 
 class OutOfOrderError(LiftbridgeError):
-    """Idempotent publisher: the sequence leaves a gap to the last one stored."""
+    """Idempotent publisher: the sequence leaves a gap after the last one stored."""
 
     code = "OUT_OF_ORDER"
     status = GrpcStatus.FAILED_PRECONDITION
@@ -210,43 +210,43 @@ class UnavailableError(LiftbridgeError):
 
 
 class OffsetNotAvailableError(UnavailableError):
-    """A new leader does not know yet what of its log is committed; ask again soon."""
+    """A new leader does not know yet how much of its log is committed; retry soon."""
 
     code = "OFFSET_NOT_AVAILABLE"
 
 
 class UnknownPartitionError(NotFoundError):
-    """A broker or operator names a partition that does not exist, or not any more."""
+    """A broker or operator names a partition that does not exist, or no longer exists."""
 
     code = "UNKNOWN_PARTITION"
 
 
 class StaleBrokerEpochError(FailedPreconditionError):
-    """A broker acts in a session that is over; it must register again."""
+    """A broker acts in a session that has ended; it must register again."""
 
     code = "STALE_BROKER_EPOCH"
 
 
 class FencedLeaderEpochError(FailedPreconditionError):
-    """A leader, or a replica that follows it, acts in a leader epoch that is over."""
+    """A leader, or a replica that follows it, acts in a leader epoch that has ended."""
 
     code = "FENCED_LEADER_EPOCH"
 
 
 class InvalidPartitionEpochError(FailedPreconditionError):
-    """The partition changed since this was decided; decide again on what it is now."""
+    """The partition changed after this was decided; decide again on its current state."""
 
     code = "INVALID_PARTITION_EPOCH"
 
 
 class IneligibleReplicaError(FailedPreconditionError):
-    """A replica may not come into sync: fenced, about to stop, or known in another session."""
+    """A replica may not enter the in-sync set: fenced, stopping, or known in another session."""
 
     code = "INELIGIBLE_REPLICA"
 
 
 class NotControllerError(UnavailableError):
-    """A partition is further than this broker's metadata says; ask again later."""
+    """A partition is ahead of this broker's metadata; retry later."""
 
     code = "NOT_CONTROLLER"
 
@@ -276,7 +276,7 @@ class ChangeRefusedError(ChangeNotMadeError):
 
 
 class NoMetadataLeaderError(ChangeNotMadeError):
-    """Nobody led the metadata group for as long as a change may wait: it was not made.
+    """The metadata group had no leader for as long as a change may wait: it was not made.
 
     Clients of the original compare its text.
     """
@@ -289,7 +289,7 @@ class NoMetadataLeaderError(ChangeNotMadeError):
 
 
 class ConfigError(LiftbridgeError):
-    """A setting is unknown, malformed, contradicts another one, or asks for what is not built."""
+    """A setting is unknown, malformed, contradicts another one, or needs a missing feature."""
 
     code = "CONFIG"
     status = GrpcStatus.INVALID_ARGUMENT
@@ -321,7 +321,7 @@ class CorruptionError(LiftbridgeError):
 
 
 class WireError(LiftbridgeError):
-    """A message of a peer is malformed, too long or of another version: drop it, alert."""
+    """A message from a peer is malformed, too long or of another version: drop it, alert."""
 
     code = "WIRE"
     status = GrpcStatus.INTERNAL

@@ -74,23 +74,26 @@ def test_tls_is_on_everywhere_but_where_it_is_turned_off(flags, main, others) ->
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"listeners": "9392"}, "--set: listeners cannot be used: '9392' is not a name and an"),
+        ({"listeners": "9392"}, "--set: listeners is invalid: '9392' is not a name and an"),
         ({"listeners": "Out=:1"}, "'Out=:1' is not a name and an address"),
         ({"listeners": "-a=:1"}, "'-a=:1' is not a name"),
         ({"listeners": "=:1"}, "'=:1' is not a name"),
         ({"listeners": f"{'a' * 41}=:1"}, "is not a name"),
         ({"listeners": "out=:x"}, "'out=:x' is not an address such as"),
-        ({"listeners": "out=:1,out=:2"}, "out is given twice"),
+        ({"listeners": "out=:1,out=:2"}, "out is listed twice"),
         (
             {"listeners": ",".join(f"l{number}=:{number + 1}" for number in range(9))},
-            "listeners are 9, at most 8 are possible",
+            "listeners has 9 entries, at most 8 are allowed",
         ),
-        ({"listeners": "a=:7,b=:7"}, "listeners gives b port 7, which a has"),
-        ({"listeners": "a=:9292"}, "listeners gives a port 9292, which listen has"),
-        ({"listeners": "a=:5", "metrics.listen": "127.0.0.1:5"}, "which metrics.listen has"),
+        ({"listeners": "a=:7,b=:7"}, "listeners gives b port 7, which a already uses"),
+        ({"listeners": "a=:9292"}, "listeners gives a port 9292, which listen already uses"),
+        (
+            {"listeners": "a=:5", "metrics.listen": "127.0.0.1:5"},
+            "which metrics.listen already uses",
+        ),
         (
             {"listeners": "a=127.0.0.1:5", "admin.listen": "127.0.0.1:5"},
-            "which admin.listen has",
+            "which admin.listen already uses",
         ),
         ({"listeners.advertised": "out=h:1"}, "names 'out', which is not in listeners"),
         ({"listeners": "out=:1", "listeners.advertised": "out"}, "is not a name and an address"),
@@ -101,7 +104,7 @@ def test_tls_is_on_everywhere_but_where_it_is_turned_off(flags, main, others) ->
         ({"listen.tls": "true"}, "listen.tls needs tls.cert and tls.key"),
         (
             OUT | {"listeners.advertised": "out=h:1", "listeners.advertised.file": "f"},
-            "listeners.advertised and listeners.advertised.file exclude each other",
+            "listeners.advertised cannot be set together with listeners.advertised.file",
         ),
         (OUT | {"listeners.host": "h" * 256}, "is longer than 255 characters"),
     ],

@@ -206,7 +206,7 @@ def test_environment_names_are_distinct():
         ("\nstreams:\n  retention:\n    max: {byte: 1}", r":4: .*'streams.retention.max.bytes'"),
         ("zzzzzz: 1", r":1: unknown setting 'zzzzzz'$"),
         ("streams: 5", r":1: unknown setting 'streams'"),
-        ("port: 1\nhost: a\nPORT: 2", r":3: port is given twice, first in line 1"),
+        ("port: 1\nhost: a\nPORT: 2", r":3: port is set twice, first on line 1"),
         ("port: [1, 2]", r":1: port: '1,2' is a list"),
         ("port: 65536", r":1: port: '65536' is more than 65535"),
         ("streams.cleaner.interval: 5", r":1: .* '5' needs a unit"),
@@ -376,15 +376,27 @@ class TestProtections:
             ({"nats.password.file": "p"}, "nats.password.file needs nats.user"),
             (
                 {"nats.user": "u", "nats.password": "p", "nats.password.file": "f"},
-                "exclude each other",
+                "nats.password cannot be set together with nats.password.file",
             ),
-            ({"nats.user": "u", "nats.token": "t"}, "nats.user and nats.token exclude"),
-            ({"nats.token": "t", "nats.token.file": "f"}, "exclude each other"),
-            ({"nats.nkey.seed.file": "s", "nats.credentials.file": "c"}, "exclude each other"),
+            (
+                {"nats.user": "u", "nats.token": "t"},
+                "nats.user cannot be set together with nats.token",
+            ),
+            (
+                {"nats.token": "t", "nats.token.file": "f"},
+                "cannot be set together with nats.token.file",
+            ),
+            (
+                {"nats.nkey.seed.file": "s", "nats.credentials.file": "c"},
+                "cannot be set together with nats.credentials.file",
+            ),
             ({"nats.servers": ""}, "nats.servers is empty"),
-            ({"nats.servers": "http://u:secret@h:1"}, r"no NATS address in 'http://\*\*\*@h:1'"),
-            ({"nats.servers": "nats://h:99999"}, "no NATS address"),
-            ({"nats.servers": "nats://[::1"}, "no NATS address"),
+            (
+                {"nats.servers": "http://u:secret@h:1"},
+                r"contains 'http://\*\*\*@h:1', which is not a NATS address",
+            ),
+            ({"nats.servers": "nats://h:99999"}, "which is not a NATS address"),
+            ({"nats.servers": "nats://[::1"}, "which is not a NATS address"),
             ({"clustering.namespace": "a b"}, "must be 1 to 128 visible"),
             ({"clustering.namespace": ""}, "must be 1 to 128 visible"),
             ({"clustering.namespace": "a/../b"}, "must be 1 to 128 visible"),
@@ -426,7 +438,7 @@ class TestKubernetes:
         name = "LIFTBRIDGE_LOGING_LEVEL"
         options = load(flags={}, environ={name: "debug"}, path=None)
         assert options.notices == (
-            f"environment variable {name} is no setting; did you mean LIFTBRIDGE_LOGGING_LEVEL?",
+            f"environment variable {name} is not a setting; did you mean LIFTBRIDGE_LOGGING_LEVEL?",
         )
 
     def test_encryption_key_of_the_original_is_noticed_and_never_shown(self):
@@ -456,4 +468,4 @@ class TestSecrets:
         with pytest.raises(ConfigError) as caught:
             load_flags(nats_token="hunter2\n")
         assert "hunter2" not in caught.value.text
-        assert "nats.token: the value has control characters" in caught.value.text
+        assert "nats.token: the value contains control characters" in caught.value.text

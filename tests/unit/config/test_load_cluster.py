@@ -63,11 +63,11 @@ def test_listed_peers_go_before_the_seed():
         ({"server_id": "_all"}, r"--server-id: clustering.server.id cannot be _all"),
         (
             {"raft_bootstrap_wait": "true", "raft_bootstrap_seed": "true"},
-            r"bootstrap.wait and clustering.raft.bootstrap.seed exclude each other",
+            r"bootstrap.wait cannot be set together with clustering.raft.bootstrap.seed",
         ),
         (
             {"raft_bootstrap_wait": "true", "server_id": "a", "raft_bootstrap_peers": "b"},
-            r"bootstrap.wait and clustering.raft.bootstrap.peers exclude each other",
+            r"bootstrap.wait cannot be set together with clustering.raft.bootstrap.peers",
         ),
         ({"raft_heartbeat_interval": "251ms"}, r"election.timeout is less than twice"),
         ({"broker_heartbeat_interval": "501ms"}, r"session.timeout is less than 3 times"),

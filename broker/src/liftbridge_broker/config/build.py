@@ -258,10 +258,12 @@ def _check_nats(values: _Values) -> None:
         raise values.refusal("nats.servers", "is empty")
     for server in values.items("nats.servers"):
         if not _is_nats_url(_with_scheme(server)):
-            raise values.refusal("nats.servers", f"has no NATS address in {mask_url(server)!r}")
+            raise values.refusal(
+                "nats.servers", f"contains {mask_url(server)!r}, which is not a NATS address"
+            )
     for direct in ("nats.password", "nats.token"):
         if values.is_given(direct) and values.is_given(direct + ".file"):
-            raise values.refusal(direct, f"and {direct}.file exclude each other")
+            raise values.refusal(direct, f"cannot be set together with {direct}.file")
     passwords = [key for key in ("nats.password", "nats.password.file") if values.is_given(key)]
     if passwords and not values.is_given("nats.user"):
         raise values.refusal(passwords[0], "needs nats.user")
@@ -277,7 +279,7 @@ def _check_nats(values: _Values) -> None:
         if values.is_given(key)
     ]
     if len(ways) > 1:
-        raise values.refusal(ways[0], f"and {ways[1]} exclude each other")
+        raise values.refusal(ways[0], f"cannot be set together with {ways[1]}")
 
 
 def _with_scheme(server: str) -> str:

@@ -81,7 +81,7 @@ def _check_name(values: ClusterValues, key: str, name: str) -> None:
         raise values.refusal(
             key,
             f"must be 1 to {_NAME_LENGTH_MAX} visible ASCII characters without "
-            "/, \\, *, > and empty parts between dots",
+            "/, \\, *, > or empty parts between dots",
         )
     if name == EVERYONE and key != "clustering.namespace":
         raise values.refusal(key, f"cannot be {EVERYONE}, which stands for every broker")
@@ -98,7 +98,7 @@ def _check_bootstrap(values: ClusterValues, server_id: str) -> None:
     if values.flag(_RAFT + "bootstrap.wait"):
         other = key if peers else _RAFT + "bootstrap.seed"
         if peers or values.flag(_RAFT + "bootstrap.seed"):
-            raise values.refusal(_RAFT + "bootstrap.wait", f"and {other} exclude each other")
+            raise values.refusal(_RAFT + "bootstrap.wait", f"cannot be set together with {other}")
 
 
 def clustering_options(values: ClusterValues) -> ClusteringOptions:

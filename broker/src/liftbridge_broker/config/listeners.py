@@ -41,9 +41,9 @@ def read_addresses(items: Iterable[str]) -> dict[str, Address]:
     for item in items:
         name, separator, text = item.partition("=")
         if not separator or not is_listener_name(name):
-            raise ValueError(f"{item[:60]!r} is not a name and an address, as in outside=:9392")
+            raise ValueError(f"{item[:60]!r} is not a name and an address such as outside=:9392")
         if name in found:
-            raise ValueError(f"{name} is given twice")
+            raise ValueError(f"{name} is listed twice")
         try:
             found[name] = parse_address(text)
         except ValueError as error:
@@ -59,11 +59,13 @@ def listener_options(values: _Values) -> tuple[ListenerOptions, ...]:
     """
     bound = _read(values, "listeners")
     if len(bound) > LISTENERS_MAX:
-        raise values.refusal("listeners", f"are {len(bound)}, at most {LISTENERS_MAX} are possible")
+        raise values.refusal(
+            "listeners", f"has {len(bound)} entries, at most {LISTENERS_MAX} are allowed"
+        )
     _check_ports(values, bound)
     if values.is_given("listeners.advertised") and values.is_given("listeners.advertised.file"):
         raise values.refusal(
-            "listeners.advertised", "and listeners.advertised.file exclude each other"
+            "listeners.advertised", "cannot be set together with listeners.advertised.file"
         )
     if len(values.text("listeners.host")) > HOST_LENGTH_MAX:
         raise values.refusal("listeners.host", f"is longer than {HOST_LENGTH_MAX} characters")
@@ -105,7 +107,7 @@ def _read(values: _Values, key: str) -> dict[str, Address]:
     try:
         return read_addresses(values.items(key))
     except ValueError as error:
-        raise values.refusal(key, f"cannot be used: {error}") from error
+        raise values.refusal(key, f"is invalid: {error}") from error
 
 
 def _check_names(
@@ -122,7 +124,7 @@ def _check_ports(values: _Values, bound: Mapping[str, Address]) -> None:
         owner = _owner_of(address, taken)
         if owner:
             raise values.refusal(
-                "listeners", f"gives {name} port {address.port}, which {owner} has"
+                "listeners", f"gives {name} port {address.port}, which {owner} already uses"
             )
         taken.append((name, address))
 

@@ -104,7 +104,7 @@ class _Sources:
             return
         if entry.key in lines:
             self._problems.append(
-                f"{source}: {entry.key} is given twice, first in line {lines[entry.key]}"
+                f"{source}: {entry.key} is set twice, first on line {lines[entry.key]}"
             )
         lines[entry.key] = entry.line
         if entry.text is not None and (entry.text != "" or setting.kind is Kind.TEXT):
@@ -133,7 +133,7 @@ class _Sources:
         elif not _SERVICE_LINK_NAME.fullmatch(name):
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            self.notices.append(f"environment variable {name} is no setting{hint}")
+            self.notices.append(f"environment variable {name} is not a setting{hint}")
 
     def take_flags(self, flags: Mapping[str, str | Sequence[str]]) -> None:
         for key, given in flags.items():

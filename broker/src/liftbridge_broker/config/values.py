@@ -127,7 +127,7 @@ def parse_integer(text: str) -> int:
         raise ValueError("is not a whole number")
     number = int(text)
     if not -INTEGER_MAX - 1 <= number <= INTEGER_MAX:
-        raise ValueError("does not fit 64 bits")
+        raise ValueError("does not fit into 64 bits")
     return number
 
 
@@ -154,7 +154,7 @@ def parse_text(text: str) -> str:
     if len(text) > TEXT_LENGTH_MAX:
         raise ValueError(f"is longer than {TEXT_LENGTH_MAX} characters")
     if not text.isprintable():
-        raise ValueError("has control characters")
+        raise ValueError("contains control characters")
     return text
 
 

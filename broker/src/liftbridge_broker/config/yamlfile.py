@@ -56,7 +56,7 @@ def read_entries(data: bytes, name: str) -> list[Entry]:
             mappings, plain values and lists of plain values.
     """
     if len(data) > FILE_BYTES_MAX:
-        raise ConfigError(f"{name}: larger than {FILE_BYTES_MAX} bytes")
+        raise ConfigError(f"{name}: the file is larger than {FILE_BYTES_MAX} bytes")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -111,11 +111,11 @@ class _Flattener:
                 self._emit(tuple(self._items or ()))
                 self._items = None
             case yaml.AliasEvent():
-                raise self._refusal(event, "aliases are not read; write the value out")
+                raise self._refusal(event, "YAML aliases are not supported; write out the value")
             case yaml.DocumentStartEvent():
                 self._document_count += 1
                 if self._document_count > 1:
-                    raise self._refusal(event, "holds more than one YAML document")
+                    raise self._refusal(event, "contains more than one YAML document")
             case _:
                 pass  # starts and ends of the stream, end of the document
 
@@ -130,7 +130,7 @@ class _Flattener:
         elif self._key is None:
             # Each entry carries its whole path, so an unbounded name would multiply.
             if len(event.value) > KEY_LENGTH_MAX:
-                raise self._refusal(event, f"a name longer than {KEY_LENGTH_MAX} characters")
+                raise self._refusal(event, f"a name is longer than {KEY_LENGTH_MAX} characters")
             self._key = event.value.lower()
             self._key_line = _line(event)
         else:
@@ -138,7 +138,7 @@ class _Flattener:
 
     def _on_mapping_start(self, event: yaml.Event) -> None:
         if self._items is not None:
-            raise self._refusal(event, "a list may hold plain values only")
+            raise self._refusal(event, "a list may contain only plain values")
         if len(self._prefixes) == DEPTH_MAX:
             raise self._refusal(event, f"nested deeper than {DEPTH_MAX} levels")
         if self._prefixes:
@@ -151,7 +151,7 @@ class _Flattener:
 
     def _on_sequence_start(self, event: yaml.Event) -> None:
         if self._items is not None:
-            raise self._refusal(event, "a list may hold plain values only")
+            raise self._refusal(event, "a list may contain only plain values")
         if not self._prefixes:
             raise self._refusal(event, "must be a mapping of settings to values")
         if self._key is None:
@@ -170,7 +170,7 @@ class _Flattener:
         if tag is None:
             return
         if not tag.startswith(_CORE_TAG_PREFIX) or tag[len(_CORE_TAG_PREFIX) :] not in _CORE_TAGS:
-            raise self._refusal(event, "YAML tags are not read")
+            raise self._refusal(event, "YAML tags are not supported")
 
     def _refusal(self, event: yaml.Event, text: str) -> ConfigError:
         return ConfigError(f"{self._name}:{_line(event)}: {text}")
