@@ -115,7 +115,7 @@ def _config_parameters() -> list[click.Parameter]:
             ["--set", "assignments"],
             multiple=True,
             metavar="KEY=VALUE",
-            help="Any setting by its dotted name; may be repeated.",
+            help="Set any setting by its dotted name; may be repeated.",
         ),
     ]
     for name, key in _PARAMETERS.items():
@@ -164,7 +164,7 @@ def _show_version(context: click.Context, parameter: click.Parameter, value: obj
 
 @click.pass_context
 def _broker(context: click.Context, /, **values: object) -> int:
-    """Run a Liftbridge broker, or a subcommand that needs none."""
+    """Run a Liftbridge broker, or a subcommand, which needs no running broker."""
     del values
     if context.invoked_subcommand is not None:
         return ExitCode.OK
@@ -197,7 +197,7 @@ broker: Final = click.Group(
 
 @click.pass_context
 def _check_config(context: click.Context, /, output: str, **values: object) -> int:
-    """Check the configuration and show every setting with where it came from."""
+    """Check the configuration and show the value and origin of every setting."""
     del values
     options = _sources(context).load()
     if output == "json":
@@ -266,7 +266,7 @@ broker.add_command(
                 type=click.Choice(["table", "json"]),
                 default="table",
                 show_default=True,
-                help="How to show the settings.",
+                help="Output format.",
             ),
         ],
     )
@@ -274,7 +274,7 @@ broker.add_command(
 
 
 def _inspect(directory: str, output: str) -> int:
-    """Describe the logs of a data directory on which no broker runs."""
+    """Describe the logs in a data directory that no running broker uses."""
     from liftbridge_broker.adapters.disk.offline import inspect_lines  # noqa: PLC0415 - as `run`
 
     for line in inspect_lines(Path(directory), output=output):
@@ -283,7 +283,7 @@ def _inspect(directory: str, output: str) -> int:
 
 
 def _verify(directory: str, output: str) -> int:
-    """Read everything in a data directory on which no broker runs; exit code 3 means damage."""
+    """Check all data in a directory that no running broker uses; exit code 3 means damage."""
     from liftbridge_broker.adapters.disk.offline import VerifyRun  # noqa: PLC0415 - as `run`
 
     run = VerifyRun(Path(directory), output=output)
@@ -300,13 +300,13 @@ def _offline_parameters() -> list[click.Parameter]:
             type=click.Choice(["table", "json"]),
             default="table",
             show_default=True,
-            help="How to show what is found.",
+            help="Output format.",
         ),
     ]
 
 
 def _recover(directory: str, snapshot: str | None, output: str, *, apply: bool) -> int:
-    """Begin the metadata group anew from one directory, after all brokers were stopped."""
+    """Create a new metadata group from one data directory, after all brokers were stopped."""
     from liftbridge_broker.adapters.disk.recover import recover_lines  # noqa: PLC0415 - as `run`
 
     given = None if snapshot is None else Path(snapshot)
@@ -325,12 +325,12 @@ broker.add_command(
             click.Option(
                 ["--snapshot"],
                 type=str,
-                help="What another broker recovered; without it this directory is the first.",
+                help="Snapshot that another broker recovered; without it, this directory is the first.",
             ),
             click.Option(
                 ["--apply"],
                 is_flag=True,
-                help="Do it; otherwise it is only told what would be done.",
+                help="Carry out the recovery; otherwise only show what would be done.",
             ),
         ],
     )

@@ -262,7 +262,7 @@ def test_old_clean_marker_is_a_note(tmp_path: Path) -> None:
     (tmp_path / "clean").write_bytes(marker)
     lines, is_whole = verified(tmp_path)
     assert is_whole
-    assert lines[0] == "note: clean: of another journal: does not count"
+    assert lines[0] == "note: clean: of another journal: it is ignored"
 
 
 def test_verify_as_json_gives_one_object_a_line(tmp_path: Path) -> None:

@@ -199,9 +199,9 @@ def given(root: Path, files: MemoryFiles, snapshot: Snapshot) -> Path:
 REFUSALS: dict[str, tuple[Callable[[Path, MemoryFiles], Path | None], str]] = {
     "retired": (retired, "left the cluster"),
     "damaged": (damaged, "metadata log"),
-    "interrupted": (interrupted, "run it with --apply"),
-    "other cluster": (other_cluster, "it is of cluster other"),
-    "older": (older, "recover this one first"),
+    "interrupted": (interrupted, "complete it with --apply"),
+    "other cluster": (other_cluster, "it belongs to cluster other"),
+    "older": (older, "recover this directory first"),
     "renamed": (renamed, "renamed"),
 }
 

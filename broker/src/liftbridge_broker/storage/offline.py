@@ -219,7 +219,7 @@ class Verification:
             self.logs += 1
             yield from self._check_log(partition, path, loaded)
         for path in directory.unknown:
-            yield Finding(Severity.NOTE, path, 0, "belongs to nobody and is left alone")
+            yield Finding(Severity.NOTE, path, 0, "belongs to no stream and is left alone")
 
     def _check_small_files(
         self, directory: DataDirectory, loaded: LoadedJournal
@@ -227,7 +227,7 @@ class Verification:
         if read_version(self._files, IDENTITY, IDENTITY) is None:
             text = "missing or damaged"
             if not directory.is_identity_new:
-                text += "; the version before it is used"
+                text += "; the previous version is used"
             yield Finding(Severity.ERROR, IDENTITY, 0, text)
         if loaded.damaged_count:
             text = f"{loaded.damaged_count} damaged places: state of some logs may be lost"
@@ -240,7 +240,7 @@ class Verification:
         if marker is None and self._files.exists(CLEAN):
             yield Finding(Severity.NOTE, CLEAN, 0, "damaged: the stop does not count as clean")
         elif marker is not None and marker.journal != loaded.stamp:
-            yield Finding(Severity.NOTE, CLEAN, 0, "of another journal: does not count")
+            yield Finding(Severity.NOTE, CLEAN, 0, "of another journal: it is ignored")
 
     def _check_log(
         self, partition: PartitionId, path: str, loaded: LoadedJournal
@@ -258,7 +258,7 @@ class Verification:
             if base < end and not reaches_beyond(
                 self._files, name, partition, base, behind=behind, limit=end
             ):
-                yield Finding(Severity.NOTE, name, 0, "merged into the segment before it")
+                yield Finding(Severity.NOTE, name, 0, "merged into the previous segment")
                 continue
             if base != end:
                 is_damaged = True
@@ -270,11 +270,11 @@ class Verification:
                 yield damage._replace(severity=_severity(end, point, behind))
             yield from self._check_index(partition, path, base, end)
         if state is not None and not is_damaged and max(end, state.log_start) < point:
-            text = f"ends at offset {end}, but everything below {point} was on the disk"
+            text = f"ends at offset {end}, but everything below {point} was on disk"
             yield Finding(Severity.ERROR, path, 0, text)
         for name in self._files.list(path):
             if name.endswith((CLEANED_SUFFIX, TRUNCATED_SUFFIX)):
-                text = "left by interrupted work; the next start clears it up"
+                text = "left by interrupted work; the next start cleans it up"
                 yield Finding(Severity.NOTE, f"{path}/{name}", 0, text)
 
     def _check_segment(
@@ -307,7 +307,7 @@ class Verification:
         name = f"{path}/{index_name(base)}"
         summary = read_summary(self._files, name, partition, base)
         if summary is not None and summary.end_offset > end:
-            yield Finding(Severity.NOTE, name, 0, "of more than the log holds; it is made anew")
+            yield Finding(Severity.NOTE, name, 0, "covers more than the log holds; it is rebuilt")
 
 
 def _severity(end: Offset, recovery_point: Offset, behind: Offset | None) -> Severity:

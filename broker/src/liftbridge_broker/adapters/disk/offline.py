@@ -267,7 +267,7 @@ def _notes(log: LogReport) -> Iterator[str]:
         if segment.damage:
             yield segment.damage
     if log.copies:
-        yield f"{len(log.copies)} copies of what was cut"
+        yield f"{len(log.copies)} copies of truncated data"
 
 
 def _time(timestamp: int) -> str:

@@ -114,13 +114,14 @@ def recover_lines(root: Path, *, snapshot: Path | None, is_applied: bool, output
         with reading(root) as files:
             if files.exists(_PLAN):
                 raise InvalidRequestError(
-                    f"Invalid directory, a recovery of {root} was interrupted: run it with --apply"
+                    f"Invalid directory, a recovery of {root} was interrupted: complete it with "
+                    "--apply"
                 )
             return _lines(find(files, snapshot), root, snapshot, output, path="")
     with _writing(root) as files:
         if files.exists(_PLAN):
             finish(files)
-            return [f"Done: the recovery of {root} that was interrupted is complete."]
+            return [f"Done: the interrupted recovery of {root} is complete."]
         found = find(files, snapshot)
         path = apply(files, found.snapshot)
         return _lines(found, root, snapshot, output, path=str(root / path))
@@ -174,7 +175,7 @@ def _identity(files: Files) -> Identity:
         raise FilesError("the directory does not say which broker it belongs to")
     if is_retired(files, identity):
         raise InvalidRequestError(
-            "Invalid directory, its broker left the cluster and never votes again"
+            "Invalid directory, its broker left the cluster and can never vote again"
         )
     return identity
 
@@ -216,19 +217,21 @@ def _given(told: Recoverable, path: Path) -> Found:
     index = int(stem) if stem.isdecimal() else 0
     found = read_snapshot(copy, METADATA_DIRECTORY, index, EMPTY) if index else None
     if found is None:
-        raise InvalidRequestError(f"Invalid snapshot, {path} is none, or is damaged or renamed")
+        raise InvalidRequestError(
+            f"Invalid snapshot, {path} is not a snapshot, or is damaged or renamed"
+        )
     state = decode_state(found.state)
     if state.cluster_id != told.cluster_id:
         raise InvalidRequestError(
-            f"Invalid snapshot, it is of cluster {state.cluster_id}, this directory of "
+            f"Invalid snapshot, it belongs to cluster {state.cluster_id}, this directory to "
             f"{told.cluster_id}"
         )
     source = found.meta.term - 1, index - INDEX_GAP
     if (told.good_term, told.good_index) > source:
         raise InvalidRequestError(
-            f"Invalid snapshot, it was made of entries up to {source[1]} of term {source[0]}, and "
-            f"this directory has {told.good_index} of term {told.good_term}: recover this one "
-            "first, and give its snapshot to the others"
+            f"Invalid snapshot, it covers entries up to {source[1]} of term {source[0]}, and this "
+            f"directory has entries up to {told.good_index} of term {told.good_term}: recover this "
+            "directory first, and give its snapshot to the others"
         )
     members = state.streams.values()
     return Found(
@@ -274,7 +277,7 @@ def finish(files: Files) -> None:
     """Carry out what the plan says, or what is left of it."""
     found = read_small_file(files, _PLAN)
     if found is None:
-        raise CorruptionError("the plan of a recovery is damaged", path=_PLAN)
+        raise CorruptionError("the recovery plan is damaged", path=_PLAN)
     plan = json.loads(found.payload)
     suffix = f"{_ASIDE}{plan['number']}"
     for name in plan["aside"]:
@@ -337,17 +340,17 @@ def _lines(found: Found, root: Path, snapshot: Path | None, output: str, *, path
         f"term             {told.term}{_verdict(told)}",
         f"entries          up to {told.last_index}, committed at least up to {told.commit_index}",
         f"believed         up to {told.good_index} of term {told.good_term}",
-        f"new group        from {told.new_index} on",
+        f"new group        from index {told.new_index} on",
         f"holds            {told.streams} streams, {told.partitions} partitions",
         "",
     ]
     if snapshot is None:
         lines += _bound(told)
     if not path:
-        return [*lines, "Nothing was written. With --apply it is done."]
+        return [*lines, "Nothing was written. To recover, run this again with --apply."]
     if snapshot is None:
         return [*lines, f"Done. Recover the other brokers with --snapshot and a copy of {path}"]
-    return [*lines, "Done. This broker is let in by the one whose snapshot it has."]
+    return [*lines, "Done. The broker whose snapshot this is lets this one join the new group."]
 
 
 def _verdict(told: Recoverable) -> str:
@@ -359,10 +362,10 @@ def _bound(told: Recoverable) -> Sequence[str]:
     """What may be lost."""
     most, count = len(told.voters) // 2 + 1, len(told.voters)
     return [
-        f"No answered change of metadata is lost if, of {most} of the {count} voters, this one has",
-        "the greatest believed term, and at that the greatest believed index. Otherwise those",
-        "behind its last entry are lost: streams created, deleted or altered since, and who was",
-        "in sync, so that messages may be lost that only the others hold.",
+        f"No acknowledged metadata change is lost if, among {most} of the {count} voters, this one",
+        "has the highest believed term and, among equal terms, the highest believed index.",
+        "Otherwise the changes after its last entry are lost: streams created, deleted or altered",
+        "since, and which replicas were in sync, so messages that only others hold may be lost.",
         "",
     ]
 
