@@ -114,7 +114,7 @@ def test_senseless_stream_is_refused_by_name_and_value(
 @pytest.mark.parametrize(
     ("cursor", "by", "code", "text"),
     [
-        ({}, 1, StatusCode.FAILED_PRECONDITION, "cursor c is not set: stream .* was made anew"),
+        ({}, 1, StatusCode.FAILED_PRECONDITION, "cursor c is not set: stream .* was recreated"),
         ({"stream": "none"}, 0, StatusCode.FAILED_PRECONDITION, "stream none .* not exist"),
         ({"cursorId": ""}, 0, StatusCode.INVALID_ARGUMENT, "No cursorId provided"),
         ({"stream": ""}, 1, StatusCode.INVALID_ARGUMENT, "No stream provided"),
@@ -233,7 +233,7 @@ def test_columns_are_made_by_readers(service: Data) -> None:
         next(service.fetch(format=data_pb2.BATCH_FORMAT_ARROW))
     assert caught.value.code() is StatusCode.UNIMPLEMENTED
     assert caught.value.details() == (
-        "format BATCH_FORMAT_ARROW: brokers make no columns; ask for BATCH_FORMAT_RAW"
+        "format BATCH_FORMAT_ARROW: brokers do not make columns; request BATCH_FORMAT_RAW"
     )
 
 

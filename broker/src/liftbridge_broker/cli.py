@@ -325,7 +325,7 @@ broker.add_command(
             click.Option(
                 ["--snapshot"],
                 type=str,
-                help="Snapshot that another broker recovered; without it, this directory is the first.",
+                help="Snapshot from another recovered broker; without it, this is the first.",
             ),
             click.Option(
                 ["--apply"],

@@ -251,14 +251,20 @@ def test_bootstrap_with_another_list_or_id_is_refused():
         ({"cluster_id": "", "members": MEMBERS}, "cluster_id ''"),
         ({"cluster_id": "a b", "members": MEMBERS}, "cluster_id 'a b'"),
         ({"cluster_id": "x" * 65, "members": MEMBERS}, "must be 1 to 64"),
-        ({"cluster_id": "c"}, "members: 0, must be 1 to 15"),
-        ({"cluster_id": "c", "members": [MEMBERS[0]]}, "b1 with directory disk-1 is not one"),
+        ({"cluster_id": "c"}, "members: 0 given, must be 1 to 15"),
+        (
+            {"cluster_id": "c", "members": [MEMBERS[0]]},
+            "members: must include broker b1 with directory disk-1",
+        ),
         (
             {"cluster_id": "c", "members": [admin_pb2.Member(broker="b1", data_dir_id="old")]},
-            "b1 with directory disk-1 is not one",
+            "members: must include broker b1 with directory disk-1",
         ),
-        ({"cluster_id": "c", "members": [*MEMBERS, *MEMBERS]}, "a broker is named twice"),
-        ({"cluster_id": "c", "members": [admin_pb2.Member(broker="b1")]}, "data_dir_id must be"),
+        ({"cluster_id": "c", "members": [*MEMBERS, *MEMBERS]}, "a broker is listed twice"),
+        (
+            {"cluster_id": "c", "members": [admin_pb2.Member(broker="b1")]},
+            "data_dir_id are required",
+        ),
     ],
 )
 def test_wrong_bootstrap_is_refused(fields, text):
@@ -287,7 +293,7 @@ def test_broker_without_cluster_id_but_other_members_is_not_founded_anew(world):
     members = [admin_pb2.Member(broker="b1", data_dir_id="disk-1")]
     status, text = admin_of(world, 1).refusal("Bootstrap", cluster_id="c", members=members)
     assert status is GrpcStatus.FAILED_PRECONDITION
-    assert "began with other members" in text
+    assert "it was bootstrapped with other members" in text
 
 
 # -- restarts -----------------------------------------------------------------------------------
@@ -345,7 +351,7 @@ def test_lone_broker_may_be_restarted_when_that_is_accepted(lone):
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"broker": "b9"}, "broker 'b9': this is broker b1, ask that one"),
+        ({"broker": "b9"}, "broker 'b9': this is broker b1, ask the named broker"),
         ({"broker": "b1", "valid_ms": 999}, "valid_ms 999: must be 1000 to 600000"),
         ({"broker": "b1", "gate": 7}, "gate: unknown value 7"),
     ],

@@ -69,20 +69,21 @@ class AdminService:
         _check_cluster_id(request.cluster_id)
         if not 0 < len(request.members) <= MEMBERS_MAX:
             raise InvalidRequestError(
-                f"members: {len(request.members)}, must be 1 to {MEMBERS_MAX}"
+                f"members: {len(request.members)} given, must be 1 to {MEMBERS_MAX}"
             )
         members = tuple(sorted(peer_of(member) for member in request.members))
         context = self._context
         if len({peer.broker for peer in members}) != len(members):
-            raise InvalidRequestError("members: a broker is named twice")
+            raise InvalidRequestError("members: a broker is listed twice")
         if context.me not in members:
             raise InvalidRequestError(
-                f"members: {context.me.broker} with directory {context.me.data_dir_id} is not one"
+                f"members: must include broker {context.me.broker} with directory "
+                f"{context.me.data_dir_id}"
             )
         if context.running is not None:
             self._bootstrap_again(call, request.cluster_id, members)
         elif context.found is None:
-            raise UnavailableError(f"broker {context.me.broker} is starting, ask again")
+            raise UnavailableError(f"broker {context.me.broker} is starting, try again")
         else:
             is_new = context.found(members, request.cluster_id)
             response = admin_pb2.BootstrapResponse(was_done=not is_new)
@@ -101,7 +102,7 @@ class AdminService:
             call.reply(response.SerializeToString())
         elif members != tuple(sorted(context.consensus.voters)):
             raise FailedPreconditionError(
-                f"broker {context.me.broker} is not empty, it began with other members"
+                f"broker {context.me.broker} is not empty, it was bootstrapped with other members"
             )
         else:
             # All were killed before the first leader gave the cluster its id.

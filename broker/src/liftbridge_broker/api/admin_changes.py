@@ -160,7 +160,7 @@ class AdminChanges:
                 call.reply(admin_pb2.TransferLeadershipResponse().SerializeToString())
                 return
             raise FailedPreconditionError(
-                "partitions: must all be led by one broker, are led by "
+                "partitions: must all be led by one broker, but are led by "
                 + ", ".join(sorted({one.leader or "nobody" for one in partitions}))
             )
         leader = leaders.pop()
@@ -214,10 +214,10 @@ class AdminChanges:
 
     def _listed(self, refs: Sequence[admin_pb2.PartitionRef]) -> Sequence[PartitionState]:
         if len(refs) > LIST_MAX:
-            raise InvalidRequestError(f"partitions: {len(refs)} listed, limit {LIST_MAX}")
+            raise InvalidRequestError(f"partitions: {len(refs)} listed, at most {LIST_MAX}")
         found = [self._context.find(ref)[1] for ref in refs]
         if len({one.partition_id for one in found}) != len(found):
-            raise InvalidRequestError("partitions: one is listed twice")
+            raise InvalidRequestError("partitions: a partition is listed twice")
         return found
 
     def elect_preferred(self, call: Call, raw: bytes) -> Iterator[None]:
@@ -247,7 +247,7 @@ class AdminChanges:
         if request is None:
             return
         if not request.partition_epoch:
-            raise InvalidRequestError("partition_epoch: must be given, records may be lost")
+            raise InvalidRequestError("partition_epoch: is required because records may be lost")
         context = self._context
         _, partition = context.find(request.partition)
         command = RecoverUnclean(
@@ -323,7 +323,7 @@ class AdminChanges:
         context = self._context
         found = furthest_voter(context.state, context.consensus, besides=context.me)
         if found is None:
-            raise FailedPreconditionError("the metadata group has no other living voter")
+            raise FailedPreconditionError("the metadata group has no other live voter")
         return found
 
     def add_learner(self, call: Call, raw: bytes) -> None:
@@ -373,8 +373,8 @@ class AdminChanges:
         context.check_leader()
         if peer not in (*context.consensus.voters, *context.consensus.learners):
             raise NotFoundError(
-                f"broker {peer.broker} with directory {peer.data_dir_id} is no member of the "
-                "metadata group"
+                f"broker {peer.broker} with directory {peer.data_dir_id} is not a member of "
+                "the metadata group"
             )
         context.change_group(change)
 
@@ -388,7 +388,7 @@ class AdminChanges:
         is_staying = is_alive(state, peer) and known is not None and not known.draining
         if is_staying and not is_demoted:
             raise FailedPreconditionError(
-                f"broker {peer.broker} is alive and would be let in again, drain it first"
+                f"broker {peer.broker} is alive and would join again, drain it first"
             )
         if peer not in voters:
             return
@@ -396,7 +396,7 @@ class AdminChanges:
         alive = sum(is_alive(state, one) for one in left)
         if alive < len(left) // 2 + 1:
             raise FailedPreconditionError(
-                f"the metadata group would have {alive} living of {len(left)} voters, needs "
+                f"the metadata group would have {alive} live voters of {len(left)}, needs "
                 f"{len(left) // 2 + 1}"
             )
 

@@ -176,8 +176,8 @@ class AdminContext:
     def _running(self) -> tuple[Node, MetadataConsensus]:
         if self.running is None:
             raise UnavailableError(
-                f"broker {self.me.broker} has no cluster yet: it looks for one, or waits for "
-                "Bootstrap"
+                f"broker {self.me.broker} has no cluster yet: it is looking for one or waiting "
+                "for Bootstrap"
             )
         return self.running
 
@@ -278,7 +278,7 @@ class AdminContext:
             NotFoundError: There is none.
         """
         if not name:
-            raise InvalidRequestError("broker: must be named")
+            raise InvalidRequestError("broker: is required")
         known = self.state.brokers.get(BrokerId(name))
         if known is None or known.removed:
             raise NotFoundError(f"no such broker: {name}")
@@ -292,7 +292,7 @@ def peer_of(member: admin_pb2.Member) -> Peer:
         InvalidRequestError: A part of its identity is missing.
     """
     if not member.broker or not member.data_dir_id:
-        raise InvalidRequestError("member: broker and data_dir_id must be given")
+        raise InvalidRequestError("member: broker and data_dir_id are required")
     return Peer(BrokerId(member.broker), member.data_dir_id)
 
 

@@ -46,7 +46,8 @@ class RestartService:
             raise InvalidRequestError(f"gate: unknown value {request.gate}")
         if request.broker != context.me.broker:
             raise InvalidRequestError(
-                f"broker {request.broker!r}: this is broker {context.me.broker}, ask that one"
+                f"broker {request.broker!r}: this is broker {context.me.broker}, ask the named "
+                "broker"
             )
         context.confirm(call, lambda: self._check(call, request, valid_ms))
 
@@ -105,7 +106,8 @@ class RestartService:
         context = self._context
         if record.broker != context.me.broker:
             raise InvalidRequestError(
-                f"token of broker {record.broker}: this is broker {context.me.broker}, ask that one"
+                f"token of broker {record.broker}: this is broker {context.me.broker}, ask the "
+                "named broker"
             )
         context.confirm(call, lambda: self._verify(call, record))
 

@@ -62,7 +62,8 @@ def run_of(
     offsets = _offsets_of(request)
     if offsets is None and (request.subjects or request.reply_subjects):
         raise InvalidRequestError(
-            "subjects and reply_subjects: only with offsets or target_offset, which restore records"
+            "subjects and reply_subjects: allowed only with offsets or target_offset, which "
+            "restore records"
         )
     _check_subjects("subjects", set(request.subjects), is_required=True)
     for subject in set(request.subjects):
@@ -93,10 +94,10 @@ def _check_takes_runs(partition: Partition) -> None:
     """
     if partition.options.optimistic_concurrency:
         raise InvalidRequestError(
-            "streams with optimistic concurrency control take single messages only"
+            "streams with optimistic concurrency control accept single messages only"
         )
     if partition.group:
-        raise InvalidRequestError("streams of a load-balance group take single messages only")
+        raise InvalidRequestError("streams of a load-balance group accept single messages only")
 
 
 def _check_lengths(request: data_pb2.PublishBatchRequest) -> None:
@@ -114,8 +115,8 @@ def _check_lengths(request: data_pb2.PublishBatchRequest) -> None:
     header_count = sum(len(entry.headers) for entry in request.headers)
     if header_count > HEADER_COUNT_MAX:
         raise InvalidRequestError(
-            f"headers: {header_count} of all records, at most {HEADER_COUNT_MAX} in a request; "
-            "send fewer records in one"
+            f"headers: {header_count} in all records, at most {HEADER_COUNT_MAX} in a request; "
+            "send fewer records in one request"
         )
     for name, column in columns:
         if column and len(column) != count:
@@ -154,7 +155,7 @@ def _offsets_of(request: data_pb2.PublishBatchRequest) -> Sequence[int] | None:
         raise InvalidRequestError("offsets and publisher_id: only one of them may be set")
     offsets = list(request.offsets)
     if offsets[0] < 0 or offsets[-1] >= OFFSET_MAX or any(b <= a for a, b in pairwise(offsets)):
-        raise InvalidRequestError(f"offsets: must increase, from 0 or more to {OFFSET_MAX - 1}")
+        raise InvalidRequestError(f"offsets: must increase and be 0 to {OFFSET_MAX - 1}")
     return offsets
 
 
@@ -165,6 +166,6 @@ def _check_subjects(name: str, subjects: set[str], *, is_required: bool) -> None
         has_blank = not subject.isprintable() or " " in subject
         if is_missing or has_blank or len(subject.encode()) > SUBJECT_BYTES_MAX:
             raise InvalidRequestError(
-                f"{name}: {subject[:80]!r} is no subject of a message: it has "
-                f"1 to {SUBJECT_BYTES_MAX} bytes and no blank or control character"
+                f"{name}: {subject[:80]!r} is not a subject for messages: it must have "
+                f"1 to {SUBJECT_BYTES_MAX} bytes and no blanks or control characters"
             )

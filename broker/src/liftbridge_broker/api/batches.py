@@ -108,7 +108,7 @@ def _check_format(batch_format: int) -> None:
     """
     if batch_format == data_pb2.BATCH_FORMAT_ARROW:
         raise UnimplementedError(
-            "format BATCH_FORMAT_ARROW: brokers make no columns; ask for BATCH_FORMAT_RAW"
+            "format BATCH_FORMAT_ARROW: brokers do not make columns; request BATCH_FORMAT_RAW"
         )
     if batch_format != data_pb2.BATCH_FORMAT_RAW:
         raise InvalidRequestError(f"format: unknown value {batch_format}")
@@ -229,7 +229,7 @@ class FetchBatchesCall:
         if request.stream_id not in (0, stream_id):
             raise FailedPreconditionError(
                 f"stream {request.stream} has id {stream_id}, not {request.stream_id}: "
-                "it was made anew"
+                "it was recreated"
             )
         _check_format(request.format)
 

@@ -65,7 +65,7 @@ class BoundsService:
         _check_wait(request.wait_ms)
         if len(request.streams) > STREAM_COUNT_MAX:
             raise InvalidRequestError(
-                f"streams: {len(request.streams)} named, at most {STREAM_COUNT_MAX}"
+                f"streams: {len(request.streams)} listed, at most {STREAM_COUNT_MAX}"
             )
         yield
         news, known = yield from self._news(request)

@@ -43,10 +43,10 @@ def _read_value(message: bytes, position: int, wire_type: int) -> tuple[int | by
     elif wire_type in (_FIXED32, _FIXED64):
         size = 4 if wire_type == _FIXED32 else 8
     else:
-        raise InvalidRequestError(f"malformed request: wire type {wire_type}")
+        raise InvalidRequestError(f"malformed request: unsupported wire type {wire_type}")
     end = position + size
     if end > len(message):
-        raise InvalidRequestError("malformed request: a field ends outside of it")
+        raise InvalidRequestError("malformed request: a field extends beyond its end")
     return message[position:end], end
 
 

@@ -63,7 +63,7 @@ def decode(call: Call, kind: type[_Request], raw: bytes) -> _Request | None:
     if len(raw) > REQUEST_BYTES_MAX:
         raise InvalidRequestError(
             f"request: {len(raw)} bytes, at most {REQUEST_BYTES_MAX} without records; "
-            "name fewer things in one"
+            "list fewer items in one request"
         )
     try:
         return kind.FromString(raw)
@@ -79,7 +79,7 @@ def check_named(what: str, count: int) -> None:
         InvalidRequestError: There are more names than `NAMES_MAX`.
     """
     if count > NAMES_MAX:
-        raise InvalidRequestError(f"{what}: {count} named, at most {NAMES_MAX}")
+        raise InvalidRequestError(f"{what}: {count} listed, at most {NAMES_MAX}")
 
 
 class StreamService:

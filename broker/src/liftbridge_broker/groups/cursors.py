@@ -91,12 +91,12 @@ def stamp(cursor: Cursor, present: int) -> Cursor:
             records of this one that nobody has.
     """
     if cursor.stream_id not in (0, present):  # guard Cursor.stream
-        now = f"has id {present}, not {cursor.stream_id}: it was made anew"
+        now = f"has id {present}, not {cursor.stream_id}: it was recreated"
         if present == 0:
             now = f"with id {cursor.stream_id} does not exist"
         raise FailedPreconditionError(
             f"cursor {cursor.cursor_id} is not set: stream {cursor.stream} {now}; "
-            "ask where the present one begins, then set it anew"
+            "look up where the present one begins, then set the cursor again"
         )
     return cursor._replace(stream_id=present)
 
