@@ -268,8 +268,14 @@ def test_follower_gets_what_comes_later_until_the_stream_goes(service: Data) -> 
         ({"end_offset": -1}, "must not be negative"),
         ({"max_bytes": -1}, "must not be negative"),
         ({"start_offset": 5, "end_offset": 4}, "end_offset 4 is before start_offset 5"),
-        ({"follow": True, "end_offset": 4}, "follow goes with neither end_offset nor max_bytes"),
-        ({"follow": True, "max_bytes": 4}, "follow goes with neither end_offset nor max_bytes"),
+        (
+            {"follow": True, "end_offset": 4},
+            "follow cannot be combined with end_offset or max_bytes",
+        ),
+        (
+            {"follow": True, "max_bytes": 4},
+            "follow cannot be combined with end_offset or max_bytes",
+        ),
         ({"format": 7}, "format: unknown value 7"),
     ],
 )

@@ -14,7 +14,7 @@ from liftbridge_testkit.processes import Broker
 
 TEXT = (
     f"message has {MESSAGE_HEADERS_MAX + 1} headers, at most {MESSAGE_HEADERS_MAX}: "
-    "put more than that into its value"
+    "put the rest into its value"
 )
 MOST = {f"h{number}": b"" for number in range(MESSAGE_HEADERS_MAX)}
 TOO_MANY = {**MOST, "one": b""}

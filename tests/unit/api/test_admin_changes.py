@@ -178,7 +178,7 @@ def test_leadership_without_another_replica_stays(lone):
     ref = admin_pb2.PartitionRef(stream="s", partition=0)
     done = calls.call("TransferLeadership", partitions=[ref])
     assert done.outcomes[0].code == "FAILED_PRECONDITION"
-    assert done.outcomes[0].text.endswith("has nobody else to lead it")
+    assert done.outcomes[0].text.endswith("has no other broker to lead it")
 
 
 def test_wrong_lists_of_partitions_are_refused(lone):

@@ -168,7 +168,7 @@ ROWS = [
     Row(
         creation(subject="a.>", partitions=2),
         InvalidRequestError,
-        "Subject is invalid: '>' leaves no place for the numbers of several partitions",
+        "Subject is invalid: '>' leaves no room for the numbers of several partitions",
     ),
     Row(
         creation(group="a b"),
@@ -206,7 +206,7 @@ ROWS = [
         "Invalid publisher, must be 1 to 255 bytes of printable text"),
     Row(MarkStream(name=NONE, stream_id=3), NotFoundError, "stream does not exist"),
     Row(MarkStream(name=FOO, stream_id=3, owner="x"), FailedPreconditionError,
-        "stream foo is 2, not 3: it was created anew"),
+        "stream foo is 2, not 3: it was recreated"),
     Row(MarkStream(name=FOO, stream_id=2, expected="y", owner="x"), FailedPreconditionError,
         "stream foo is managed by nobody, not by y"),
     Row(MarkStream(name=FOO, stream_id=2, owner="é" * 513), InvalidRequestError,

@@ -233,8 +233,8 @@ def test_bulk_reader_that_leaves_during_a_read_is_not_called(world: NodeWorld) -
         (wanted(0, -1), "must not be negative"),
         (wanted(0, 0, -1), "must not be negative"),
         (wanted(5, 4), "end_offset 4 is before start_offset 5"),
-        (wanted(0, 4, follows=True), "follow goes with neither"),
-        (wanted(0, 0, 4, follows=True), "follow goes with neither"),
+        (wanted(0, 4, follows=True), "follow cannot be combined with"),
+        (wanted(0, 0, 4, follows=True), "follow cannot be combined with"),
     ],
 )
 def test_senseless_ranges_are_refused(range_: BulkRange, text: str) -> None:

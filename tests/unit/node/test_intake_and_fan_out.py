@@ -140,7 +140,7 @@ def test_message_with_too_many_headers_is_left_out_and_answered_when_it_can_be(
     assert world.values(partition) == {0: b"a", 1: b"d"}
     (ack,) = world.messaging.acks("i")
     assert (ack.ackError, ack.correlationId) == (api_pb2.Ack.TOO_LARGE, "c")
-    text = "message has 1001 headers, at most 1000: put more than that into its value"
+    text = "message has 1001 headers, at most 1000: put the rest into its value"
     assert ack.refusal == text
 
 
@@ -416,7 +416,7 @@ def test_caller_that_gave_up_is_not_called(world: NodeWorld) -> None:
 def test_inbox_is_bounded_and_a_forgotten_wait_makes_room() -> None:
     inbox = AckInbox("i", b"secret")
     tokens = [inbox.wait(SILENT, "s", Instant(0)) for _ in range(WAITING_COUNT_MAX)]
-    with pytest.raises(LiftbridgeError, match="65536 acks are waited for"):
+    with pytest.raises(LiftbridgeError, match="65536 acks are pending"):
         inbox.wait(SILENT, "s", Instant(0))
     inbox.forget(tokens[0])
     assert inbox.wait(SILENT, "s", Instant(0)) not in tokens

@@ -141,7 +141,7 @@ def test_message_without_a_stamp_is_refused_and_the_change_of_leader_named(world
     after = world.state()
     assert answers.error.text == (
         f"outcome unknown: broker {before.leader} led s/0 in leader epoch {before.leader_epoch} "
-        f"when the message was passed on to it, and broker {after.leader} leads in epoch "
+        f"when the message was forwarded to it, and broker {after.leader} leads in epoch "
         f"{after.leader_epoch}"
     )
     assert stored(world, b"<0>") == 0

@@ -55,7 +55,7 @@ def check_names(command: CreateStream, partition_count: int) -> None:
     check_group(command.group)
     if partition_count > 1 and command.subject.endswith(">"):
         raise InvalidRequestError(
-            "Subject is invalid: '>' leaves no place for the numbers of several partitions"
+            "Subject is invalid: '>' leaves no room for the numbers of several partitions"
         )
 
 
@@ -96,7 +96,7 @@ def check_replication_factor(
         )
     if resolved > placeable_count:  # guard C15.live
         raise UnavailableError(
-            f"{placeable_count} of {resolved} brokers needed take replicas at present"
+            f"only {placeable_count} of {resolved} brokers needed accept replicas at present"
         )
     return resolved
 

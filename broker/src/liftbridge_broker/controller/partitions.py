@@ -204,9 +204,11 @@ def _check_recovery(draft: Draft, partition: PartitionState, command: RecoverUnc
     mode = draft.policy(partition.partition_id).unclean_mode
     is_proactive = command.mode is UncleanMode.PROACTIVE
     if mode is UncleanMode.MANUAL:  # guard C10.manual
-        raise FailedPreconditionError(f"{name} is recovered by operators only")
+        raise FailedPreconditionError(f"{name} can be recovered only by an operator")
     if is_proactive and mode is not UncleanMode.PROACTIVE:  # guard C10.proactive
-        raise FailedPreconditionError(f"{name} may not be recovered before all replicas told")
+        raise FailedPreconditionError(
+            f"{name} cannot be recovered before all replicas have reported"
+        )
     for answer in command.answers:
         _check_answer(draft, partition, answer)
     if not is_proactive:
@@ -214,7 +216,9 @@ def _check_recovery(draft: Draft, partition: PartitionState, command: RecoverUnc
             raise FailedPreconditionError(f"{name} has replicas that are complete, or nobody knows")
         answered = {answer.broker for answer in command.answers}
         if not answered >= set(partition.last_known_elr):  # guard C10.all
-            raise FailedPreconditionError(f"{name}: not all of its last known replicas told")
+            raise FailedPreconditionError(
+                f"{name}: not all of its last known replicas have reported"
+            )
     if best_answer(command.answers, partition.replicas) != command.chosen:  # guard C10.best
         raise InvalidRequestError(f"{name}: broker {command.chosen} does not hold most")
 
@@ -225,7 +229,7 @@ def _check_answer(draft: Draft, partition: PartitionState, answer: ReplicaAnswer
             f"partition {partition.partition_id} has no replica on broker {answer.broker}"
         )
     if draft.brokers[answer.broker].broker_epoch != answer.broker_epoch:  # guard C10.answer_epoch
-        raise StaleBrokerEpochError(f"broker {answer.broker} told in a session that is over")
+        raise StaleBrokerEpochError(f"broker {answer.broker} reported in a session that has ended")
 
 
 def change_leader(state: ClusterState, index: MetadataIndex, command: ChangeLeader) -> Decision:
@@ -236,7 +240,7 @@ def change_leader(state: ClusterState, index: MetadataIndex, command: ChangeLead
     draft = Draft(state, index)
     changes = {change.partition_id: change for change in command.changes}
     if len(changes) != len(command.changes):
-        raise InvalidRequestError("a partition is named twice")
+        raise InvalidRequestError("a partition is listed twice")
 
     def replace_leader(number: PartitionId) -> None:
         _replace_leader(draft, changes[number])
@@ -255,7 +259,7 @@ def _replace_leader(draft: Draft, change: LeaderChange) -> None:
     isr = [one for one in partition.isr if one != change.exclude]
     if not any(draft.brokers[one].can_lead for one in isr):  # guard C11.successor
         raise FailedPreconditionError(
-            f"partition {partition.partition_id} has nobody else to lead it"
+            f"partition {partition.partition_id} has no other broker to lead it"
         )
     min_isr = draft.min_isr(partition)
     changed = with_isr(partition, isr, draft.brokers, draft.index, min_isr, avoid=change.exclude)
@@ -308,7 +312,7 @@ def resign(state: ClusterState, index: MetadataIndex, command: Resign) -> Decisi
     draft = Draft(state, index)
     given_up = {one.partition_id: one for one in command.partitions}
     if len(given_up) != len(command.partitions):
-        raise InvalidRequestError("a partition is named twice")
+        raise InvalidRequestError("a partition is listed twice")
 
     def give_up(number: PartitionId) -> None:
         _give_up(draft, given_up[number], command)
@@ -325,7 +329,7 @@ def _give_up(draft: Draft, leadership: Leadership, command: Resign) -> None:
         able = [one for one in able if one == command.successor]
     if not able:  # guard C19.successor
         raise FailedPreconditionError(
-            f"partition {partition.partition_id} has nobody else to lead it"
+            f"partition {partition.partition_id} has no other broker to lead it"
         )
     changed = led(partition, able[0], draft.index)
     if command.leaves_isr:

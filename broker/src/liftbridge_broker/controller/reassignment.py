@@ -110,17 +110,17 @@ def _check_target(draft: Draft, partition: PartitionState, target: tuple[BrokerI
     if len(target) < min_isr:  # guard C6.min_isr
         raise InvalidRequestError(f"Invalid replicas, {len(target)} of at least {min_isr}")
     if len(set(target)) != len(target):  # guard C6.twice
-        raise InvalidRequestError("Invalid replicas, a broker is named twice")
+        raise InvalidRequestError("Invalid replicas, a broker is listed twice")
     for name in target:
         broker = draft.brokers.get(name)
         if broker is None or broker.removed:  # guard C6.brokers
             raise InvalidRequestError(f"Invalid replicas, broker {name} does not exist")
         is_new = name not in partition.replicas
         if broker.cordoned and is_new:  # guard C20.reassign
-            raise InvalidRequestError(f"Invalid replicas, broker {name} takes no new ones")
+            raise InvalidRequestError(f"Invalid replicas, broker {name} accepts no new replicas")
         if is_new and not broker.has_room(draft.replica_counts[name]):  # guard Room.target
             raise LimitError(
-                f"Invalid replicas, broker {name} has {broker.replicas_max}, its limit"
+                f"Invalid replicas, broker {name} has {broker.replicas_max} replicas, its limit"
             )
 
 

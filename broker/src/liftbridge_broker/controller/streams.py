@@ -281,8 +281,7 @@ def mark_stream(state: ClusterState, command: MarkStream) -> Decision:
     stream = _existing(state, command.name)
     if command.stream_id != stream.stream_id:  # guard Mark.stream_id
         raise FailedPreconditionError(
-            f"stream {stream.name} is {stream.stream_id}, not {command.stream_id}: it was created "
-            "anew"
+            f"stream {stream.name} is {stream.stream_id}, not {command.stream_id}: it was recreated"
         )
     size = len(command.owner.encode())
     if size > OWNER_BYTES_MAX:

@@ -63,7 +63,7 @@ class BulkRange:
         if self.end and self.end < self.start:
             raise InvalidRequestError(f"end_offset {self.end} is before start_offset {self.start}")
         if self.follows and (self.end or self.bytes_max):
-            raise InvalidRequestError("follow goes with neither end_offset nor max_bytes")
+            raise InvalidRequestError("follow cannot be combined with end_offset or max_bytes")
 
     def question(self, partition: Partition) -> Question:
         """What has to be known before it begins: its end, unless that is known to be committed.

@@ -444,7 +444,7 @@ def check_headers(headers: Mapping[str, bytes]) -> None:
     if len(headers) > MESSAGE_HEADERS_MAX:
         raise TooLargeError(
             f"message has {len(headers)} headers, at most {MESSAGE_HEADERS_MAX}: "
-            "put more than that into its value"
+            "put the rest into its value"
         )
 
 

@@ -141,7 +141,7 @@ class RemotePublisher:
     ) -> None:
         """Send a run of one message to whoever leads the partition, or to its group."""
         if len(self._all) >= WAITING_COUNT_MAX:
-            run.refuse(LimitError(f"more than {WAITING_COUNT_MAX} acks are waited for"))
+            run.refuse(LimitError(f"more than {WAITING_COUNT_MAX} acks are pending"))
             return
         passed = _Passed(partition, run, Instant(now + ACK_WAIT_NS))
         partition_id = partition.partition_id
@@ -367,7 +367,7 @@ class RemotePublisher:
 
 def _never_sent(partition: Partition | RemotePartition) -> LiftbridgeError:
     return NotAppendedError(
-        f"not appended: nobody took messages for {partition.stream}/{partition.number} "
+        f"not appended: no broker accepted messages for {partition.stream}/{partition.number} "
         f"within {ACK_WAIT_NS // 10**9} s"
     )
 
@@ -378,5 +378,5 @@ def _leader_changed(passed: _Passed, found: PartitionState) -> LiftbridgeError:
     leader = "nobody" if found.leader is None else f"broker {found.leader}"
     return OutcomeUnknownError(
         f"{UNKNOWN_PREFIX}broker {bound.leader} led {where} in leader epoch {bound.leader_epoch} "
-        f"when the message was passed on to it, and {leader} leads in epoch {found.leader_epoch}"
+        f"when the message was forwarded to it, and {leader} leads in epoch {found.leader_epoch}"
     )

@@ -185,7 +185,7 @@ class AckInbox:
             LimitError: Too many acks are waited for.
         """
         if len(self._waiting) >= WAITING_COUNT_MAX:
-            raise LimitError(f"more than {WAITING_COUNT_MAX} acks are waited for")
+            raise LimitError(f"more than {WAITING_COUNT_MAX} acks are pending")
         self._next += 1
         number = self._next.to_bytes(8, "big")
         token = blake2b(number, key=self._secret, digest_size=TOKEN_BYTES).hexdigest()

@@ -591,7 +591,7 @@ class Broker:
 
 def _refuse_retired(_members: Sequence[Peer], _cluster_id: str) -> bool:
     raise FailedPreconditionError(
-        "the data directory left a cluster: it can join one, and found none"
+        "the data directory left a cluster: it can only join one, and found none"
     )
 
 
