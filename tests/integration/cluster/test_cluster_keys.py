@@ -105,7 +105,7 @@ def test_a_broker_with_another_key_or_none_is_no_member(tmp_path: Path) -> None:
     ("text", "reason"),
     [
         ("", "is empty"),
-        ("short", "a key has 32 to 1024 characters, this one 5"),
+        ("short", "a key must have 32 to 1024 characters, this one has 5"),
         (f"{OLD}\n{OLD}", "line 2"),
         (f"{OLD} {OLD}", "printable characters without blanks"),
     ],

@@ -80,7 +80,7 @@ async def test_listens_on_loopback_only():
 
 @pytest.mark.parametrize("server", ["nats://0.0.0.0:4222", "nats://nats.example:4222", "10.1.2.3"])
 async def test_other_addresses_need_a_configuration_file(server):
-    with pytest.raises(ConfigError, match=r"not loopback: name a configuration file in nats\.embe"):
+    with pytest.raises(ConfigError, match=r"not loopback: set a configuration file in nats\.embe"):
         EmbeddedNats(EmbeddedOptions(server=server), RecordingObserver())
 
 
@@ -111,7 +111,7 @@ async def test_faulty_configuration_is_told_with_the_log(tmp_path):
     text = await refusal(server=url, config=str(config))
     assert "nats-server ended with code 1 at start" in text
     assert "Parse error" in text
-    assert "is no file" in await refusal(server=url, config=str(tmp_path / "absent.conf"))
+    assert "is not a file" in await refusal(server=url, config=str(tmp_path / "absent.conf"))
 
 
 async def test_port_of_another_server_is_not_taken_for_our_own(tmp_path):

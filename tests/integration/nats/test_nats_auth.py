@@ -154,7 +154,7 @@ async def test_rotated_secret_is_read_at_the_next_connection(tmp_path, kind):
         ("credentials_file", b"-----BEGIN NATS USER JWT-----\n", "lacks a user JWT or a seed"),
         ("credentials_file", b"x" * 70_000, "larger than"),
         ("nkey_seed_file", None, "nats.nkey.seed.file: cannot read"),
-        ("nkey_seed_file", b"no seed", "holds no user seed"),
+        ("nkey_seed_file", b"no seed", "contains no user seed"),
         ("nkey_seed_file", b"SUAAAA", "attempts"),
         ("nkey_seed_file", b"\xff\xfe", "is not UTF-8"),
         ("token_file", b"\n", "is empty"),
@@ -336,9 +336,12 @@ async def test_unusable_certificates_are_named(tmp_path, authority):
         ({"servers": ("http://x",)}, "nats.servers: not of the form"),
         ({"servers": ("nats://",)}, "nats.servers: not of the form"),
         ({"servers": ("nats://x:99999",)}, "nats.servers: not of the form"),
-        ({"tls_cert": "x"}, "nats.tls.cert and nats.tls.key go together"),
+        ({"tls_cert": "x"}, "nats.tls.cert and nats.tls.key must be set together"),
         ({"password": "x"}, "nats.password is set without nats.user"),
-        ({"user": "u", "token": "t"}, "more than one way of authentication: nats.user, nats.token"),
+        (
+            {"user": "u", "token": "t"},
+            "more than one authentication method is set: nats.user, nats.token",
+        ),
         ({"nkey_seed_file": "a", "credentials_file": "b"}, "more than one way"),
     ],
 )

@@ -130,7 +130,7 @@ async def test_server_without_headers_is_refused():
         await server.handshake(reader, writer, headers=False)
         await reader.read()
 
-    assert "the server knows no message headers" in await refusal(script)
+    assert "the server does not support message headers" in await refusal(script)
 
 
 async def test_server_that_never_confirms_subscriptions():

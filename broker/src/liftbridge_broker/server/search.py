@@ -86,10 +86,12 @@ class Search:
             return f"agreement on who founds the cluster: {own}; {others}"
         if self._role is Role.PEER:
             missing = ", ".join(one for one in self._others if one not in seekers)
-            return f"an answer of {missing}, or of a cluster with a leader"
+            return f"an answer from {missing}, or from a cluster with a leader"
         if self._role is Role.ALONE and seekers:
             found = ", ".join(sorted(seekers))
-            return f"a cluster: {found} wait for one too, and no seed or list of peers is set"
+            return (
+                f"a cluster: {found} are waiting for one too, and no seed or list of peers is set"
+            )
         return "a cluster with a leader"
 
 

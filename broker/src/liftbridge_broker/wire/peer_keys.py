@@ -97,18 +97,19 @@ def parse_keys(text: str, path: str) -> Keyring:
         entries.append(entry)
     if not 1 <= len(entries) <= KEYS_MAX:
         raise ConfigError(
-            f"{_SETTING}: {path} lists {len(entries)} keys; it needs 1 to {KEYS_MAX}, one a line"
+            f"{_SETTING}: {path} lists {len(entries)} keys; it must list 1 to {KEYS_MAX}, one per "
+            "line"
         )
     return Keyring(tuple(entries))
 
 
 def _key(word: str, place: str) -> Key:
     if not word.isprintable() or " " in word:
-        raise ConfigError(f"{place}: a key is printable characters without blanks")
+        raise ConfigError(f"{place}: a key must consist of printable characters without blanks")
     if not KEY_LENGTH_MIN <= len(word) <= KEY_LENGTH_MAX:
         raise ConfigError(
-            f"{place}: a key has {KEY_LENGTH_MIN} to {KEY_LENGTH_MAX} characters, this one "
-            f"{len(word)}; `openssl rand -hex 32` makes one"
+            f"{place}: a key must have {KEY_LENGTH_MIN} to {KEY_LENGTH_MAX} characters, this one "
+            f"has {len(word)}; `openssl rand -hex 32` creates one"
         )
     secret = sha256(b"liftbridge cluster secret\0" + word.encode()).digest()
     return Key(_derive(secret, b"key id")[:KEY_ID_SIZE], secret)

