@@ -282,7 +282,7 @@ def test_refused_operation_prints_no_line_of_data_but_says_why(liftbridge, words
     result = liftbridge(*words.split(), *REFUSED[words])
     assert result.returncode == 1
     if words == "cluster transfer":  # tells what became of each partition
-        assert "nobody else to lead it" in result.stdout
+        assert "no other broker to lead it" in result.stdout
     else:
         assert result.stdout == ""
         assert_one_line(result.stderr, "")

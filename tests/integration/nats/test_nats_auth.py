@@ -342,7 +342,7 @@ async def test_unusable_certificates_are_named(tmp_path, authority):
             {"user": "u", "token": "t"},
             "more than one authentication method is set: nats.user, nats.token",
         ),
-        ({"nkey_seed_file": "a", "credentials_file": "b"}, "more than one way"),
+        ({"nkey_seed_file": "a", "credentials_file": "b"}, "more than one authentication method"),
     ],
 )
 async def test_contradictions_are_refused_before_anything_is_dialled(given, text):
