@@ -282,7 +282,7 @@ async def test_wait_that_takes_long_is_told_until_it_ends():
 
     async with asyncio.timeout(60), awaiting("acks", every=0.001, tell=tell):
         await twice.wait()
-    assert told == ["liftbridge: waiting for acks, for 0 s now"] * 2
+    assert told == ["liftbridge: still waiting for acks after 0 s"] * 2
     assert len(asyncio.all_tasks()) == 1
 
 

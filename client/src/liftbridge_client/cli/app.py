@@ -50,8 +50,9 @@ def root(
 ) -> None:
     """Work with Liftbridge: durable message streams on NATS.
 
-    Data goes to standard output, talk to standard error. Exit codes: 0 done, 1 refused, 2 wrong
-    usage, 3 server away or unhealthy, 4 timed out; of spark also 5 records missing, 6 others first.
+    Results go to standard output, notices to standard error. Exit codes: 0 success, 1 refused,
+    2 wrong usage, 3 server unreachable or unhealthy, 4 timeout; `spark` also has 5 for missing
+    records and 6 if other runs won every attempt.
     """
 
 
@@ -77,7 +78,7 @@ for _entry in entry_points(group="liftbridge.commands"):
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return the exit code; no error leaves it.
 
-    `LIFTBRIDGE_TRACEBACK=1` raises what would be told in one line.
+    `LIFTBRIDGE_TRACEBACK=1` raises an error instead of printing one line.
     """
     try:
         result = app(list(arguments), prog_name="liftbridge", standalone_mode=False)

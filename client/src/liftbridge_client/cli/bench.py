@@ -46,11 +46,11 @@ async def bench(
             min=1000,
             max=MESSAGES_MAX,
             metavar="COUNT",
-            help="Messages to publish.",
+            help="Number of messages to publish.",
         ),
     ] = 200_000,
     size: Annotated[
-        int, typer.Option(min=1, max=1_000_000, metavar="BYTES", help="Bytes of a value.")
+        int, typer.Option(min=1, max=1_000_000, metavar="BYTES", help="Size of each value.")
     ] = 256,
     partitions: Annotated[
         int,
@@ -69,17 +69,17 @@ async def bench(
         typer.Option(
             parser=values.one_of("leader", "all"),
             metavar="leader|all",
-            help="Who must have stored it.",
+            help="Replicas that must store a message before its ack.",
         ),
     ] = "leader",
     idempotent: Annotated[
         bool, typer.Option("--idempotent", help="Publish without duplicates.")
     ] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the stream there.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Do not delete the stream.")] = False,
 ) -> None:
-    """Measure publishing and reading, on a stream of its own.
+    """Measure how fast messages are published and read.
 
-    The stream is deleted afterwards.
+    Creates its own stream and deletes it afterwards.
     """
     policy: AckPolicy = "all" if ack == "all" else "leader"
     name = f"bench-{secrets.token_hex(4)}"
@@ -139,7 +139,7 @@ async def _read(stream: Stream, count: int, partitions: int) -> float:
     counts = await asyncio.gather(*(one(partition) for partition in range(partitions)))
     seconds = perf_counter() - started
     if sum(counts) != count:
-        raise RetriableError(f"{sum(counts)} messages came back, {count} were published")
+        raise RetriableError(f"read {sum(counts)} messages, but published {count}")
     return seconds
 
 

@@ -136,7 +136,7 @@ def _state(one: BrokerDescription) -> str:
 
 
 async def status(run: Run[ClusterRow]) -> None:
-    """Show the metadata group and the rules in force."""
+    """Show the metadata group, the feature level and the catch-up rate."""
     async with run.admin() as admin:
         found = await admin.cluster(from_leader=False)
     run.emit(
@@ -155,7 +155,7 @@ async def status(run: Run[ClusterRow]) -> None:
 
 
 async def members(run: Run[MemberRow]) -> None:
-    """List the members of the metadata group and how far each is."""
+    """List the members of the metadata group and how far each has replicated."""
     async with run.admin() as admin:
         found = await admin.cluster()
     for one in found.members:
@@ -193,13 +193,13 @@ def row_of(one: BrokerDescription) -> BrokerRow:
 
 
 async def broker(run: Run[BrokerStatus], name: Broker) -> None:
-    """Show what a broker knows of itself: links, disk, configuration."""
+    """Show what a broker reports about itself: connections, disk, configuration."""
     async with run.admin() as admin:
         run.emit(await admin.broker_status(name))
 
 
 async def restarts(run: Run[RestartRow], name: Broker) -> None:
-    """List the last starts of a broker, the present one last."""
+    """List the most recent starts of a broker, the current one last."""
     async with run.admin() as admin:
         found = {one.broker: one for one in await admin.brokers()}
     if name not in found:
@@ -209,7 +209,7 @@ async def restarts(run: Run[RestartRow], name: Broker) -> None:
 
 
 async def settings(run: Run[Setting], name: Broker) -> None:
-    """List the settings in force at a broker, secrets masked."""
+    """List the settings in effect on a broker, with secrets masked."""
     async with run.admin() as admin:
         found = await admin.settings(name)
     for one in found:
@@ -217,11 +217,11 @@ async def settings(run: Run[Setting], name: Broker) -> None:
 
 
 async def identities(run: Run[Identity]) -> None:
-    """List who is behind the addresses, also brokers that wait for a cluster."""
+    """List the brokers behind the addresses, including those that wait for a cluster."""
     async with run.admin() as admin:
         found = await admin.identities()
         if not found:
-            raise RetriableError("no broker answers")
+            raise RetriableError("no broker answered")
     for one in found.values():
         run.emit(one)
 
@@ -229,21 +229,26 @@ async def identities(run: Run[Identity]) -> None:
 async def partitions(
     run: Run[PartitionRow],
     streams: Annotated[
-        list[str] | None, typer.Argument(metavar="STREAM", help="Streams; all by default.")
+        list[str] | None, typer.Argument(metavar="STREAM", help="Names of streams; all by default.")
     ] = None,
     *,
     of: Annotated[
-        str, typer.Option("--broker", metavar="BROKER", help="Only those with a replica on it.")
+        str,
+        typer.Option(
+            "--broker", metavar="BROKER", help="Only partitions with a replica on this broker."
+        ),
     ] = "",
     degraded: Annotated[
         bool,
-        typer.Option("--degraded", help="Only those without leader or with replicas out of sync."),
+        typer.Option(
+            "--degraded", help="Only partitions without a leader or with replicas out of sync."
+        ),
     ] = False,
     seen_by: Annotated[
-        str, typer.Option(metavar="BROKER", help="Broker to ask, which knows its own ends.")
+        str, typer.Option(metavar="BROKER", help="Broker to ask; it knows its own log ends.")
     ] = "",
 ) -> None:
-    """List partitions with epochs, in-sync sets and what is known of their replicas' ends."""
+    """List partitions with their epochs, in-sync replicas and known log end offsets."""
     async with run.admin() as admin:
         found = admin.partitions(
             *(streams or ()), broker=of, only_degraded=degraded, seen_by=seen_by
@@ -271,7 +276,7 @@ def _partition_row(one: PartitionStatus) -> PartitionRow:
 
 
 async def reassignments(run: Run[Reassignment]) -> None:
-    """List reassignments under way."""
+    """List reassignments in progress."""
     async with run.admin() as admin:
         found = await admin.reassignments()
     for one in found:
@@ -285,24 +290,24 @@ async def check_restart(
     min_isr: Annotated[
         bool,
         typer.Option(
-            "--min-isr", help="Be content with the minimum of in-sync replicas elsewhere."
+            "--min-isr", help="Require only the minimum of in-sync replicas elsewhere, not all."
         ),
     ] = False,
     allow_unavailable: Annotated[
         bool,
         typer.Option(
             "--allow-unavailable",
-            help="Accept partitions with one replica, and metadata without majority meanwhile.",
+            help="Accept partitions with one replica, and no metadata majority meanwhile.",
         ),
     ] = False,
     valid_seconds: Annotated[
         int,
         typer.Option(
-            "--valid", min=1, max=600, metavar="SECONDS", help="How long the token holds."
+            "--valid", min=1, max=600, metavar="SECONDS", help="How long the token is valid."
         ),
     ] = 60,
 ) -> None:
-    """Ask whether a broker may be restarted now; exit code 1 when it may not."""
+    """Check whether a broker may be restarted now; exit code 1 if not."""
     async with run.admin() as admin:
         found = await admin.check_restart(
             name,
@@ -331,9 +336,9 @@ async def check_restart(
 async def verify_restart(
     run: Run[VerifyRow],
     name: Broker,
-    token: Annotated[str, typer.Argument(metavar="TOKEN", help="Of check-restart.")],
+    token: Annotated[str, typer.Argument(metavar="TOKEN", help="Token from `check-restart`.")],
 ) -> None:
-    """Ask whether a broker is back with everything it had; exit code 1 when it is not."""
+    """Check whether a restarted broker has everything back; exit code 1 if not."""
     try:
         data = base64.b64decode(token, altchars=b"-_", validate=True)
     except binascii.Error as error:
@@ -343,13 +348,13 @@ async def verify_restart(
     texts = [one.text for one in found.blockers]
     run.emit(VerifyRow(name, found.is_complete, found.partitions, found.excluded, texts))
     if not found.is_complete:
-        say(f"liftbridge: broker {name} is not back with everything it had")
+        say(f"liftbridge: broker {name} does not have everything back yet")
         run.exit_code = exits.REFUSED
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="Look at a cluster and change its shape.", cls=CommandGroup)
+    group = typer.Typer(help="Inspect and administer a cluster.", cls=CommandGroup)
     for name, shape, body in (
         ("status", Shape(ClusterRow), status),
         ("check", cluster_check.SHAPE, cluster_check.check),

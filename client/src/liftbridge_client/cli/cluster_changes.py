@@ -67,7 +67,7 @@ class ReloadRow(NamedTuple):
 
 Broker = Annotated[str, typer.Argument(metavar="BROKER", help="Id of the broker.")]
 Directory = Annotated[
-    str, typer.Argument(metavar="DIRECTORY", help="Id of its data directory, as of identities.")
+    str, typer.Argument(metavar="DIRECTORY", help="Id of its data directory; see `identities`.")
 ]
 Number = Annotated[
     int,
@@ -77,7 +77,7 @@ Number = Annotated[
 ]
 Listed = Annotated[
     list[str] | None,
-    typer.Argument(metavar="STREAM/PARTITION", help="Partitions; see the options for all."),
+    typer.Argument(metavar="STREAM/PARTITION", help="Partitions to act on."),
 ]
 Epoch = Annotated[
     int,
@@ -86,7 +86,7 @@ Epoch = Annotated[
         min=0,
         max=values.OFFSET_MAX,
         metavar="EPOCH",
-        help="Partition epoch that was seen; 0 for any.",
+        help="Expected partition epoch; 0 for any.",
     ),
 ]
 
@@ -119,7 +119,7 @@ def member_of(text: str) -> Member:
 
 
 async def cordon(run: Run[DoneRow], name: Broker) -> None:
-    """Place no new replicas on a broker."""
+    """Stop placing new replicas on a broker."""
     async with run.admin() as admin:
         held = await admin.cordon(name)
     run.emit(DoneRow(name, "cordoned", held))
@@ -140,8 +140,8 @@ async def uncordon(run: Run[DoneRow], name: Broker) -> None:
 
 
 async def remove_broker(run: Run[DoneRow], name: Broker, *, yes: Yes = False) -> None:
-    """Forget a stopped broker without replicas; its data directory never comes back."""
-    run.confirm(f"Remove broker {name} for good?", is_confirmed=yes)
+    """Remove a stopped broker without replicas; its data directory can never rejoin."""
+    run.confirm(f"Permanently remove broker {name}?", is_confirmed=yes)
     async with run.admin() as admin:
         await admin.remove_broker(name)
     run.emit(DoneRow(name, "removed", None))
@@ -150,7 +150,7 @@ async def remove_broker(run: Run[DoneRow], name: Broker, *, yes: Yes = False) ->
 async def retire(
     run: Run[DoneRow], name: Broker, directory: Directory, *, yes: Yes = False
 ) -> None:
-    """Mark a broker's data directory as one that never votes again, before it stops for good."""
+    """Bar a broker's data directory from voting ever again, before it stops permanently."""
     run.confirm(f"Retire directory {directory} of broker {name}?", is_confirmed=yes)
     async with run.admin() as admin:
         await admin.retire(name, directory)
@@ -161,15 +161,13 @@ async def feature_level(
     run: Run[LevelRow],
     level: Annotated[
         int,
-        typer.Argument(
-            metavar="LEVEL", min=0, max=values.COUNT_MAX, help="Rules to put into force."
-        ),
+        typer.Argument(metavar="LEVEL", min=0, max=values.COUNT_MAX, help="Level to activate."),
     ],
     *,
     yes: Yes = False,
 ) -> None:
-    """Put newer rules of decision into force; there is no way back."""
-    run.confirm(f"Put feature level {level} into force for good?", is_confirmed=yes)
+    """Raise the feature level of the cluster, permanently."""
+    run.confirm(f"Permanently raise the feature level to {level}?", is_confirmed=yes)
     async with run.admin() as admin:
         await admin.set_feature_level(level)
     run.emit(LevelRow(level))
@@ -180,11 +178,13 @@ async def catch_up_rate(
     rate: Annotated[
         int,
         typer.Argument(
-            parser=values.size, metavar="SIZE", help="Bytes a second, as 20MB; 0 is no limit."
+            parser=values.size,
+            metavar="SIZE",
+            help="Bytes per second, such as 20MB; 0 for no limit.",
         ),
     ],
 ) -> None:
-    """Bound what each leader spends on replicas that reassignments add."""
+    """Limit the rate at which each leader sends data to replicas added by reassignments."""
     async with run.admin() as admin:
         await admin.set_catch_up_rate(rate)
     run.emit(RateRow(rate))
@@ -193,7 +193,7 @@ async def catch_up_rate(
 async def owner(
     run: Run[OwnerRow],
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="Name of the stream.")],
-    mark: Annotated[str, typer.Argument(metavar="OWNER", help="Its new mark; '' for none.")],
+    mark: Annotated[str, typer.Argument(metavar="OWNER", help="New owner; '' for none.")],
     *,
     stream_id: Annotated[
         int,
@@ -202,21 +202,21 @@ async def owner(
             metavar="ID",
             min=1,
             max=values.OFFSET_MAX,
-            help="Id of the stream that is meant.",
+            help="Expected id of the stream.",
         ),
     ],
     expected: Annotated[
-        str, typer.Option("--expected", metavar="OWNER", help="The mark it has; none by default.")
+        str, typer.Option("--expected", metavar="OWNER", help="Current owner; none by default.")
     ] = "",
 ) -> None:
-    """Say who manages a stream, if it is still managed by whom you believe."""
+    """Set the owner of a stream, if its current owner is the expected one."""
     async with run.admin() as admin:
         await admin.set_stream_owner(stream, mark, stream_id=stream_id, expected=expected)
     run.emit(OwnerRow(stream, mark))
 
 
 async def reload(run: Run[ReloadRow], name: Broker) -> None:
-    """Have a broker read its configuration again."""
+    """Reload the configuration of a broker."""
     async with run.admin() as admin:
         changed = await admin.reload(name)
     run.emit(ReloadRow(name, changed.applied, changed.restart_needed))
@@ -237,22 +237,22 @@ async def transfer(
     partitions: Listed = None,
     *,
     source: Annotated[
-        str, typer.Option("--from", metavar="BROKER", help="All that this broker leads.")
+        str, typer.Option("--from", metavar="BROKER", help="All partitions that this broker leads.")
     ] = "",
     to: Annotated[
-        str, typer.Option("--to", metavar="BROKER", help="Who is to lead; by default who can.")
+        str, typer.Option("--to", metavar="BROKER", help="New leader; by default any that can.")
     ] = "",
 ) -> None:
-    """Have leaders hand over to in-sync replicas; exit code 1 when one could not."""
+    """Transfer leadership to in-sync replicas; exit code 1 if a transfer fails."""
     if bool(partitions) == bool(source):
-        raise UsageError("name partitions or --from, not both")
+        raise UsageError("give either partitions or --from")
     names = [partition_name(one) for one in partitions or ()]
     async with run.admin() as admin:
         _tell(run, await admin.transfer_leadership(*names, from_broker=source, to=to))
 
 
 async def elect(run: Run[PartitionOutcome], partitions: Listed = None) -> None:
-    """Elect the first replica of partitions; by default of all that are led by another."""
+    """Elect the preferred leader (first replica) of partitions; by default where another leads."""
     names = [partition_name(one) for one in partitions or ()]
     async with run.admin() as admin:
         _tell(run, await admin.elect_preferred(*names))
@@ -271,12 +271,12 @@ async def elect_unclean(
             min=1,
             max=values.OFFSET_MAX,
             metavar="EPOCH",
-            help="Partition epoch that was seen.",
+            help="Expected partition epoch.",
         ),
     ],
     yes: Yes = False,
 ) -> None:
-    """Elect a replica that may lack acknowledged records, when no other can lead."""
+    """Elect a replica that may lack acknowledged records, if no other can lead."""
     question = f"Elect {broker} for {stream}/{partition}? Acknowledged records may be lost."
     run.confirm(question, is_confirmed=yes)
     name = PartitionName(stream, partition)
@@ -290,12 +290,12 @@ async def reassign(
     stream: Name,
     partition: Number,
     brokers: Annotated[
-        list[str], typer.Argument(metavar="BROKER", help="Brokers, the preferred leader first.")
+        list[str], typer.Argument(metavar="BROKER", help="New replicas, preferred leader first.")
     ],
     *,
     epoch: Epoch = 0,
 ) -> None:
-    """Move a partition to other brokers; `reassignments` shows what is under way."""
+    """Move a partition to other brokers; `reassignments` shows the progress."""
     name = PartitionName(stream, partition)
     async with run.admin() as admin:
         now = await admin.start_reassignment(name, brokers, partition_epoch=epoch)
@@ -309,10 +309,10 @@ async def cancel_reassign(
     *,
     epoch: Epoch = 0,
     unclean: Annotated[
-        bool, typer.Option("--unclean", help="Also when acknowledged records may be lost by it.")
+        bool, typer.Option("--unclean", help="Cancel even if acknowledged records may be lost.")
     ] = False,
 ) -> None:
-    """Give up the reassignment of a partition."""
+    """Cancel the reassignment of a partition."""
     name = PartitionName(stream, partition)
     async with run.admin() as admin:
         now = await admin.cancel_reassignment(name, partition_epoch=epoch, is_unclean=unclean)
@@ -327,10 +327,10 @@ async def bootstrap(
     cluster_id: Annotated[str, typer.Argument(metavar="CLUSTER", help="Id of the cluster.")],
     members: Annotated[
         list[str],
-        typer.Argument(metavar="BROKER=DIRECTORY", help="Founders, as of identities."),
+        typer.Argument(metavar="BROKER=DIRECTORY", help="Founding members; see `identities`."),
     ],
 ) -> None:
-    """Found a cluster of brokers that wait for it; may be repeated."""
+    """Form a cluster of brokers that wait for one; safe to repeat."""
     founders = [member_of(one) for one in members]
     async with run.admin() as admin:
         await admin.bootstrap(cluster_id, founders)
@@ -340,24 +340,24 @@ async def bootstrap(
 async def transfer_metadata(
     run: Run[DoneRow],
     to: Annotated[
-        str, typer.Option("--to", metavar="BROKER", help="Who is to lead; by default who can.")
+        str, typer.Option("--to", metavar="BROKER", help="New leader; by default any that can.")
     ] = "",
 ) -> None:
-    """Hand the leadership of the metadata group to another voter."""
+    """Transfer the leadership of the metadata group to another voter."""
     async with run.admin() as admin:
         asked = await admin.transfer_metadata_leadership(to)
     run.emit(DoneRow(asked, "asked to lead the metadata group", None))
 
 
 async def add_learner(run: Run[DoneRow], name: Broker, directory: Directory) -> None:
-    """Add a member without a vote to the metadata group."""
+    """Add a learner (a member without a vote) to the metadata group."""
     async with run.admin() as admin:
         await admin.add_learner(Member(name, directory))
     run.emit(DoneRow(name, "added as learner", None))
 
 
 async def promote(run: Run[DoneRow], name: Broker, directory: Directory) -> None:
-    """Give a learner that has caught up a vote."""
+    """Promote a learner that has caught up to voter."""
     async with run.admin() as admin:
         await admin.promote_learner(Member(name, directory))
     run.emit(DoneRow(name, "promoted", None))

@@ -31,19 +31,21 @@ def _of_status(one: BrokerStatus) -> Iterator[FindingRow]:
     """Findings of what a broker knows of itself."""
     name = f"broker {one.broker}"
     if not one.is_nats_connected:
-        yield FindingRow(ERROR, name, "has no connection to NATS", "look at its log")
+        yield FindingRow(ERROR, name, "is not connected to NATS", "check its log")
     if not one.are_peers_connected:
-        yield FindingRow(ERROR, name, "cannot reach other brokers", "look at its log")
+        yield FindingRow(ERROR, name, "cannot reach other brokers", "check its log")
     if one.is_disk_full:
-        yield FindingRow(ERROR, name, "its disk is full", "free space or grow the volume")
+        yield FindingRow(ERROR, name, "has a full disk", "free space or enlarge the volume")
     for partition, reason in one.offline.items():
         yield FindingRow(ERROR, name, f"does not serve {partition}: {reason}", "replace it")
     if one.restart_needed:
         waiting = ", ".join(one.restart_needed)
-        yield FindingRow(WARNING, name, f"changed settings wait: {waiting}", "restart it")
+        yield FindingRow(
+            WARNING, name, f"has changed settings that need a restart: {waiting}", "restart it"
+        )
     if OPEN_KEY in one.peer_keys:
-        text = "believes messages between brokers without a signature"
-        remedy = _KEYS_REMEDY if len(one.peer_keys) == 1 else "remove the line open from the file"
+        text = "accepts unsigned messages between brokers"
+        remedy = _KEYS_REMEDY if len(one.peer_keys) == 1 else "remove the line open from that file"
         yield FindingRow(WARNING, name, text, remedy)
 
 
@@ -62,19 +64,19 @@ def _of_keys(statuses: Sequence[BrokerStatus]) -> Iterator[FindingRow]:
 def _of_broker(one: BrokerDescription) -> Iterator[FindingRow]:
     if one.is_fenced:
         text = "is fenced: it neither leads nor is in sync"
-        yield FindingRow(ERROR, f"broker {one.broker}", text, "see whether it runs")
+        yield FindingRow(ERROR, f"broker {one.broker}", text, "check whether it is running")
 
 
 def _of_partition(one: PartitionStatus) -> Iterator[FindingRow]:
     name = f"partition {one.stream}/{one.partition}"
     if not one.leader:
-        yield FindingRow(ERROR, name, "has no leader", "bring back its replicas")
+        yield FindingRow(ERROR, name, "has no leader", "bring its replicas back")
     elif len(one.isr) < one.min_isr:
-        text = f"commits nothing: {len(one.isr)} of at least {one.min_isr} replicas are in sync"
-        yield FindingRow(ERROR, name, text, "bring back its replicas")
+        text = f"cannot commit: {len(one.isr)} replicas are in sync, {one.min_isr} are required"
+        yield FindingRow(ERROR, name, text, "bring its replicas back")
     elif len(one.isr) < len(one.replicas):
         text = f"{len(one.isr)} of {len(one.replicas)} replicas are in sync"
-        yield FindingRow(WARNING, name, text, "wait, or bring back the others")
+        yield FindingRow(WARNING, name, text, "wait, or bring the others back")
 
 
 async def _findings(admin: AdminClient) -> list[FindingRow]:
@@ -85,9 +87,9 @@ async def _findings(admin: AdminClient) -> list[FindingRow]:
         try:
             statuses.append(await admin.broker_status(broker.broker))
         except LiftbridgeError as error:
-            text = f"does not answer operators: {error}"
+            text = f"does not answer on its admin port: {error}"
             subject = f"broker {broker.broker}"
-            found.append(FindingRow(ERROR, subject, text, "see whether it runs"))
+            found.append(FindingRow(ERROR, subject, text, "check whether it is running"))
     for status in statuses:
         found += _of_status(status)
     found += _of_keys(statuses)
@@ -97,7 +99,7 @@ async def _findings(admin: AdminClient) -> list[FindingRow]:
 
 
 async def check(run: Run[FindingRow]) -> None:
-    """List what needs attention; exit code 1 when any of it is an error."""
+    """List problems that need attention; exit code 1 if any is an error."""
     async with run.admin() as admin:
         found = await _findings(admin)
     for row in found:

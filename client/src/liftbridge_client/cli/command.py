@@ -37,7 +37,7 @@ Servers = Annotated[
         parser=values.given,
         envvar="LIFTBRIDGE_SERVERS",
         metavar="HOST:PORT,...",
-        help="Brokers to connect to, instead of the profile's.",
+        help="Brokers to connect to, instead of those of the profile.",
         rich_help_panel="Connection",
     ),
 ]
@@ -48,7 +48,7 @@ Admin = Annotated[
         parser=values.given,
         envvar="LIFTBRIDGE_ADMIN",
         metavar="HOST:PORT,...",
-        help="Ports for operators to connect to, instead of the profile's.",
+        help="Admin ports to connect to, instead of those of the profile.",
         rich_help_panel="Connection",
     ),
 ]
@@ -59,7 +59,7 @@ ProfileName = Annotated[
         parser=values.given,
         envvar="LIFTBRIDGE_PROFILE",
         metavar="NAME",
-        help="Connection to use, instead of the current one.",
+        help="Profile to use, instead of the current one.",
         rich_help_panel="Connection",
         autocompletion=lambda: sorted(profiles.load().by_name),
     ),
@@ -71,7 +71,7 @@ Timeout = Annotated[
         min=0.1,
         max=3600.0,
         metavar="SECONDS",
-        help="How long it may take in all; of what reads or publishes, each call.",
+        help="Limit for the whole command; if it reads or publishes, for each call.",
         rich_help_panel="Connection",
     ),
 ]
@@ -173,11 +173,11 @@ class Run(Generic[Row]):
         if is_confirmed:
             return
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise UsageError(f"{question} There is no terminal to ask at: say --yes")
+            raise UsageError(f"{question} Cannot ask without a terminal: add --yes")
         with interrupts.raised():
             is_confirmed = typer.confirm(question, err=True)
         if not is_confirmed:
-            say("liftbridge: nothing was done")
+            say("liftbridge: cancelled, nothing was done")
             raise typer.Exit(1)
 
 
@@ -193,7 +193,7 @@ def _output_option(shape: Shape[Any]) -> Any:
         typer.Option(
             "--output",
             "-o",
-            help="Form of what is printed; schema shows its shape and does nothing else.",
+            help="Output format; schema prints its JSON Schema and does nothing else.",
             is_eager=True,  # needs no other argument
             callback=on_output,
         ),

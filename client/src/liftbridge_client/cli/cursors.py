@@ -22,14 +22,14 @@ class CursorRow(NamedTuple):
 CursorId = Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor.")]
 Partition = Annotated[
     int,
-    values.partition_option("Its partition."),
+    values.partition_option("Number of the partition."),
 ]
 
 
 async def get(
     run: Run[CursorRow], name: Name, cursor: CursorId, *, partition: Partition = 0
 ) -> None:
-    """Show the offset of the last message processed, null for none; the stream need not exist."""
+    """Show the offset of the last message processed, or null; the stream need not exist."""
     async with run.asking() as lb:
         offset = await lb.streams.get(name).fetch_cursor(cursor, partition=partition)
     run.emit(CursorRow(name, partition, cursor, offset))
@@ -51,7 +51,7 @@ async def set_(
     *,
     partition: Partition = 0,
 ) -> None:
-    """Store the offset of the last message processed; reading goes on at the next one."""
+    """Store the offset of the last message processed; reading continues at the next one."""
     async with run.asking() as lb:
         await lb.streams.get(name).set_cursor(cursor, offset, partition=partition)
     run.emit(CursorRow(name, partition, cursor, offset))
@@ -60,7 +60,8 @@ async def set_(
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
-        help="Offsets of the last messages processed, under names.", cls=CommandGroup
+        help="Show and store cursors: named offsets of the last message processed.",
+        cls=CommandGroup,
     )
     command(group, "get", Shape(CursorRow), group="cursor")(get)
     command(group, "set", Shape(CursorRow), group="cursor")(set_)

@@ -156,7 +156,7 @@ class Demo:
         with self._progress(f"publish {len(lines):,} lines", len(lines)) as advance:
             async with stream.publisher(ack_policy="all", idempotent=True) as publisher:
                 started = perf_counter()
-                async with awaiting(f"acks of {fast:,} lines"):
+                async with awaiting(f"acks for {fast:,} lines"):
                     async for part in _publish(publisher, lines[:fast], CHUNK, Pace()):
                         acks += part
                         advance(len(part))
@@ -174,7 +174,7 @@ class Demo:
                         if not hurting.done():
                             await asyncio.sleep(SLOW_SECONDS)
                     pace.end()
-        self.tell(f"published {len(acks) - fast:,} more meanwhile, none of them refused")
+        self.tell(f"published {len(acks) - fast:,} more during the faults, none refused")
         started = perf_counter()
         messages: list[Message] = []
         for number in range(PARTITIONS):
@@ -199,7 +199,7 @@ class Demo:
                 await lb.publish_to_subject("demo.subject", text, key=file, ack_policy="all")
 
         started = perf_counter()
-        what = f"acks of {len(lines):,} lines to a NATS subject"
+        what = f"acks for {len(lines):,} lines to a NATS subject"
         async with awaiting(what), asyncio.TaskGroup() as tasks:
             for file, texts in _by_file(lines).items():
                 tasks.create_task(one_file(file, texts))
@@ -293,14 +293,14 @@ async def _wait_until_stored(stream: Stream, count: int) -> None:
             while (await stream.bounds())[0].high_watermark < count:  # noqa: ASYNC110 - a server is asked
                 await asyncio.sleep(0.02)
     except TimeoutError:
-        raise AckTimeoutError(f"stream {stream.name} does not get {count} messages") from None
+        raise AckTimeoutError(f"stream {stream.name} did not receive {count} messages") from None
 
 
 async def publish_plain(port: int, subject: str, values: Sequence[bytes]) -> None:
     """Publish over a NATS connection of our own: CONNECT, PUB for each value, PING, PONG.
 
     Raises:
-        RetriableError: The server hung up.
+        RetriableError: The server closed the connection.
     """
     reader, writer = await asyncio.open_connection(HOST, port)
     try:
@@ -321,7 +321,7 @@ async def publish_plain(port: int, subject: str, values: Sequence[bytes]) -> Non
             while b"PONG\r\n" not in seen:
                 data = await reader.read(NATS_READ_BYTES)
                 if not data:
-                    raise RetriableError("the NATS server hung up")
+                    raise RetriableError("the NATS server closed the connection")
                 seen = seen[-8:] + data
     finally:
         writer.close()
@@ -331,12 +331,13 @@ async def demo(
     run: Run[DemoRow],
     *,
     lines: Annotated[
-        int, typer.Option(min=100, max=LINES_MAX, metavar="COUNT", help="Lines to publish.")
+        int,
+        typer.Option(min=100, max=LINES_MAX, metavar="COUNT", help="Number of lines to publish."),
     ] = (LINES_DEFAULT),
 ) -> None:
-    """See it work: publish to three brokers, kill one, hang one, damage a disk, count.
+    """Publish to three brokers, kill one, hang one, damage a disk, and count every line.
 
-    Ends by itself and leaves nothing behind.
+    Ends on its own and leaves nothing behind.
     """
     console = stderr_console()
     place = Path(tempfile.mkdtemp(prefix="liftbridge-demo-"))
@@ -346,9 +347,11 @@ async def demo(
         show = Demo(cluster, console)
         await cluster.start()
         seconds = perf_counter() - started
-        show.tell(f"{BROKERS} brokers and a NATS server serve as one cluster after {seconds:.1f} s")
+        show.tell(
+            f"a cluster of {BROKERS} brokers and a NATS server was ready after {seconds:.1f} s"
+        )
         text = library_lines(lines)
-        show.tell(f"{len(text):,} lines of Python {sys.version.split()[0]}'s own library")
+        show.tell(f"{len(text):,} lines from the library of Python {sys.version.split()[0]}")
         retry = timedelta(seconds=PATIENCE_SECONDS)
         run.profile = run.profile._replace(servers=cluster.addresses)
         async with run.client(retry_time=retry) as lb:
@@ -396,17 +399,17 @@ def _row(
 def _say_the_end(console: Console, row: DemoRow) -> None:
     if row.is_ok:
         console.print(
-            "[green]✓[/green] every line came back once, in the order of its file;"
-            " nothing acknowledged is missing",
+            "[green]✓[/green] every line was read back exactly once, in file order;"
+            " no acknowledged line is missing",
             highlight=False,
         )
         console.print(
-            "\nWhere to look next: liftbridge dev (brokers of your own), liftbridge examples,"
+            "\nNext steps: liftbridge dev (run your own brokers), liftbridge examples,"
             " docs/tutorials/first-stream.md\n",
             highlight=False,
         )
     else:
-        console.print("[red]✗[/red] this is a bug: what came back is not what was published")
+        console.print("[red]✗[/red] this is a bug: the lines read are not the lines published")
 
 
 def register(app: typer.Typer) -> None:

@@ -88,33 +88,36 @@ class Faults:
         leader, partition = await self._leader(lb, stream)
         self._pace.take()
         leader.kill()
-        self._hurt(f"kill -9: {leader.name}, which leads partition {partition}, is gone")
+        self._hurt(f"kill -9: killed {leader.name}, the leader of partition {partition}")
         await self._until(
-            lb, stream, lambda all_: all_[partition].leader not in ("", leader.name), "led again"
+            lb,
+            stream,
+            lambda all_: all_[partition].leader not in ("", leader.name),
+            "led by another broker",
         )
         stall = await self._stall()
-        self._tell(f"another broker leads it: the longest wait for acks was {stall:.2f} s")
+        self._tell(f"another broker took over: the longest wait for acks was {stall:.2f} s")
         await leader.start()
         await self._until_in_sync(lb, stream)
-        self._tell(f"{leader.name} is back on its data, and in sync again")
+        self._tell(f"{leader.name} restarted with its data and is in sync again")
         return stall
 
     async def _pause_a_follower(self, lb: Client, stream: str) -> float:
         follower = self._cluster.brokers[-1]
         self._pace.take()
         follower.pause()
-        self._hurt(f"SIGSTOP: {follower.name} hangs and answers nobody")
+        self._hurt(f"SIGSTOP: {follower.name} hangs and does not answer")
         await self._until(
             lb,
             stream,
             lambda all_: all(follower.name not in one.isr for one in all_.values()),
-            "going on without the one that hangs",
+            "in sync without the hung broker",
         )
         stall = await self._stall()
         follower.resume()
-        self._tell(f"publishing goes on without it: the longest wait for acks was {stall:.2f} s")
+        self._tell(f"publishing continues without it: the longest wait for acks was {stall:.2f} s")
         await self._until_in_sync(lb, stream)
-        self._tell(f"{follower.name} goes on too, and has caught up")
+        self._tell(f"{follower.name} continues too and has caught up")
         return stall
 
     async def _damage_a_disk(self, lb: Client, stream: str) -> float:
@@ -122,12 +125,12 @@ class Faults:
         self._pace.take()
         broker.kill()
         count = _damage_largest_log(broker.data_dir)
-        self._hurt(f"{broker.name} is killed, and {count} bytes amid its log are overwritten")
+        self._hurt(f"killed {broker.name} and overwrote {count} bytes in the middle of its log")
         await broker.start()
         await self._until_in_sync(lb, stream)
         stall = await self._stall()
         self._tell(
-            f"{broker.name} found the damage, fetched from there on anew, and is in sync:"
+            f"{broker.name} found the damage, fetched the rest again and is in sync:"
             f" the longest wait for acks was {stall:.2f} s"
         )
         return stall

@@ -67,31 +67,31 @@ def _port(name: str, help_text: str) -> Any:
 async def dev(
     run: Run[DevRow],
     *,
-    port: Annotated[int | None, _port("--port", "For gRPC.")] = None,
-    nats_port: Annotated[int | None, _port("--nats-port", "For NATS.")] = None,
-    metrics_port: Annotated[int | None, _port("--metrics-port", "For metrics.")] = None,
-    admin_port: Annotated[int | None, _port("--admin-port", "For operators.")] = None,
+    port: Annotated[int | None, _port("--port", "Port for gRPC.")] = None,
+    nats_port: Annotated[int | None, _port("--nats-port", "Port for NATS.")] = None,
+    metrics_port: Annotated[int | None, _port("--metrics-port", "Port for metrics.")] = None,
+    admin_port: Annotated[int | None, _port("--admin-port", "Admin port.")] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(file_okay=False, metavar="FOLDER", help="Where the data is kept.")
+        Path | None, typer.Option(file_okay=False, metavar="FOLDER", help="Folder for the data.")
     ] = None,
     ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="Keep the data only until the command ends.")
+        bool, typer.Option("--ephemeral", help="Delete the data when the command ends.")
     ] = False,
     brokers: Annotated[
         int,
         typer.Option(
-            "--brokers", min=1, max=BROKERS_MAX, metavar="COUNT", help="Brokers of the cluster."
+            "--brokers", min=1, max=BROKERS_MAX, metavar="COUNT", help="Number of brokers."
         ),
     ] = 1,
 ) -> None:
-    """Run a broker with NATS inside, or a cluster; Ctrl-C ends it.
+    """Run a broker with an embedded NATS server, or a cluster, until Ctrl-C.
 
-    For development. Serves gRPC on 9292 and NATS on 4222, or on free ports when these are taken;
-    further brokers of --brokers have ports 10, 20, … above. The data stays in the user's state
-    folder unless another one is named, or none with --ephemeral.
+    For development. Serves gRPC on port 9292 and NATS on port 4222, or on free ports if these are
+    taken; with --brokers, each further broker uses ports 10, 20, … higher. The data is kept in the
+    user's state folder, unless --data-dir names another one or --ephemeral is given.
     """
     if ephemeral and data_dir is not None:
-        raise UsageError("--ephemeral keeps no data, and --data-dir says where to keep it")
+        raise UsageError("--ephemeral keeps no data, so it cannot be combined with --data-dir")
     place = _data_dir(data_dir, is_ephemeral=ephemeral)
     ports = Ports(
         port or free_port(PORT),
@@ -100,7 +100,7 @@ async def dev(
         admin_port or free_port(ADMIN_PORT),
     )
     if ports.grpc not in (port, PORT):
-        say(f"liftbridge: port {PORT} is taken by {_holder(PORT)}; this one serves on {ports.grpc}")
+        say(f"liftbridge: port {PORT} is taken by {_holder(PORT)}; using port {ports.grpc}")
     cluster = LocalCluster(place, brokers, ports)
     is_kept = False
     try:
@@ -186,12 +186,12 @@ def _announce(run: Run[DevRow], cluster: LocalCluster) -> None:
     run.printer.flush()
     known = profiles.load()
     if known.by_name.get(PROFILE) != run.profile:
-        say(f"liftbridge: profile {PROFILE} is another's; commands need --servers {row.servers}")
+        say(f"liftbridge: profile {PROFILE} is in use; commands need --servers {row.servers}")
     elif known.current != PROFILE:
         say(
             f"liftbridge: the current profile is {known.current}; commands need --profile {PROFILE}"
         )
-    say("liftbridge: ready; Ctrl-C ends it")
+    say("liftbridge: ready; press Ctrl-C to stop")
 
 
 async def _watch(run: Run[DevRow], cluster: LocalCluster) -> None:
@@ -222,10 +222,10 @@ def _note_ended(run: Run[DevRow], cluster: LocalCluster, missed: set[LocalBroker
     for broker in cluster.ended:
         if broker is cluster.brokers[0]:
             run.exit_code = exits.UNHEALTHY
-            raise ServerError(f"the broker ended; its log is {broker.log_path}")
+            raise ServerError(f"the broker exited; its log is {broker.log_path}")
         if broker not in missed:
             missed.add(broker)
-            say(f"liftbridge: {broker.name} ended; its log is {broker.log_path}")
+            say(f"liftbridge: {broker.name} exited; its log is {broker.log_path}")
 
 
 class View:

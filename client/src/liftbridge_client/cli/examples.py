@@ -1,4 +1,4 @@
-"""`liftbridge examples`: command lines to copy."""
+"""`liftbridge examples`: examples of commands to copy."""
 
 from typing import Annotated, Final, NamedTuple
 
@@ -22,53 +22,73 @@ EXAMPLES: Final = tuple(
     for parts in (
         (
             "dev",
-            "A broker with NATS inside, its data gone at the end",
+            "Run a broker with an embedded NATS server; delete its data at the end",
             "liftbridge dev --ephemeral",
         ),
         ("dev", "See a cluster survive a kill, a hang and a damaged disk", "liftbridge demo"),
-        ("streams", "Keep what is published on a NATS subject", "liftbridge create orders"),
+        ("streams", "Store the messages of a NATS subject", "liftbridge create orders"),
         (
             "streams",
-            "Eight partitions on all subjects below orders, kept for a week",
+            "Store all subjects below orders in eight partitions, for a week",
             "liftbridge create all-orders --subject 'orders.>' -p 8 --max-age 7d",
         ),
-        ("streams", "What there is", "liftbridge streams"),
-        ("streams", "Where partitions begin and end", "liftbridge bounds orders"),
-        ("streams", "The offset of ten minutes ago", "liftbridge bounds orders --time=-10m"),
-        ("publish", "Two messages", "liftbridge publish orders 'three apples' 'two pears'"),
+        ("streams", "List all streams", "liftbridge streams"),
+        ("streams", "Show where partitions begin and end", "liftbridge bounds orders"),
+        ("streams", "Find the offset of ten minutes ago", "liftbridge bounds orders --time=-10m"),
+        ("publish", "Publish two messages", "liftbridge publish orders 'three apples' 'two pears'"),
         (
             "publish",
-            "A key for each line",
+            "Publish lines, each with its own key",
             "printf '7:a\\n8:b\\n' | liftbridge publish orders -K :",
         ),
         (
             "publish",
-            "A file, without duplicates whatever happens",
+            "Publish the lines of a file, without duplicates even after failures",
             "liftbridge publish orders --file /etc/hostname --idempotent --quiet",
         ),
-        ("subscribe", "Everything from the beginning", "liftbridge subscribe orders"),
-        ("subscribe", "The last ten minutes", "liftbridge subscribe orders --from=-10m"),
-        ("subscribe", "What comes from now on", "liftbridge subscribe orders --from new --follow"),
-        ("subscribe", "The ten newest", "liftbridge subscribe orders --reverse -n 10 -p 0"),
+        ("subscribe", "Read everything from the beginning", "liftbridge subscribe orders"),
+        ("subscribe", "Read the last ten minutes", "liftbridge subscribe orders --from=-10m"),
         (
             "subscribe",
-            "Offsets and values, in a form of your own",
+            "Read only new messages as they arrive",
+            "liftbridge subscribe orders --from new --follow",
+        ),
+        (
+            "subscribe",
+            "Read the ten newest messages",
+            "liftbridge subscribe orders --reverse -n 10 -p 0",
+        ),
+        (
+            "subscribe",
+            "Print messages in your own format",
             "liftbridge subscribe orders --format '%o %k %v\\n'",
         ),
-        ("subscribe", "One JSON object a line", "liftbridge subscribe orders -o jsonl"),
-        ("scripts", "The shape of what a command prints", "liftbridge bounds -o schema"),
-        ("scripts", "Delete without being asked", "liftbridge delete orders --yes"),
+        ("subscribe", "Print one JSON object per line", "liftbridge subscribe orders -o jsonl"),
+        (
+            "scripts",
+            "Show the JSON Schema of the output of a command",
+            "liftbridge bounds -o schema",
+        ),
+        ("scripts", "Delete without confirmation", "liftbridge delete orders --yes"),
         (
             "profiles",
-            "Remember a connection and use it",
+            "Save a connection and make it the default",
             "liftbridge profile add prod --servers a:9292,b:9292 --use",
         ),
-        ("cluster", "Brokers, their role and load", "liftbridge cluster brokers"),
-        ("cluster", "What needs attention", "liftbridge cluster check"),
-        ("cluster", "What is not fully replicated", "liftbridge cluster partitions --degraded"),
-        ("cluster", "May this broker be restarted?", "liftbridge cluster check-restart a"),
+        ("cluster", "List brokers with their role and load", "liftbridge cluster brokers"),
+        ("cluster", "List problems that need attention", "liftbridge cluster check"),
+        (
+            "cluster",
+            "List partitions that are not fully replicated",
+            "liftbridge cluster partitions --degraded",
+        ),
+        (
+            "cluster",
+            "Check whether a broker may be restarted",
+            "liftbridge cluster check-restart a",
+        ),
         ("cluster", "Move all replicas off a broker", "liftbridge cluster drain a"),
-        ("bench", "How fast it is here", "liftbridge bench -n 100000 -o json"),
+        ("bench", "Measure the throughput of this cluster", "liftbridge bench -n 100000 -o json"),
     )
 )
 TOPICS: Final = tuple(dict.fromkeys(example.topic for example in EXAMPLES))
@@ -82,10 +102,10 @@ def line(row: ExampleRow) -> str:
 async def examples(
     run: Run[ExampleRow],
     topic: Annotated[
-        str, typer.Argument(metavar="TOPIC", help=f"One of {', '.join(TOPICS)}; by default all.")
+        str, typer.Argument(metavar="TOPIC", help=f"One of {', '.join(TOPICS)}; all by default.")
     ] = "",
 ) -> None:
-    """Show command lines to copy."""
+    """Show examples of commands to copy."""
     if topic and topic not in TOPICS:
         raise UsageError(f"topic {topic!r}: must be one of {', '.join(TOPICS)}")
     for example in EXAMPLES:

@@ -29,7 +29,7 @@ TIMED_OUT: Final = 4
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
 
-USAGE_ADVICE: Final = "Look at --help."
+USAGE_ADVICE: Final = "See --help."
 
 _RULES: Final = {
     "int_parsing": "must be a whole number",
@@ -92,5 +92,5 @@ def line_and_code(error: Exception) -> tuple[str, int]:
         place = f"{error.filename}: " if error.filename else ""
         return f"liftbridge: {place}{error.strerror or error} (SYSTEM).", UNHEALTHY
     text = f"{type(error).__name__}: {error}"
-    advice = "Please report it; LIFTBRIDGE_TRACEBACK=1 shows where."
+    advice = "Please report it; LIFTBRIDGE_TRACEBACK=1 shows the traceback."
     return f"liftbridge: this is a bug: {' '.join(text.split())} (BUG). {advice}", UNHEALTHY

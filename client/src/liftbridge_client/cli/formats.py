@@ -77,15 +77,17 @@ def _piece(found: re.Match[str]) -> Piece:
     if escape is None:
         plain = literal if backslash is None else _BACKSLASHES.get(backslash)
         if plain is None:
-            raise UsageError(f"--format: \\{backslash} is not known")
+            raise UsageError(
+                f"--format: unknown escape \\{backslash}; see liftbridge subscribe --help"
+            )
         data = plain.encode()
         return lambda _message: data
     piece = _ESCAPES.get(escape)
     if piece is None:
-        raise UsageError(f"--format: %{escape} is not known; see liftbridge subscribe --help")
+        raise UsageError(f"--format: unknown escape %{escape}; see liftbridge subscribe --help")
     if encoding is None:
         return piece
     encode = _ENCODERS.get(encoding)
     if encode is None:
-        raise UsageError(f"--format: {{{encoding}}} is not known; hex and base64 are")
+        raise UsageError(f"--format: unknown encoding {{{encoding}}}; must be hex or base64")
     return lambda message: encode(piece(message))

@@ -101,7 +101,7 @@ def find_program() -> Path:
     beside = Path(sys.executable).parent / "liftbridge-broker"
     found = str(beside) if beside.exists() else shutil.which("liftbridge-broker")
     if found is None:
-        raise UsageError("liftbridge-broker is neither beside this Python nor on PATH: install it")
+        raise UsageError("liftbridge-broker is neither next to this Python nor on PATH: install it")
     return Path(found)
 
 
@@ -231,7 +231,7 @@ class LocalBroker:
         self._spawn(command)
         try:
             whom = self.name or "the broker"
-            async with asyncio.timeout(PATIENCE_SECONDS), awaiting(f"{whom} to serve"):
+            async with asyncio.timeout(PATIENCE_SECONDS), awaiting(f"{whom} to be ready"):
                 while not await self._serves():
                     if self.exit_code is not None:
                         await self._until_data_is_free()
@@ -239,7 +239,7 @@ class LocalBroker:
                     await asyncio.sleep(POLL_SECONDS)
             is_ready = True
         except TimeoutError:
-            raise ServerError(f"the broker does not serve: {self._last_words()}") from None
+            raise ServerError(f"the broker did not become ready: {self._last_words()}") from None
         finally:
             if not is_ready:
                 self.kill()
@@ -255,14 +255,14 @@ class LocalBroker:
         holder = _HELD.search(told)
         now = asyncio.get_running_loop().time()
         if holder is None:
-            raise ServerError(f"the broker ended at its start: {told}")
+            raise ServerError(f"the broker exited during startup: {told}")
         if now > self._held_until:
             raise UsageError(
-                f"{told}: end that one, or name another folder by --data-dir, or take --ephemeral"
+                f"{told}: stop it, name another folder with --data-dir, or use --ephemeral"
             )
         if not self._is_waiting:
             self._is_waiting = True
-            patience = f"for at most {self._held_seconds:g} s"
+            patience = f"up to {self._held_seconds:g} s"
             say(f"liftbridge: waiting {patience} for process {holder[1]}: it uses {self.data_dir}")
         # A process that ended may stay in the table, where nobody reaps it: look now and then.
         with contextlib.suppress(TimeoutError):
@@ -324,12 +324,12 @@ class LocalBroker:
             process.terminate()
         try:
             whom = self.name or "the broker"
-            async with asyncio.timeout(PATIENCE_SECONDS), awaiting(f"{whom} to end"):
+            async with asyncio.timeout(PATIENCE_SECONDS), awaiting(f"{whom} to stop"):
                 while (code := process.poll()) is None:  # noqa: ASYNC110 - a process is no event
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             self.kill()
-            raise ServerError(f"the broker did not end: {self._last_words()}") from None
+            raise ServerError(f"the broker did not stop: {self._last_words()}") from None
         return code
 
     def _last_words(self) -> str:

@@ -145,7 +145,7 @@ class LocalCluster:
                 while is_free(nats_port) and not first.done():  # noqa: ASYNC110 - a port is no event
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
-            raise ServerError("the NATS server of the first broker does not listen") from None
+            raise ServerError("the NATS server of the first broker is not listening") from None
 
     async def _until_in_sync(self) -> None:
         """Wait until replicas of former starts have caught up, or ack policy `all` is refused."""

@@ -32,7 +32,7 @@ async def awaiting(
         begun = loop.time()
         while True:
             await asyncio.sleep(every)
-            tell(f"liftbridge: waiting for {what}, for {loop.time() - begun:.0f} s now")
+            tell(f"liftbridge: still waiting for {what} after {loop.time() - begun:.0f} s")
 
     reminder = asyncio.get_running_loop().create_task(remind())
     try:

@@ -62,29 +62,27 @@ async def add(
     servers: Annotated[
         str, typer.Option(parser=values.given, metavar="HOST:PORT,...", help="Brokers.")
     ] = profiles.SERVERS_DEFAULT,
-    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, trusting the system's CAs.")] = False,
-    ca: Annotated[Path | None, _pem("Authorities for the server's certificate (PEM).")] = None,
-    cert: Annotated[Path | None, _pem("Certificate to show to the server (PEM).")] = None,
-    key: Annotated[Path | None, _pem("Private key of the certificate (PEM).")] = None,
+    tls: Annotated[bool, typer.Option("--tls", help="Use TLS and trust the system's CAs.")] = False,
+    ca: Annotated[Path | None, _pem("CA certificates to verify the server (PEM).")] = None,
+    cert: Annotated[Path | None, _pem("Client certificate (PEM).")] = None,
+    key: Annotated[Path | None, _pem("Private key of the client certificate (PEM).")] = None,
     server_name: Annotated[
         str,
-        typer.Option(
-            metavar="NAME", help="Name in the server's certificate, when it is not its address."
-        ),
+        typer.Option(metavar="NAME", help="Name in the server's certificate, if not its address."),
     ] = "",
     admin: Annotated[
-        str, typer.Option(parser=values.given, metavar="HOST:PORT,...", help="Ports for operators.")
+        str, typer.Option(parser=values.given, metavar="HOST:PORT,...", help="Admin ports.")
     ] = profiles.ADMIN_DEFAULT,
-    use: Annotated[bool, typer.Option("--use", help="Make it the current one.")] = False,
+    use: Annotated[bool, typer.Option("--use", help="Make it the current profile.")] = False,
 ) -> None:
     """Add or replace a profile.
 
-    The first one becomes the current one. Certificates are the credentials that brokers know.
+    The first profile becomes the current one. Brokers identify clients by their certificates.
     """
     parse_addresses(servers)
     parse_addresses(admin, ADMIN_PORT)
     if (cert is None) != (key is None):
-        raise UsageError("--cert and --key go together")
+        raise UsageError("--cert and --key must be given together")
     files = {"ca": ca, "cert": cert, "key": key}
     profile = profiles.Profile(
         servers=servers,
@@ -135,7 +133,7 @@ async def remove(run: Run[ProfileRow], name: Name) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="Connections under names.", cls=CommandGroup)
+    group = typer.Typer(help="Manage named connections.", cls=CommandGroup)
     one = Shape(ProfileRow)
     command(group, "add", one, has_server=False, group=GROUP)(add)
     command(group, "use", one, has_server=False, group=GROUP)(use)

@@ -123,10 +123,10 @@ def load() -> Profiles:
 
 def _profile(path: Path, name: str, table: object) -> Profile:
     if not isinstance(table, dict):
-        raise UsageError(f"{path}: profiles.{name} is no table")
+        raise UsageError(f"{path}: profiles.{name} must be a table")
     for key, value in table.items():
         if key not in Profile._fields:
-            raise UsageError(f"{path}: profiles.{name}.{key} is not known")
+            raise UsageError(f"{path}: profiles.{name}.{key} is not a known key")
         if not isinstance(value, bool if key == "tls" else str):
             raise UsageError(f"{path}: profiles.{name}.{key} has the wrong type")
     profile = Profile(**table)

@@ -58,17 +58,17 @@ File = Annotated[
         exists=True,
         dir_okay=False,
         metavar="FILE",
-        help="Publish its lines; may be repeated.",
+        help="Publish the lines of a file; may be repeated.",
     ),
 ]
-Key = Annotated[str, typer.Option("--key", "-k", metavar="KEY", help="Key of all messages.")]
+Key = Annotated[str, typer.Option("--key", "-k", metavar="KEY", help="Key for all messages.")]
 KeyDelimiter = Annotated[
     str,
     typer.Option(
         "--key-delimiter",
         "-K",
         metavar="TEXT",
-        help="What ends the key within each message; one without it has no key.",
+        help="Delimiter after the key in each message; without it a message has no key.",
     ),
 ]
 Header = Annotated[
@@ -77,14 +77,14 @@ Header = Annotated[
 ]
 Partition = Annotated[
     int | None,
-    values.partition_option("By default the key decides."),
+    values.partition_option("Partition to publish to; by default the key decides."),
 ]
 AckOption = Annotated[
     str,
     typer.Option(
         parser=values.one_of("leader", "all", "none"),
         metavar="leader|all|none",
-        help="Who must have stored it for an ack.",
+        help="Replicas that must store a message before its ack.",
     ),
 ]
 Rate = Annotated[
@@ -93,7 +93,7 @@ Rate = Annotated[
         min=0.0,
         max=RATE_MAX,
         metavar="COUNT",
-        help="At most so many messages a second; 0: no limit.",
+        help="Maximum number of messages per second; 0 for no limit.",
     ),
 ]
 
@@ -103,7 +103,7 @@ async def publish(
     name: Name,
     messages: Annotated[
         list[str] | None,
-        typer.Argument(metavar="VALUE", help="Messages; none reads lines of standard input."),
+        typer.Argument(metavar="VALUE", help="Messages; by default the lines of standard input."),
     ] = None,
     *,
     file: File = None,
@@ -118,9 +118,9 @@ async def publish(
     rate: Rate = 0.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print failures only.")] = False,
 ) -> None:
-    """Publish arguments, lines of files, or of standard input."""
+    """Publish messages from arguments, lines of files or lines of standard input."""
     if messages and file:
-        raise UsageError("messages are arguments or lines of --file, not both")
+        raise UsageError("give messages either as arguments or with --file, not both")
     policy: AckPolicy = ack  # type: ignore[assignment]  # checked by the parser
     how = How(
         os.fsencode(key),

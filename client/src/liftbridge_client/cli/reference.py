@@ -15,36 +15,36 @@ from liftbridge_client.cli.command import SHAPES
 INTRODUCTION = """\
 # Command `liftbridge`
 
-Made from the command itself (`python -m liftbridge_client.cli.reference`); a test compares.
+Generated from the command itself (`python -m liftbridge_client.cli.reference`); a test checks it.
 
-Data goes to standard output, talk to standard error. Nothing is asked without a terminal: `delete`
-needs `--yes` then. An error is one line that says what happened, its code, and what to do;
-`LIFTBRIDGE_TRACEBACK=1` shows where it came from.
+Results go to standard output, notices to standard error. Commands do not ask for confirmation
+without a terminal: `delete`, for example, then needs `--yes`. An error is one line with what
+happened, its code and what to do; `LIFTBRIDGE_TRACEBACK=1` shows the traceback.
 
 | Exit code | Meaning |
 | --- | --- |
-| 0 | done |
-| 1 | the server refused, or what was checked does not hold |
+| 0 | success |
+| 1 | the server refused the request, or a check failed |
 | 2 | the command line, or a file named on it, is wrong |
-| 3 | the server is away or unhealthy |
+| 3 | the server is unreachable or unhealthy |
 | 4 | no answer in time |
 | 5 | `spark`: records are missing |
 | 6 | `spark`: other runs won every attempt |
 | 130 | ended by Ctrl-C (SIGINT) |
 | 143 | ended by SIGTERM |
 
-At the first of these signals a command cleans up behind itself; the second one ends it at once.
+At the first of these signals a command cleans up and ends; a second one ends it immediately.
 A `dev` that was ready ends with 0.
 
-Every command takes `-o table` (for people), `json` (one document), `jsonl` (one object a line) and
-`schema` (the JSON Schema of the document; nothing else is done). Commands that talk to a server
-take `--servers`, `--profile` and `--timeout`, the jobs of Spark without the last. The connection is
-the first of: `--servers` (`LIFTBRIDGE_SERVERS`), `--profile` (`LIFTBRIDGE_PROFILE`), the current
+Every command takes `-o table` (for people), `json` (one document), `jsonl` (one object per line)
+and `schema` (prints the JSON Schema of the document and does nothing else). Commands that talk to a
+server take `--servers`, `--profile` and `--timeout`; Spark jobs have no `--timeout`. The connection
+is the first of: `--servers` (`LIFTBRIDGE_SERVERS`), `--profile` (`LIFTBRIDGE_PROFILE`), the current
 profile, `localhost:9292`.
-Those of `cluster` talk to the ports for operators: `--admin` (`LIFTBRIDGE_ADMIN`), the `admin` of
-the profile, `localhost:9294`; name those of all brokers, for some answers only one broker has.
-`LIFTBRIDGE_CONFIG` names another file of profiles than `profiles.toml` in the user's configuration
-folder. `liftbridge --install-completion` sets up the completion of the shell.
+`cluster` commands talk to the admin ports: `--admin` (`LIFTBRIDGE_ADMIN`), the `admin` of the
+profile, `localhost:9294`. Name the ports of all brokers, since some answers only one broker has.
+`LIFTBRIDGE_CONFIG` names a profile file other than `profiles.toml` in the user's configuration
+folder. `liftbridge --install-completion` sets up shell completion.
 """
 
 

@@ -124,43 +124,51 @@ Partitions = Annotated[
     list[int] | None,
     values.partition_option("A partition; may be repeated. All by default."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 INTERNAL: Final = "__"
 """What names of streams begin with that brokers keep for themselves."""
 
 _SIZE: Final = {"parser": values.size, "metavar": "SIZE"}
 _TIME: Final = {"parser": values.duration, "metavar": "DURATION"}
 MaxBytes = Annotated[
-    int | None, _option("--max-bytes", "Keep at most this much, as 500MB or 2GiB.", **_SIZE)
+    int | None, _option("--max-bytes", "Keep at most this much, such as 500MB or 2GiB.", **_SIZE)
 ]
 MaxMessages = Annotated[
     int | None,
     _option(
-        "--max-messages", "Keep at most so many.", min=0, max=values.OFFSET_MAX, metavar="COUNT"
+        "--max-messages",
+        "Keep at most this many messages.",
+        min=0,
+        max=values.OFFSET_MAX,
+        metavar="COUNT",
     ),
 ]
 MaxAge = Annotated[
     timedelta | None,
-    _option("--max-age", "Keep messages at most this long, as 7d or 1h30m.", **_TIME),
+    _option("--max-age", "Keep messages at most this long, such as 7d or 1h30m.", **_TIME),
 ]
 CleanerInterval = Annotated[
     timedelta | None, _option("--cleaner-interval", "How often old messages are removed.", **_TIME)
 ]
-SegmentBytes = Annotated[int | None, _option("--segment-bytes", "Size of a segment.", **_SIZE)]
-SegmentAge = Annotated[timedelta | None, _option("--segment-age", "Age of a segment.", **_TIME)]
+SegmentBytes = Annotated[
+    int | None, _option("--segment-bytes", "Maximum size of a segment.", **_SIZE)
+]
+SegmentAge = Annotated[
+    timedelta | None, _option("--segment-age", "Maximum age of a segment.", **_TIME)
+]
 Compact = Annotated[
     bool | None,
-    _option("--compact/--no-compact", "Whether only the last message of each key is kept."),
+    _option("--compact/--no-compact", "Whether to keep only the last message of each key."),
 ]
 AutoPause = Annotated[
     timedelta | None,
-    _option("--auto-pause", "Pause after being idle so long; 0 is never.", **_TIME),
+    _option("--auto-pause", "Pause after being idle this long; 0 for never.", **_TIME),
 ]
 MinIsr = Annotated[
     int | None,
     _option(
         "--min-isr",
-        "Replicas in sync that acks need.",
+        "Number of in-sync replicas that acks require.",
         min=1,
         max=values.COUNT_MAX,
         metavar="COUNT",
@@ -169,7 +177,8 @@ MinIsr = Annotated[
 Concurrency = Annotated[
     bool | None,
     _option(
-        "--concurrency-control/--no-concurrency-control", "Whether publishers may name the offset."
+        "--concurrency-control/--no-concurrency-control",
+        "Whether publishers may give the offset they expect.",
     ),
 ]
 Fsync = Annotated[
@@ -179,18 +188,20 @@ Fsync = Annotated[
 ]  # fmt: skip
 Unclean = Annotated[
     str | None,
-    _option("--unclean", "Who elects a replica that may lack records: manual, balanced or "
+    _option("--unclean", "How replicas that may lack records are elected: manual, balanced or "
             "proactive.", parser=values.one_of(*UNCLEAN_MODES), metavar="MODE"),
 ]  # fmt: skip
 Tombstones = Annotated[
     timedelta | None,
-    _option("--tombstone-retention", "How long a message without value outlives its key.", **_TIME),
+    _option(
+        "--tombstone-retention", "How long tombstones (messages without a value) are kept.", **_TIME
+    ),
 ]
 RetentionCursor = Annotated[
     str | None,
     _option(
         "--retention-cursor",
-        "Keep messages from this cursor on, whatever their age; '' for none.",
+        "Keep messages from this cursor on, regardless of their age; '' for none.",
         metavar="CURSOR",
     ),
 ]
@@ -198,7 +209,7 @@ CursorBytes = Annotated[
     int | None,
     _option(
         "--retention-cursor-max-bytes",
-        "Size of a partition beyond which that cursor is passed over; 0 for none.",
+        "Partition size above which the retention cursor is ignored; 0 for none.",
         **_SIZE,
     ),
 ]
@@ -252,7 +263,7 @@ async def create(
         str,
         typer.Option(
             metavar="SUBJECT",
-            help="NATS subject to keep, * and > included; by default the name of the stream.",
+            help="NATS subject to store; may contain * and >; by default the name of the stream.",
         ),
     ] = "",
     partitions: Annotated[
@@ -272,18 +283,18 @@ async def create(
             min=-1,
             max=values.COUNT_MAX,
             metavar="COUNT",
-            help="Replicas of each partition; -1 is one on every broker.",
+            help="Replicas of each partition; -1 for one on every broker.",
         ),
     ] = 1,
     group: Annotated[
         str, typer.Option(metavar="NAME", help="NATS queue group to share messages with.")
     ] = "",
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Do nothing when it exists and is as asked for.")
+        bool, typer.Option("--if-not-exists", help="Succeed if it exists and matches the request.")
     ] = False,
     settings: StreamSettings,
 ) -> None:
-    """Create a stream: keep what is published on a NATS subject."""
+    """Create a stream that stores the messages of a NATS subject."""
     async with run.asking() as lb:
         stream = await lb.streams.create(
             name,
@@ -298,7 +309,7 @@ async def create(
 
 
 async def alter(run: Run[SettingsRow], name: Name, *, settings: StreamSettings) -> None:
-    """Change settings of a stream; those not named stay."""
+    """Change settings of a stream; others keep their values."""
     if settings == StreamSettings():
         raise UsageError("nothing to change: name at least one setting")
     async with run.asking() as lb:
@@ -307,7 +318,7 @@ async def alter(run: Run[SettingsRow], name: Name, *, settings: StreamSettings) 
 
 
 async def show_settings(run: Run[SettingsRow], name: Name) -> None:
-    """Show the settings of a stream that are in force."""
+    """Show the settings of a stream that are in effect."""
     async with run.asking() as lb:
         run.emit(await _described(lb.streams.describe(name), name))
 
@@ -320,7 +331,7 @@ async def _described(found: Any, name: str) -> SettingsRow:
 
 
 async def delete(run: Run[DoneRow], name: Name, *, yes: Yes = False) -> None:
-    """Delete a stream with its data."""
+    """Delete a stream and its data."""
     run.confirm(f"Delete stream {name} and all its messages?", is_confirmed=yes)
     async with run.asking() as lb:
         numbers = await _numbers(lb, name, None)
@@ -339,12 +350,12 @@ async def pause(
     *,
     partition: Partitions = None,
     resume_all: Annotated[
-        bool, typer.Option("--resume-all", help="A publish to one partition resumes all.")
+        bool, typer.Option("--resume-all", help="Resume all partitions on a publish to one.")
     ] = False,
 ) -> None:
     """Pause partitions until the next publish.
 
-    Intake and subscriptions stop; plain NATS messages are not kept meanwhile.
+    Ingestion and subscriptions stop; plain NATS messages are not stored meanwhile.
     """
     async with run.asking() as lb:
         await lb.streams.get(name).pause(*(partition or ()), resume_all=resume_all)
@@ -356,9 +367,9 @@ async def readonly(
     name: Name,
     *,
     partition: Partitions = None,
-    off: Annotated[bool, typer.Option("--off", help="Accept publishes again.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Make them writable again.")] = False,
 ) -> None:
-    """Refuse publishes to partitions, or accept them again."""
+    """Make partitions read-only, or writable again."""
     async with run.asking() as lb:
         await lb.streams.get(name).set_readonly(*(partition or ()), readonly=not off)
         done = "writable" if off else "readonly"
@@ -368,11 +379,11 @@ async def readonly(
 async def list_streams(
     run: Run[StreamRow],
     prefix: Annotated[
-        str, typer.Argument(metavar="PREFIX", help="Only names that start with this.")
+        str, typer.Argument(metavar="PREFIX", help="Only streams whose name starts with this.")
     ] = "",
     *,
     all_: Annotated[
-        bool, typer.Option("--all", "-a", help="Internal streams too (names with __).")
+        bool, typer.Option("--all", "-a", help="Include internal streams (names with __).")
     ] = False,
 ) -> None:
     """List streams."""
@@ -414,15 +425,15 @@ async def bounds(
         typer.Option("--time", metavar="TIME", help="Look up the offset of a time: -10m or ISO."),
     ] = None,
     read_replica: Annotated[
-        bool, typer.Option("--read-replica", help="Ask replicas in sync in place of leaders.")
+        bool, typer.Option("--read-replica", help="Ask in-sync replicas instead of leaders.")
     ] = False,
 ) -> None:
-    """Show offsets, times and bytes of partitions."""
+    """Show the offsets, times and sizes of partitions."""
     moment = None
     if time is not None:
         moment = values.time(time, datetime.now(UTC))
         if moment is None:
-            raise UsageError(f"--time {time!r}: must be -10m or an ISO time")
+            raise UsageError(f"--time {time!r}: must be a time such as -10m, or an ISO time")
     async with run.asking() as lb:
         stream, numbers = lb.streams.get(name), partition or ()
         for found in await stream.bounds(*numbers, time=moment, read_replica=read_replica):

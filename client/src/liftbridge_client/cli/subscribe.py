@@ -71,7 +71,7 @@ To = Annotated[
     ),
 ]
 Follow = Annotated[
-    bool, typer.Option("--follow", "-f", help="Go on with what comes, instead of ending.")
+    bool, typer.Option("--follow", "-f", help="Continue with new messages instead of ending.")
 ]
 Count = Annotated[
     int,
@@ -81,19 +81,21 @@ Count = Annotated[
         min=0,
         max=values.OFFSET_MAX,
         metavar="COUNT",
-        help="End after so many messages; 0 is no limit.",
+        help="End after this many messages; 0 for no limit.",
     ),
 ]
-Reverse = Annotated[bool, typer.Option("--reverse", help="Newest first, up to the oldest.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Resume partitions that are paused.")]
-ReadReplica = Annotated[bool, typer.Option("--read-replica", help="A replica in sync may serve.")]
+Reverse = Annotated[bool, typer.Option("--reverse", help="Read backwards, newest message first.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume paused partitions.")]
+ReadReplica = Annotated[
+    bool, typer.Option("--read-replica", help="Allow reading from in-sync replicas.")
+]
 Format = Annotated[
     str | None,
     typer.Option(
         "--format",
         metavar="TEXT",
         help="%o offset, %p partition, %k key, %v or %s value, %t stream, %n subject,"
-        " %T time in ns, %d ISO time, %h headers, %K %S lengths; {hex} or {base64} behind"
+        " %T time in ns, %d ISO time, %h headers, %K %S lengths; {hex} or {base64} after"
         " %k and %v; \\n, \\t, \\0.",
     ),
 ]
@@ -115,12 +117,12 @@ async def subscribe(
 ) -> None:
     """Read messages from any position.
 
-    Ends behind the message that is the last one now, unless --follow is given.
+    Ends after the message that is the last one at the start, unless --follow is given.
     """
     if follow and (to is not None or reverse):
-        raise UsageError("--follow never ends: it goes with neither --to nor --reverse")
+        raise UsageError("--follow never ends: it cannot be combined with --to or --reverse")
     if format_ is not None and run.form is not Form.TABLE:
-        raise UsageError("--format says what is printed: it does not go with --output")
+        raise UsageError("--format cannot be combined with --output: both say what is printed")
     now = datetime.now(UTC)
     default_start, default_stop = ("latest", "never") if reverse else ("beginning", "end")
     end = "never" if follow else default_stop if to is None else to

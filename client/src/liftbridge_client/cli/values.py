@@ -36,7 +36,7 @@ def given(text: str) -> str:
         typer.BadParameter: It is empty.
     """
     if not text:
-        raise typer.BadParameter("'': must not be empty; leave it out to take the default")
+        raise typer.BadParameter("'': must not be empty; omit it to use the default")
     return text
 
 
@@ -123,7 +123,8 @@ def start(text: str, now: datetime) -> Start:
     if (moment := time(text, now)) is not None:
         return Start.time(moment)
     raise UsageError(
-        f"--from {text!r}: must be beginning, latest, new, an offset, -10m or an ISO time"
+        f"--from {text!r}: must be beginning, latest, new, an offset, "
+        "a time such as -10m, or an ISO time"
     )
 
 
@@ -141,7 +142,9 @@ def stop(text: str, now: datetime) -> Stop:
         return Stop.at(offset)
     if (moment := time(text, now)) is not None:
         return Stop.time(moment)
-    raise UsageError(f"--to {text!r}: must be end, never, an offset, -10m or an ISO time")
+    raise UsageError(
+        f"--to {text!r}: must be end, never, an offset, a time such as -10m, or an ISO time"
+    )
 
 
 def header(text: str) -> tuple[str, bytes]:
