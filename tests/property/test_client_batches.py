@@ -126,7 +126,9 @@ def test_a_stream_of_one_frame_or_of_none_has_every_column(name):
 
 
 def test_columns_of_a_wrong_name_are_refused():
-    with pytest.raises(UsageError, match="no such columns: values, x; there are offset, timestamp"):
+    with pytest.raises(
+        UsageError, match="no such columns: values, x; must be any of offset, timestamp"
+    ):
         check_columns(["offset", "values", "x"])
 
 

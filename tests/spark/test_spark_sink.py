@@ -105,7 +105,8 @@ def test_many_rows_go_to_the_partitions_of_their_keys(
         ("'a' as value, 7 as partition", {"stream": "only", "partitioner": "column"},
          "partition 7: the stream has partitions 0 to 0"),
         ("'a' as value", {"stream": "grouped"}, "queue group or optimistic concurrency"),
-        ("'a' as value", {"stream": "grouped", "delivery": "exactly-once"}, "takes no idempotent"),
+        ("'a' as value", {"stream": "grouped", "delivery": "exactly-once"},
+         "accepts no idempotent"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_written_is_refused(

@@ -106,7 +106,7 @@ class ProtobufCodec(Generic[_Proto]):
             ValueError: A required field is missing.
         """
         if not isinstance(value, self._kind):
-            raise TypeError(f"{type(value).__name__} is no {self._kind.__name__}")
+            raise TypeError(f"{type(value).__name__} is not a {self._kind.__name__}")
         try:
             return value.SerializeToString()
         except EncodeError as error:
@@ -134,7 +134,7 @@ def encoded(codec: Codec[_Value], value: _Value) -> bytes:
         ) from error
     if not isinstance(data, bytes):
         kind = type(data).__name__
-        raise CodecError(f"{type(codec).__name__}.encode gave {kind}, not bytes: correct the codec")
+        raise CodecError(f"{type(codec).__name__}.encode returned {kind}, not bytes: correct it")
     return data
 
 

@@ -80,7 +80,9 @@ def check_columns(columns: Sequence[str]) -> None:
     """
     unknown = [name for name in columns if name not in FIELDS]
     if unknown:
-        raise UsageError(f"no such columns: {', '.join(unknown)}; there are {', '.join(FIELDS)}")
+        raise UsageError(
+            f"no such columns: {', '.join(unknown)}; must be any of {', '.join(FIELDS)}"
+        )
 
 
 def from_batches(
@@ -142,7 +144,7 @@ def _starts(data: bytes, batch: Batch) -> Sequence[int]:
         starts.append(start)
         position = start + length_at(data, position)[0]
     if position != end or len(starts) != batch.record_count:
-        raise ServerError(f"the frames of the batch at offset {batch.base_offset} do not fill it")
+        raise ServerError(f"the records of the batch at offset {batch.base_offset} do not fill it")
     return starts
 
 

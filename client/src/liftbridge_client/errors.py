@@ -1,7 +1,7 @@
-"""One tree of errors: what may be retried, what is refused, what is used wrongly.
+"""All errors of the client: retriable ones, refusals, and wrong use.
 
-Every error has a stable `code`, says whether the same call may succeed later, what to do about it,
-and what the server wrote.
+Every error has a stable `code`, says whether the same call may succeed later and what to do, and
+holds the message of the server.
 """
 
 from typing import ClassVar, Final
@@ -14,16 +14,16 @@ class LiftbridgeError(Exception):
 
     Attributes:
         code: Stable name of the kind of error.
-        retriable: Whether the same call may succeed later without anybody acting.
-        advice: What to do, one sentence.
-        server_text: Message of the server, empty when the error is the client's own.
-        may_be_done: Whether the server may have done what was asked all the same: this attempt or
-            an earlier one of the call reached it, and no status says that nothing was done.
+        retriable: Whether the same call may succeed later without any intervention.
+        advice: What to do, in one sentence.
+        server_text: Message of the server; empty if the client itself raised the error.
+        may_be_done: Whether the server may have executed the call despite the error: this or an
+            earlier attempt reached the server, and no status says that nothing was done.
     """
 
     code: ClassVar[str] = "ERROR"
     retriable: ClassVar[bool] = False
-    advice: ClassVar[str] = "Look at the message; this client has no better advice."
+    advice: ClassVar[str] = "See the message of the error."
     may_be_done: bool = False
 
     def __init__(self, message: str, *, server_text: str = "") -> None:
@@ -32,22 +32,22 @@ class LiftbridgeError(Exception):
 
 
 class RetriableError(LiftbridgeError):
-    """The broker is away, starting, stopping or not the leader; or its answer was lost."""
+    """The broker is unreachable, starting, stopping or not the leader; or its answer was lost."""
 
     code = "UNAVAILABLE"
     retriable = True
-    advice = "Try again; the client has already tried for its retry time."
+    advice = "Try again later; the client has already retried for its retry time."
 
 
 class CallTimeoutError(RetriableError):
-    """The broker did not answer in time; the call has no effect that a repetition would double."""
+    """The broker did not answer in time; the call is safe to repeat."""
 
     code = "TIMED_OUT"
-    advice = "See whether the broker is overloaded or frozen, or raise the timeout."
+    advice = "Check whether the broker is overloaded or hangs, or raise the timeout."
 
 
 class AckTimeoutError(LiftbridgeError):
-    """No ack came in time. The message may be stored; only an idempotent publisher may retry."""
+    """No ack arrived in time. The message may be stored; only an idempotent publisher may retry."""
 
     code = "ACK_TIMEOUT"
     advice = "Publish through an idempotent publisher, which retries without duplicates."
@@ -55,7 +55,7 @@ class AckTimeoutError(LiftbridgeError):
 
 
 class OutcomeUnknownError(LiftbridgeError):
-    """The message may or may not be stored, and nobody will find out."""
+    """The message may or may not be stored, and the client cannot find out."""
 
     code = "OUTCOME_UNKNOWN"
     advice = "Publish through an idempotent publisher, which retries without duplicates."
@@ -63,85 +63,87 @@ class OutcomeUnknownError(LiftbridgeError):
 
 
 class RefusedError(LiftbridgeError):
-    """The server refused the request; the same request is refused again."""
+    """The server refused the request, and would refuse the same request again."""
 
     code = "REFUSED"
-    advice = "Change the request or the state it meets."
+    advice = "Change the request, or the state that it was refused for."
 
 
 class InvalidRequestError(RefusedError):
-    """A value of the request breaks a rule."""
+    """A value of the request is invalid."""
 
     code = "INVALID_REQUEST"
-    advice = "Correct the value the message names."
+    advice = "Correct the value that the message names."
 
 
 class NotFoundError(RefusedError):
-    """There is no such stream or partition."""
+    """The stream or partition does not exist."""
 
     code = "NOT_FOUND"
     advice = "Check the name; `liftbridge streams` lists what exists."
 
 
 class AlreadyExistsError(RefusedError):
-    """A stream of this name exists."""
+    """A stream with this name already exists."""
 
     code = "ALREADY_EXISTS"
-    advice = "Use the stream that exists, or another name."
+    advice = "Use the existing stream, or choose another name."
 
 
 class FailedPreconditionError(RefusedError):
     """The state of the stream or broker forbids the request: paused, read-only, not available."""
 
     code = "FAILED_PRECONDITION"
-    advice = "Resume the stream, make it writable, or turn the feature on."
+    advice = "Resume the stream, make it writable, or enable the feature."
 
 
 class OutOfRangeError(RefusedError):
-    """A strict read wants records that are not, or no longer, in the log."""
+    """A strict read asks for records that are not, or no longer, in the log."""
 
     code = "OUT_OF_RANGE"
-    advice = "Begin where the log begins: `liftbridge bounds` tells; what was before is gone."
+    advice = (
+        "Start at the log start offset, which `liftbridge bounds` shows; earlier records are gone."
+    )
 
 
 class EndOfStreamError(RefusedError):
-    """A bounded read has nothing to give."""
+    """A bounded read has nothing to return."""
 
     code = "END_OF_STREAM"
-    advice = "Nothing is wrong: the stream is empty or ended."
+    advice = "No action is needed: the stream is empty or at its end."
 
 
 class UnimplementedError(RefusedError):
-    """The server does not have this call; for our own calls, it is the original server."""
+    """The server does not support this call; the original server has no calls of this project."""
 
     code = "UNIMPLEMENTED"
-    advice = "Use a server that offers the call."
+    advice = "Use a server that supports the call."
 
 
 class IncorrectOffsetError(RefusedError):
-    """Optimistic concurrency: another message has the expected offset."""
+    """Optimistic concurrency control: another message has the expected offset."""
 
     code = "INCORRECT_OFFSET"
-    advice = "Read the end of the partition and decide again."
+    advice = "Read the end of the partition, then decide whether to publish."
 
 
 class TooLargeError(RefusedError):
-    """The message does not fit the server's limit."""
+    """The message exceeds the size limit of the server."""
 
     code = "TOO_LARGE"
     advice = "Split the message, or raise clustering.replication.max.bytes."
 
 
 class TruncatedError(LiftbridgeError):
-    """Records that a reader was given are gone: an unclean election cut the log off below them.
+    """Records that were already read are gone: an unclean election truncated the log below them.
 
     Attributes:
-        offset: First offset that holds another record now, or none yet.
-        next_offset: Where the reader would have gone on.
+        offset: First offset that now holds another record, or none yet.
+        next_offset: Offset at which the reader would have continued.
     """
 
     code = "TRUNCATED"
-    advice = "Undo what came of the records from that offset on, and subscribe again from there."
+    advice = "Undo the effects of the records from that offset on, and subscribe again from there."
 
     def __init__(self, message: str, *, offset: int, next_offset: int) -> None:
         super().__init__(message)
@@ -150,50 +152,50 @@ class TruncatedError(LiftbridgeError):
 
 
 class SequenceError(RefusedError):
-    """The sequence of an idempotent publisher has a gap, or a newer publisher has its name."""
+    """The sequence of an idempotent publisher has a gap, or a newer publisher uses its name."""
 
     code = "SEQUENCE"
-    advice = "Open a new publisher; give two processes two names."
+    advice = "Open a new publisher; give each process its own publisher name."
 
 
 class ServerError(LiftbridgeError):
-    """The server failed at something it should be able to do."""
+    """The server failed with an internal error."""
 
     code = "SERVER"
-    advice = "Look into the broker's log."
+    advice = "Check the log of the broker."
 
 
 class UsageError(LiftbridgeError):
-    """The client is used wrongly: an argument, or the order of calls."""
+    """The client is used incorrectly: a wrong argument, or calls in the wrong order."""
 
     code = "USAGE"
     advice = "Correct the call."
 
 
 class ClosedError(UsageError):
-    """The client was not entered, or is closed."""
+    """The client is not open yet, or is already closed."""
 
     code = "CLOSED"
     advice = "Use the client inside `async with connect(...)` or `with connect_sync(...)`."
 
 
 class FullError(UsageError):
-    """The publisher's buffer is full and it was told not to wait."""
+    """The publisher's buffer is full, and the call does not wait for room."""
 
     code = "FULL"
-    advice = "Publish slower, wait, or raise max_in_flight."
+    advice = "Publish more slowly, wait for acks, or raise max_in_flight."
 
 
 class CodecError(LiftbridgeError):
     """A codec cannot encode a value, or decode the value of a stored message.
 
     Attributes:
-        data: Bytes that were to be decoded, empty when encoding.
-        offset: Offset of the message that holds them, `None` when encoding.
+        data: Bytes that could not be decoded; empty when encoding.
+        offset: Offset of the message that holds them; `None` when encoding.
     """
 
     code = "CODEC"
-    advice = "Correct the value; to read on, subscribe from the offset behind the message."
+    advice = "Correct the value; to continue reading, subscribe from the offset after the message."
 
     def __init__(self, message: str, *, data: bytes = b"", offset: int | None = None) -> None:
         super().__init__(message)
@@ -288,7 +290,7 @@ def publish_error(error: LiftbridgeError) -> LiftbridgeError:
     if is_told or not (is_late or error.may_be_done):
         return error
     kind = AckTimeoutError if is_late else OutcomeUnknownError
-    told = kind(f"no ack came: {error}", server_text=error.server_text)
+    told = kind(f"no ack was received: {error}", server_text=error.server_text)
     told.may_be_done = error.may_be_done
     return told
 

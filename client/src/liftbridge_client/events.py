@@ -1,9 +1,9 @@
-"""What happens behind the calls: `Client.events` gives these, `describe` says one in a line.
+"""Events of a client, as `Client.events` returns them; `describe` formats one as a line.
 
     async for event in lb.events():
         log.warning(events.describe(event))
 
-An outage is told once, not at every attempt.
+An outage is reported once, not at every attempt.
 """
 
 from typing import Final, NamedTuple, assert_never
@@ -11,29 +11,29 @@ from typing import Final, NamedTuple, assert_never
 from liftbridge_client.errors import LiftbridgeError
 
 EVENTS_KEPT_MAX: Final = 1_000
-"""Events that wait for one listener; of more, the oldest are dropped and counted."""
+"""Maximum of events queued for one listener; beyond it, the oldest are dropped and counted."""
 
 
 class Connected(NamedTuple):
-    """A connection to a broker stands."""
+    """A connection to a broker was established."""
 
     address: str
 
 
 class Disconnected(NamedTuple):
-    """A connection that stood is gone."""
+    """A connection to a broker was lost."""
 
     address: str
 
 
 class ConnectFailed(NamedTuple):
-    """A broker cannot be reached; told once until it is reached."""
+    """A broker cannot be reached; reported once until it is reached."""
 
     address: str
 
 
 class BrokersChanged(NamedTuple):
-    """Metadata names other brokers than before.
+    """The brokers in the metadata changed.
 
     Attributes:
         before: Addresses before, sorted.
@@ -45,11 +45,11 @@ class BrokersChanged(NamedTuple):
 
 
 class StreamsChanged(NamedTuple):
-    """Metadata names other streams than before.
+    """The streams in the metadata changed.
 
     Attributes:
         appeared: Names of new streams, sorted.
-        vanished: Names of those that are gone, sorted.
+        vanished: Names of removed streams, sorted.
     """
 
     appeared: tuple[str, ...]
@@ -62,8 +62,8 @@ class LeaderChanged(NamedTuple):
     Attributes:
         stream: Name of the stream.
         partition: Number of the partition.
-        before: Id of the broker that led it, empty for none.
-        after: Id of the broker that leads it, empty for none.
+        before: Id of the previous leader, empty for none.
+        after: Id of the new leader, empty for none.
     """
 
     stream: str
@@ -73,12 +73,12 @@ class LeaderChanged(NamedTuple):
 
 
 class CallRetried(NamedTuple):
-    """A call failed and is made again.
+    """A call failed and is retried.
 
     Attributes:
         method: Path of the method.
-        attempt: Number of the attempt that begins, from 2 on.
-        cause: Why the attempt before failed.
+        attempt: Number of the attempt that starts, from 2 on.
+        cause: Why the previous attempt failed.
     """
 
     method: str
@@ -92,7 +92,7 @@ class PublisherReconnects(NamedTuple):
     Attributes:
         stream: Name of the stream.
         partition: Number of the partition.
-        waiting_count: Messages that still wait for their acks.
+        waiting_count: Messages that still wait for an ack.
         cause: Why the call ended.
     """
 
@@ -103,12 +103,12 @@ class PublisherReconnects(NamedTuple):
 
 
 class SubscriptionReconnects(NamedTuple):
-    """A subscription lost its call and goes on where it was.
+    """A subscription lost its call and continues where it was.
 
     Attributes:
         stream: Name of the stream.
         partition: Number of the partition.
-        next_offset: First offset not given out yet, `None` before the first message.
+        next_offset: First offset not delivered yet, `None` before the first message.
         cause: Why the call ended.
     """
 
@@ -119,13 +119,13 @@ class SubscriptionReconnects(NamedTuple):
 
 
 class SubscriptionTruncated(NamedTuple):
-    """A subscription that was told to go on lost records that it had given out.
+    """A subscription with `on_truncation="continue"` lost records that it had delivered.
 
     Attributes:
         stream: Name of the stream.
         partition: Number of the partition.
-        offset: Where it goes on: the first offset that holds another record now, or none yet.
-        next_offset: Where it would have gone on.
+        offset: Where it continues: the first offset that now holds another record, or none yet.
+        next_offset: Where it would have continued.
     """
 
     stream: str
@@ -149,13 +149,13 @@ class SlowCall(NamedTuple):
 
 
 class SlowAcks(NamedTuple):
-    """A publisher has waited for the next ack for longer than `slow_after`; told once a wait.
+    """A publisher waits longer than `slow_after` for the next ack; reported once per wait.
 
     Attributes:
         stream: Name of the stream.
         partition: Number of the partition.
-        waiting_count: Messages that wait for their acks.
-        seconds: How long nothing has come.
+        waiting_count: Messages that wait for an ack.
+        seconds: How long no ack has arrived.
     """
 
     stream: str
@@ -165,7 +165,7 @@ class SlowAcks(NamedTuple):
 
 
 class EventsLost(NamedTuple):
-    """The listener was too slow: so many events before the next one were dropped."""
+    """The listener was too slow: this many events before the next one were dropped."""
 
     count: int  # type: ignore[assignment]  # hides `tuple.count`, which nobody needs here
 
@@ -185,11 +185,11 @@ Event = (
     | SlowAcks
     | EventsLost
 )
-"""Everything `Client.events` can give."""
+"""All events of `Client.events`."""
 
 
 def describe(event: Event) -> str:
-    """What happened and what to do about it, in one line."""
+    """Describe an event and what to do about it, in one line."""
     match event:
         case Connected() | Disconnected() | ConnectFailed():
             return _connection(event)
@@ -198,8 +198,8 @@ def describe(event: Event) -> str:
         case CallRetried() | PublisherReconnects() | SubscriptionReconnects():
             return _retry(event)
         case SubscriptionTruncated(stream, partition, offset, _):
-            where = f"{stream}/{partition} was cut off at offset {offset} by an unclean election"
-            return f"{where}. The subscription goes on from there, with other records."
+            where = f"{stream}/{partition} was truncated at offset {offset} by an unclean election"
+            return f"{where}. The subscription continues from there, with other records."
         case SlowCall() | SlowAcks():
             return _slow(event)
         case EventsLost(count):
@@ -212,32 +212,34 @@ def _connection(event: Connected | Disconnected | ConnectFailed) -> str:
         case Connected(address):
             return f"connected to {address}."
         case Disconnected(address):
-            return f"lost the connection to {address}. Calls are made again for the retry time."
+            return f"lost the connection to {address}. Calls are retried for the retry time."
         case ConnectFailed(address):
-            return f"cannot reach {address}. See whether the broker runs and the address is right."
+            return f"cannot reach {address}. Check the address and whether the broker is running."
     assert_never(event)
 
 
 def _metadata(event: BrokersChanged | StreamsChanged | LeaderChanged) -> str:
     match event:
         case BrokersChanged(before, after):
-            return f"brokers were {_names(before)}, are {_names(after)}."
+            return f"brokers changed from {_names(before)} to {_names(after)}."
         case StreamsChanged(appeared, vanished):
             return f"streams appeared: {_names(appeared)}; vanished: {_names(vanished)}."
         case LeaderChanged(stream, partition, before, after):
-            return f"{stream}/{partition} is led by {after or 'none'}, was by {before or 'none'}."
+            return (
+                f"{stream}/{partition} is led by {after or 'none'}, before by {before or 'none'}."
+            )
     assert_never(event)
 
 
 def _retry(event: CallRetried | PublisherReconnects | SubscriptionReconnects) -> str:
     match event:
         case CallRetried(method, attempt, _):
-            what = f"{method} is called again (attempt {attempt})"
+            what = f"{method} is retried (attempt {attempt})"
         case PublisherReconnects(stream, partition, waiting, _):
             what = f"the publisher to {stream}/{partition} reconnects, {waiting} messages wait"
         case SubscriptionReconnects(stream, partition, next_offset, _):
             where = "its start" if next_offset is None else f"offset {next_offset}"
-            what = f"the subscription to {stream}/{partition} goes on from {where}"
+            what = f"the subscription to {stream}/{partition} continues from {where}"
         case _:
             assert_never(event)
     return f"{what}: {event.cause}. {event.cause.advice}"
@@ -247,10 +249,10 @@ def _slow(event: SlowCall | SlowAcks) -> str:
     match event:
         case SlowCall(method, address, seconds):
             where = f"{method} at {address}"
-            return f"slow: {where} took {seconds:.3f} s. Look at the load of the broker."
+            return f"slow: {where} took {seconds:.3f} s. Check the load of the broker."
         case SlowAcks(stream, partition, waiting, seconds):
             what = f"no ack from {stream}/{partition} for {seconds:.1f} s"
-            return f"slow: {what}, {waiting} messages wait. Look at the broker's disk and load."
+            return f"slow: {what}, {waiting} messages wait. Check the disk and load of the broker."
     assert_never(event)
 
 

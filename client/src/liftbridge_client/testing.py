@@ -31,7 +31,7 @@ try:
     from liftbridge_broker.wire.subjects import SubjectTable, is_publishable
 except ModuleNotFoundError as error:
     raise ImportError(
-        f"liftbridge_client.testing runs the broker and needs it installed ({error}): "
+        f"liftbridge_client.testing needs the broker, which is not installed ({error}): "
         "pip install 'liftbridge[testing]'"
     ) from error
 
@@ -162,7 +162,7 @@ class Broker:
         if not isinstance(duration, timedelta):
             duration = timedelta(seconds=duration)
         if duration < timedelta(0):
-            raise UsageError("time goes on, not back")
+            raise UsageError("time must not go back")
         await self._broker.advance(duration // _MICROSECOND * 1_000)
 
     # Life.
@@ -218,14 +218,16 @@ class Broker:
             UsageError: A subject or header cannot be sent, or the message is too large for NATS.
         """
         if not is_publishable(subject) or (reply and not is_publishable(reply)):
-            raise UsageError(f"no NATS subject: {subject!r}, reply {reply!r}")
+            raise UsageError(f"not a NATS subject: {subject!r}, reply {reply!r}")
         pairs = list((headers or {}).items())
         if any(_LINE_ENDS & set(name + value) or ":" in name for name, value in pairs):
-            raise UsageError("a NATS header has a line end in it, or a colon in its name")
+            raise UsageError("a NATS header contains a line break, or its name contains a colon")
         block = header_block(pairs) if pairs else b""
         limit = self._broker.messaging.payload_bytes_max
         if len(block) + len(data) > limit:
-            raise UsageError(f"message of {len(block) + len(data)} bytes, NATS takes {limit}")
+            raise UsageError(
+                f"message of {len(block) + len(data)} bytes: NATS accepts at most {limit}"
+            )
         await self._broker.publish_nats(Sent(subject, data, block, is_quiet=False, reply=reply))
 
     def nats_messages(self, subject: str = ">") -> list[NatsMessage]:
@@ -241,7 +243,7 @@ class Broker:
             UsageError: It is no subject.
         """
         if not is_publishable(subject):
-            raise UsageError(f"no NATS subject: {subject!r}")
+            raise UsageError(f"not a NATS subject: {subject!r}")
         wanted: SubjectTable[str] = SubjectTable()
         wanted.add(subject, subject)
         return [

@@ -111,7 +111,7 @@ def test_blocking_calls_refuse_an_unknown_ack_policy(broker, name, wrong):
 async def test_a_batch_with_a_bare_value_of_a_wrong_type_is_refused_whole(lb, name, wrong):
     stream = await lb.streams.create(name)
     async with asyncio.timeout(20), stream.publisher() as publisher:
-        with pytest.raises(UsageError, match="values are bytes"):
+        with pytest.raises(UsageError, match="values must be bytes"):
             await publisher.publish_batch([b"before", wrong])
         assert (await publisher.publish(b"good")).offset == 0
 
@@ -126,5 +126,5 @@ async def test_a_codec_that_gives_no_bytes_is_told(lb, name):
 
     stream = await lb.streams.create(name)
     async with asyncio.timeout(20), stream.publisher(codec=Texts()) as publisher:
-        with pytest.raises(CodecError, match=r"Texts\.encode gave str, not bytes"):
+        with pytest.raises(CodecError, match=r"Texts\.encode returned str, not bytes"):
             await publisher.publish(7)

@@ -10,7 +10,7 @@ CURSOR = StreamSettings(retention_cursor="archive")
 
 async def test_retention_cursor_that_was_passed_over_is_told():
     async with older_broker() as address, connect(address) as lb:
-        text = "retention_cursor archive of stream s is not in force: .* upgrade all brokers"
+        text = "retention_cursor archive of stream s is not in effect: .* upgrade all brokers"
         with pytest.raises(UnimplementedError, match=text):
             await lb.streams.create("s", settings=CURSOR)
         with pytest.raises(UnimplementedError, match=text):

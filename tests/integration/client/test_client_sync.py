@@ -166,7 +166,7 @@ def test_forked_process_is_told_that_the_client_is_not_its_own(client, name):
         client.close()
         results.put("closed")
 
-    text = "open clients behind the fork, or start processes by spawn"
+    text = "open the client after the fork, or start processes with spawn"
     assert in_fork(use) == [text, text, text, "closed"]
     assert stream.info().name == name
 

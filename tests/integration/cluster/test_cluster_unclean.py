@@ -37,7 +37,7 @@ def test_reader_learns_that_an_unclean_election_took_back_what_it_had(tmp_path: 
             cluster.start(follower)
             _elect(cluster, follower)
             _publish(cluster, servers, AFTER)
-            with pytest.raises(TruncatedError, match="cut s/0 off at offset 2") as caught:
+            with pytest.raises(TruncatedError, match="truncated s/0 at offset 2") as caught:
                 next(reader)
             assert (caught.value.offset, caught.value.next_offset) == (2, 5)
             found = [next(continuing) for _ in AFTER]

@@ -472,7 +472,7 @@ def test_missing_broker_is_named_with_the_remedy():
         [sys.executable, "-c", program], check=False, capture_output=True, text=True
     )
     assert done.returncode == 1
-    assert "ImportError: liftbridge_client.testing runs the broker" in done.stderr
+    assert "ImportError: liftbridge_client.testing needs the broker" in done.stderr
     assert "pip install 'liftbridge[testing]'" in done.stderr
 
 

@@ -104,11 +104,11 @@ async def test_responses_become_columns_in_order(prefetch):
         ((batch(6),), OutOfRangeError, "offset 4 of s/0 is out of range: the log holds .* from 4"),
         ((batch(4), batch(7)), ServerError, "batches of s/0 do not adjoin: 7 after 6"),
         ((batch(3, 3),), ServerError, "batches of s/0 do not adjoin: 3 after 4"),
-        ((batch(4), batch(6, epoch=2)), ServerError, "leader epoch of s/0 goes back at offset 6"),
+        ((batch(4), batch(6, epoch=2)), ServerError, "leader epoch of s/0 decreases at offset 6"),
         (
             (batch(4), batch(6, partition_id=PARTITION + (1 << 24))),
             FailedPreconditionError,
-            "stream s has id .*, not .*: it was made anew",
+            "stream s has id .*, not .*: it was recreated",
         ),
     ],
 )

@@ -15,5 +15,5 @@ def test_nobody_but_who_opened_it_is_refused(monkeypatch):
     opener.check()
     monkeypatch.setattr(os, "getpid", lambda: -1)
     assert opener.is_other
-    with pytest.raises(UsageError, match="and process -1 uses it: open clients behind the fork"):
+    with pytest.raises(UsageError, match="but process -1 uses it: open the client after the fork"):
         opener.check()

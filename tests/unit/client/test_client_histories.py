@@ -170,7 +170,7 @@ async def test_reader_goes_on_behind_an_orderly_change_of_leaders(resume):
 @pytest.mark.parametrize("later", [CUT, SHORT], ids=["filled", "short"])
 async def test_reader_is_told_from_where_on_what_it_had_is_gone(resume, later):
     logs = [BEFORE, BEFORE, later] if resume else [BEFORE, later]
-    with pytest.raises(TruncatedError, match="cut s/0 off at offset 2") as caught:
+    with pytest.raises(TruncatedError, match="truncated s/0 at offset 2") as caught:
         await first(subscription(Cluster(*logs), resume=resume), 9)
     assert (caught.value.offset, caught.value.next_offset) == (2, 4)
     assert not caught.value.retriable

@@ -55,7 +55,7 @@ def subscription(cluster, stop, **more):
 async def test_what_was_there_is_not_waited_for_beyond_the_retry_time(read_replica):
     cluster = Cluster()
     reading = subscription(cluster, Stop.latest(), read_replica=read_replica).batches()
-    with pytest.raises(CallTimeoutError, match="nothing came of s/0"):
+    with pytest.raises(CallTimeoutError, match="nothing arrived from s/0"):
         await asyncio.wait_for(anext(reading), timeout=5)
     assert cluster.refreshed > 0
 

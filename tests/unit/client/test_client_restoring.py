@@ -36,12 +36,12 @@ def pieces_of(given):
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (records([1]).select(["offset"]), "columns of a restore are offset, value and any of"),
+        (records([1]).select(["offset"]), "columns of a restore must be offset, value and any of"),
         (records([1], leader_epoch=[1]), "not leader_epoch, offset, value"),
-        (records([1, 1]), "offsets of a restore must increase, from 0 on"),
-        (records([-1]), "offsets of a restore must increase, from 0 on"),
-        (records([1], value=[None]), "columns of a restore have no nulls: value"),
-        (records([1], subject=[None]), "columns of a restore have no nulls: subject"),
+        (records([1, 1]), "offsets of a restore must be at least 0 and increasing"),
+        (records([-1]), "offsets of a restore must be at least 0 and increasing"),
+        (records([1], value=[None]), "columns of a restore must not have nulls: value"),
+        (records([1], subject=[None]), "columns of a restore must not have nulls: subject"),
     ],
 )
 async def test_columns_of_no_use_are_refused_before_anything_is_asked(given, text):

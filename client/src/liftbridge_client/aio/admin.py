@@ -473,7 +473,7 @@ class AdminClient:
         )
         limit = min(self._timeout, seconds_left())
         if limit <= 0:
-            raise CallTimeoutError(f"no time is left to ask {address}")
+            raise CallTimeoutError(f"timed out before asking {address}")
         return await self._transport.unary(address, method, request, limit)
 
     @_deadline
@@ -537,13 +537,13 @@ class AdminClient:
         found = await self.identities()
         named = [one.metadata_leader for one in found.values() if one.metadata_leader]
         if not named:
-            raise RetriableError("no broker answers that knows the leader of the metadata group")
+            raise RetriableError("no broker that knows the leader of the metadata group answered")
         leader = max(sorted(set(named)), key=named.count)
         for address, one in found.items():
             if one.broker == leader:
                 return address
         raise RetriableError(
-            f"broker {leader} leads the metadata group and is behind none of the addresses"
+            f"broker {leader} leads the metadata group, but is behind none of the addresses"
         )
 
     async def _address_of(self, broker: str) -> str:

@@ -141,7 +141,7 @@ class BulkRead:
                 return await reading.read()
         except TimeoutError:
             raise CallTimeoutError(
-                f"nothing came of {self._stream}/{self._partition} for {limit:g} s"
+                f"nothing arrived from {self._stream}/{self._partition} for {limit:g} s"
             ) from None
 
     async def _address(self) -> str:
@@ -193,7 +193,7 @@ class BulkRead:
             if self._stream_id not in (0, stream_id):
                 raise FailedPreconditionError(
                     f"stream {self._stream} has id {stream_id}, not {self._stream_id}: "
-                    "it was made anew"
+                    "it was recreated"
                 )
             self._stream_id = stream_id
             if batch.base_offset != position:
@@ -208,7 +208,7 @@ class BulkRead:
                     )
             if batch.leader_epoch < self._epoch:
                 raise ServerError(
-                    f"the leader epoch of {where} goes back at offset {batch.base_offset}: "
+                    f"the leader epoch of {where} decreases at offset {batch.base_offset}: "
                     f"{batch.leader_epoch} after {self._epoch}"
                 )
             self._epoch, position = batch.leader_epoch, batch.last_offset + 1
@@ -227,7 +227,7 @@ class BulkRead:
         cut = cut_at(epochs, self._epoch, self._position)
         if cut is not None:
             raise TruncatedError(
-                f"an unclean election cut {self._stream}/{self._partition} off at offset {cut}",
+                f"an unclean election truncated {self._stream}/{self._partition} at offset {cut}",
                 offset=cut,
                 next_offset=self._position,
             )

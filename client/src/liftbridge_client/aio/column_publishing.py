@@ -86,7 +86,7 @@ class ColumnPublisher:
             self._next_sequences = dict(found)
         elif self.client.has_data and self.takes_single:
             raise FailedPreconditionError(
-                f"stream {self.stream_name} takes no batches, because it has a queue group or "
+                f"stream {self.stream_name} accepts no batches, because it has a queue group or "
                 "optimistic concurrency control: publish its messages one by one"
             )
         return self
@@ -210,12 +210,14 @@ def _check(records: pa.RecordBatch) -> None:
     names = set(records.schema.names)
     if not names >= _NEEDED or not names <= _TAKEN:
         raise UsageError(
-            f"columns to publish are {', '.join(sorted(_NEEDED))} and any of "
+            f"columns to publish must be {', '.join(sorted(_NEEDED))} and any of "
             f"{', '.join(sorted(_TAKEN - _NEEDED))}, not {', '.join(sorted(names))}"
         )
     for name in sorted(names & {"value", "partition"}):
         if records.column(name).null_count:
-            raise UsageError(f"column {name} has {records.column(name).null_count} nulls")
+            raise UsageError(
+                f"column {name} has {records.column(name).null_count} nulls: must have none"
+            )
     for name in sorted(names & {"value", "key"}):
         if not _is_bytes(records.column(name).type):
             kind = records.column(name).type

@@ -57,10 +57,10 @@ async def register(client: "Session", stream: str, name: str, *, is_single: bool
         FailedPreconditionError: The stream takes no idempotent publisher.
     """
     if not client.has_data:
-        raise UnimplementedError("this server offers no idempotent publishing")
+        raise UnimplementedError("this server does not support idempotent publishing")
     if is_single:
         raise FailedPreconditionError(
-            f"stream {stream} takes no idempotent publisher, because it has a queue "
+            f"stream {stream} accepts no idempotent publisher, because it has a queue "
             "group or optimistic concurrency control"
         )
     response = await client.call(

@@ -188,7 +188,7 @@ class Lane:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        self._fail_all(ClosedError("the publisher was closed before the ack came"))
+        self._fail_all(ClosedError("the publisher was closed before the ack arrived"))
 
     # -- the task -----------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class Lane:
             await self._keep_calling()
         except Exception as error:  # noqa: BLE001 - every caller gets it, with its cause
             failed = LiftbridgeError(
-                f"the client failed at sending: {type(error).__name__}: {error}"
+                f"the client failed while sending: {type(error).__name__}: {error}"
             )
             failed.__cause__ = error
             self._fail_all(failed)
@@ -353,7 +353,7 @@ class Lane:
                 raise error  # it would refuse all that follows too: ask who leads
             else:
                 self._settle(item, error)
-        raise RetriableError("the broker ended the call")
+        raise RetriableError("the broker closed the call")
 
     def _is_undecided(
         self, error: LiftbridgeError, response: data_pb2.PublishBatchResponse
@@ -399,7 +399,7 @@ class Lane:
         """
         if item.send_count > 1:
             # Whether an earlier attempt stored it is not known, and so the next sequence is not.
-            text = f"no ack came: {error}"
+            text = f"no ack was received: {error}"
             self._settle(item, OutcomeUnknownError(text, server_text=error.server_text))
             return
         self._settle(item, error)
@@ -482,7 +482,7 @@ class Lane:
                 del self._unanswered[int(number)]
                 item.settle([item.results[position] for position in range(len(item.values))])
                 self._owner.on_settled(item)
-        raise RetriableError("the broker ended the call")
+        raise RetriableError("the broker closed the call")
 
     async def _both(
         self,
@@ -537,7 +537,7 @@ class Lane:
             if elapsed > LEADER_DOUBT_SECONDS and loop.time() - looked_at > LEADER_DOUBT_SECONDS:
                 looked_at = loop.time()
                 if await self._is_replaced(limit - elapsed):
-                    raise RetriableError("another broker leads by now")
+                    raise RetriableError("another broker leads now")
 
     async def _is_replaced(self, seconds_max: float) -> bool:
         """Whether somebody tells that another broker leads than the one of this call."""
@@ -563,7 +563,7 @@ class Lane:
         waiting, self._waiting = self._waiting, deque()
         for item in (*unanswered.values(), *waiting):
             if item.send_count:
-                text = f"no ack came: {error}"
+                text = f"no ack was received: {error}"
                 unknown = OutcomeUnknownError(text, server_text=error.server_text)
                 unknown.__cause__ = error
                 self._settle(item, unknown)

@@ -180,7 +180,7 @@ class Publisher(Generic[Value]):
         data = self._encoded(value)
         check_message(data, key, headers)
         if not self._has_room():
-            raise FullError(f"{self._in_flight} messages wait for their acks")
+            raise FullError(f"{self._in_flight} messages are waiting for acks")
         return self._put(Outgoing(data, key, headers, partition))
 
     async def publish_batch(
@@ -284,7 +284,7 @@ class Publisher(Generic[Value]):
         if self._has_room():
             return
         if self._on_full == "raise":
-            raise FullError(f"{self._in_flight} messages wait for their acks")
+            raise FullError(f"{self._in_flight} messages are waiting for acks")
         await self._until_room()
 
     async def _until_room(self, count: int = 1) -> None:

@@ -153,7 +153,7 @@ class Restorer:
             (bounds,) = await fetch_bounds(self._client, self._stream, (self._partition,))
             if bounds.log_end < end_min:
                 raise TruncatedError(
-                    f"an unclean election cut {self._where} off at offset {bounds.log_end}",
+                    f"an unclean election truncated {self._where} at offset {bounds.log_end}",
                     offset=bounds.log_end,
                     next_offset=end_min,
                 )
@@ -175,7 +175,7 @@ class Restorer:
         except TimeoutError:
             raise CallTimeoutError(f"the broker has not answered for {seconds:g} s") from None
         if response is None:
-            raise RetriableError("the broker ended the call")
+            raise RetriableError("the broker closed the call")
         error = batch_error(response)
         if error is not None:
             raise error
@@ -223,17 +223,19 @@ def _checked_end(records: pa.RecordBatch, end: int) -> int:
     names = set(records.schema.names)
     if not names >= _NEEDED or not names <= _TAKEN:
         raise UsageError(
-            f"columns of a restore are {', '.join(sorted(_NEEDED))} and any of "
+            f"columns of a restore must be {', '.join(sorted(_NEEDED))} and any of "
             f"{', '.join(sorted(_TAKEN - _NEEDED))}, not {', '.join(sorted(names))}"
         )
     with_nulls = [name for name in names - {"key"} if records.column(name).null_count]
     if with_nulls:
-        raise UsageError(f"columns of a restore have no nulls: {', '.join(sorted(with_nulls))}")
+        raise UsageError(
+            f"columns of a restore must not have nulls: {', '.join(sorted(with_nulls))}"
+        )
     if not records.num_rows:
         return end
     offsets = records.column("offset").to_numpy()
     if offsets[0] < end or (np.diff(offsets) <= 0).any():
-        raise UsageError(f"offsets of a restore must increase, from {end} on")
+        raise UsageError(f"offsets of a restore must be at least {end} and increasing")
     return int(offsets[-1]) + 1
 
 

@@ -247,7 +247,7 @@ class Session:
         if known is None:
             known = (await self.refresh()).brokers.get(broker)
         if known is None:
-            raise RetriableError(f"the cluster knows no broker {broker} at present")
+            raise RetriableError(f"no such broker in the cluster at present: {broker}")
         return written(known.host, known.port)
 
     async def _renew_doubted(self, stream: str, partition: int) -> None:
@@ -391,7 +391,7 @@ class Session:
         transport = self.transport
         limit = min(limit, seconds_left())
         if limit <= 0:
-            raise CallTimeoutError(f"no time is left to ask {address}")
+            raise CallTimeoutError(f"timed out before asking {address}")
         self.stats.calls += 1
         if not self.hub.has_listeners:
             return await transport.unary(address, method, request, limit)

@@ -95,7 +95,7 @@ class Streams:
             response = await self._client.call(methods.DATA_CREATE_STREAM, wrapped)
             check_in_force(request.name, settings, response.options)
         else:
-            text = "this server knows neither fsync policy, tombstones nor retention cursors"
+            text = "this server supports neither fsync policies, tombstones nor retention cursors"
             raise UnimplementedError(text)
 
     async def _compare(
@@ -105,7 +105,7 @@ class Streams:
         found = await self._found(request, settings)
         others = [] if found is None else unlike(found, request, settings)
         if others:
-            text = f"stream {request.name} exists and is another one: {', '.join(others)}"
+            text = f"stream {request.name} already exists and differs: {', '.join(others)}"
             raise AlreadyExistsError(text)
 
     async def _found(

@@ -73,7 +73,9 @@ class Subscription(Generic[Value]):
         on_truncation: OnTruncation = "raise",
     ) -> None:
         if reverse and start.kind == "cursor":
-            raise UsageError("a cursor tells where to go on, not where to go back from")
+            raise UsageError(
+                "a cursor is for reading forwards: it cannot start a reverse subscription"
+            )
         self._client = client
         self._stream = stream
         self._partition = partition
@@ -200,8 +202,8 @@ class Subscription(Generic[Value]):
         cut = cut_at(epochs, epoch, position)
         if cut is not None:
             raise TruncatedError(
-                f"an unclean election cut {self._stream}/{self._partition} off at offset {cut}: "
-                f"the {position - cut} offsets from there on that were read are given out anew",
+                f"an unclean election truncated {self._stream}/{self._partition} at offset {cut}: "
+                f"the {position - cut} offsets read from there on are assigned again",
                 offset=cut,
                 next_offset=position,
             )
@@ -246,7 +248,7 @@ class Subscription(Generic[Value]):
                     yield MessageBatch(self._stream, self._partition, start, messages, self._codec)
                 if self._end is not None and start >= self._end:
                     return
-            raise RetriableError("the broker ended the call")
+            raise RetriableError("the broker closed the call")
         finally:
             reading.cancel()
 
@@ -276,8 +278,8 @@ class Subscription(Generic[Value]):
                 return await reading.read()
         except TimeoutError:
             raise CallTimeoutError(
-                f"nothing came of {self._stream}/{self._partition} for {limit:g} s, and there is "
-                f"more behind {self.next_offset}"
+                f"nothing arrived from {self._stream}/{self._partition} for {limit:g} s, although "
+                f"there is more after {self.next_offset}"
             ) from None
 
     async def _resolve(self) -> None:
@@ -356,7 +358,7 @@ class Subscription(Generic[Value]):
                 yield MessageBatch(
                     self._stream, self._partition, self.next_offset, (message,), self._codec
                 )
-            raise RetriableError("the broker ended the call")
+            raise RetriableError("the broker closed the call")
         except LiftbridgeError as error:
             if self._reverse and error.server_text == "EOF":
                 return  # how the original ends a reverse subscription

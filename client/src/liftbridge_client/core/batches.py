@@ -56,11 +56,11 @@ def walk(data: bytes) -> Iterator[Batch]:
     position = 0
     while position < len(data):
         if len(data) - position < HEADER_SIZE:
-            raise ServerError("a batch is cut short")
+            raise ServerError("a batch is truncated")
         fields = HEADER.unpack_from(data, position)
         end = position + COVERED_FROM + fields[3]
         if fields[0] != MAGIC or fields[1] != VERSION or end > len(data):
-            raise ServerError("a batch has a header that this client does not know")
+            raise ServerError("a batch has a header of an unknown format")
         if google_crc32c.value(bytes(view[position + COVERED_FROM : end])) != fields[4]:
             raise ServerError(f"the batch at offset {fields[9]} fails its checksum")
         yield Batch(position + HEADER_SIZE, end, *fields[7:12])

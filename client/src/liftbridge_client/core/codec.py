@@ -142,9 +142,9 @@ def check_in_force(stream: str, settings: StreamSettings, options: data_pb2.Stre
     """
     if settings.retention_cursor and not options.retention_cursor:
         raise UnimplementedError(
-            f"retention_cursor {settings.retention_cursor} of stream {stream} is not in force: a "
-            "broker of this cluster is too old to know it, and what is not archived may be "
-            "removed; upgrade all brokers, then set it by an alteration of the stream"
+            f"retention_cursor {settings.retention_cursor} of stream {stream} is not in effect: "
+            "a broker of this cluster is too old for it, and records that are not archived may be "
+            "removed; upgrade all brokers, then alter the stream to set it"
         )
 
 

@@ -28,6 +28,6 @@ class Opener:
         """
         if self.is_other:
             raise UsageError(
-                f"process {self._pid} opened this client and process {os.getpid()} uses it: "
-                "open clients behind the fork, or start processes by spawn"
+                f"process {self._pid} opened this client, but process {os.getpid()} uses it: "
+                "open the client after the fork, or start processes with spawn"
             )

@@ -131,7 +131,7 @@ class FrameFields:
             values = Chunks(*self._chunks(keys.ends))
             is_value = self._bytes[keys.ends] == TAG_ENTRY_VALUE
             if not (is_value & (values.ends == ends)).all():
-                raise ServerError("a header of a record is no key and value")
+                raise ServerError("a header of a record is not a key and a value")
             found.append(Entries(rows, keys, values))
         return found
 

@@ -84,7 +84,7 @@ def _generic(kind: object, origin: Any, known: _Known) -> Reader:
 
 
 def _unknown(kind: object) -> str:
-    return f"JsonCodec: no way is known to read {kind!r} from JSON; give a codec of your own"
+    return f"JsonCodec cannot read {kind!r} from JSON; use a codec of your own"
 
 
 def _exactly(*kinds: type) -> Reader:
@@ -92,7 +92,7 @@ def _exactly(*kinds: type) -> Reader:
 
     def read(value: Any) -> Any:
         if type(value) not in kinds:
-            raise TypeError(f"{value!r:.100} is no {kinds[0].__name__}")
+            raise TypeError(f"{value!r:.100} is not of type {kinds[0].__name__}")
         return value
 
     return read
@@ -146,7 +146,7 @@ def _literal(values: tuple[object, ...]) -> Reader:
         for known in values:
             if type(known) is type(value) and known == value:
                 return known
-        raise ValueError(f"{value!r:.100} is none of {values}")
+        raise ValueError(f"{value!r:.100} is not one of {values}")
 
     return read
 
@@ -154,7 +154,7 @@ def _literal(values: tuple[object, ...]) -> Reader:
 def _container(origin: Any, arguments: tuple[Any, ...], known: _Known) -> Reader:
     if origin in (dict, Mapping):
         if arguments[0] is not str:
-            raise UsageError("JsonCodec: the keys of a JSON object are strings")
+            raise UsageError("JsonCodec: the keys of a JSON object must be str")
         one = _reader(arguments[1], known)
         is_object = _exactly(dict)
         return lambda value: {name: one(part) for name, part in is_object(value).items()}

@@ -24,11 +24,11 @@ def check_message(value: object, key: object, headers: object) -> None:
     """
     if not isinstance(value, bytes):
         raise UsageError(
-            f"the value is {_kind(value)}: values are bytes; encode it, or use a publisher with a "
-            "codec, as TextCodec()"
+            f"the value is {_kind(value)}: values must be bytes; encode it, or use a publisher "
+            "with a codec, such as TextCodec()"
         )
     if not isinstance(key, bytes):
-        raise UsageError(f'the key is {_kind(key)}: keys are bytes, b"" for none; encode it')
+        raise UsageError(f'the key is {_kind(key)}: keys must be bytes, b"" for none; encode it')
     if headers is not None:
         _check_headers(headers)
 
@@ -36,22 +36,22 @@ def check_message(value: object, key: object, headers: object) -> None:
 def _check_headers(headers: object) -> None:
     if not isinstance(headers, Mapping):
         raise UsageError(
-            f"the headers are {_kind(headers)}: headers are a mapping from str to bytes; make it a "
-            "dict"
+            f"the headers are {_kind(headers)}: headers must be a mapping from str to bytes; make "
+            "them a dict"
         )
     for name, value in headers.items():
         if not isinstance(name, str):
             raise UsageError(
-                f"the header name {name!r} is {_kind(name)}: names of headers are str; decode it"
+                f"the header name {name!r} is {_kind(name)}: header names must be str; decode it"
             )
         if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
             raise UsageError(
-                f"the header name {name!r} is a str with lone surrogates: names of headers are "
-                "text that UTF-8 can hold; replace them"
+                f"the header name {name!r} is a str with lone surrogates: header names "
+                "must be text that UTF-8 can encode; replace them"
             )
         if not isinstance(value, bytes):
             raise UsageError(
-                f"header {name!r} is {_kind(value)}: values of headers are bytes; encode it"
+                f"header {name!r} is {_kind(value)}: header values must be bytes; encode it"
             )
 
 

@@ -63,7 +63,9 @@ class Portal:
             self._opener.check()
         if threading.current_thread() is self._thread:
             coroutine.close()
-            raise UsageError("a callback of a future must not call the client: it blocks its loop")
+            raise UsageError(
+                "a callback of a future must not call the client: it would block its event loop"
+            )
         future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         try:
             return future.result()
@@ -100,7 +102,7 @@ class Portal:
 
         def copy(ours: "asyncio.Future[_Result]") -> None:
             if ours.cancelled():
-                theirs.set_exception(ClosedError("the client was closed before the ack came"))
+                theirs.set_exception(ClosedError("the client was closed before the ack arrived"))
             elif (error := ours.exception()) is not None:
                 theirs.set_exception(error)
             else:
