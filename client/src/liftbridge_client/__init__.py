@@ -6,8 +6,8 @@
         async for message in stream.subscribe(start=Start.earliest()):
             ...
 
-`connect_sync` gives the same names without `await`. `connect_admin` is for
-operators. Everything public is here, in `events` and in `admin_model`; the other modules are
+`connect_sync` offers the same names without `await`. `connect_admin` is for cluster
+administration. The public API is here, in `events` and in `admin_model`; the other modules are
 internal.
 """
 

@@ -1,4 +1,4 @@
-"""What operators are told: values of the Admin calls. Ends of logs are exclusive."""
+"""Values that Admin calls take and return. Log ends are exclusive."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ class Member(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Who a broker is; without a cluster it has no cluster id and no metadata."""
+    """Identity of a broker; without a cluster it has no cluster id and no metadata."""
 
     broker: str
     data_dir_id: str
@@ -42,7 +42,7 @@ class Identity(NamedTuple):
 
 
 class MemberStatus(NamedTuple):
-    """A member of the metadata group; only the group's leader tells `match_index`."""
+    """A member of the metadata group; only the leader of the group knows `match_index`."""
 
     broker: str
     data_dir_id: str
@@ -53,10 +53,10 @@ class MemberStatus(NamedTuple):
 
 
 class ClusterStatus(NamedTuple):
-    """The metadata group and the rules in force.
+    """The metadata group, the feature level and the catch-up rate.
 
-    `catch_up_rate` is in bytes a second that each leader spends on replicas that reassignments add;
-    0 is no limit.
+    `catch_up_rate` is the limit, in bytes per second, for what each leader sends to replicas added
+    by reassignments; 0 for no limit.
     """
 
     cluster_id: str
@@ -73,7 +73,7 @@ class ClusterStatus(NamedTuple):
 class Restart(NamedTuple):
     """A start of a broker.
 
-    `is_clean` says whether the process before it had stopped in order, on the same data directory.
+    `is_clean` says whether the previous process on the same data directory had stopped cleanly.
     """
 
     start_id: str
@@ -83,7 +83,7 @@ class Restart(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A setting of a broker; secrets are masked, `source` is empty for the default."""
+    """A setting of a broker; secrets are masked, and `source` is empty for the default."""
 
     key: str
     value: str
@@ -93,14 +93,14 @@ class Setting(NamedTuple):
 
 
 class Reloaded(NamedTuple):
-    """Settings that changed: those in force now, and those that wait for a restart."""
+    """Changed settings: those that are in effect now, and those that need a restart."""
 
     applied: Sequence[str]
     restart_needed: Sequence[str]
 
 
 class Listener(NamedTuple):
-    """Where clients reach a broker by one of its further listeners."""
+    """Address of an additional listener of a broker, for clients."""
 
     name: str
     host: str
@@ -108,12 +108,12 @@ class Listener(NamedTuple):
 
 
 class BrokerDescription(NamedTuple):
-    """A broker: its place in the metadata group, its session, its load.
+    """A broker: its role in the metadata group, its session, its load.
 
-    `applied_index` is the metadata index it told last, `None` where that is not known; `restarts`
-    are its last starts, the present one last; `listeners` are those beside the first, whose address
-    is `host` and `port`; `replicas_max` is how many replicas its open files and its memory allow, 0
-    where it did not tell.
+    `applied_index` is the metadata index that it last reported, `None` if unknown; `restarts` are
+    its most recent starts, the current one last; `listeners` are those in addition to the first,
+    which has `host` and `port`; `replicas_max` is how many replicas its open files and memory
+    allow, 0 if unknown.
     """
 
     broker: str
@@ -140,12 +140,13 @@ class BrokerDescription(NamedTuple):
 
 
 class BrokerStatus(NamedTuple):
-    """What a broker knows of itself: links, disk, configuration.
+    """What a broker reports about itself: connections, disk, configuration.
 
-    `offline` are partitions it does not serve, with the reason; `certificates` are SHA-256 of the
-    files by the settings that name them; `nats_cluster` are the servers that the one in use has
-    routes to, itself included, none when it stands alone; `peer_keys` are ids of the keys by which
-    it recognises other brokers, the first of which signs, and `open` where none is needed.
+    `offline` has the partitions that it does not serve, with the reason; `certificates` has the
+    SHA-256 of each file, by the setting that names it; `nats_cluster` has the servers that the NATS
+    server in use has routes to, including itself, and is empty without a NATS cluster; `peer_keys`
+    has the ids of the keys that authenticate other brokers, of which the first one signs, and
+    `open` where none is needed.
     """
 
     broker: str
@@ -168,7 +169,7 @@ class BrokerStatus(NamedTuple):
 
 
 class ReplicaStatus(NamedTuple):
-    """A replica; `None` for what the broker that answers does not know."""
+    """A replica; `None` for what the answering broker does not know."""
 
     broker: str
     replica_epoch: int
@@ -180,7 +181,7 @@ class ReplicaStatus(NamedTuple):
 
 
 class PartitionStatus(NamedTuple):
-    """A partition as the metadata have it, with its replicas."""
+    """A partition in the metadata, with its replicas."""
 
     stream: str
     partition: int
@@ -201,7 +202,7 @@ class PartitionStatus(NamedTuple):
 
 
 class Blocker(NamedTuple):
-    """Something that stands against a restart, or is missing after it; `stream` may be empty."""
+    """Something that blocks a restart, or is missing after it; `stream` may be empty."""
 
     kind: str
     stream: str
@@ -211,7 +212,7 @@ class Blocker(NamedTuple):
 
 
 class RestartCheck(NamedTuple):
-    """Whether a broker may be restarted; `token` is empty when it may not."""
+    """Whether a broker may be restarted; `token` is empty if not."""
 
     token: bytes
     expires: datetime | None
@@ -222,7 +223,7 @@ class RestartCheck(NamedTuple):
 
 
 class RestartVerification(NamedTuple):
-    """Whether a broker is back with everything that its token recorded."""
+    """Whether a restarted broker has everything back that its token recorded."""
 
     is_complete: bool
     blockers: Sequence[Blocker]
@@ -231,7 +232,7 @@ class RestartVerification(NamedTuple):
 
 
 class PartitionOutcome(NamedTuple):
-    """What became of one partition of a list; `code` and `text` are empty when it was done."""
+    """Result for one partition of a list; `code` and `text` are empty on success."""
 
     stream: str
     partition: int
@@ -240,7 +241,7 @@ class PartitionOutcome(NamedTuple):
 
 
 class Election(NamedTuple):
-    """A leader from now on."""
+    """A newly elected leader."""
 
     leader: str
     leader_epoch: int
@@ -248,7 +249,7 @@ class Election(NamedTuple):
 
 
 class Reassignment(NamedTuple):
-    """A move that is under way."""
+    """A reassignment in progress."""
 
     stream: str
     partition: int

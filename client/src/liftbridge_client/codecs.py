@@ -1,10 +1,10 @@
-"""Typed values: what turns the values of an application into bytes and back.
+"""Codecs: they convert the values of an application to bytes and back.
 
     publisher = stream.publisher(codec=JsonCodec(Order))      # Publisher[Order]
     async for message in stream.subscribe(codec=JsonCodec(Order)): ...   # Message[Order]
 
-Any object with `encode` and `decode` is a codec; it says by `ValueError` or `TypeError` that it
-cannot do what is asked.
+Any object with `encode` and `decode` is a codec; it raises `ValueError` or `TypeError` if it cannot
+convert a value.
 """
 
 import json
@@ -21,10 +21,10 @@ _Proto = TypeVar("_Proto", bound=ProtoMessage)
 
 
 class Codec(Protocol[_Value]):
-    """Turns values into bytes and back."""
+    """Converts values to bytes and back."""
 
     def encode(self, value: _Value, /) -> bytes:
-        """Bytes of a value.
+        """Encode a value.
 
         Raises:
             ValueError, TypeError: The value cannot be encoded.
@@ -32,10 +32,10 @@ class Codec(Protocol[_Value]):
         ...
 
     def decode(self, data: bytes, /) -> _Value:
-        """The value that bytes stand for.
+        """Decode a value.
 
         Raises:
-            ValueError, TypeError: The bytes stand for no value.
+            ValueError, TypeError: The bytes cannot be decoded.
         """
         ...
 
@@ -43,24 +43,24 @@ class Codec(Protocol[_Value]):
 class JsonCodec(Generic[_Value]):
     """Values as JSON (UTF-8, without spaces).
 
-    Knows dataclasses, TypedDicts, enums, literals, unions, lists, tuples and mappings of what JSON
-    has, `datetime` (ISO 8601) and `bytes` (base64), and models of pydantic by their own methods.
-    Fields that the type does not have are ignored when read, fields with a default may be absent,
-    so that types may grow.
+    Supports JSON types, `datetime` (ISO 8601) and `bytes` (base64); dataclasses, TypedDicts, enums,
+    literals, unions, lists, tuples and mappings of them; and pydantic models, by their own methods.
+    When decoding, unknown fields are ignored and fields with a default may be absent, so types can
+    gain fields.
     """
 
     def __init__(self, kind: type[_Value]) -> None:
-        """Look at the type.
+        """Prepare the codec for a type.
 
         Raises:
-            UsageError: JSON cannot hold the type.
+            UsageError: JSON cannot represent the type.
         """
         self._kind: Final[Any] = kind
         self._is_model = hasattr(kind, "model_validate_json") and hasattr(kind, "model_dump_json")
         self._read: Reader | None = None if self._is_model else reader_of(kind)
 
     def encode(self, value: _Value, /) -> bytes:
-        """JSON text of a value."""
+        """Encode a value as JSON."""
         if self._is_model:
             model: Any = value
             return str(model.model_dump_json()).encode()
@@ -69,7 +69,7 @@ class JsonCodec(Generic[_Value]):
         ).encode()
 
     def decode(self, data: bytes, /) -> _Value:
-        """The value of a JSON text."""
+        """Decode a value from JSON."""
         if self._read is None:
             model: _Value = self._kind.model_validate_json(data)
             return model
@@ -84,11 +84,11 @@ class TextCodec:
         self._encoding = encoding
 
     def encode(self, value: str, /) -> bytes:
-        """Bytes of a text."""
+        """Encode text."""
         return value.encode(self._encoding)
 
     def decode(self, data: bytes, /) -> str:
-        """The text."""
+        """Decode text."""
         return data.decode(self._encoding)
 
 
@@ -99,10 +99,10 @@ class ProtobufCodec(Generic[_Proto]):
         self._kind = kind
 
     def encode(self, value: _Proto, /) -> bytes:
-        """The message on the wire.
+        """Serialize a message.
 
         Raises:
-            TypeError: It is of another type.
+            TypeError: The message is of another type.
             ValueError: A required field is missing.
         """
         if not isinstance(value, self._kind):
@@ -113,7 +113,7 @@ class ProtobufCodec(Generic[_Proto]):
             raise ValueError(str(error)) from error
 
     def decode(self, data: bytes, /) -> _Proto:
-        """The message."""
+        """Parse a message."""
         try:
             return self._kind.FromString(data)
         except DecodeError as error:

@@ -1,4 +1,4 @@
-"""Messages that came together."""
+"""Batches of messages."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MessageBatch(Sequence[Message[Value]], Generic[Value]):
-    """Messages that came together, in order.
+    """Messages that arrived together, in order.
 
-    With a codec values are decoded when a message is looked at, so that one that cannot be decoded
-    hides no other.
+    With a codec, a value is decoded when its message is accessed, so a value that cannot be decoded
+    does not affect other messages.
 
     Attributes:
         stream: Name of the stream.
         partition: Number of the partition.
-        next_offset: Where to go on behind them.
+        next_offset: Offset to continue at after them.
     """
 
     stream: str
@@ -54,7 +54,7 @@ class MessageBatch(Sequence[Message[Value]], Generic[Value]):
         return (_typed(message, codec) for message in self._messages)
 
     def to_arrow(self) -> "pa.RecordBatch":
-        """Columns offset, timestamp, key, value (bytes) and headers as an Arrow record batch."""
+        """Convert to an Arrow record batch: offset, timestamp, key, value (bytes) and headers."""
         from liftbridge_client.columns import from_messages  # noqa: PLC0415 - pyarrow is heavy
 
         return from_messages(self._messages)

@@ -1,4 +1,4 @@
-"""Values that callers give and get; times are `datetime` (UTC) and `timedelta`."""
+"""Values that the API takes and returns; times are `datetime` (UTC) and `timedelta`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,15 +44,15 @@ class Message(NamedTuple, Generic[Value]):
     """A message of a partition.
 
     Attributes:
-        offset: Its position in the partition.
+        offset: Position in the partition.
         key: Key, empty for none.
-        value: Value; bytes, or what the subscription's codec makes of them.
-        timestamp: When the leader stored it, Unix nanoseconds; `time` is the same as `datetime`.
+        value: Value; bytes, or decoded by the codec of the subscription.
+        timestamp: When the leader stored it, in Unix nanoseconds; `time` has it as `datetime`.
         stream: Name of the stream.
         partition: Number of the partition.
         subject: NATS subject it was published to.
         reply: NATS reply subject, empty for none.
-        headers: Headers, `subject` and `reply` of the server among them.
+        headers: Headers, including `subject` and `reply` of the server.
     """
 
     offset: int
@@ -75,12 +75,12 @@ class Ack(NamedTuple):
     """Where a message is stored.
 
     Attributes:
-        stream: Name of the stream that stored it: of a queue group, perhaps not the one asked.
-        partition: Number of the partition, -1 when the server did not tell.
+        stream: Name of the stream that stored it; in a queue group, it may be another one.
+        partition: Number of the partition, -1 if unknown.
         offset: Offset of the message.
-        timestamp: When it was stored, Unix nanoseconds.
+        timestamp: When it was stored, in Unix nanoseconds.
         duplicate: Whether an earlier attempt of the same idempotent publisher stored it.
-        leader_epoch: Epoch of the leader that acknowledged it, 0 when the server did not tell.
+        leader_epoch: Epoch of the leader that acknowledged it, 0 if unknown.
     """
 
     stream: str
@@ -92,11 +92,11 @@ class Ack(NamedTuple):
 
 
 PublishResult = Ack | LiftbridgeError
-"""Outcome of one message of a batch."""
+"""Result for one message of a batch."""
 
 
 class Start(NamedTuple):
-    """Where a subscription begins; made by the class methods."""
+    """Where a subscription starts; created by the class methods."""
 
     kind: Literal["new", "offset", "earliest", "latest", "time", "cursor"]
     offset: int = 0
@@ -105,12 +105,12 @@ class Start(NamedTuple):
 
     @classmethod
     def new(cls) -> "Start":
-        """Behind the last message: only what comes."""
+        """After the last message: only new messages."""
         return cls("new")
 
     @classmethod
     def earliest(cls) -> "Start":
-        """The first message kept."""
+        """The first message in the log."""
         return cls("earliest")
 
     @classmethod
@@ -120,7 +120,7 @@ class Start(NamedTuple):
 
     @classmethod
     def at(cls, offset: int) -> "Start":
-        """The message at an offset, or the first behind it."""
+        """The message at an offset, or the first one after it."""
         return cls("offset", offset)
 
     @classmethod
@@ -130,12 +130,12 @@ class Start(NamedTuple):
 
     @classmethod
     def cursor(cls, cursor_id: str) -> "Start":
-        """Behind the message whose offset is stored under a name; the first kept without one."""
+        """After the message that a cursor names; the first message in the log if it is not set."""
         return cls("cursor", cursor_id=cursor_id)
 
 
 class Stop(NamedTuple):
-    """Where a subscription ends; made by the class methods."""
+    """Where a subscription stops; created by the class methods."""
 
     kind: Literal["never", "offset", "latest", "time"]
     offset: int = 0
@@ -143,31 +143,31 @@ class Stop(NamedTuple):
 
     @classmethod
     def never(cls) -> "Stop":
-        """When the caller stops."""
+        """Only when the caller stops."""
         return cls("never")
 
     @classmethod
     def latest(cls) -> "Stop":
-        """Behind the message that is the last one at the time of the call."""
+        """After the message that is the last one at the time of the call."""
         return cls("latest")
 
     @classmethod
     def at(cls, offset: int) -> "Stop":
-        """Behind the message at an offset."""
+        """After the message at an offset."""
         return cls("offset", offset)
 
     @classmethod
     def time(cls, time: datetime) -> "Stop":
-        """Behind the last message stored at or before an aware time."""
+        """After the last message stored at or before an aware time."""
         return cls("time", timestamp=to_ns(time))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSettings:
-    """Settings of a stream; `None` takes the server's default. Sizes are bytes.
+    """Settings of a stream; `None` is the default of the server. Sizes are in bytes.
 
-    Retention removes nothing from the cursor `retention_cursor` on, empty for none, unless a
-    partition holds more than `retention_cursor_max_bytes`, 0 for no such limit. Both of them,
+    Retention keeps all messages from the cursor `retention_cursor` on (empty for none), unless a
+    partition holds more than `retention_cursor_max_bytes` (0 for no such limit). These two,
     `fsync_policy`, `unclean_mode` and `tombstone_retention` need a server of this project.
     """
 
@@ -192,7 +192,7 @@ class StreamSettings:
 
 
 class BrokerInfo(NamedTuple):
-    """A broker as metadata tells of it; `zone` is empty when it is not known."""
+    """A broker in the metadata; `zone` is empty if unknown."""
 
     id: str
     host: str
@@ -203,25 +203,25 @@ class BrokerInfo(NamedTuple):
 
 
 class EventTimes(NamedTuple):
-    """First and latest time of an event since the broker started, Unix nanoseconds; 0 = never."""
+    """First and latest time of an event since the broker started, in Unix ns; 0 for never."""
 
     first: int
     latest: int
 
 
 class PartitionInfo(NamedTuple):
-    """A partition as metadata tells of it; offsets are -1 when there is none.
+    """A partition in the metadata; offsets are -1 if there is none.
 
     Attributes:
         number: Number of the partition.
         leader: Id of the leading broker, empty for none.
         replicas: Ids of the brokers that hold it.
-        isr: Those in sync.
+        isr: Ids of the in-sync replicas.
         high_watermark: Last committed offset.
         newest_offset: Last offset.
-        paused: Whether intake is stopped.
+        paused: Whether ingestion is stopped.
         readonly: Whether publishes are refused.
-        messages_received: When messages came.
+        messages_received: When messages were received.
         pause_changes: When it was paused or resumed.
         readonly_changes: When it was made read-only or writable.
     """
@@ -240,7 +240,7 @@ class PartitionInfo(NamedTuple):
 
 
 class StreamInfo(NamedTuple):
-    """A stream as metadata tells of it."""
+    """A stream in the metadata."""
 
     name: str
     subject: str
@@ -256,7 +256,7 @@ class Metadata(NamedTuple):
 
 
 class StreamDescription(NamedTuple):
-    """A stream with the settings in force."""
+    """A stream with its settings in effect."""
 
     stream_id: int
     name: str
@@ -270,20 +270,20 @@ class StreamDescription(NamedTuple):
 
 
 class PartitionBounds(NamedTuple):
-    """Where a partition begins and ends; ends are exclusive, timestamps Unix nanoseconds.
+    """Where a partition starts and ends; ends are exclusive, timestamps in Unix nanoseconds.
 
     Attributes:
         partition: Number of the partition.
-        log_start: First offset kept.
+        log_start: First offset in the log.
         high_watermark: First offset not committed.
         log_end: Offset the next message gets.
         bytes: Bytes on disk.
         segments: Segments on disk.
-        epochs: Leader epochs with the offset each began at.
-        timestamp_offset: Offset for the time asked for, `None` when none was.
-        first_timestamp: Timestamp of the first message, 0 when empty.
-        last_timestamp: Timestamp of the last message, 0 when empty.
-        stream_id: Unique id of the stream, 0 when the server did not tell.
+        epochs: Leader epochs, each with its start offset.
+        timestamp_offset: Offset for the requested time, `None` if none was requested.
+        first_timestamp: Timestamp of the first message, 0 if empty.
+        last_timestamp: Timestamp of the last message, 0 if empty.
+        stream_id: Unique id of the stream, 0 if unknown.
     """
 
     partition: int
@@ -300,17 +300,17 @@ class PartitionBounds(NamedTuple):
 
 
 COLUMNS: Final = ("offset", "timestamp", "key", "value")
-"""Columns of a bulk read that names none."""
+"""Default columns of a bulk read."""
 
 
 class Numbering(NamedTuple):
     """How an idempotent publisher numbers its messages.
 
     Attributes:
-        name: Name of the publisher; another one of the same name is fenced.
-        first_sequence: Sequence of the first message in each partition. Those below what the broker
-            expects next are stored already and not sent again; between what it expects and this
-            one nothing was ever sent.
+        name: Name of the publisher; another publisher with this name is fenced.
+        first_sequence: Sequence of the first message in each partition. Messages below the sequence
+            that the broker expects next are already stored and not sent again; between that one and
+            this one, nothing was ever sent.
     """
 
     name: str
@@ -318,11 +318,11 @@ class Numbering(NamedTuple):
 
 
 class Published(NamedTuple):
-    """What became of records.
+    """Result of publishing records.
 
     Attributes:
         acked_count: Records that were sent and acknowledged.
-        known_count: Records that were not sent, as they are stored already.
+        known_count: Records that were not sent because they are already stored.
     """
 
     acked_count: int
@@ -330,12 +330,12 @@ class Published(NamedTuple):
 
 
 class ColumnBatch(NamedTuple):
-    """Messages as columns, with where they lie.
+    """Messages as columns, with their place in the log.
 
     Attributes:
-        records: The columns that were asked for.
-        next_offset: First offset behind them: where to go on.
-        high_watermark: First offset not committed, as the broker that served knows it.
+        records: The requested columns.
+        next_offset: First offset after them, to continue at.
+        high_watermark: First offset not committed, as known to the broker that served them.
         log_start: First offset kept.
     """
 
@@ -347,12 +347,12 @@ class ColumnBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """TLS of the connection, PEM files.
+    """TLS files of a connection, in PEM.
 
     Attributes:
-        ca: Authorities for the server's certificate; `None` takes the system's.
-        cert: Certificate shown to the server, with `key`; `None` shows none.
-        key: Its private key.
+        ca: CA certificates that verify the server; `None` for those of the system.
+        cert: Client certificate, with `key`; `None` for none.
+        key: Private key of the client certificate.
         server_name: Name expected in the server's certificate instead of the host.
     """
 

@@ -1,15 +1,15 @@
-"""A broker inside your tests: the shipped core on your event loop, with its world in memory.
+"""A broker inside your tests: the production core on your event loop, with all I/O in memory.
 
     async with Broker() as broker, broker.client() as lb:
         orders = await lb.streams.create("orders")
         await orders.publish(b"three apples")
-        await broker.kill()                      # what was not synced is gone
+        await broker.kill()                      # unsynced data is gone
         await broker.restart()
-        await broker.advance(timedelta(days=8))  # retention, auto-pause: at once
+        await broker.advance(timedelta(days=8))  # retention, auto-pause: immediately
 
-Streams, acks, errors and recovery are those of a broker in production, because it is the same code;
-its files, NATS and clocks are in memory. With pytest the fixture `liftbridge` is such a broker.
-Needs the extra: `pip install 'liftbridge[testing]'`.
+Streams, acks, errors and recovery are those of a production broker, because it is the same code;
+its files, NATS and clocks are in memory. The pytest fixture `liftbridge` is such a broker.
+Needs an extra: `pip install 'liftbridge[testing]'`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,9 +48,9 @@ class NatsMessage:
 
     Attributes:
         subject: Where it was published.
-        data: Payload; an envelope of Liftbridge when a client published it through the broker.
+        data: Payload; a Liftbridge envelope if a client published it through the broker.
         reply: Reply subject, empty for none.
-        headers: NATS headers; the last one of a name.
+        headers: NATS headers; of those with the same name, the last one.
     """
 
     subject: str
@@ -60,23 +60,23 @@ class NatsMessage:
 
 
 class Broker:
-    """A broker in memory, entered with `async with`; nothing happens before.
+    """A broker in memory; it starts when it is entered with `async with`.
 
-    It serves gRPC on a free port of 127.0.0.1, which stays the same over restarts, so clients of
-    any kind can use it while the event loop runs. It starts no task and no thread. Its time stands
-    still until `advance`; time-outs of clients are real time.
+    It serves gRPC on a free port of 127.0.0.1, which stays the same across restarts, so any client
+    can use it while the event loop runs. It starts no task and no thread. Its time stands still
+    until `advance`; timeouts of clients run in real time.
     """
 
     def __init__(
         self, *, config: Mapping[str, str] | None = None, time: datetime | None = None
     ) -> None:
-        """Take the settings.
+        """Configure the broker.
 
         Args:
-            config: Settings by dotted key with their texts, as in a configuration file:
+            config: Settings by dotted key, with values as in a configuration file:
                 `{"streams.retention.max.age": "1h"}`. Cursors are on, with one partition, and
-                there is no reserve file; the rest has the shipped defaults.
-            time: Date that the broker begins with; `None` takes the real one.
+                there is no reserve file; everything else has the usual defaults.
+            time: Time that the broker starts with; `None` for the real time.
 
         Raises:
             UsageError: `time` has no time zone.
@@ -108,7 +108,7 @@ class Broker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop and leave nothing behind; raises what the broker died of, if that was a bug."""
+        """Stop and clean up; raises the error that ended the broker, if that was a bug."""
         await self._broker.aclose()
 
     # What it is.
@@ -120,22 +120,22 @@ class Broker:
 
     @property
     def time(self) -> datetime:
-        """Its date, which message timestamps are taken from."""
+        """Its current time, which message timestamps are taken from."""
         return _EPOCH + timedelta(microseconds=self._broker.clock.wall_ns() // 1_000)
 
     @property
     def is_running(self) -> bool:
-        """Whether it lives; a paused one does."""
+        """Whether it is running; a paused broker is."""
         return self._broker.is_running
 
     @property
     def disk(self) -> MemoryFiles:
-        """Its disk: `fail` plans failures of calls, `capacity_bytes` is its size."""
+        """Its disk: `fail` schedules failures of calls, `capacity_bytes` is its size."""
         return self._broker.files
 
     @property
     def transitions(self) -> Sequence[Transition]:
-        """What happened, as its log would tell it; the latest at the end, 5,000 at least."""
+        """What happened, as its log would report it; at least the latest 5,000, oldest first."""
         return tuple(self._broker.transitions)
 
     def client(
@@ -145,19 +145,19 @@ class Broker:
         timeout: timedelta = timedelta(seconds=5),
         retry_time: timedelta = timedelta(seconds=10),
     ) -> Client:
-        """A client of it, to be entered with `async with`; options as of `connect`."""
+        """Create a client of this broker, to enter with `async with`; options as for `connect`."""
         return connect(self.address, tls=tls, timeout=timeout, retry_time=retry_time)
 
     # Time.
 
     async def advance(self, duration: timedelta | float) -> None:
-        """Let time go on, with everything that the broker does on the way, in order.
+        """Advance the time, with everything that the broker does meanwhile, in order.
 
         Args:
-            duration: How long; a number is seconds.
+            duration: How far; a number is in seconds.
 
         Raises:
-            UsageError: It is negative.
+            UsageError: The duration is negative.
         """
         if not isinstance(duration, timedelta):
             duration = timedelta(seconds=duration)
@@ -168,20 +168,20 @@ class Broker:
     # Life.
 
     async def kill(self, *, unsynced: Literal["lost", "kept"] = "lost") -> None:
-        """End it at once: connections break, nothing is flushed. No effect when it is not running.
+        """Kill it: connections break, nothing is flushed. No effect if it is not running.
 
         Args:
-            unsynced: What becomes of bytes that no sync has made durable: `lost` as when the
-                machine loses its power, `kept` as when only the process is killed.
+            unsynced: What happens to bytes that were not synced: `lost` as when the machine loses
+                power, `kept` as when only the process is killed.
         """
         await self._broker.kill(unsynced)
 
     async def stop(self) -> None:
-        """Stop in order: calls are drained, everything is synced. No effect when not running."""
+        """Stop cleanly: calls are drained, everything is synced. No effect if not running."""
         await self._broker.stop()
 
     async def restart(self) -> None:
-        """Start again on what the disk holds; one that runs is stopped in order before."""
+        """Start again on what the disk holds; a running broker is first stopped cleanly."""
         await self._broker.stop()
         await self._broker.start()
 
@@ -190,7 +190,7 @@ class Broker:
         self._broker.pause()
 
     def resume(self) -> None:
-        """Let a frozen one go on with all that has come meanwhile."""
+        """Resume a paused broker, with everything that arrived meanwhile."""
         self._broker.resume()
 
     # NATS.
@@ -203,10 +203,10 @@ class Broker:
         reply: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Publish on NATS as a program that knows nothing of Liftbridge does.
+        """Publish on NATS, as a program that does not know Liftbridge does.
 
-        When this returns, streams on the subject have it; a broker that is not running never gets
-        it, a paused one when it goes on.
+        When this returns, streams on the subject have the message. A broker that is not running
+        never gets it; a paused one gets it when it resumes.
 
         Args:
             subject: Concrete subject.
@@ -231,16 +231,16 @@ class Broker:
         await self._broker.publish_nats(Sent(subject, data, block, is_quiet=False, reply=reply))
 
     def nats_messages(self, subject: str = ">") -> list[NatsMessage]:
-        """What was published on NATS: by the broker for its clients, by it as acks, by you.
+        """Messages published on NATS: by the broker for its clients, as its acks, and by you.
 
         Args:
-            subject: Which; wildcards allowed.
+            subject: Subject to filter by; may contain wildcards.
 
         Returns:
-            The latest messages, 5,000 at least, oldest first.
+            At least the latest 5,000 messages, oldest first.
 
         Raises:
-            UsageError: It is no subject.
+            UsageError: It is not a subject.
         """
         if not is_publishable(subject):
             raise UsageError(f"not a NATS subject: {subject!r}")

@@ -1,4 +1,4 @@
-"""The client of operators: Admin of every broker, the one that can answer found by itself."""
+"""The admin client: it calls the Admin service of whichever broker can answer."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -46,13 +46,13 @@ def connect_admin(
     timeout: timedelta = timedelta(seconds=5),
     retry_time: timedelta = timedelta(seconds=10),
 ) -> "AdminClient":
-    """A client for operators, to be entered with `async with`; nothing happens before.
+    """Create an admin client, to enter with `async with`.
 
     Args:
-        servers: Admin addresses `host:port`, with commas; best those of all brokers.
-        tls: TLS of the connections; `None` is plaintext.
-        timeout: How long one try of a call may take.
-        retry_time: How long a call may take with everything in it, as of `connect`.
+        servers: Admin addresses `host:port`, separated by commas; preferably of all brokers.
+        tls: TLS of the connections; `None` for plaintext.
+        timeout: Limit for one attempt of a call.
+        retry_time: Limit for a whole call, as for `connect`.
 
     Raises:
         UsageError: An address is malformed.
@@ -63,11 +63,11 @@ def connect_admin(
 
 
 class AdminClient:
-    """Admin of a cluster; made by `connect_admin`.
+    """Administration of a cluster; created by `connect_admin`.
 
-    What any broker can answer is asked of the first address that answers. What only one can, the
-    leader of the metadata group or a broker by name, is asked of that one, which must be among the
-    addresses.
+    Calls that any broker can answer go to the first address that answers. Calls that only one
+    broker can answer, such as the leader of the metadata group or a named broker, go to that
+    broker, which must be among the addresses.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class AdminClient:
         self._transport: Transport | None = None
 
     async def __aenter__(self) -> Self:
-        """Read the TLS files; connections are made when they are needed.
+        """Read the TLS files; connections are opened when needed.
 
         Raises:
             UsageError: A file cannot be read.
@@ -114,7 +114,7 @@ class AdminClient:
 
     @_deadline
     async def identities(self) -> dict[str, model.Identity]:
-        """Who is behind each address; addresses that do not answer are left out."""
+        """Identify the broker behind each address; addresses that do not answer are left out."""
         answers = await asyncio.gather(
             *(self._identity(address) for address in self._addresses), return_exceptions=True
         )
@@ -127,14 +127,14 @@ class AdminClient:
         return found
 
     async def cluster(self, *, from_leader: bool = True) -> model.ClusterStatus:
-        """The metadata group; only its leader tells how far its members are."""
+        """Describe the metadata group; only its leader knows the progress of the members."""
         request = admin_pb2.ClusterStatusRequest(needs_leader=from_leader)
         return model.cluster_of(
             await self._call("ClusterStatus", request, admin_pb2.ClusterStatusResponse)
         )
 
     async def brokers(self, *, from_leader: bool = True) -> Sequence[model.BrokerDescription]:
-        """All brokers, sorted by name; only the metadata leader tells how far each has applied."""
+        """List brokers by name; only the metadata leader knows the applied index of each."""
         response = await self._call(
             "ListBrokers",
             admin_pb2.ListBrokersRequest(is_confirmed=True),
@@ -144,7 +144,7 @@ class AdminClient:
         return tuple(model.broker_of(one) for one in response.brokers)
 
     async def broker_status(self, broker: str) -> model.BrokerStatus:
-        """What a broker knows of itself."""
+        """Fetch what a broker reports about itself."""
         response = await self._call(
             "BrokerStatus",
             admin_pb2.BrokerStatusRequest(),
@@ -154,7 +154,7 @@ class AdminClient:
         return model.status_of(response)
 
     async def settings(self, broker: str) -> Sequence[model.Setting]:
-        """Settings in force at a broker, secrets masked."""
+        """List the settings in effect on a broker, with secrets masked."""
         response = await self._call(
             "ListSettings",
             admin_pb2.ListSettingsRequest(),
@@ -164,10 +164,10 @@ class AdminClient:
         return model.settings_of(response)
 
     async def reload(self, broker: str) -> model.Reloaded:
-        """Have a broker read its configuration again, as SIGHUP does.
+        """Reload the configuration of a broker, as SIGHUP does.
 
         Raises:
-            InvalidRequestError: The configuration is wrong; nothing changed.
+            InvalidRequestError: The configuration is invalid; nothing changed.
         """
         response = await self._call(
             "ReloadSettings",
@@ -184,13 +184,13 @@ class AdminClient:
         only_degraded: bool = False,
         seen_by: str = "",
     ) -> AsyncGenerator[model.PartitionStatus, None]:
-        """Partitions in order of creation.
+        """List partitions in order of creation.
 
         Args:
-            streams: Their streams; all by default.
-            broker: Only those with a replica on this broker.
-            only_degraded: Only those without leader or with replicas out of sync.
-            seen_by: Broker to ask, whose own ends of logs are told then; empty for any.
+            streams: Names of streams; all by default.
+            broker: Only partitions with a replica on this broker.
+            only_degraded: Only partitions without a leader or with replicas out of sync.
+            seen_by: Broker to ask, which also reports its own log end offsets; empty for any.
         """
         request = admin_pb2.ListPartitionsRequest(
             streams=streams, broker=broker, only_degraded=only_degraded
@@ -215,7 +215,7 @@ class AdminClient:
                 return
 
     async def reassignments(self) -> Sequence[model.Reassignment]:
-        """Reassignments under way."""
+        """List reassignments in progress."""
         request = admin_pb2.ListReassignmentsRequest()
         response = await self._call(
             "ListReassignments", request, admin_pb2.ListReassignmentsResponse
@@ -232,13 +232,13 @@ class AdminClient:
         allow_unavailable: bool = False,
         valid: timedelta = timedelta(minutes=1),
     ) -> model.RestartCheck:
-        """Ask whether a broker may be restarted now.
+        """Check whether a broker may be restarted now.
 
         Args:
-            broker: The broker.
-            needs_full_isr: Whether all other replicas must be in sync; else their minimum.
+            broker: Id of the broker.
+            needs_full_isr: Whether all other replicas must be in sync, or only the minimum.
             allow_unavailable: Accept partitions with one replica, and a group without majority.
-            valid: How long the token holds, 1 s to 10 min.
+            valid: How long the token is valid, 1 s to 10 min.
         """
         gate = admin_pb2.RESTART_GATE_UNSPECIFIED
         request = admin_pb2.CheckRestartRequest(
@@ -256,7 +256,7 @@ class AdminClient:
         return model.check_of(response)
 
     async def verify_restart(self, broker: str, token: bytes) -> model.RestartVerification:
-        """Ask whether a broker is back with everything that its token recorded."""
+        """Check whether a restarted broker has everything back that its token recorded."""
         response = await self._call(
             "VerifyRestart",
             admin_pb2.VerifyRestartRequest(token=token),
@@ -268,7 +268,7 @@ class AdminClient:
     # -- brokers --------------------------------------------------------------------------------
 
     async def cordon(self, broker: str, *, drain: bool = False) -> int:
-        """Place no new replicas on a broker, with `drain` move its own away; how many it has."""
+        """Cordon a broker, with `drain` also move its replicas away; returns how many it has."""
         request = admin_pb2.CordonBrokerRequest(broker=broker, is_draining=drain)
         response = await self._call("CordonBroker", request, admin_pb2.CordonBrokerResponse)
         return response.replicas
@@ -279,7 +279,7 @@ class AdminClient:
         await self._call("UncordonBroker", request, admin_pb2.UncordonBrokerResponse)
 
     async def remove_broker(self, broker: str, *, broker_epoch: int = 0) -> None:
-        """Forget a stopped broker without replicas, in this session of it or its present one."""
+        """Remove a stopped broker without replicas, in the given session or its current one."""
         request = admin_pb2.RemoveBrokerRequest(broker=broker, broker_epoch=broker_epoch)
         try:
             await self._call("RemoveBroker", request, admin_pb2.RemoveBrokerResponse)
@@ -288,7 +288,7 @@ class AdminClient:
                 raise
 
     async def retire(self, broker: str, data_dir_id: str) -> None:
-        """Mark a broker's data directory as one that never votes again, before it stops for good.
+        """Bar a broker's data directory from voting ever again, before it stops permanently.
 
         Raises:
             FailedPreconditionError: It holds replicas or votes, or has another directory.
@@ -301,22 +301,22 @@ class AdminClient:
         )
 
     async def set_feature_level(self, level: int) -> None:
-        """Put newer rules into force; there is no way back."""
+        """Raise the feature level of the cluster, permanently."""
         request = admin_pb2.SetFeatureLevelRequest(feature_level=level)
         await self._call("SetFeatureLevel", request, admin_pb2.SetFeatureLevelResponse)
 
     async def set_catch_up_rate(self, bytes_per_second: int) -> None:
-        """Bound what each leader spends on replicas that reassignments add; 0 is no limit."""
+        """Limit what each leader sends to replicas added by reassignments; 0 for no limit."""
         request = admin_pb2.SetCatchUpRateRequest(bytes_per_second=bytes_per_second)
         await self._call("SetCatchUpRate", request, admin_pb2.SetCatchUpRateResponse)
 
     async def set_stream_owner(
         self, stream: str, owner: str, *, stream_id: int, expected: str = ""
     ) -> None:
-        """Say who manages a stream, if it is the one meant and still managed by `expected`.
+        """Set the owner of a stream, if its id is `stream_id` and its owner is `expected`.
 
         Raises:
-            FailedPreconditionError: Somebody else manages it, or it was created anew.
+            FailedPreconditionError: The stream has another owner, or was recreated.
         """
         request = admin_pb2.SetStreamOwnerRequest(
             stream=stream, stream_id=stream_id, expected=expected, owner=owner
@@ -328,7 +328,7 @@ class AdminClient:
     async def transfer_leadership(
         self, *partitions: model.PartitionName, from_broker: str = "", to: str = ""
     ) -> Sequence[model.PartitionOutcome]:
-        """Hand over the listed partitions, or up to 1,000 that a broker leads, to a replica."""
+        """Transfer leadership of the listed partitions, or of up to 1,000 that a broker leads."""
         request = admin_pb2.TransferLeadershipRequest(
             partitions=_refs(partitions), to=to, **{"from": from_broker}
         )
@@ -340,7 +340,7 @@ class AdminClient:
     async def elect_preferred(
         self, *partitions: model.PartitionName
     ) -> Sequence[model.PartitionOutcome]:
-        """Elect the first replica of partitions; by default up to 1,000 that can change."""
+        """Elect the first replica of partitions; by default of up to 1,000 that can change."""
         request = admin_pb2.ElectPreferredRequest(partitions=_refs(partitions))
         response = await self._call("ElectPreferred", request, admin_pb2.ElectPreferredResponse)
         return model.outcomes_of(response.outcomes)
@@ -348,7 +348,7 @@ class AdminClient:
     async def elect_unclean(
         self, partition: model.PartitionName, broker: str, *, partition_epoch: int
     ) -> model.Election:
-        """Elect a replica that may lack acknowledged records; the epoch says what was seen."""
+        """Elect a replica that may lack acknowledged records, if the partition epoch matches."""
         request = admin_pb2.ElectUncleanRequest(
             partition=_ref(partition), broker=broker, partition_epoch=partition_epoch
         )
@@ -365,7 +365,7 @@ class AdminClient:
     async def start_reassignment(
         self, partition: model.PartitionName, target: Sequence[str], *, partition_epoch: int = 0
     ) -> int:
-        """Move a partition to these brokers, the preferred leader first; its new epoch."""
+        """Move a partition to these brokers, preferred leader first; returns its new epoch."""
         request = admin_pb2.StartReassignmentRequest(
             partition=_ref(partition), target=target, partition_epoch=partition_epoch
         )
@@ -386,7 +386,7 @@ class AdminClient:
     async def cancel_reassignment(
         self, partition: model.PartitionName, *, partition_epoch: int = 0, is_unclean: bool = False
     ) -> int:
-        """Give up the reassignment of a partition; its new epoch."""
+        """Cancel the reassignment of a partition; returns its new epoch."""
         request = admin_pb2.CancelReassignmentRequest(
             partition=_ref(partition), partition_epoch=partition_epoch, is_unclean=is_unclean
         )
@@ -409,7 +409,7 @@ class AdminClient:
 
     @_deadline
     async def bootstrap(self, cluster_id: str, members: Sequence[model.Member]) -> None:
-        """Found a cluster: tell every listed broker, all of which must be among the addresses."""
+        """Form a cluster: instruct all listed brokers, which must all be among the addresses."""
         request = admin_pb2.BootstrapRequest(
             cluster_id=cluster_id, members=[_member(one) for one in members]
         )
@@ -418,7 +418,7 @@ class AdminClient:
             await self._call("Bootstrap", request, admin_pb2.BootstrapResponse, find=find)
 
     async def transfer_metadata_leadership(self, to: str = "") -> str:
-        """Hand the leadership of the metadata group to a voter; who was asked to take it."""
+        """Transfer leadership of the metadata group; returns the voter that was asked to lead."""
         request = admin_pb2.TransferMetadataLeadershipRequest(to=to)
         response = await self._call(
             "TransferMetadataLeadership", request, admin_pb2.TransferMetadataLeadershipResponse
@@ -426,12 +426,12 @@ class AdminClient:
         return response.to
 
     async def add_learner(self, member: model.Member) -> None:
-        """Add a member without a vote."""
+        """Add a learner (a member without a vote) to the metadata group."""
         request = admin_pb2.AddLearnerRequest(member=_member(member))
         await self._call("AddLearner", request, admin_pb2.AddLearnerResponse)
 
     async def promote_learner(self, member: model.Member) -> None:
-        """Give a learner that has caught up a vote."""
+        """Promote a learner that has caught up to voter."""
         request = admin_pb2.PromoteLearnerRequest(member=_member(member))
         await self._call("PromoteLearner", request, admin_pb2.PromoteLearnerResponse)
 

@@ -25,15 +25,15 @@ def connect(
     retry_time: timedelta = timedelta(seconds=10),
     zone: str = "",
 ) -> "Client":
-    """A client, to be entered with `async with`; nothing happens before.
+    """Create a client; it connects when it is entered with `async with`.
 
     Args:
-        servers: `host:port`, several with commas, optionally as a `liftbridge://` URL.
-        tls: TLS of the connections; `None` is plaintext.
-        timeout: How long one try of a call may take, waiting for an ack included.
-        retry_time: How long a call may take with everything in it: connecting, every try at every
-            broker, and the pauses between. 0 is one try, for `timeout`.
-        zone: Zone of this client; reads at replicas prefer brokers of it (`clustering.zone`).
+        servers: `host:port`, several separated by commas, optionally as a `liftbridge://` URL.
+        tls: TLS of the connections; `None` for plaintext.
+        timeout: Limit for one attempt of a call, including the wait for an ack.
+        retry_time: Limit for a whole call: connecting, all attempts at all brokers, and the
+            pauses between them. With 0 there is one attempt, limited by `timeout`.
+        zone: Zone of this client; reads from replicas prefer brokers in it (`clustering.zone`).
 
     Raises:
         UsageError: An address is malformed.
@@ -44,20 +44,20 @@ def connect(
 
 
 class Client:
-    """A client of a cluster; made by `connect`.
+    """A client of a cluster, created by `connect`.
 
-    The constructor does no I/O and is bound to no loop; using a client that was not entered, or is
-    closed, fails at once.
+    The constructor does no I/O and is bound to no event loop. Using a client that is not open, or
+    is closed, fails immediately.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     async def __aenter__(self) -> Self:
-        """Connect: the first seed that answers tells of all brokers.
+        """Connect: the first seed address that answers names all brokers.
 
         Raises:
-            RetriableError: No seed answers within the retry time.
+            RetriableError: No seed address answers within the retry time.
             UsageError: A TLS file cannot be read.
         """
         await self._session.open()
@@ -72,22 +72,22 @@ class Client:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close all connections; calls that run are cancelled."""
+        """Close all connections and cancel running calls."""
         await self._session.aclose()
 
     @property
     def streams(self) -> Streams:
-        """Making, finding and removing streams."""
+        """Create, find and delete streams."""
         return Streams(self._session)
 
     @property
     def stats(self) -> ClientStats:
-        """Counters of this client; the same object every time."""
+        """Counters of this client; always the same object."""
         return self._session.stats
 
     @property
     def has_data(self) -> bool:
-        """Whether our own calls are used; set to false, only those of the original are."""
+        """Whether calls of this project are used; if false, only those of the original server."""
         return self._session.has_data
 
     @has_data.setter
@@ -95,18 +95,18 @@ class Client:
         self._session.has_data = has_data
 
     async def metadata(self) -> Metadata:
-        """Brokers and streams, asked for anew."""
+        """Fetch brokers and streams."""
         return await self._session.refresh()
 
     def events(self, *, slow_after: timedelta = timedelta(seconds=1)) -> Events:
-        """What happens behind the calls from now on, to be iterated with `async for`.
+        """Events of this client from now on, to iterate with `async for`.
 
-        Connections that come and go, changes of the metadata, attempts made again, and what is
-        slow; `liftbridge_client.events` has the types. The connections that stand come first. At
-        most 1,000 events wait for a listener.
+        Reports connections that are established or lost, metadata changes, retries, and slow calls
+        and acks; `liftbridge_client.events` has the types. Existing connections come first. At most
+        1,000 events are queued for a listener.
 
         Args:
-            slow_after: What takes longer than this is slow.
+            slow_after: Calls and acks that take longer than this are slow.
         """
         return self._session.listen(slow_after.total_seconds())
 
@@ -141,13 +141,13 @@ class Client:
         headers: Mapping[str, bytes] | None = None,
         ack_policy: AckPolicy = "leader",
     ) -> Ack | None:
-        """Publish to a NATS subject; the first ack of any stream on it, `None` for policy none.
+        """Publish to a NATS subject; returns the first ack of any stream on it, `None` with `none`.
 
         Raises:
-            UsageError: The value, the key, a header or the ack policy is none.
+            UsageError: The value, the key, a header or the ack policy is invalid.
             AckTimeoutError: No stream is attached to the subject, or none answered in time.
             OutcomeUnknownError: The connection broke; the message may be stored.
-            RefusedError: The stream refused it.
+            RefusedError: The stream refused the message.
         """
         check_message(value, key, headers)
         response = await self._session.call(

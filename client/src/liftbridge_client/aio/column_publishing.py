@@ -38,7 +38,7 @@ class ColumnPublisher:
         stream: Name of the stream.
         ack_policy: When a record counts as published.
         partitioner: How partitions are chosen where no column names them.
-        numbering: Makes it idempotent; `None` may store a record twice when a call breaks.
+        numbering: Makes it idempotent; with `None`, a record may be stored twice if a call breaks.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class ColumnPublisher:
 
     @one_deadline(attrgetter("client.call_seconds"))
     async def __aenter__(self) -> Self:
-        """Look the stream up and, with a numbering, register.
+        """Look up the stream and, with a numbering, register.
 
         Raises:
-            NotFoundError: There is no such stream.
-            UnimplementedError: The server offers no idempotent publishing.
-            FailedPreconditionError: The stream takes no batches: it has a queue group or optimistic
-                concurrency control.
+            NotFoundError: The stream does not exist.
+            UnimplementedError: The server does not support idempotent publishing.
+            FailedPreconditionError: The stream accepts no batches: it has a queue group or
+                optimistic concurrency control.
         """
         self._partition_count = len((await self.client.stream_info(self.stream_name)).partitions)
         self.takes_single = await takes_single(self.client, self.stream_name)
@@ -97,19 +97,20 @@ class ColumnPublisher:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the calls; what has no ack may be stored or not."""
+        """End the calls; records without an ack may be stored or not."""
         await asyncio.gather(*(lane.aclose() for lane in self._lanes.values()))
 
     async def put(self, records: pa.RecordBatch) -> None:
-        """Publish records behind those before; waits for room only.
+        """Publish further records; waits only for room.
 
         Args:
             records: Column `value`, and any of `key` (null or empty for none), `headers` (a map,
                 null or empty for none) and `partition`.
 
         Raises:
-            UsageError: A column is missing, of no use, or has nulls, or a partition does not exist.
-            LiftbridgeError: A record, of these or of those before, is not or may not be stored.
+            UsageError: A column is missing, unknown, of a wrong type or has nulls, or a partition
+                does not exist.
+            LiftbridgeError: A record, of these or of earlier ones, is not or may not be stored.
         """
         for partition, part in self._by_partition(records):
             rest = self._unknown(partition, part)
@@ -123,7 +124,7 @@ class ColumnPublisher:
         """Wait for all acks.
 
         Raises:
-            LiftbridgeError: As `put`.
+            LiftbridgeError: As for `put`.
         """
         while self._in_flight and self._error is None:
             self._settled.clear()

@@ -15,9 +15,9 @@ from liftbridge_client.events import (
 
 
 class Events:
-    """Events of one client for one listener, to be iterated with `async for`.
+    """Events of one client for one listener, to iterate with `async for`.
 
-    Listens from its making on; ends when the client is closed, or by `aclose`.
+    Listens from its creation on; ends when the client is closed, or with `aclose`.
     """
 
     def __init__(self, slow_seconds: float, on_closed: Callable[["Events"], None]) -> None:
@@ -44,7 +44,7 @@ class Events:
             await self._has_news.wait()
 
     async def aclose(self) -> None:
-        """Listen no longer; what was heard can still be read."""
+        """Stop listening; queued events can still be read."""
         self.end()
         self._on_closed(self)
 

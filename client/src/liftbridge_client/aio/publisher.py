@@ -1,4 +1,4 @@
-"""Publishing many messages: batches underneath, one await a message or none."""
+"""Publishing many messages: sent in batches, with one await per message or none."""
 
 import asyncio
 import secrets
@@ -37,7 +37,7 @@ IN_FLIGHT_BYTES: Final = 64 * 1024 * 1024
 
 
 class Outgoing(NamedTuple, Generic[Value]):
-    """A message to publish; `publish_batch` takes these, or bare values."""
+    """A message to publish; `publish_batch` accepts these or bare values."""
 
     value: Value
     key: bytes = b""
@@ -46,11 +46,11 @@ class Outgoing(NamedTuple, Generic[Value]):
 
 
 class Publisher(Generic[Value]):
-    """Publishes to one stream; made by `Stream.publisher`, used with `async with`.
+    """Publishes to one stream; created by `Stream.publisher`, used with `async with`.
 
-    Messages put in within one turn of the loop, or within `linger`, travel as one batch. At most
-    `max_in_flight` of them, and 64 MiB, wait for their acks. To streams with a queue group or with
-    optimistic concurrency control messages go one by one, as the broker decides on each.
+    Messages published within one turn of the event loop, or within `linger`, are sent as one batch.
+    At most `max_in_flight` messages, and 64 MiB, wait for acks. To streams with a queue group or
+    optimistic concurrency control, messages are sent one by one, as the broker decides on each.
     """
 
     def __init__(
@@ -94,13 +94,13 @@ class Publisher(Generic[Value]):
 
     @one_deadline(attrgetter("client.call_seconds"))
     async def __aenter__(self) -> Self:
-        """Look the stream up and, for an idempotent publisher, register it.
+        """Look up the stream and, for an idempotent publisher, register it.
 
         Raises:
-            NotFoundError: There is no such stream.
-            UnimplementedError: The server offers no idempotent publishing.
-            FailedPreconditionError: The stream takes no idempotent publisher: it has a queue group
-                or optimistic concurrency control.
+            NotFoundError: The stream does not exist.
+            UnimplementedError: The server does not support idempotent publishing.
+            FailedPreconditionError: The stream accepts no idempotent publisher: it has a queue
+                group or optimistic concurrency control.
         """
         info = await self.client.stream_info(self.stream_name)
         self._partition_count = len(info.partitions)
@@ -124,7 +124,7 @@ class Publisher(Generic[Value]):
         """Wait for the acks in flight, then close.
 
         Raises:
-            AckTimeoutError: Not all acks came; says how many are missing. Their futures tell which.
+            AckTimeoutError: Some acks are missing; says how many. Their futures show which.
         """
         if not self._is_open:
             return
@@ -147,14 +147,14 @@ class Publisher(Generic[Value]):
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
     ) -> Ack:
-        """Publish one message and wait for its ack; waits for room in the window before.
+        """Publish one message and wait for its ack; waits first for room in the window.
 
         Raises:
             UsageError: The value, the key or a header has the wrong type.
-            CodecError: The codec refuses the value.
-            FullError: The window is full, and `on_full` says to raise.
+            CodecError: The codec cannot encode the value.
+            FullError: The window is full, and `on_full` is `raise`.
             ClosedError: The publisher is not open.
-            LiftbridgeError: The message is not, or may not be, stored.
+            LiftbridgeError: The message is not stored, or may not be stored.
         """
         data = self._encoded(value)
         check_message(data, key, headers)
@@ -169,11 +169,11 @@ class Publisher(Generic[Value]):
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
     ) -> "asyncio.Future[Ack]":
-        """Publish one message; the future gets its ack.
+        """Publish one message; the future receives its ack.
 
         Raises:
             UsageError: The value, the key or a header has the wrong type.
-            CodecError: The codec refuses the value.
+            CodecError: The codec cannot encode the value.
             FullError: The window is full.
             ClosedError: The publisher is not open.
         """
@@ -186,14 +186,14 @@ class Publisher(Generic[Value]):
     async def publish_batch(
         self, messages: Sequence[Value | Outgoing[Value]], *, partition: int | None = None
     ) -> list[PublishResult]:
-        """Publish messages and wait for all acks: a result for each, in the same order.
+        """Publish messages and wait for all acks; returns a result for each, in the same order.
 
-        Waits for room in the window, whatever `on_full` says: a result is owed for each message.
-        For a value that the codec refuses it is a `CodecError`; the others are published.
+        Waits for room in the window regardless of `on_full`, because every message needs a result.
+        For a value that the codec cannot encode it is a `CodecError`; the others are published.
 
         Args:
-            messages: Values, or `Outgoing`.
-            partition: Partition for the messages that name none; `None` asks the partitioner.
+            messages: Values or `Outgoing`.
+            partition: Partition for messages that name none; `None` uses the partitioner.
 
         Raises:
             UsageError: A value, a key or a header has the wrong type; nothing is published.
@@ -235,7 +235,7 @@ class Publisher(Generic[Value]):
         return found
 
     def _encoded(self, value: Value) -> bytes:
-        """Bytes of a value; without a codec, values are bytes."""
+        """Encode a value; without a codec, values are bytes."""
         return cast("bytes", value) if self._codec is None else encoded(self._codec, value)
 
     async def _put_values(self, values: list[bytes], partition: int) -> list[PublishResult]:
@@ -263,7 +263,7 @@ class Publisher(Generic[Value]):
         return results
 
     async def flush(self) -> None:
-        """Wait until every message put in so far has its outcome."""
+        """Wait until every message published so far has its result."""
         self._flush()
         while self._in_flight:
             self._settled.clear()

@@ -62,11 +62,11 @@ _deadline = one_deadline(attrgetter("call_seconds"))
 
 @dataclass(slots=True)
 class ClientStats:
-    """Plain counters of a client.
+    """Counters of a client.
 
     Attributes:
         calls: Calls made.
-        retries: Calls made again.
+        retries: Calls retried.
         published: Messages acknowledged.
         received: Messages delivered.
     """

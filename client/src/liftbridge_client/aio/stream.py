@@ -1,4 +1,4 @@
-"""One stream, and everything done with it."""
+"""One stream and its operations."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -59,7 +59,7 @@ class Stream:
     """One stream, by name.
 
     Attributes:
-        name: Its name.
+        name: Name of the stream.
     """
 
     name: str
@@ -113,20 +113,20 @@ class Stream:
             value: Value.
             key: Key; decides the partition unless one is given.
             headers: Headers.
-            partition: Partition; `None` asks the partitioner.
-            ack_policy: When it counts as published; `none` waits for nothing.
-            expected_offset: On streams with optimistic concurrency control, the offset the
+            partition: Partition; `None` uses the partitioner.
+            ack_policy: When the message counts as published; `none` does not wait.
+            expected_offset: On streams with optimistic concurrency control, the offset that the
                 message must get; -1 for any.
             partitioner: How the partition is chosen.
 
         Returns:
-            Where it is stored, `None` with policy `none`.
+            Where the message is stored; `None` with policy `none`.
 
         Raises:
-            UsageError: The value, the key, a header or the ack policy is none.
+            UsageError: The value, the key, a header or the ack policy is invalid.
             AckTimeoutError: No ack in time; the message may be stored.
             OutcomeUnknownError: The connection broke before the ack; the message may be stored.
-            RefusedError: The server refused it.
+            RefusedError: The server refused the message.
         """
         check_message(value, key, headers)
         policy = policy_of(ack_policy)
@@ -192,17 +192,17 @@ class Stream:
         name: str = "",
         linger: timedelta = timedelta(0),
     ) -> Publisher[Value]:
-        """A publisher for many messages, to be entered with `async with`.
+        """Create a publisher for many messages, to enter with `async with`.
 
         Args:
-            codec: Makes the bytes of values; without one, values are bytes.
+            codec: Encodes values; without one, values are bytes.
             ack_policy: When a message counts as published.
-            partitioner: How partitions are chosen; by key when `None`.
-            max_in_flight: Messages that may wait for their acks.
+            partitioner: How partitions are chosen; by key if `None`.
+            max_in_flight: Maximum number of messages that wait for acks.
             on_full: Whether publishing waits for room or raises `FullError`.
             idempotent: Whether retries never store a message twice; needs a server of this project.
-            name: Name of an idempotent publisher, to go on after a restart; random when empty.
-            linger: How long a batch waits for more messages; by default one turn of the loop.
+            name: Name of an idempotent publisher, to continue after a restart; random if empty.
+            linger: How long a batch waits for more messages; by default one turn of the event loop.
         """
         return Publisher(
             self._client,
@@ -259,19 +259,19 @@ class Stream:
         read_replica: bool = False,
         on_truncation: OnTruncation = "raise",
     ) -> Subscription[Value]:
-        """Messages of one partition, to be iterated with `async for`.
+        """Subscribe to the messages of one partition, to iterate with `async for`.
 
         Args:
-            codec: Makes values of the bytes; without one, values are bytes.
+            codec: Decodes values; without one, values are bytes.
             partition: Number of the partition.
-            start: Where to begin; `None` is behind the last message.
-            stop: Where to end; `None` is never.
-            resume: Whether a paused partition is resumed.
-            reverse: Whether messages come newest first, up to the oldest.
-            read_replica: Whether a replica in sync is read in place of the leader; one in the
-                client's zone, where zones are known.
-            on_truncation: What happens when an unclean election took back records that were given
-                out: `TruncatedError`, or the subscription goes on where the log was cut off.
+            start: Where to start; `None` is after the last message.
+            stop: Where to stop; `None` is never.
+            resume: Whether to resume a paused partition.
+            reverse: Whether to read backwards, from the newest message to the oldest.
+            read_replica: Whether to read from an in-sync replica instead of the leader; from one
+                in the client's zone, where zones are known.
+            on_truncation: What to do when an unclean election removed records that were already
+                delivered: raise `TruncatedError`, or continue where the log was truncated.
         """
         return Subscription(
             self._client,
@@ -300,31 +300,31 @@ class Stream:
         prefetch: int = 1,
         broker: str = "",
     ) -> AsyncGenerator[ColumnBatch, None]:
-        """A bounded range of committed messages as Arrow columns, a batch for each response.
+        """Read a bounded range of committed messages as Arrow columns, one batch per response.
 
-        It goes on at another broker where one fails, exactly behind what it gave. An offset that
-        the log does not hold is an error: what is missing is never passed over.
+        If a broker fails, the read continues at another one, exactly after the last batch. An
+        offset that the log does not hold is an error: missing records are never skipped.
 
         Args:
             partition: Number of the partition.
             start: First offset.
-            end: First offset not wanted; 0 means what is committed at the time of the call.
-            columns: Which, of `liftbridge_client.columns.FIELDS`; others are not made.
-            max_bytes: Bytes after which the read ends; 0 means no limit.
-            call_bytes: Bytes that a broker is asked for at a time, and so what waits here for a
-                slow reader; 0 means no limit.
-            read_replica: Whether replicas in sync are read in place of the leader.
-            stream_id: Id that the stream must have, as `bounds` tells it; 0 for any.
-            prefetch: Batches that are made before they are asked for; 0 makes none.
-            broker: Id of the one broker that is read, a replica or the leader; empty for any.
+            end: First offset not to read; 0 means the high watermark at the time of the call.
+            columns: Columns to read, of `liftbridge_client.columns.FIELDS`.
+            max_bytes: Number of bytes after which the read ends; 0 for no limit.
+            call_bytes: Number of bytes to ask a broker for at a time, which bounds what is buffered
+                here for a slow reader; 0 for no limit.
+            read_replica: Whether to read from in-sync replicas instead of the leader.
+            stream_id: Id that the stream must have, as returned by `bounds`; 0 for any.
+            prefetch: Number of batches to prepare ahead; 0 for none.
+            broker: Id of the only broker to read from, a replica or the leader; empty for any.
 
         Raises:
             UsageError: A column does not exist.
-            OutOfRangeError: The start is below the log start, also when retention removes what is
-                still to be read, or beyond what is committed.
-            FailedPreconditionError: The stream has another id, or was made anew meanwhile.
-            RetriableError: Nobody could serve the rest for the retry time.
-            TruncatedError: An unclean election took back records that were given out.
+            OutOfRangeError: The start is below the log start offset or above the high watermark, or
+                retention removes records before they are read.
+            FailedPreconditionError: The stream has another id, or was recreated meanwhile.
+            RetriableError: No broker could serve the rest within the retry time.
+            TruncatedError: An unclean election removed records that were already returned.
             UnimplementedError: The server is not of this project.
         """
         from liftbridge_client.columns import check_columns  # noqa: PLC0415 - pyarrow is heavy
@@ -350,16 +350,16 @@ class Stream:
     async def fetch_arrow(
         self, *, partition: int = 0, start: int = 0, end: int = 0, max_bytes: int = 0
     ) -> AsyncGenerator["pa.RecordBatch", None]:
-        """As `fetch_columns` with offset, timestamp, key and value, from the log start at least.
+        """Same as `fetch_columns` for offset, timestamp, key and value, never below the log start.
 
         Args:
             partition: Number of the partition.
-            start: First offset; below the log start it means that.
-            end: First offset not wanted; 0 means what is committed at the time of the call.
-            max_bytes: Bytes after which the read ends; 0 means no limit.
+            start: First offset; raised to the log start offset if below it.
+            end: First offset not to read; 0 means the high watermark at the time of the call.
+            max_bytes: Number of bytes after which the read ends; 0 for no limit.
 
         Raises:
-            LiftbridgeError: As `fetch_columns`, except `OutOfRangeError`.
+            LiftbridgeError: As for `fetch_columns`, except `OutOfRangeError`.
         """
         wanted = BulkRange(start, end, max_bytes)
         async with aclosing(self._columns(partition, wanted, COLUMNS)) as batches:
@@ -389,19 +389,20 @@ class Stream:
         partitioner: Partitioner | None = None,
         numbering: Numbering | None = None,
     ) -> Published:
-        """Publish records in columns, and wait for all acks.
+        """Publish records in columns and wait for all acks.
 
         Args:
             batches: Column `value`, and any of `key`, `headers` (a map) and `partition`.
             ack_policy: When a record counts as published.
-            partitioner: How partitions are chosen without a column `partition`; by key when `None`.
-            numbering: Makes it idempotent, so that it can be repeated as it was; `None` may store a
-                record twice when a call breaks.
+            partitioner: How partitions are chosen without a column `partition`; by key if `None`.
+            numbering: Makes the call idempotent, so that it can be repeated unchanged; with `None`,
+                a record may be stored twice if a call breaks.
 
         Raises:
-            UsageError: A column is missing, of no use, or has nulls, or a partition does not exist.
-            FailedPreconditionError: The stream takes no batches.
-            LiftbridgeError: A record is not, or may not be, stored; others may be.
+            UsageError: A column is missing, unknown, of a wrong type or has nulls, or a partition
+                does not exist.
+            FailedPreconditionError: The stream accepts no batches.
+            LiftbridgeError: A record is not stored, or may not be; others may be.
         """
         async with self.column_publisher(
             ack_policy=ack_policy, partitioner=partitioner, numbering=numbering
@@ -417,7 +418,7 @@ class Stream:
         partitioner: Partitioner | None = None,
         numbering: Numbering | None = None,
     ) -> "ColumnPublisher":
-        """What `publish_columns` publishes with, to be entered with `async with`."""
+        """Create the publisher behind `publish_columns`, to enter with `async with`."""
         from liftbridge_client.aio.column_publishing import ColumnPublisher  # noqa: PLC0415 - pyarrow is heavy
 
         return ColumnPublisher(
@@ -429,25 +430,25 @@ class Stream:
         )
 
     async def restore(self, partition: int, batches: Iterable["pa.RecordBatch"]) -> int:
-        """Put records back at their offsets, with timestamps and subjects, acknowledged by all.
+        """Restore records at their offsets, with timestamps and subjects, acknowledged by all.
 
-        Nobody else may write to the partition meanwhile. What the log holds already is left out, so
-        a restore that broke off is repeated as it was.
+        Nothing else may write to the partition meanwhile. Records that the log already holds are
+        skipped, so an interrupted restore can be repeated unchanged.
 
         Args:
             partition: Number of the partition.
             batches: Columns `offset` (increasing) and `value`, and any of `timestamp` (not
-                decreasing), `key`, `headers`, `subject`, `reply_subject`, as `fetch_columns` gives
-                them. Offsets that are missing are missing there as well.
+                decreasing), `key`, `headers`, `subject`, `reply_subject`, as returned by
+                `fetch_columns`. Missing offsets are also missing in the restored log.
 
         Returns:
-            First offset behind the records.
+            First offset after the records.
 
         Raises:
-            UsageError: A column is missing or of no use, or offsets do not increase.
-            RetriableError: Nobody could take the rest for the retry time.
-            TruncatedError: An unclean election took back records that were acknowledged.
-            LiftbridgeError: The broker refused.
+            UsageError: A column is missing, unknown or has nulls, or offsets do not increase.
+            RetriableError: No broker could accept the rest within the retry time.
+            TruncatedError: An unclean election removed records that were acknowledged.
+            LiftbridgeError: The broker refused the records.
         """
         restorer = self.restorer(partition)
         try:
@@ -458,7 +459,7 @@ class Stream:
             await restorer.aclose()
 
     def restorer(self, partition: int) -> "Restorer":
-        """What `restore` writes with."""
+        """Create the writer behind `restore`."""
         from liftbridge_client.aio.restoring import Restorer  # noqa: PLC0415 - pyarrow is heavy
 
         return Restorer(self._client, self.name, partition)
@@ -467,13 +468,13 @@ class Stream:
 
     @_deadline
     async def info(self) -> StreamInfo:
-        """The stream as metadata tells of it, asked for anew."""
+        """Fetch the stream from the metadata."""
         await self._client.refresh()
         return await self._client.stream_info(self.name)
 
     @_deadline
     async def partition_info(self, partition: int = 0) -> PartitionInfo:
-        """A partition as its leader tells of it."""
+        """Fetch the state of a partition from its leader."""
         response = await self._client.call(
             methods.FETCH_PARTITION_METADATA,
             api_pb2.FetchPartitionMetadataRequest(stream=self.name, partition=partition),
@@ -490,20 +491,20 @@ class Stream:
         wait: timedelta = timedelta(0),
         broker: str = "",
     ) -> Sequence[PartitionBounds]:
-        """Offsets and sizes of partitions, all of them when none is named; every leader is asked.
+        """Fetch offsets and sizes of partitions from their leaders, of all partitions by default.
 
         Args:
             partitions: Numbers of partitions.
-            time: When given, the first offset stored at or after it is looked up as well.
-            read_replica: Whether replicas in sync are asked in place of leaders.
-            known: High watermarks by partition that the caller knows; the answer comes when more is
+            time: If given, also look up the first offset stored at or after it.
+            read_replica: Whether to ask in-sync replicas instead of leaders.
+            known: High watermarks by partition that the caller knows; the call returns when more is
                 committed in one of them.
-            wait: How long that is waited for, at most 30 s.
-            broker: Id of the one broker that answers, which must be in sync; empty for leaders.
+            wait: Limit for that wait, at most 30 s.
+            broker: Id of the only broker to ask, which must be in sync; empty for leaders.
 
         Raises:
             UsageError: The wait is negative or too long.
-            RetriableError: A partition had nobody who could tell for the retry time.
+            RetriableError: No broker could answer for a partition within the retry time.
         """
         timestamp = to_ns(time) if time is not None else None
         with within(self._client.call_seconds + max(wait.total_seconds(), 0.0)):
@@ -523,7 +524,7 @@ class Stream:
 
     @_deadline
     async def pause(self, *partitions: int, resume_all: bool = False) -> None:
-        """Stop intake and subscriptions of partitions, all of them when none is named.
+        """Pause ingestion and subscriptions of partitions, of all partitions by default.
 
         Args:
             partitions: Numbers of partitions.
@@ -536,7 +537,7 @@ class Stream:
 
     @_deadline
     async def set_readonly(self, *partitions: int, readonly: bool = True) -> None:
-        """Refuse publishes to partitions, or accept them again; all of them when none is named."""
+        """Make partitions read-only, or writable again; all partitions by default."""
         request = api_pb2.SetStreamReadonlyRequest(
             name=self.name, partitions=partitions, readonly=readonly
         )
@@ -544,10 +545,10 @@ class Stream:
 
     @_deadline
     async def alter(self, settings: StreamSettings) -> None:
-        """Change settings; what is `None` stays. Needs a server of this project.
+        """Change settings; those that are `None` stay. Needs a server of this project.
 
         Raises:
-            UnimplementedError: A broker is too old for a retention cursor, and passed it over.
+            UnimplementedError: A broker is too old for a retention cursor and ignored it.
         """
         request = data_pb2.AlterStreamRequest(name=self.name, options=own_options(settings))
         fill_settings(settings, request.settings)
@@ -556,10 +557,10 @@ class Stream:
 
     @_deadline
     async def delete(self) -> None:
-        """Delete the stream with its data.
+        """Delete the stream and its data.
 
         Raises:
-            NotFoundError: There is no such stream.
+            NotFoundError: The stream does not exist.
         """
         request = api_pb2.DeleteStreamRequest(name=self.name)
         try:
@@ -575,18 +576,18 @@ class Stream:
     async def set_cursor(
         self, cursor_id: str, offset: int, *, partition: int = 0, stream_id: int = 0
     ) -> None:
-        """Store a position in a partition under a name; neither needs to exist, nor to stay.
+        """Store a position in a partition under a name; neither needs to exist or to stay.
 
         Args:
-            cursor_id: The name.
-            offset: Of the last message processed: `Start.cursor` goes on at the next one.
+            cursor_id: Name of the cursor.
+            offset: Offset of the last message processed; `Start.cursor` continues at the next one.
             partition: Number of the partition.
-            stream_id: Id that the stream must have, as `bounds` tells it; 0 for any.
+            stream_id: Id that the stream must have, as returned by `bounds`; 0 for any.
 
         Raises:
-            FailedPreconditionError: The stream has another id: it was made anew; nothing is stored.
+            FailedPreconditionError: The stream was recreated with another id; nothing is stored.
             ServerError: Cursors are off (`cursors.stream.partitions` is 0).
-            UnimplementedError: The server compares no ids, and stores nothing with one.
+            UnimplementedError: The server cannot compare ids, so nothing is stored.
         """
         cursor = api_pb2.SetCursorRequest(
             stream=self.name, partition=partition, cursorId=cursor_id, offset=offset
@@ -595,5 +596,5 @@ class Stream:
 
     @_deadline
     async def fetch_cursor(self, cursor_id: str, *, partition: int = 0) -> int | None:
-        """Offset of the last message processed; `None` when none is stored, or no such stream."""
+        """Fetch the offset of the last message processed; `None` without a cursor or a stream."""
         return await fetch_cursor(self._client, self.name, partition, cursor_id)

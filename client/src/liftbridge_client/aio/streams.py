@@ -1,4 +1,4 @@
-"""Streams: making and finding them, and waiting for what is new in some."""
+"""Streams: creating and finding them, and waiting for new messages."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -32,7 +32,7 @@ _deadline = one_deadline(attrgetter("_client.call_seconds"))
 
 
 class Streams:
-    """Making, finding and removing streams; `Client.streams`."""
+    """Create, find and delete streams; returned by `Client.streams`."""
 
     def __init__(self, client: "Session") -> None:
         self._client = client
@@ -49,23 +49,23 @@ class Streams:
         settings: StreamSettings | None = None,
         if_not_exists: bool = False,
     ) -> "Stream":
-        """Create a stream; one that exists after a lost answer of this call is compared.
+        """Create a stream; after a lost answer, an existing stream is compared with the request.
 
         Args:
-            name: Its name.
-            subject: NATS subject it is attached to; the name when empty.
+            name: Name of the stream.
+            subject: NATS subject that it is attached to; the name if empty.
             partitions: Number of partitions.
             replication: Replicas of each partition, -1 for one on every broker.
             group: NATS queue group.
             settings: Settings other than the server's defaults.
-            if_not_exists: Whether a stream of this name that is as asked for will do; needs a
-                server of this project where there is one.
+            if_not_exists: Whether an existing stream of this name that matches the request is
+                accepted; needs a server of this project if there is one.
 
         Raises:
-            AlreadyExistsError: A stream of this name exists, and is not as asked for.
+            AlreadyExistsError: A stream of this name exists and does not match the request.
             InvalidRequestError: A value breaks a rule of the server.
             UnimplementedError: A setting needs a server of this project; or a broker is too old for
-                a retention cursor, and the stream was created without.
+                a retention cursor, and the stream was created without it.
         """
         settings = settings or StreamSettings()
         request = api_pb2.CreateStreamRequest(
@@ -131,19 +131,19 @@ class Streams:
         )
 
     def get(self, name: str) -> "Stream":
-        """A stream by name; nothing is asked yet."""
+        """Get a stream by name, without asking a server."""
         return Stream(self._client, name)
 
     async def delete(self, name: str) -> None:
-        """Delete a stream with its data.
+        """Delete a stream and its data.
 
         Raises:
-            NotFoundError: There is no such stream.
+            NotFoundError: The stream does not exist.
         """
         await Stream(self._client, name).delete()
 
     async def list(self, prefix: str = "") -> Sequence[StreamInfo]:
-        """Streams as metadata tells of them, sorted by name."""
+        """List the streams in the metadata, sorted by name."""
         streams = (await self._client.refresh()).streams
         return [streams[name] for name in sorted(streams) if name.startswith(prefix)]
 
@@ -154,19 +154,19 @@ class Streams:
         *,
         read_replica: bool = False,
     ) -> frozenset[str]:
-        """Wait until more is committed in one of some streams, as `Stream.bounds` with `known`.
+        """Wait until more is committed in one of several streams, as `Stream.bounds` with `known`.
 
-        Every broker has one open call for all of them, and one for each stream where it is older
-        than that call. Whoever cannot answer ends the wait: who asks for bounds then learns why.
+        Each broker has one open call for all streams, or one for each stream if the broker is too
+        old for that. A broker that cannot answer ends the wait; a call of `bounds` then shows why.
 
         Args:
             known: High watermarks that the caller knows, by stream and partition.
-            wait: Longest wait, at most 30 s.
-            read_replica: Whether replicas in sync are asked in place of leaders.
+            wait: Limit for the wait, at most 30 s.
+            read_replica: Whether to ask in-sync replicas instead of leaders.
 
         Returns:
-            Streams whose bounds are to be asked for; others may have news as well, which end the
-            next wait at once.
+            Streams whose bounds to fetch. Others may have news as well, which end the next wait
+            immediately.
 
         Raises:
             UsageError: The wait is negative or too long.
@@ -202,7 +202,7 @@ class Streams:
         )
 
     async def describe(self, prefix: str = "") -> AsyncGenerator[StreamDescription, None]:
-        """Streams with the settings in force, sorted by name; needs a server of this project."""
+        """List streams with their settings in effect, by name; needs a server of this project."""
         token = ""
         while True:
             page = await self._client.call(

@@ -49,11 +49,11 @@ OnTruncation = Literal["raise", "continue"]
 
 
 class Subscription(Generic[Value]):
-    """Messages of one partition; iterate it once, with `async for`, or use `batches`.
+    """Messages of one partition; iterate once, with `async for`, or use `batches`.
 
     Attributes:
-        next_offset: First offset not given out yet, `None` before the first message when the
-            server decides where to begin.
+        next_offset: First offset not delivered yet; `None` before the first message if the server
+            decides where to start.
     """
 
     next_offset: int | None
@@ -101,13 +101,13 @@ class Subscription(Generic[Value]):
                     yield message
 
     async def batches(self) -> AsyncGenerator[MessageBatch[Value], None]:
-        """Messages as they come together; ends at the stop position.
+        """Messages in batches, as they arrive; ends at the stop position.
 
         Raises:
             NotFoundError: The stream or partition does not exist, or was deleted meanwhile.
-            TruncatedError: Records that were given out are gone, unless told to continue.
+            TruncatedError: Delivered records are gone, unless `on_truncation` is `continue`.
             FailedPreconditionError: The partition is, or was, paused.
-            RetriableError: The broker stayed away for longer than the retry time.
+            RetriableError: No broker could serve the partition within the retry time.
         """
         self._client.transport  # noqa: B018 - says at once that the client is not open
         loop = asyncio.get_running_loop()

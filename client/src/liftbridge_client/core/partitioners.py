@@ -7,16 +7,16 @@ from zlib import crc32
 from liftbridge_client.errors import UsageError
 
 Partitioner = Callable[[bytes, int], int]
-"""Takes the key and the number of partitions, gives the partition."""
+"""Takes the key and the number of partitions, and returns the partition."""
 
 
 def by_key(key: bytes, partition_count: int) -> int:
-    """CRC-32 (IEEE) of the key modulo the number of partitions; partition 0 without a key."""
+    """Choose by CRC-32 (IEEE) of the key modulo the number of partitions; 0 without a key."""
     return crc32(key) % partition_count if key else 0
 
 
 def round_robin() -> Partitioner:
-    """A partitioner that takes the partitions in turn, whatever the key."""
+    """Create a partitioner that uses the partitions in turn, regardless of the key."""
     numbers = count()
     return lambda _key, partition_count: next(numbers) % partition_count
 

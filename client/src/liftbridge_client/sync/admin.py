@@ -18,20 +18,20 @@ def connect_admin_sync(
     timeout: timedelta = timedelta(seconds=5),
     retry_time: timedelta = timedelta(seconds=10),
 ) -> "SyncAdminClient":
-    """As `connect_admin`, to be entered with `with`."""
+    """Same as `connect_admin`, to enter with `with`."""
     client = connect_admin(servers, tls=tls, timeout=timeout, retry_time=retry_time)
     return SyncAdminClient(client)
 
 
 class SyncAdminClient:
-    """As `AdminClient`; one thread runs its event loop while it is open."""
+    """Same as `AdminClient`; one thread runs its event loop while it is open."""
 
     def __init__(self, client: AdminClient) -> None:
         self._client = client
         self._portal = Portal()
 
     def __enter__(self) -> Self:
-        """As of `AdminClient`."""
+        """Same as in `AdminClient`."""
         self._portal.open()
         try:
             self._portal.run(self._client.__aenter__())
@@ -49,7 +49,7 @@ class SyncAdminClient:
         self.close()
 
     def close(self) -> None:
-        """As `AdminClient.aclose`, and end the thread; may be called twice."""
+        """Same as `AdminClient.aclose`, and ends the thread; may be called twice."""
         if self._portal.is_open:
             try:
                 self._portal.run(self._client.aclose())
@@ -57,19 +57,19 @@ class SyncAdminClient:
                 self._portal.close()
 
     def identities(self) -> dict[str, model.Identity]:
-        """As `AdminClient.identities`."""
+        """Same as `AdminClient.identities`."""
         return self._portal.run(self._client.identities())
 
     def cluster(self, *, from_leader: bool = True) -> model.ClusterStatus:
-        """As `AdminClient.cluster`."""
+        """Same as `AdminClient.cluster`."""
         return self._portal.run(self._client.cluster(from_leader=from_leader))
 
     def brokers(self, *, from_leader: bool = True) -> Sequence[model.BrokerDescription]:
-        """As `AdminClient.brokers`."""
+        """Same as `AdminClient.brokers`."""
         return self._portal.run(self._client.brokers(from_leader=from_leader))
 
     def broker_status(self, broker: str) -> model.BrokerStatus:
-        """As `AdminClient.broker_status`."""
+        """Same as `AdminClient.broker_status`."""
         return self._portal.run(self._client.broker_status(broker))
 
     def partitions(
@@ -79,7 +79,7 @@ class SyncAdminClient:
         only_degraded: bool = False,
         seen_by: str = "",
     ) -> Iterator[model.PartitionStatus]:
-        """As `AdminClient.partitions`."""
+        """Same as `AdminClient.partitions`."""
         return self._portal.iterate(
             self._client.partitions(
                 *streams, broker=broker, only_degraded=only_degraded, seen_by=seen_by
@@ -87,7 +87,7 @@ class SyncAdminClient:
         )
 
     def reassignments(self) -> Sequence[model.Reassignment]:
-        """As `AdminClient.reassignments`."""
+        """Same as `AdminClient.reassignments`."""
         return self._portal.run(self._client.reassignments())
 
     def check_restart(
@@ -98,7 +98,7 @@ class SyncAdminClient:
         allow_unavailable: bool = False,
         valid: timedelta = timedelta(minutes=1),
     ) -> model.RestartCheck:
-        """As `AdminClient.check_restart`."""
+        """Same as `AdminClient.check_restart`."""
         return self._portal.run(
             self._client.check_restart(
                 broker,
@@ -109,45 +109,45 @@ class SyncAdminClient:
         )
 
     def verify_restart(self, broker: str, token: bytes) -> model.RestartVerification:
-        """As `AdminClient.verify_restart`."""
+        """Same as `AdminClient.verify_restart`."""
         return self._portal.run(self._client.verify_restart(broker, token))
 
     def cordon(self, broker: str, *, drain: bool = False) -> int:
-        """As `AdminClient.cordon`."""
+        """Same as `AdminClient.cordon`."""
         return self._portal.run(self._client.cordon(broker, drain=drain))
 
     def uncordon(self, broker: str) -> None:
-        """As `AdminClient.uncordon`."""
+        """Same as `AdminClient.uncordon`."""
         self._portal.run(self._client.uncordon(broker))
 
     def remove_broker(self, broker: str, *, broker_epoch: int = 0) -> None:
-        """As `AdminClient.remove_broker`."""
+        """Same as `AdminClient.remove_broker`."""
         self._portal.run(self._client.remove_broker(broker, broker_epoch=broker_epoch))
 
     def retire(self, broker: str, data_dir_id: str) -> None:
-        """As `AdminClient.retire`."""
+        """Same as `AdminClient.retire`."""
         self._portal.run(self._client.retire(broker, data_dir_id))
 
     def set_feature_level(self, level: int) -> None:
-        """As `AdminClient.set_feature_level`."""
+        """Same as `AdminClient.set_feature_level`."""
         self._portal.run(self._client.set_feature_level(level))
 
     def settings(self, broker: str) -> Sequence[model.Setting]:
-        """As `AdminClient.settings`."""
+        """Same as `AdminClient.settings`."""
         return self._portal.run(self._client.settings(broker))
 
     def reload(self, broker: str) -> model.Reloaded:
-        """As `AdminClient.reload`."""
+        """Same as `AdminClient.reload`."""
         return self._portal.run(self._client.reload(broker))
 
     def set_catch_up_rate(self, bytes_per_second: int) -> None:
-        """As `AdminClient.set_catch_up_rate`."""
+        """Same as `AdminClient.set_catch_up_rate`."""
         self._portal.run(self._client.set_catch_up_rate(bytes_per_second))
 
     def set_stream_owner(
         self, stream: str, owner: str, *, stream_id: int, expected: str = ""
     ) -> None:
-        """As `AdminClient.set_stream_owner`."""
+        """Same as `AdminClient.set_stream_owner`."""
         self._portal.run(
             self._client.set_stream_owner(stream, owner, stream_id=stream_id, expected=expected)
         )
@@ -155,19 +155,19 @@ class SyncAdminClient:
     def transfer_leadership(
         self, *partitions: model.PartitionName, from_broker: str = "", to: str = ""
     ) -> Sequence[model.PartitionOutcome]:
-        """As `AdminClient.transfer_leadership`."""
+        """Same as `AdminClient.transfer_leadership`."""
         return self._portal.run(
             self._client.transfer_leadership(*partitions, from_broker=from_broker, to=to)
         )
 
     def elect_preferred(self, *partitions: model.PartitionName) -> Sequence[model.PartitionOutcome]:
-        """As `AdminClient.elect_preferred`."""
+        """Same as `AdminClient.elect_preferred`."""
         return self._portal.run(self._client.elect_preferred(*partitions))
 
     def elect_unclean(
         self, partition: model.PartitionName, broker: str, *, partition_epoch: int
     ) -> model.Election:
-        """As `AdminClient.elect_unclean`."""
+        """Same as `AdminClient.elect_unclean`."""
         return self._portal.run(
             self._client.elect_unclean(partition, broker, partition_epoch=partition_epoch)
         )
@@ -175,7 +175,7 @@ class SyncAdminClient:
     def start_reassignment(
         self, partition: model.PartitionName, target: Sequence[str], *, partition_epoch: int = 0
     ) -> int:
-        """As `AdminClient.start_reassignment`."""
+        """Same as `AdminClient.start_reassignment`."""
         return self._portal.run(
             self._client.start_reassignment(partition, target, partition_epoch=partition_epoch)
         )
@@ -183,7 +183,7 @@ class SyncAdminClient:
     def cancel_reassignment(
         self, partition: model.PartitionName, *, partition_epoch: int = 0, is_unclean: bool = False
     ) -> int:
-        """As `AdminClient.cancel_reassignment`."""
+        """Same as `AdminClient.cancel_reassignment`."""
         return self._portal.run(
             self._client.cancel_reassignment(
                 partition, partition_epoch=partition_epoch, is_unclean=is_unclean
@@ -191,21 +191,21 @@ class SyncAdminClient:
         )
 
     def bootstrap(self, cluster_id: str, members: Sequence[model.Member]) -> None:
-        """As `AdminClient.bootstrap`."""
+        """Same as `AdminClient.bootstrap`."""
         self._portal.run(self._client.bootstrap(cluster_id, members))
 
     def transfer_metadata_leadership(self, to: str = "") -> str:
-        """As `AdminClient.transfer_metadata_leadership`."""
+        """Same as `AdminClient.transfer_metadata_leadership`."""
         return self._portal.run(self._client.transfer_metadata_leadership(to))
 
     def add_learner(self, member: model.Member) -> None:
-        """As `AdminClient.add_learner`."""
+        """Same as `AdminClient.add_learner`."""
         self._portal.run(self._client.add_learner(member))
 
     def promote_learner(self, member: model.Member) -> None:
-        """As `AdminClient.promote_learner`."""
+        """Same as `AdminClient.promote_learner`."""
         self._portal.run(self._client.promote_learner(member))
 
     def remove_member(self, member: model.Member) -> None:
-        """As `AdminClient.remove_member`."""
+        """Same as `AdminClient.remove_member`."""
         self._portal.run(self._client.remove_member(member))

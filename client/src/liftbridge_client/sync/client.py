@@ -21,19 +21,19 @@ def connect_sync(
     retry_time: timedelta = timedelta(seconds=10),
     zone: str = "",
 ) -> "SyncClient":
-    """As `connect`, to be entered with `with`."""
+    """Same as `connect`, to enter with `with`."""
     return SyncClient(connect(servers, tls=tls, timeout=timeout, retry_time=retry_time, zone=zone))
 
 
 class SyncClient:
-    """As `Client`; one thread runs its event loop while it is open."""
+    """Same as `Client`; one thread runs its event loop while it is open."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._portal = Portal()
 
     def __enter__(self) -> Self:
-        """As of `Client`."""
+        """Same as in `Client`."""
         self._portal.open()
         try:
             self._portal.run(self._client.__aenter__())
@@ -51,7 +51,7 @@ class SyncClient:
         self.close()
 
     def close(self) -> None:
-        """As `Client.aclose`, and end the thread; may be called twice."""
+        """Same as `Client.aclose`, and ends the thread; may be called twice."""
         if self._portal.is_open:
             try:
                 self._portal.run(self._client.aclose())
@@ -60,17 +60,17 @@ class SyncClient:
 
     @property
     def streams(self) -> SyncStreams:
-        """As `Client.streams`."""
+        """Same as `Client.streams`."""
         return SyncStreams(self._portal, self._client.streams)
 
     @property
     def stats(self) -> ClientStats:
-        """As `Client.stats`."""
+        """Same as `Client.stats`."""
         return self._client.stats
 
     @property
     def has_data(self) -> bool:
-        """As `Client.has_data`."""
+        """Same as `Client.has_data`."""
         return self._client.has_data
 
     @has_data.setter
@@ -78,11 +78,11 @@ class SyncClient:
         self._client.has_data = has_data
 
     def metadata(self) -> Metadata:
-        """As `Client.metadata`."""
+        """Same as `Client.metadata`."""
         return self._portal.run(self._client.metadata())
 
     def events(self, *, slow_after: timedelta = timedelta(seconds=1)) -> SyncEvents:
-        """As `Client.events`; iterate it in a thread of its own."""
+        """Same as `Client.events`; iterate in a separate thread."""
 
         async def listen() -> SyncEvents:
             return SyncEvents(self._portal, self._client.events(slow_after=slow_after))
@@ -120,7 +120,7 @@ class SyncClient:
         headers: Mapping[str, bytes] | None = None,
         ack_policy: AckPolicy = "leader",
     ) -> Ack | None:
-        """As `Client.publish_to_subject`."""
+        """Same as `Client.publish_to_subject`."""
         return self._portal.run(
             self._client.publish_to_subject(
                 subject, value, key=key, headers=headers, ack_policy=ack_policy

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class SyncPublisher(Generic[Value]):
-    """As `Publisher`, used with `with`."""
+    """Same as `Publisher`, used with `with`."""
 
     def __init__(self, portal: Portal, publisher: Publisher[Value]) -> None:
         self._portal = portal
         self._publisher = publisher
 
     def __enter__(self) -> Self:
-        """As of `Publisher`."""
+        """Same as in `Publisher`."""
         self._portal.run(self._publisher.__aenter__())
         return self
 
@@ -39,7 +39,7 @@ class SyncPublisher(Generic[Value]):
         self.close()
 
     def close(self, timeout: timedelta = timedelta(seconds=10)) -> None:
-        """As `Publisher.aclose`."""
+        """Same as `Publisher.aclose`."""
         self._portal.run(self._publisher.aclose(timeout))
 
     def publish(
@@ -50,7 +50,7 @@ class SyncPublisher(Generic[Value]):
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
     ) -> Ack:
-        """As `Publisher.publish`."""
+        """Same as `Publisher.publish`."""
         return self._portal.run(
             self._publisher.publish(value, key=key, headers=headers, partition=partition)
         )
@@ -63,7 +63,7 @@ class SyncPublisher(Generic[Value]):
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
     ) -> Future[Ack]:
-        """As `Publisher.publish_nowait`; waits for the thread of the loop, not for the broker."""
+        """Same as `Publisher.publish_nowait`; waits for the event loop, not for the broker."""
 
         async def put() -> "asyncio.Future[Ack]":
             return self._publisher.publish_nowait(
@@ -75,23 +75,23 @@ class SyncPublisher(Generic[Value]):
     def publish_batch(
         self, messages: Sequence[Value | Outgoing[Value]], *, partition: int | None = None
     ) -> list[PublishResult]:
-        """As `Publisher.publish_batch`."""
+        """Same as `Publisher.publish_batch`."""
         return self._portal.run(self._publisher.publish_batch(messages, partition=partition))
 
     def flush(self) -> None:
-        """As `Publisher.flush`."""
+        """Same as `Publisher.flush`."""
         self._portal.run(self._publisher.flush())
 
 
 class SyncColumnPublisher:
-    """As `ColumnPublisher`, used with `with`."""
+    """Same as `ColumnPublisher`, used with `with`."""
 
     def __init__(self, portal: Portal, publisher: "ColumnPublisher") -> None:
         self._portal = portal
         self._publisher = publisher
 
     def __enter__(self) -> Self:
-        """As of `ColumnPublisher`."""
+        """Same as in `ColumnPublisher`."""
         self._portal.run(self._publisher.__aenter__())
         return self
 
@@ -104,9 +104,9 @@ class SyncColumnPublisher:
         self._portal.run(self._publisher.__aexit__(kind, error, trace))
 
     def put(self, records: "pa.RecordBatch") -> None:
-        """As `ColumnPublisher.put`."""
+        """Same as `ColumnPublisher.put`."""
         self._portal.run(self._publisher.put(records))
 
     def finish(self) -> Published:
-        """As `ColumnPublisher.finish`."""
+        """Same as `ColumnPublisher.finish`."""
         return self._portal.run(self._publisher.finish())

@@ -13,7 +13,7 @@ from liftbridge_client.sync.portal import Portal
 
 
 class SyncSubscription(Generic[Value]):
-    """As `Subscription`, iterated with `for`; blocks between batches."""
+    """Same as `Subscription`, iterated with `for`; blocks between batches."""
 
     def __init__(self, portal: Portal, subscription: Subscription[Value]) -> None:
         self._portal = portal
@@ -21,7 +21,7 @@ class SyncSubscription(Generic[Value]):
 
     @property
     def next_offset(self) -> int | None:
-        """As of `Subscription`."""
+        """Same as in `Subscription`."""
         return self._subscription.next_offset
 
     def __iter__(self) -> Iterator[Message[Value]]:
@@ -29,12 +29,12 @@ class SyncSubscription(Generic[Value]):
             yield from batch
 
     def batches(self) -> Iterator[MessageBatch[Value]]:
-        """As `Subscription.batches`."""
+        """Same as `Subscription.batches`."""
         return self._portal.iterate(self._subscription.batches())
 
 
 class SyncEvents:
-    """As `Events`, iterated with `for`; blocks until something happens."""
+    """Same as `Events`, iterated with `for`; blocks until something happens."""
 
     def __init__(self, portal: Portal, events: Events) -> None:
         self._portal = portal
@@ -51,5 +51,5 @@ class SyncEvents:
             raise StopIteration from None
 
     def close(self) -> None:
-        """As `Events.aclose`."""
+        """Same as `Events.aclose`."""
         self._portal.run(self._events.aclose())

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class SyncStreams:
-    """As `Streams`; `SyncClient.streams`."""
+    """Same as `Streams`; `SyncClient.streams`."""
 
     def __init__(self, portal: Portal, streams: Streams) -> None:
         self._portal = portal
@@ -55,7 +55,7 @@ class SyncStreams:
         settings: StreamSettings | None = None,
         if_not_exists: bool = False,
     ) -> "SyncStream":
-        """As `Streams.create`."""
+        """Same as `Streams.create`."""
         stream = self._portal.run(
             self._streams.create(
                 name,
@@ -70,15 +70,15 @@ class SyncStreams:
         return SyncStream(self._portal, stream)
 
     def get(self, name: str) -> "SyncStream":
-        """As `Streams.get`."""
+        """Same as `Streams.get`."""
         return SyncStream(self._portal, self._streams.get(name))
 
     def delete(self, name: str) -> None:
-        """As `Streams.delete`."""
+        """Same as `Streams.delete`."""
         self._portal.run(self._streams.delete(name))
 
     def list(self, prefix: str = "") -> Sequence[StreamInfo]:
-        """As `Streams.list`."""
+        """Same as `Streams.list`."""
         return self._portal.run(self._streams.list(prefix))
 
     def await_news(
@@ -88,16 +88,16 @@ class SyncStreams:
         *,
         read_replica: bool = False,
     ) -> frozenset[str]:
-        """As `Streams.await_news`."""
+        """Same as `Streams.await_news`."""
         return self._portal.run(self._streams.await_news(known, wait, read_replica=read_replica))
 
     def describe(self, prefix: str = "") -> Iterator[StreamDescription]:
-        """As `Streams.describe`."""
+        """Same as `Streams.describe`."""
         return self._portal.iterate(self._streams.describe(prefix))
 
 
 class SyncStream:
-    """As `Stream`."""
+    """Same as `Stream`."""
 
     def __init__(self, portal: Portal, stream: Stream) -> None:
         self._portal = portal
@@ -105,7 +105,7 @@ class SyncStream:
 
     @property
     def name(self) -> str:
-        """As of `Stream`."""
+        """Same as in `Stream`."""
         return self._stream.name
 
     # -- publishing ---------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class SyncStream:
         expected_offset: int = -1,
         partitioner: Partitioner = by_key,
     ) -> Ack | None:
-        """As `Stream.publish`."""
+        """Same as `Stream.publish`."""
         return self._portal.run(
             self._stream.publish(
                 value,
@@ -200,7 +200,7 @@ class SyncStream:
         name: str = "",
         linger: timedelta = timedelta(0),
     ) -> SyncPublisher[Value]:
-        """As `Stream.publisher`, to be entered with `with`."""
+        """Same as `Stream.publisher`, to enter with `with`."""
         made = self._stream.publisher(
             codec=codec,
             ack_policy=ack_policy,
@@ -255,7 +255,7 @@ class SyncStream:
         read_replica: bool = False,
         on_truncation: OnTruncation = "raise",
     ) -> SyncSubscription[Value]:
-        """As `Stream.subscribe`, to be iterated with `for`."""
+        """Same as `Stream.subscribe`, to iterate with `for`."""
         made = self._stream.subscribe(
             codec=codec,
             partition=partition,
@@ -282,7 +282,7 @@ class SyncStream:
         prefetch: int = 1,
         broker: str = "",
     ) -> Iterator[ColumnBatch]:
-        """As `Stream.fetch_columns`."""
+        """Same as `Stream.fetch_columns`."""
         return self._portal.iterate(
             self._stream.fetch_columns(
                 partition,
@@ -301,7 +301,7 @@ class SyncStream:
     def fetch_arrow(
         self, *, partition: int = 0, start: int = 0, end: int = 0, max_bytes: int = 0
     ) -> Iterator["pa.RecordBatch"]:
-        """As `Stream.fetch_arrow`."""
+        """Same as `Stream.fetch_arrow`."""
         return self._portal.iterate(
             self._stream.fetch_arrow(partition=partition, start=start, end=end, max_bytes=max_bytes)
         )
@@ -314,7 +314,7 @@ class SyncStream:
         partitioner: Partitioner | None = None,
         numbering: Numbering | None = None,
     ) -> Published:
-        """As `Stream.publish_columns`; batches are taken in the caller's thread."""
+        """Same as `Stream.publish_columns`; batches are consumed in the calling thread."""
         with self.column_publisher(
             ack_policy=ack_policy, partitioner=partitioner, numbering=numbering
         ) as publisher:
@@ -329,14 +329,14 @@ class SyncStream:
         partitioner: Partitioner | None = None,
         numbering: Numbering | None = None,
     ) -> SyncColumnPublisher:
-        """What `publish_columns` publishes with, to be entered with `with`."""
+        """Create the publisher behind `publish_columns`, to enter with `with`."""
         made = self._stream.column_publisher(
             ack_policy=ack_policy, partitioner=partitioner, numbering=numbering
         )
         return SyncColumnPublisher(self._portal, made)
 
     def restore(self, partition: int, batches: Iterable["pa.RecordBatch"]) -> int:
-        """As `Stream.restore`; batches are taken in the caller's thread."""
+        """Same as `Stream.restore`; batches are consumed in the calling thread."""
         restorer = self._stream.restorer(partition)
         try:
             for batch in batches:
@@ -348,11 +348,11 @@ class SyncStream:
     # -- state --------------------------------------------------------------------------------
 
     def info(self) -> StreamInfo:
-        """As `Stream.info`."""
+        """Same as `Stream.info`."""
         return self._portal.run(self._stream.info())
 
     def partition_info(self, partition: int = 0) -> PartitionInfo:
-        """As `Stream.partition_info`."""
+        """Same as `Stream.partition_info`."""
         return self._portal.run(self._stream.partition_info(partition))
 
     def bounds(
@@ -364,7 +364,7 @@ class SyncStream:
         wait: timedelta = timedelta(0),
         broker: str = "",
     ) -> Sequence[PartitionBounds]:
-        """As `Stream.bounds`."""
+        """Same as `Stream.bounds`."""
         return self._portal.run(
             self._stream.bounds(
                 *partitions,
@@ -377,19 +377,19 @@ class SyncStream:
         )
 
     def pause(self, *partitions: int, resume_all: bool = False) -> None:
-        """As `Stream.pause`."""
+        """Same as `Stream.pause`."""
         self._portal.run(self._stream.pause(*partitions, resume_all=resume_all))
 
     def set_readonly(self, *partitions: int, readonly: bool = True) -> None:
-        """As `Stream.set_readonly`."""
+        """Same as `Stream.set_readonly`."""
         self._portal.run(self._stream.set_readonly(*partitions, readonly=readonly))
 
     def alter(self, settings: StreamSettings) -> None:
-        """As `Stream.alter`."""
+        """Same as `Stream.alter`."""
         self._portal.run(self._stream.alter(settings))
 
     def delete(self) -> None:
-        """As `Stream.delete`."""
+        """Same as `Stream.delete`."""
         self._portal.run(self._stream.delete())
 
     # -- cursors ------------------------------------------------------------------------------
@@ -397,11 +397,11 @@ class SyncStream:
     def set_cursor(
         self, cursor_id: str, offset: int, *, partition: int = 0, stream_id: int = 0
     ) -> None:
-        """As `Stream.set_cursor`."""
+        """Same as `Stream.set_cursor`."""
         self._portal.run(
             self._stream.set_cursor(cursor_id, offset, partition=partition, stream_id=stream_id)
         )
 
     def fetch_cursor(self, cursor_id: str, *, partition: int = 0) -> int | None:
-        """As `Stream.fetch_cursor`."""
+        """Same as `Stream.fetch_cursor`."""
         return self._portal.run(self._stream.fetch_cursor(cursor_id, partition=partition))
