@@ -159,9 +159,9 @@ def test_tasks_of_spark_compact_an_archive(
         (
             ("archive", "any", "{root}", "--master", "local[1]", "--remote", "sc://x:1"),
             2,
-            "--master local[1] and --remote sc://x:1 exclude one another",
+            "--master local[1] and --remote sc://x:1 cannot be combined",
         ),
-        (("archive", "any", "{root}", "--remote", "x:1"), 2, "must be an address as sc://"),
+        (("archive", "any", "{root}", "--remote", "x:1"), 2, "must be an address such as sc://"),
     ],
 )
 def test_what_cannot_be_done_is_told_in_one_line(

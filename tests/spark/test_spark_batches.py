@@ -134,10 +134,10 @@ def test_nothing_is_no_rows(spark: SparkSession, broker: Broker, lb: SyncClient)
     [
         ({"subscribe": "nowhere"}, "stream nowhere does not exist"),
         ({"subscribe": "whole", "startOffsets": "x"}, "startingOffsets"),
-        ({"subscribe": "whole", "startingOffsets": "latest"}, "a batch does not begin at latest"),
+        ({"subscribe": "whole", "startingOffsets": "latest"}, "a batch cannot start at latest"),
         ({"subscribe": "refused", "Archive": "ftp://x"}, "the scheme 'ftp' is not one of"),
         ({}, "exactly one of subscribe, subscribePattern and assign"),
-        ({"subscribe": "refused", "columns": "values"}, "there is no values"),
+        ({"subscribe": "refused", "columns": "values"}, "no such columns: values"),
         (
             {"subscribe": "refused", "startingOffsets": '{"refused": {"0": 2}}',
              "endingOffsets": '{"refused": {"0": 1}}'},

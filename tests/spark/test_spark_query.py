@@ -80,7 +80,7 @@ def test_rows_are_a_table_and_bounded(run: Any) -> None:
     statement = "select offset, cast(value as string) as what from orders order by value"
     done = run("query", statement, "-s", "orders", "--limit", "2")
     assert done.out.split() == ["OFFSET", "WHAT", "0", "0", "apples", "0", "1", "apples"]
-    assert done.lines == ["liftbridge: these are the first 2 rows; --limit gives more"]
+    assert done.lines == ["liftbridge: only the first 2 rows are shown; raise --limit for more"]
     done = run("query", statement, "-s", "orders", "--limit", "6")
     assert (len(done.out.splitlines()), done.lines) == (7, [])
     done = run("query", "select offset from orders where false", "-s", "orders", "-o", "json")
@@ -92,10 +92,18 @@ def test_rows_are_a_table_and_bounded(run: Any) -> None:
     [
         (("query", "selec 1"), 2, "[PARSE_SYNTAX_ERROR] Syntax error at or near 'selec'"),
         (("query", "select 1/(offset - offset) from orders", "-s", "orders"), 2, "DIVIDE_BY_ZERO"),
-        (("query", "select 1 as a, 2 as a"), 2, "two columns of the answer are called 'a'"),
+        (("query", "select 1 as a, 2 as a"), 2, "two columns of the result are named 'a'"),
         (("query", "select * from nowhere", "-s", "nowhere"), 2, "stream nowhere does not exist"),
-        (("metrics", "orders", "--from", "x"), 2, "--from x: must be -10m, or an ISO time"),
-        (("metrics", "orders", "--from", "2026-02-01", "--to", "2026-01-01"), 2, "lies before"),
+        (
+            ("metrics", "orders", "--from", "x"),
+            2,
+            "--from x: must be a time such as -10m, or an ISO time",
+        ),
+        (
+            ("metrics", "orders", "--from", "2026-02-01", "--to", "2026-01-01"),
+            2,
+            "must not be before",
+        ),
     ],
 )
 def test_what_cannot_be_answered_is_told_in_one_line(
@@ -180,7 +188,7 @@ def test_commands_of_the_how_to_run(shown: Shown, run: Any, broker: Broker, tmp_
             printed.setdefault(title, []).append(done.out)
     doctor, query, measure = printed.values()
     assert "1 in the cluster" in doctor[0]
-    assert "refuses to put a file twice" in doctor[1]
+    assert "refuses to overwrite a file" in doctor[1]
     assert query[0].split() == ["ORDERS", "6"]
     values = {row["value"] for row in json.loads(query[1])}
     assert values == {f"{number} apples" for number in range(6)}

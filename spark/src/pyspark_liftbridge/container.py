@@ -54,7 +54,7 @@ def executor_command(environ: Mapping[str, str], java: str, home: str) -> list[s
     needed = [name for _, name in _OPTIONS] + ["SPARK_EXECUTOR_MEMORY"]
     missing = next((name for name in needed if not environ.get(name)), None)
     if missing is not None:
-        raise StartError(f"executor: {missing} is not set; only Spark begins executors")
+        raise StartError(f"executor: {missing} is not set; only Spark starts executors")
     numbered = [
         (int(found[1]), value)
         for name, value in environ.items()
@@ -88,7 +88,7 @@ def driver_command(environ: Mapping[str, str], home: str, arguments: Sequence[st
     """
     address = environ.get("SPARK_DRIVER_BIND_ADDRESS")
     if not address:
-        raise StartError("driver: SPARK_DRIVER_BIND_ADDRESS is not set; only Spark begins drivers")
+        raise StartError("driver: SPARK_DRIVER_BIND_ADDRESS is not set; only Spark starts drivers")
     return [
         f"{home}/bin/spark-submit",
         "--conf",

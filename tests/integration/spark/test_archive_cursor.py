@@ -299,5 +299,5 @@ def test_id_of_a_root_does_not_depend_on_its_spelling(spellings: list[str]) -> N
     assert len(set(ids)) == 1
     store = open_store(spellings[0])
     store.replace(PATH, b'{"id":"../x"}')
-    with pytest.raises(DamagedError, match=r"_root/id\.json: '\.\./x' is no id of 12"):
+    with pytest.raises(DamagedError, match=r"_root/id\.json: '\.\./x' is not an id of 12"):
         root_id(store)

@@ -347,7 +347,7 @@ def test_table_that_others_have_written_to_is_not_touched(local: Shelf) -> None:
     table = local.table()
     with table.transaction() as transaction:
         transaction.set_properties({"commit.retry.num-retries": "4"})
-    with pytest.raises(UnsupportedTableError, match="num-retries must be 0, it is 4"):
+    with pytest.raises(UnsupportedTableError, match="num-retries must be 0, not 4"):
         local.publish()
     with table.transaction() as transaction:
         transaction.set_properties({"commit.retry.num-retries": "0"})
@@ -358,7 +358,7 @@ def test_table_that_others_have_written_to_is_not_touched(local: Shelf) -> None:
     assert local.publish().version == 2
     for snapshot in local.table().metadata.snapshots[:-1]:
         local.table().maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
-    with pytest.raises(UnsupportedTableError, match=r"none of its snapshots tells liftbridge"):
+    with pytest.raises(UnsupportedTableError, match=r"none of its snapshots has liftbridge"):
         local.publish()
 
 
@@ -366,7 +366,7 @@ def test_archive_that_was_put_back_is_told(local: Shelf) -> None:
     grow(local.archive, 3)
     local.publish()
     local.archive.store.delete(log.entry_path(3))
-    with pytest.raises(DamagedError, match="entry 3 is published, and the archive ends at entry 2"):
+    with pytest.raises(DamagedError, match="entry 3 is published, but the archive ends at entry 2"):
         local.publish()
 
 
@@ -390,7 +390,7 @@ def test_writers_that_are_always_first_are_told(local: Shelf) -> None:
     local.publish()
     grow(local.archive, 1)
     overtaken = local._replace(archive=local.archive._replace(store=Overtaken(local)))
-    with pytest.raises(ContentionError, match="first in 5 tries in a row"):
+    with pytest.raises(ContentionError, match="other writers won 5 attempts in a row"):
         overtaken.publish()
     assert local.publish().snapshots == 1
     check(local)
@@ -425,8 +425,12 @@ def test_the_command_publishes(local: Shelf) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("--catalog", "token=x"), 2, "--catalog token: secrets come by the environment"),
-        (("--catalog", "uri=postgresql://me:pw@host/db"), 2, "--catalog uri: secrets come by"),
+        (("--catalog", "token=x"), 2, "--catalog token: secrets must come from the environment"),
+        (
+            ("--catalog", "uri=postgresql://me:pw@host/db"),
+            2,
+            "--catalog uri: secrets must come from",
+        ),
         (("--catalog", "uri"), 2, "--catalog uri: must be NAME=VALUE"),
         (("--table", "orders"), 2, "--table orders: must be a namespace and a name"),
         ((), 2, "there is no archive; archive the stream first"),

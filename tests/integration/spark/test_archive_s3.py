@@ -92,7 +92,7 @@ def test_objects_are_created_once_listed_in_order_and_removed(store: Store) -> N
     assert len(store.listing("")) == 5
     store.replace("log/1", b"third")
     assert store.read("log/1", bytes_max=5) == b"third"
-    with pytest.raises(DamagedError, match="5 bytes, more than the 4"):
+    with pytest.raises(DamagedError, match="5 bytes, more than the maximum of 4"):
         store.read("log/1", bytes_max=4)
     store.delete("log/1")
     store.delete("log/1")
@@ -143,7 +143,7 @@ def test_store_that_passes_over_conditions_is_refused(
     opened(f"s3://{OPEN_BUCKET}/made", options(s3.url)).create("by", b"one who may")
     unsigned = {**options(proxy.url), "skip_signature": "true"}
     proxy.decide = lambda _request: Fate.NO_CONDITION
-    with pytest.raises(UnsupportedStoreError, match="was overwritten when it was to be created"):
+    with pytest.raises(UnsupportedStoreError, match="was overwritten when it was created again"):
         open_store(address, unsigned)
     proxy.decide = lambda _request: Fate.PASS
     assert open_store(address, unsigned).listing("") == []
@@ -247,7 +247,7 @@ def test_outcome_that_stays_unknown_is_seen_by_the_next_run(
         return Fate.LOSE_ANSWER if "/_delta_log/" in request.path else Fate.PASS
 
     proxy.decide = nothing_is_heard
-    with pytest.raises(UnknownOutcomeError, match="read the log and plan upon it"):
+    with pytest.raises(UnknownOutcomeError, match="read the log and plan from it"):
         commit(table.store, table.snapshot, mine)
     later = table_at(at_once(s3.url, name))
     again = commit(later.store, later.snapshot, proposal(later, 0, 10, "again"))

@@ -52,7 +52,9 @@ def test_what_is_not_committed_yet_is_not_said_to_be_lost(
                 run_id="other", stream_id=bounds.stream_id, claims=claims, now_ms=NOW_MS
             )
             commit(table.store, table.snapshot, proposal)
-            with pytest.raises(RetriableError, match="committed up to 1 only: a replica is away"):
+            with pytest.raises(
+                RetriableError, match="committed them only up to 1: a replica is away"
+            ):
                 archive_once(job, lambda works: [do(one) for one in works])
         finally:
             cluster[follower].resume()

@@ -112,7 +112,7 @@ def test_replicas_are_alike_until_one_is_altered_or_away(
         cluster.until(
             lambda: follower in lb.streams.get("orders").info().partitions[0].isr, "in sync"
         )
-        text = f"is not as at broker {leader(lb)}: value"
+        text = f"differs from broker {leader(lb)}: value"
     altered = Difference(0, ALTERED, ALTERED + 1, f"broker {follower}", text)
     found = audited(cluster)
     assert found.differences == (altered,)

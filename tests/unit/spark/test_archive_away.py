@@ -73,5 +73,5 @@ def test_file_that_is_cut_within_is_damaged(folder, add, reader):
     reading = reader(folder, add)
     next(reading)
     os.truncate(folder.file.name, 300_000)
-    with pytest.raises(DamagedError, match="no Parquet file of an archive"):
+    with pytest.raises(DamagedError, match="not a Parquet file of an archive"):
         list(reading)

@@ -42,7 +42,7 @@ def test_compaction_by_key_of_too_many_files_is_refused_before_any_work(monkeypa
     snapshot = Snapshot(files={one.path: one for one in adds})
     monkeypatch.setattr(compaction, "KEY_FILES_MAX", 4)
     assert [len(group.files) for group in key_groups(snapshot, 300)] == [3]
-    with pytest.raises(UnsupportedTableError, match=r"3 files are too many .* join small files"):
+    with pytest.raises(UnsupportedTableError, match=r"3 files are too many .* merge small files"):
         key_groups(snapshot, 150)
     monkeypatch.setattr(compaction, "KEY_FILES_MAX", 2)
     with pytest.raises(UnsupportedTableError, match="3 files are too many for one entry"):

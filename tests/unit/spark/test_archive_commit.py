@@ -207,7 +207,7 @@ def test_others_being_first_for_ever_is_given_up():
         return really()
 
     store.hook = other_first
-    with pytest.raises(ContentionError, match=f"first in {commits.ROUNDS_MAX} rounds"):
+    with pytest.raises(ContentionError, match=f"other writers won all {commits.ROUNDS_MAX} rounds"):
         commit(table, snapshot, proposal(claim(0, 10)))
     assert next(versions) == commits.ROUNDS_MAX + 1
 
@@ -224,7 +224,9 @@ def test_entry_goes_to_the_next_number_or_nowhere():
 
 def test_table_of_another_stream_takes_nothing():
     store, snapshot = new_table(MemoryStore())
-    with pytest.raises(OtherStreamError, match="of stream id 7, the records are of stream id 8"):
+    with pytest.raises(
+        OtherStreamError, match="of stream id 7, but the records are of stream id 8"
+    ):
         commit(store, snapshot, proposal(claim(0, 10), stream_id=8))
     assert log.load(store) == snapshot
 
@@ -233,7 +235,7 @@ def test_end_of_a_partition_that_goes_back_is_damage():
     store, snapshot = new_table(MemoryStore())
     snapshot = commit(store, snapshot, proposal(claim(0, 10))).snapshot
     store.create(log.entry_path(2), delta.encode([delta.Txn("liftbridge/7/0", 9, None)]))
-    with pytest.raises(DamagedError, match="entry 2: txn of liftbridge/7/0 goes back from 10 to 9"):
+    with pytest.raises(DamagedError, match="entry 2: txn of liftbridge/7/0 decreases from 10 to 9"):
         log.load(store)
 
 

@@ -135,7 +135,7 @@ def test_text_within_text_is_checked_too(line):
         (("add", "path"), "S3://b/x", "path must be a path below the table"),
         (("add", "dataChange"), 1, "dataChange must be true or false, it is 1"),
         (("add", "partitionValues"), {"day": "1"}, "an archive has no partition columns"),
-        (("add", "tags", "liftbridge.end"), "5", "5 to 5 is no range of a partition"),
+        (("add", "tags", "liftbridge.end"), "5", "5 to 5 is not a range of a partition"),
         (("add", "tags", "liftbridge.digest"), "x", "range and digest must be numbers"),
         (("txn", "version"), True, "version must be a whole number"),
         (("metaData", "partitionColumns"), ["day"], "an archive has no partition columns"),
@@ -159,7 +159,7 @@ def test_error_names_place_field_rule_and_value(at, value, text):
     [
         ({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7}}, "reader 3 and writer 7"),
         ({"protocol": {"minReaderVersion": 1, "minWriterVersion": 3}}, "another writer has raised"),
-        ({"domainMetadata": {"domain": "x"}}, "none of Delta's reader 1 and writer 2"),
+        ({"domainMetadata": {"domain": "x"}}, "not part of Delta reader 1 and writer 2"),
         ({"add": {**LINES[4]["add"], "deletionVector": {"storageType": "u"}}}, "need reader 3"),
     ],
 )

@@ -128,7 +128,7 @@ def test_statistics_of_times_hold_every_record(time_us):
     [
         ([records([4])], "within 5 to 20"),
         ([records([20])], "within 5 to 20"),
-        ([records([6, 6])], "do not ascend"),
+        ([records([6, 6])], "do not increase"),
         ([records([7]), records([7])], "within 8 to 20"),
         ([records([7], partition=1)], "records of another partition"),
         ([records([7]).drop_columns(["key"])], "are not those of an archive"),
@@ -166,7 +166,7 @@ def test_file_whose_fate_is_not_known_is_written_under_another_name():
     (add,) = written(store, [records([7])], 5, 20).adds
     assert add.path.endswith("-0002.parquet")
     assert len(store.objects) == 3
-    with pytest.raises(StoreError, match="not written in 3 tries"):
+    with pytest.raises(StoreError, match="not written in 3 attempts"):
         written(Failing(3), [records([7])], 5, 20)
 
 
@@ -192,7 +192,7 @@ def test_name_that_another_file_has_is_given_up(other):
     assert [add.path for add in found.adds] == ["data/0/1970-01-01/0-5-0001.parquet"]
     for number in range(1, 3):
         store.objects[f"data/0/1970-01-01/0-5-{number:04}.parquet"] = other
-    with pytest.raises(StoreError, match=r"not written in 3 tries \(each name was taken\)"):
+    with pytest.raises(StoreError, match=r"not written in 3 attempts \(each name was taken\)"):
         written(store, [records(range(5))], 0, 5)
 
 
@@ -320,7 +320,7 @@ def replace_entry(table, version, change):
         (lambda line: line["commitInfo"].pop("liftbridge"), "another writer has changed"),
         (
             lambda line: line["commitInfo"]["liftbridge"]["ranges"][0].update(start=60),
-            "goes on at 60, but ended at 50",
+            "continues at 60, but ended at 50",
         ),
         (
             lambda line: line["add"]["tags"].update({"liftbridge.start": "40"}),
@@ -334,7 +334,7 @@ def replace_entry(table, version, change):
         ),
         (
             lambda line: line["add"].update(stats='{"numRecords":3}'),
-            "70 records, the log says 3",
+            "70 records, but the log says 3",
         ),
     ],
 )
@@ -346,7 +346,7 @@ def test_entry_that_does_not_fit_is_found(table, change, text):
 def test_missing_entry_is_found(table):
     del objects(table)["orders/_delta_log/00000000000000000001.json"]
     (finding,) = verify(table.store)
-    assert "00000000000000000001.json is missing, while entry 2 is there" in finding.text
+    assert "00000000000000000001.json is missing, but entry 2 exists" in finding.text
 
 
 def test_file_that_is_named_twice_under_two_names_is_found(table):

@@ -120,5 +120,5 @@ def test_entries_that_were_cleaned_away_are_one_step(table):
 
 
 def test_archive_that_is_behind_is_told(table):
-    with pytest.raises(DamagedError, match="entry 9 is published, and the archive ends at entry 5"):
+    with pytest.raises(DamagedError, match="entry 9 is published, but the archive ends at entry 5"):
         list(steps(table.store, table.snapshot, 9, frozenset(), entries_max=1))

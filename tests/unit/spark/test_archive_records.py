@@ -57,5 +57,5 @@ def test_offsets_and_times_choose_records(tmp_path: Path) -> None:
 
 def test_an_offset_that_is_there_twice_is_an_error(tmp_path: Path) -> None:
     files = [*written(tmp_path, 0, 20), *written(tmp_path, 15, 30)]
-    with pytest.raises(DamagedError, match=r"offsets of partition 0 do not ascend behind 0, in "):
+    with pytest.raises(DamagedError, match=r"offsets of partition 0 do not increase after 0, in "):
         offsets(tmp_path, files, Wanted(0))

@@ -125,7 +125,7 @@ def test_folder_by_its_address(tmp_path):
         ("some/folder", {"region": "x"}, "a folder takes no options, but region is set"),
         ("s3://[x", {}, r"'s3://\[x': .*IPv6"),
         ("file://[x", {}, r"'file://\[x': .*IPv6"),
-        ("s3://bucket/x", {"colour": "red"}, "no such option among colour"),
+        ("s3://bucket/x", {"colour": "red"}, "unknown option among colour"),
         ("s3://bucket/x", {"allow_http": "maybe"}, "failed to parse .*maybe.* as boolean"),
     ],
 )

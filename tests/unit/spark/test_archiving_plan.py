@@ -40,5 +40,5 @@ def test_what_is_gone_is_an_error_unless_the_job_may_go_on():
 
 @pytest.mark.parametrize("fails_on_loss", [True, False])
 def test_a_log_that_ends_before_the_archive_is_always_an_error(fails_on_loss):
-    with pytest.raises(MissingError, match="an unclean election took back what was archived"):
+    with pytest.raises(MissingError, match="an unclean election removed archived records"):
         parts_of("s", {0: log(0, 5)}, {0: 6}, fails_on_loss=fails_on_loss)

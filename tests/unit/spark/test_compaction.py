@@ -375,7 +375,7 @@ def test_keys_are_looked_at_in_shares_when_they_are_too_many(monkeypatch, memory
 
 def test_keys_that_never_fit_are_told():
     table, snapshot = table_with(MemoryStore(), minutes((0, 40)))
-    with pytest.raises(ArchiveError, match=r"1/64 of its keys takes more than 3 bytes"):
+    with pytest.raises(ArchiveError, match=r"1/64 of its keys needs more than 3 bytes"):
         last_of_keys.last_of_keys(
             table, list(snapshot.files.values()), tombstones_from_us=NEVER, memory=3
         )
@@ -398,7 +398,10 @@ def test_table_with_files_of_another_writer_is_not_compacted_by_key(tmp_path):
     other = DeltaTable(tmp_path / STREAM)
     other.optimize.compact()
     table, _ = table_with(LocalFolder(tmp_path), [])
-    with pytest.raises(UnsupportedTableError, match="compacted by key only while all"):
+    with pytest.raises(
+        UnsupportedTableError,
+        match="only a table whose files all come from this package can be compacted by key",
+    ):
         key_groups(log.load(table))
     assert small_groups(log.load(table), LARGE) == []
 
@@ -420,8 +423,8 @@ def test_damage_does_not_become_part_of_a_new_file(damage):
         snapshot = replace(snapshot, files={**snapshot.files, path: wrong})
     told = {
         "missing": "the file is missing",
-        "cut": "bytes, the log says",
-        "garbage": "no Parquet file of an archive",
+        "cut": "bytes, but the log says",
+        "garbage": "not a Parquet file of an archive",
         "other records": "are not those that were written",
     }
     with pytest.raises(DamagedError, match=told[damage]):
@@ -475,7 +478,9 @@ def test_two_rewrites_of_one_file_are_refused_and_those_of_another_stream():
     for both in ([one, one], [by_key, by_key._replace(removes=one.removes[:1])]):
         with pytest.raises(ClaimError, match=r"two rewrites of the same|the same records"):
             committed(table, snapshot, both)
-    with pytest.raises(OtherStreamError, match="of stream id 7, the records are of stream id 8"):
+    with pytest.raises(
+        OtherStreamError, match="of stream id 7, but the records are of stream id 8"
+    ):
         commit_rewrites(
             table,
             snapshot,
@@ -501,13 +506,13 @@ def test_entry_that_loses_records_is_found():
     first, second = snapshot.files
     forged(table, snapshot, adds=[], removes=[first], run=delta.Run("x"))
     texts = " | ".join(one.text for one in verify(table))
-    assert "files that came hold 0:" in texts
-    assert "what was archived to 9:" in texts
+    assert "new files hold 0:" in texts
+    assert "archived records to 9:" in texts
     table, snapshot = table_with(MemoryStore(), minutes((0, 7), (7, 9)))
     forged(table, snapshot, adds=rewrite.adds, removes=[second, "data/x"], run=delta.Run("x"))
     texts = " | ".join(one.text for one in verify(table))
     assert "data/x is removed, but is not part of the table" in texts
-    assert "those that went 2:" in texts
+    assert "replaced ones 2:" in texts
 
 
 def test_entry_by_key_that_brings_records_is_found():
@@ -523,7 +528,7 @@ def test_entry_by_key_that_brings_records_is_found():
         is_change=True,
     )
     texts = " | ".join(one.text for one in verify(table))
-    assert "files that came hold 9:" in texts
+    assert "new files hold 9:" in texts
 
 
 def removed_files(table, now_ms):

@@ -28,7 +28,7 @@ def test_archive_that_does_not_exist_is_not_whole(run, tmp_path):
     code, out, lines = run("verify", "nowhere", tmp_path, "-o", "json")
     assert (code, lines) == (1, [])
     assert json.loads(out) == [
-        {"place": "log", "text": "there is no archive here: look at name and root"}
+        {"place": "log", "text": "there is no archive here: check the name and the root"}
     ]
 
 
@@ -68,13 +68,16 @@ def test_name_of_nothing_is_told_in_one_line(run, tmp_path, words):
     code, _, lines = run(*words, tmp_path)
     assert (code, lines) == (
         2,
-        [f"liftbridge: {words[1]!r} names no stream: say its name, or <name>@<id>"],
+        [f"liftbridge: {words[1]!r} is not a stream: give its name, or <name>@<id>"],
     )
 
 
 def test_nothing_is_removed_where_there_is_no_archive(run, tmp_path):
     code, _, lines = run("gc", "nowhere", tmp_path)
-    assert (code, lines) == (2, ["liftbridge: there is no archive here: look at name and root"])
+    assert (code, lines) == (
+        2,
+        ["liftbridge: there is no archive here: check the name and the root"],
+    )
 
 
 @pytest.mark.parametrize("name", ["verify", "gc"])
@@ -87,10 +90,10 @@ def test_address_that_cannot_be_read_is_told_in_one_line(run, name):
 @pytest.mark.parametrize(
     ("root", "properties", "told"),
     [
-        ("/archive", "uri=http://me:secret@[x", "--catalog uri: the value is no address"),
+        ("/archive", "uri=http://me:secret@[x", "--catalog uri: the value is not an address"),
         ("az://container/x", "type=sql", "as abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH"),
-        ("AZURE://container/x", "type=sql", "Iceberg knows no azure://"),
-        ("adl://container/x", "type=sql", "Iceberg knows no adl://"),
+        ("AZURE://container/x", "type=sql", "Iceberg does not support azure://"),
+        ("adl://container/x", "type=sql", "Iceberg does not support adl://"),
     ],
 )
 def test_what_can_never_be_published_is_refused_at_once(run, root, properties, told):

@@ -102,4 +102,4 @@ def test_store_is_tried_and_left_as_it_was(tmp_path):
     for root in (str(tmp_path / "file"), "ftp://x/y"):
         found = doctor.store(root, {})
         assert found.state == FAILED
-        assert "name a folder" in found.remedy
+        assert "use a folder" in found.remedy

@@ -37,11 +37,11 @@ def test_ranges_are_open_where_nothing_stands(offsets: str, times: str, found: S
         ("5", ":", "--offsets 5: must be A:B"),
         ("-5:", ":", "--offsets -5:: must be A:B"),
         ("a:b", ":", "must be A:B"),
-        ("5:5", ":", "ends behind its start"),
+        ("5:5", ":", "must end after its start"),
         ("1" * 19 + ":", ":", "must be A:B"),
         (":", "noon", "--time noon: must be FROM:TO"),
         (":", "2026-01-31T12:00", "must be FROM:TO"),
-        (":", "2026-02-01:2026-01-31", "ends behind its start"),
+        (":", "2026-02-01:2026-01-31", "must end after its start"),
     ],
 )
 def test_what_is_no_range_is_named(offsets: str, times: str, told: str) -> None:

@@ -117,14 +117,14 @@ def decode(data: bytes) -> tuple[delta.Action, ...]:
             raise DamagedError(f"{count} actions, more than {ACTIONS_MAX}")
         rows = file.read().to_pylist()
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
-        raise DamagedError(f"no Parquet file that can be read ({error})") from error
+        raise DamagedError(f"not a readable Parquet file ({error})") from error
     return tuple(_action(row, f"row {at}") for at, row in enumerate(rows, 1))
 
 
 def _action(row: Mapping[str, object], place: str) -> delta.Action:
     there = {name: found for name, found in row.items() if found is not None}
     if len(there) != 1:
-        raise DamagedError(f"{place}: {len(there)} actions in a row, there must be one")
+        raise DamagedError(f"{place}: {len(there)} actions in a row, must be one")
     ((name, found),) = there.items()
     return delta.decode_action(name, _members(Fields.of(found, place)), place)
 

@@ -174,7 +174,7 @@ def _commit(
         if _run_id(found) == run_id:  # guard Archive.run
             return Outcome(snapshot, verdicts, version)
     raise ContentionError(
-        f"run {run_id}: other writers were first in {ROUNDS_MAX} rounds, up to entry "
+        f"run {run_id}: other writers won all {ROUNDS_MAX} rounds, up to entry "
         f"{snapshot.version}; let fewer of them write to one table"
     )
 
@@ -189,8 +189,8 @@ class _Failures:
         self._count += 1
         if self._count > FAILURES_MAX:
             raise UnknownOutcomeError(
-                f"the store failed {self._count} times during a commit, at last: {error}; the "
-                "entry may be there: read the log and plan upon it"
+                f"the store failed {self._count} times during a commit, most recently: "
+                f"{error}; the entry may exist: read the log and plan from it"
             ) from error
 
 
@@ -243,7 +243,7 @@ def _check_stream(snapshot: Snapshot, stream_id: int) -> None:
     if metadata is None or metadata.stream_id != stream_id:  # guard Archive.stream
         found = "no stream" if metadata is None else f"stream id {metadata.stream_id}"
         raise OtherStreamError(
-            f"the table is of {found}, the records are of stream id {stream_id}; "
+            f"the table is of {found}, but the records are of stream id {stream_id}; "
             "open the table of that stream"
         )
 

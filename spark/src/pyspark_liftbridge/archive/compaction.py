@@ -76,15 +76,15 @@ def key_groups(snapshot: Snapshot, target_bytes: int = FILE_BYTES) -> list[Group
     foreign = [one.path for one in snapshot.files.values() if not _is_ours(one)]
     if foreign:
         raise UnsupportedTableError(
-            f"{foreign[0]} and {len(foreign) - 1} others are of another writer, which has put "
-            "files together: a table is compacted by key only while all of its files are ours"
+            f"{foreign[0]} and {len(foreign) - 1} others are of another writer, which has merged "
+            "files: only a table whose files all come from this package can be compacted by key"
         )
     count = len(snapshot.files)
     if count + sum(one.size for one in snapshot.files.values()) // target_bytes > KEY_FILES_MAX:
         raise UnsupportedTableError(
-            f"{count:,} files are too many for one entry, which takes {KEY_FILES_MAX:,} with those "
-            f"that they come to at {target_bytes:,} bytes: join small files first, or let files "
-            "be larger"
+            f"{count:,} files are too many for one entry, which holds {KEY_FILES_MAX:,} with "
+            f"the new ones of {target_bytes:,} bytes: merge small files first, or use a larger "
+            "target size"
         )
     return [Group(partition, tuple(adds)) for partition, adds in _by_partition(snapshot)]
 

@@ -68,7 +68,7 @@ def decoded(
                 ):
                     yield batch.select(columns).cast(schema)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise DamagedError(f"{path}: no Parquet file of an archive ({error})") from error
+        raise DamagedError(f"{path}: not a Parquet file of an archive ({error})") from error
 
 
 def read_columns(store: Store, add: delta.Add, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -94,8 +94,8 @@ def read_records(store: Store, add: delta.Add) -> Iterator[pa.RecordBatch]:
         yield batch
     if add.origin is not None and digest != add.origin.digest:
         raise DamagedError(
-            f"{add.path}: digest {digest.text()}, the log says {add.origin.digest.text()}: the "
-            "records are not those that were written"
+            f"{add.path}: digest {digest.text()}, but the log says {add.origin.digest.text()}: "
+            "the records are not those that were written"
         )
 
 
@@ -103,10 +103,10 @@ def _opened(store: Store, add: delta.Add) -> BinaryIO:
     source = store.open(add.object_path)
     if source is None:
         raise DamagedError(
-            f"{add.path}: the file is missing; if it was compacted away since, try again"
+            f"{add.path}: the file is missing; if a compaction replaced it meanwhile, try again"
         )
     size = source.seek(0, io.SEEK_END)
     if size != add.size:
         source.close()
-        raise DamagedError(f"{add.path}: {size} bytes, the log says {add.size}")
+        raise DamagedError(f"{add.path}: {size} bytes, but the log says {add.size}")
     return source

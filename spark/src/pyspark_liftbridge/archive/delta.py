@@ -330,7 +330,7 @@ def decode(data: bytes, version: int) -> tuple[Action, ...]:
     if lines and not lines[-1].strip():
         lines.pop()  # the last line may end or not
     if not 0 < len(lines) <= ENTRY_ACTIONS_MAX:
-        raise DamagedError(f"{place}: {len(lines)} actions, it must have 1 to {ENTRY_ACTIONS_MAX}")
+        raise DamagedError(f"{place}: {len(lines)} actions, must be 1 to {ENTRY_ACTIONS_MAX}")
     return tuple(_decode_line(line, f"{place}, line {at}") for at, line in enumerate(lines, 1))
 
 
@@ -344,10 +344,10 @@ def _decode_line(line: bytes, place: str) -> Action:
     try:
         text = line.decode()
     except UnicodeDecodeError as error:
-        raise DamagedError(f"{place}: no UTF-8 ({error.reason})") from error
+        raise DamagedError(f"{place}: not UTF-8 ({error.reason})") from error
     members = Fields.of(parse_json(text, place), place).members
     if len(members) != 1:
-        raise DamagedError(f"{place}: {len(members)} actions in a line, there must be one")
+        raise DamagedError(f"{place}: {len(members)} actions in a line, must be one")
     ((name, found),) = members.items()
     return decode_action(name, found, place)
 
@@ -367,8 +367,8 @@ def decode_action(name: str, found: object, place: str) -> Action:
     decoder = _DECODERS.get(name)
     if decoder is None:
         raise UnsupportedTableError(
-            f"{place}: action {name[:60]!a} is none of Delta's reader 1 and writer 2; "
-            "this package does not know what it says, a later one may"
+            f"{place}: action {name[:60]!a} is not part of Delta reader 1 and writer 2; "
+            "this package does not support it, a later one may"
         )
     return decoder(Fields.of(found, f"{place}, {name}"))
 
@@ -381,7 +381,7 @@ def _versions(fields: Fields) -> Versions:
         raise UnsupportedTableError(
             f"{fields.place}: the table needs reader {found.reader} and writer {found.writer}, "
             f"this package is reader {READER_VERSION} and writer {WRITER_VERSION}: another writer "
-            "has raised them; archive into another root, or with a later package"
+            "has raised them; archive to another root, or with a later package"
         )
     return found
 
@@ -457,10 +457,10 @@ def _origin(tags: Mapping[str, str], place: str) -> Origin | None:
     partition, start, end, digest = (one or "" for one in found)
     summed = Digest.parse(digest)
     if not all(map(_is_number, (partition, start, end))) or summed is None:
-        raise DamagedError(f"{place}: range and digest must be numbers, they are {found!r:.200}")
+        raise DamagedError(f"{place}: range and digest must be numbers, not {found!r:.200}")
     origin = Origin(int(partition), int(start), int(end), summed)
     if not origin.start < origin.end or origin.partition > PARTITION_MAX:
-        raise DamagedError(f"{place}: {origin.start} to {origin.end} is no range of a partition")
+        raise DamagedError(f"{place}: {origin.start} to {origin.end} is not a range of a partition")
     return origin
 
 

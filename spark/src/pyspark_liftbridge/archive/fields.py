@@ -24,19 +24,21 @@ def parse_json(text: str | bytes, place: str) -> object:
     try:
         found: object = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise DamagedError(f"{place}: no JSON as the Delta protocol has it ({error})") from error
+        raise DamagedError(
+            f"{place}: not JSON as the Delta protocol defines it ({error})"
+        ) from error
     return found
 
 
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name stands twice in an object")
+        raise ValueError("a name occurs twice in an object")
     return found
 
 
 def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,9 @@ class Fields:
     def of(cls, found: object, place: str) -> "Fields":
         """Members of something that must be an object."""
         if not isinstance(found, Mapping) or len(found) > ENTRIES_MAX:
-            raise DamagedError(f"{place}: {_shown(found)} is no object")
+            raise DamagedError(f"{place}: {_shown(found)} is not an object")
         if not all(isinstance(name, str) for name in found):
-            raise DamagedError(f"{place}: a name in {_shown(found)} is no text")
+            raise DamagedError(f"{place}: a name in {_shown(found)} is not a string")
         return cls(place, found)
 
     def has(self, name: str) -> bool:

@@ -135,7 +135,7 @@ def _check(batch: pa.RecordBatch, place: Place, at: int) -> None:
     offsets = batch.column("offset").to_numpy()
     if offsets[0] < at or offsets[-1] >= end or (np.diff(offsets) <= 0).any():
         raise RecordsError(
-            f"{place.stream}/{partition}: offsets {offsets[0]} to {offsets[-1]} do not ascend "
+            f"{place.stream}/{partition}: offsets {offsets[0]} to {offsets[-1]} do not increase "
             f"within {at} to {end}; they were read from elsewhere or in another order"
         )
     is_own = pc.and_(
@@ -143,7 +143,9 @@ def _check(batch: pa.RecordBatch, place: Place, at: int) -> None:
         pc.equal(batch.column("stream"), place.stream),
     )
     if not pc.all(is_own).as_py():
-        raise RecordsError(f"{place.stream}/{partition}: there are records of another partition")
+        raise RecordsError(
+            f"{place.stream}/{partition}: records of another partition are among them"
+        )
 
 
 def _by_day(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -255,7 +257,7 @@ def _stored(store: Store, data: bytes, stem: str, new_id: Callable[[], str]) -> 
         except StoreError as error:
             failure = error
     cause = failure or "each name was taken"
-    raise StoreError(f"{stem}: not written in {_NAMES_MAX} tries ({cause})") from failure
+    raise StoreError(f"{stem}: not written in {_NAMES_MAX} attempts ({cause})") from failure
 
 
 def _holds(store: Store, path: str, data: bytes) -> bool:

@@ -42,7 +42,7 @@ class LocalFolder:
         except OSError as error:
             raise StoreError(
                 f"{target}: cannot be written ({error.strerror}); an archive in a folder needs "
-                "room, the right to write, and a file system with hard links"
+                "free space, write permission, and a file system with hard links"
             ) from error
         return True
 
@@ -66,9 +66,7 @@ class LocalFolder:
         except OSError as error:
             raise StoreError(f"{target}: cannot be read ({error.strerror})") from error
         if len(data) > bytes_max:
-            raise DamagedError(
-                f"{target}: more than {bytes_max} bytes, which none has that we read"
-            )
+            raise DamagedError(f"{target}: more than the maximum of {bytes_max} bytes")
         return data
 
     def open(self, path: str) -> BinaryIO | None:

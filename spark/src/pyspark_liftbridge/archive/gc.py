@@ -40,7 +40,7 @@ def orphans(store: Store, *, now_ms: int) -> Sequence[Found]:
     old = [one for one in store.listing("") if one.modified_ms < before_ms]  # guard Archive.gc_age
     snapshot = log.load(store)
     if snapshot.version < 0:  # guard Archive.no_log
-        raise OptionError("there is no archive here: look at name and root")
+        raise OptionError("there is no archive here: check the name and the root")
     named = _named(store, snapshot, before_ms)
     return [one for one in old if _is_left_over(one.path, named)]
 

@@ -219,14 +219,14 @@ def _opened(catalog: Catalog, target: Target, metadata: delta.Metadata) -> Icebe
     found = {name: table.properties.get(name) for name in own}
     if found != own:
         raise OtherStreamError(
-            f"{target.table} of catalog {target.catalog}: the table is of {_shown(found)}, the "
-            f"archive of {_shown(own)}; name another table by --table"
+            f"{target.table} of catalog {target.catalog}: the table is of {_shown(found)}, but "
+            f"the archive of {_shown(own)}; name another table with --table"
         )
     retries = table.properties.get(TableProperties.COMMIT_NUM_RETRIES)
     if retries != "0":
         raise UnsupportedTableError(
             f"{target.table} of catalog {target.catalog}: {TableProperties.COMMIT_NUM_RETRIES} "
-            f"must be 0, it is {retries}: else files can get in twice; set it back"
+            f"must be 0, not {retries}: otherwise files can be added twice; set it back"
         )
     return table
 
@@ -251,7 +251,7 @@ def _version_of(table: IcebergTable) -> int:
         if snapshot is None:
             break
     raise UnsupportedTableError(
-        f"{'.'.join(table.name())}: none of its snapshots tells {VERSION}: others have written to "
+        f"{'.'.join(table.name())}: none of its snapshots has {VERSION}: others have written to "
         "it; publish under another name"
     )
 
@@ -279,7 +279,7 @@ def _translated_errors(target: Target) -> Iterator[None]:
         raise
     except CommitFailedException as error:
         raise ContentionError(
-            f"{place}: other writers were first in {FAILURES_MAX} tries in a row; try again"
+            f"{place}: other writers won {FAILURES_MAX} attempts in a row; try again"
         ) from error
     except Exception as error:
         text = " ".join(str(error).split())

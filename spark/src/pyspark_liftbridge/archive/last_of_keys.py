@@ -90,7 +90,7 @@ def last_of_keys(
             offsets = np.setdiff1d(np.concatenate(found), dead, assume_unique=True)
             return Kept(np.sort(offsets), keyed)
     raise ArchiveError(
-        f"partition with {files[0].path}: a share of 1/{SHARES[-1]} of its keys takes more than "
+        f"partition with {files[0].path}: a share of 1/{SHARES[-1]} of its keys needs more than "
         f"{memory} bytes; it cannot be compacted by key"
     )
 

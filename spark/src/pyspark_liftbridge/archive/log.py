@@ -106,7 +106,7 @@ class _Replay:
         if before is not None and txn.version < before.version:  # guard Archive.backwards
             # What is archived would be archived again.
             raise DamagedError(
-                f"entry {self._version}: txn of {txn.app_id} goes back from {before.version} "
+                f"entry {self._version}: txn of {txn.app_id} decreases from {before.version} "
                 f"to {txn.version}"
             )
         self._ends[txn.app_id] = txn
@@ -158,8 +158,8 @@ def load(store: Store) -> Snapshot:
     later = [version for version in map(_entry_version, names) if version > snapshot.version]
     if later:  # guard Archive.missing
         raise DamagedError(
-            f"{entry_path(snapshot.version + 1)} is missing, while entry {min(later)} is there: "
-            "it was removed by hand, or the log was copied in part"
+            f"{entry_path(snapshot.version + 1)} is missing, but entry {min(later)} exists: "
+            "it was removed by hand, or the log was copied only in part"
         )
     return snapshot
 
@@ -298,11 +298,11 @@ def _from_checkpoint(store: Store, version: int) -> Snapshot:
     path = checkpoint_path(version)
     data = store.read(path, bytes_max=_CHECKPOINT_BYTES_MAX)
     if data is None:
-        raise DamagedError(f"{path} was listed and is not there any more: read the log again")
+        raise DamagedError(f"{path} was listed but no longer exists: read the log again")
     try:
         found = Snapshot(version=version - 1).after([checkpoint.decode(data)])
     except DamagedError as error:
         raise DamagedError(
-            f"{path}: {error}; while entry 0 is there, the checkpoint can be removed"
+            f"{path}: {error}; while entry 0 exists, the checkpoint can be removed"
         ) from error
     return Snapshot(**{**vars(found), "checkpoint_version": version})

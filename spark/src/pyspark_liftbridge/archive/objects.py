@@ -62,7 +62,7 @@ def open_objects(uri: str, options: Mapping[str, str]) -> "Objects":
         )
     except UnknownConfigurationKeyError as error:
         raise UnsupportedStoreError(
-            f"archive address {uri!r}: there is no such option among {', '.join(options)} "
+            f"archive address {uri!r}: unknown option among {', '.join(options)} "
             f"({_in_short(error)})"
         ) from error
     except _FAILURES as error:
@@ -107,7 +107,7 @@ class Objects:
             raise self._failed("read", path, error) from error
         if size > bytes_max:
             raise DamagedError(
-                f"{self._name}/{path}: {size} bytes, more than the {bytes_max} that any has"
+                f"{self._name}/{path}: {size} bytes, more than the maximum of {bytes_max}"
             )
         return data
 

@@ -50,8 +50,8 @@ def steps(
     """
     if published > head.version:
         raise DamagedError(
-            f"entry {published} is published, and the archive ends at entry {head.version}: it was "
-            "put back to an earlier state; publish it under another name"
+            f"entry {published} is published, but the archive ends at entry {head.version}: it was "
+            "restored to an earlier state; publish it under another name"
         )
     if published == head.version:
         return iter(())

@@ -172,7 +172,7 @@ def _records(
     """Records of a span in one file, in the order of the file."""
     source = store.open(wanted.path)
     if source is None:
-        raise FileGoneError(f"{wanted.path} is not there any more, though the log names it")
+        raise FileGoneError(f"{wanted.path} no longer exists, although the log names it")
     names = tuple(dict.fromkeys((*columns, *_PLACE)))
     for batch in decoded(
         source,
@@ -205,7 +205,7 @@ def _within(batch: pa.RecordBatch, span: delta.Span, wanted: File) -> pa.RecordB
     kept = batch.slice(first, last - first)
     is_own = pc.equal(kept.column("partition"), span.partition)
     if not pc.all(is_own, min_count=0).as_py():
-        raise DamagedError(f"{wanted.path}: it holds another partition than {span.partition}")
+        raise DamagedError(f"{wanted.path}: it holds a partition other than {span.partition}")
     return kept
 
 

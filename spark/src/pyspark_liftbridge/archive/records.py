@@ -64,8 +64,8 @@ def records(
         offsets = batch.column("offset").to_numpy()
         if offsets[0] < at or (np.diff(offsets) <= 0).any():
             raise DamagedError(
-                f"offsets of partition {wanted.partition} do not ascend behind {at}, in one of "
-                f"{', '.join(one.path for one in chosen)}: `spark verify` tells more"
+                f"offsets of partition {wanted.partition} do not increase after {at}, in one of "
+                f"{', '.join(one.path for one in chosen)}: run `spark verify` for details"
             )
         at = int(offsets[-1]) + 1
         rows = _of_times(batch, wanted)

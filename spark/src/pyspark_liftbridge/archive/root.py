@@ -40,11 +40,13 @@ def root_id(store: Store) -> str:
             store.create(PATH, json.dumps({"id": secrets.token_hex(_ID_BYTES)}).encode())
         except StoreError as error:
             failure = error
-    raise UnknownOutcomeError(f"{PATH}: neither read nor made in {_TRIES_MAX} tries ({failure})")
+    raise UnknownOutcomeError(
+        f"{PATH}: neither read nor created in {_TRIES_MAX} attempts ({failure})"
+    )
 
 
 def _id(data: bytes) -> str:
     found = Fields.of(parse_json(data, PATH), PATH).text("id")
     if not re.fullmatch(r"[0-9a-f]{12}", found):
-        raise DamagedError(f"{PATH}: {found!r} is no id of 12 hexadecimal digits")
+        raise DamagedError(f"{PATH}: {found!r} is not an id of 12 hexadecimal digits")
     return found

@@ -140,7 +140,7 @@ def opened(uri: str, options: Mapping[str, str]) -> Store:
     if parts.netloc not in ("", "localhost"):
         raise UnsupportedStoreError(
             f"archive address {uri!r} names the host {parts.netloc!r}; "
-            "a folder of this machine has three slashes: file:///archive"
+            "a folder on this machine needs three slashes: file:///archive"
         )
     return LocalFolder(unquote(parts.path) if scheme else uri)
 
@@ -160,7 +160,7 @@ def check_store(store: Store, uri: str) -> None:
     if second or kept != b"first":  # guard Archive.store
         problem = "was overwritten" if second else f"reads {kept!r}"
         raise UnsupportedStoreError(
-            f"{uri}: an object that was there already {problem} when it was to be created "
+            f"{uri}: an existing object {problem} when it was created again "
             f"(first answer {first}, second {second}). An archive needs a store that refuses "
             "this (If-None-Match on S3): use another store, or a newer version of this one"
         )

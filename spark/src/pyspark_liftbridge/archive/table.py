@@ -71,7 +71,7 @@ def parts_named(name: str) -> tuple[str, str]:
     else:
         suffix = f"{at}{stream_id}"
     if not stream:
-        raise OptionError(f"{name!r} names no stream: say its name, or <name>@<id>")
+        raise OptionError(f"{name!r} is not a stream: give its name, or <name>@<id>")
     plain = re.sub(rb",([0-9A-F]{2})", lambda one: bytes.fromhex(one[1].decode()), stream.encode())
     return plain.decode(errors="replace"), suffix
 
@@ -132,8 +132,8 @@ def open_table(store: Store, stream: str, stream_id: int, making: Making) -> Tab
         except StoreError as error:
             failure = error
     raise UnknownOutcomeError(
-        f"the table of stream {stream} (id {stream_id}) could not be made in {_TRIES_MAX} tries "
-        f"({failure}); try again"
+        f"the table of stream {stream} (id {stream_id}) could not be created in {_TRIES_MAX} "
+        f"attempts ({failure}); try again"
     )
 
 

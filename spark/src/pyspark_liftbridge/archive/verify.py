@@ -44,7 +44,7 @@ def verify(store: Store) -> list[Finding]:
     try:
         snapshot = log.load(store)
         if snapshot.metadata is None:
-            return [Finding("log", "there is no archive here: look at name and root")]
+            return [Finding("log", "there is no archive here: check the name and the root")]
         history = _read_history(store, snapshot)
     except StoreError:
         raise
@@ -100,7 +100,7 @@ def _apply(history: _History, actions: Sequence[delta.Action]) -> Iterator[str]:
     for span in (*run.gaps, *run.ranges):
         known = history.ends.get(span.partition, 0 if history.is_whole else span.start)
         if span.start != known:
-            yield f"partition {span.partition} goes on at {span.start}, but ended at {known}"
+            yield f"partition {span.partition} continues at {span.start}, but ended at {known}"
         history.ends[span.partition] = span.end
     yield from _txn_faults(history, actions, run)
     yield from _tiling_faults(run, adds)
@@ -145,7 +145,7 @@ def _rewriting_faults(
         after = come.get(partition, Digest())
         if after.records > before.records if partition in by_key else after != before:
             yield (
-                f"partition {partition}: files that came hold {after.text()}, those that went "
+                f"partition {partition}: new files hold {after.text()}, replaced ones "
                 f"{before.text()}"
             )
 
@@ -228,7 +228,7 @@ def _files_findings(store: Store, snapshot: log.Snapshot, history: _History) -> 
         if end is None or last > end.version:
             txn_end = "nothing" if end is None else end.version
             yield Finding(
-                f"partition {partition}", f"files hold up to {last}, its txn tells of {txn_end}"
+                f"partition {partition}", f"files hold up to {last}, its txn says {txn_end}"
             )
     if not (is_read and history.is_whole):
         return
@@ -238,7 +238,7 @@ def _files_findings(store: Store, snapshot: log.Snapshot, history: _History) -> 
         if read != wanted:
             yield Finding(
                 f"partition {partition}",
-                f"files come to {read.text()}, what was archived to {wanted.text()}",
+                f"files add up to {read.text()}, archived records to {wanted.text()}",
             )
 
 
@@ -271,7 +271,7 @@ def _read(store: Store, add: delta.Add) -> dict[int, _Contents]:
                 one.runs.append((int(part[0]), int(part[-1]) + 1, add.path))
     count = sum(one.digest.records for one in contents.values())
     if add.stats is not None and add.stats.rows != count:
-        raise DamagedError(f"{count} records, the log says {add.stats.rows}")
+        raise DamagedError(f"{count} records, but the log says {add.stats.rows}")
     if add.origin is not None:
         _check_origin(add.origin, contents)
     return contents
@@ -283,4 +283,4 @@ def _check_origin(origin: delta.Origin, contents: dict[int, _Contents]) -> None:
     runs = contents[origin.partition].runs
     is_sorted = all(one[1] <= other[0] for one, other in pairwise(runs))
     if not is_sorted or runs[0][0] < origin.start or runs[-1][1] > origin.end:
-        raise DamagedError(f"offsets do not ascend within {origin.start} to {origin.end}")
+        raise DamagedError(f"offsets do not increase within {origin.start} to {origin.end}")

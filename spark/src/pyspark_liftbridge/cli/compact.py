@@ -87,9 +87,9 @@ async def compact(
 
     least, most = _TARGET_BYTES
     if not least <= target_size <= most:
-        raise UsageError(f"--target-size: must be 1MiB to 1GiB, it is {target_size} bytes")
+        raise UsageError(f"--target-size: must be 1MiB to 1GiB, not {target_size} bytes")
     if keep_tombstones is not None and not by_key:
-        raise UsageError("--keep-tombstones: only with --by-key; every record is kept without it")
+        raise UsageError("--keep-tombstones needs --by-key: every record is kept without it")
     folder_of_table(stream)  # refuses a wrong name before Spark is started
     kept = timedelta(hours=24.0 if keep_tombstones is None else keep_tombstones)
     job = Job(

@@ -129,7 +129,7 @@ class SparkDemo:
                 archived = await self._archive(publishing)
                 await broker.start()
                 await self._until(lb, lambda one: set(one.isr) == set(one.replicas), "in sync")
-                self.tell(f"{broker.name} is back on its data, and in sync again")
+                self.tell(f"{broker.name} restarted with its data and is in sync again")
         except* typer.Exit as group:
             raise group.exceptions[0] from None  # its error was reported
         return archived
@@ -167,14 +167,14 @@ class SparkDemo:
             archived = await self._until_archived(job)
             self.tell(
                 f"`liftbridge spark archive` has archived {archived:,} lines while "
-                "publishing goes on"
+                "publishing continues"
             )
             await asyncio.sleep(random.uniform(0.0, 1.0))  # noqa: S311 - any moment will do
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(job.pid, signal.SIGKILL)
             await job.wait()
-        self._hurt(f"kill -9: the job is gone, {self._published:,} lines are published so far")
+        self._hurt(f"kill -9: killed the job; {self._published:,} lines are published so far")
 
     async def _until_archived(self, job: asyncio.subprocess.Process) -> int:
         """Wait until the job has committed anything; how many records."""
@@ -182,7 +182,7 @@ class SparkDemo:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not (archived := await asyncio.to_thread(archived_count, self._root)):
                     if job.returncode is not None:
-                        raise ServerError(f"the job ended: {self._last_words()}")
+                        raise ServerError(f"the job exited: {self._last_words()}")
                     await asyncio.sleep(POLL_SECONDS)
                 return archived
         except TimeoutError:
@@ -192,7 +192,7 @@ class SparkDemo:
 
     def _last_words(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "it printed nothing"
 
     async def _kill_a_leader(self, lb: Client) -> LocalBroker:
         """Kill a broker that leads a partition, but not the one whose child the NATS server is."""
@@ -203,9 +203,11 @@ class SparkDemo:
         if broker is None:
             raise ServerError(f"{spared.name} leads every partition")
         broker.kill()
-        self._hurt(f"kill -9: {broker.name}, which leads a partition, is gone")
-        await self._until(lb, lambda one: one.leader not in ("", broker.name), "led again")
-        self.tell("the other brokers lead all partitions, and publishing goes on")
+        self._hurt(f"kill -9: killed {broker.name}, the leader of a partition")
+        await self._until(
+            lb, lambda one: one.leader not in ("", broker.name), "led by another broker"
+        )
+        self.tell("the other brokers lead all partitions, and publishing continues")
         return broker
 
     async def _until(self, lb: Client, holds: Callable[[PartitionInfo], bool], what: str) -> None:
@@ -276,7 +278,7 @@ class SparkDemo:
         for one in found.differences:
             self._hurt(f"{one.partition}/{one.start} to {one.end}: {one.holder} {one.text}")
         if not found.differences:
-            self.tell(f"audit: {found.records:,} records of {', '.join(found.holders)} are alike")
+            self.tell(f"audit: {found.records:,} records of {', '.join(found.holders)} are equal")
         return found.records, len(found.differences)
 
 
@@ -308,9 +310,9 @@ async def demo(
         typer.Option(min=1_000, max=LINES_MAX, metavar="COUNT", help="Number of lines to publish."),
     ] = LINES_DEFAULT,
 ) -> None:
-    """Show it at work: archive a stream, kill the job and a broker, replay, compare.
+    """Archive a stream, kill the job and a broker, replay, and compare all copies.
 
-    It uses three brokers of its own, ends by itself and leaves nothing behind.
+    Starts its own three brokers, ends on its own and leaves nothing behind.
     """
     from pyspark_liftbridge.java import find_java  # noqa: PLC0415 - as the others
 
@@ -326,8 +328,8 @@ async def demo(
         # Its process is forked, which a client that is open would not like.
         await in_thread(lambda: runner_of("archive", MASTER, QUIET))
         await cluster.start()
-        show.tell(f"Spark runs here, and {BROKERS} brokers serve as one cluster")
-        show.tell(f"{len(text):,} lines of Python {sys.version.split()[0]}'s own library")
+        show.tell(f"Spark and a cluster of {BROKERS} brokers are running")
+        show.tell(f"{len(text):,} lines from the library of Python {sys.version.split()[0]}")
         run.profile = run.profile._replace(servers=cluster.addresses)
         async with run.client(retry_time=timedelta(seconds=PATIENCE_SECONDS)) as lb:
             row = await show.run(lb)
@@ -341,7 +343,7 @@ async def demo(
     if row.is_ok:
         show.tell("every line is archived once, and the replayed stream is identical to the first")
     else:
-        console.print("[red]✗[/red] this is a bug: the copies are not alike")
+        console.print("[red]✗[/red] this is a bug: the copies differ")
 
 
 def register(group: typer.Typer) -> None:

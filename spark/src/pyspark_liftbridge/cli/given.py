@@ -70,7 +70,7 @@ def source_options(profile: Profile) -> dict[str, str]:
     """Options of the data source to connect to the brokers of a profile."""
     if profile.server_name or (profile.tls and not profile.ca):
         raise UsageError(
-            "jobs take TLS by the files ca, cert and key: name them in the profile, and no "
+            "jobs need TLS as the files ca, cert and key: set them in the profile, without "
             "server_name"
         )
     files = {"tls.ca": profile.ca, "tls.cert": profile.cert, "tls.key": profile.key}
@@ -91,9 +91,9 @@ def session_of(
     if remote is None:
         return session(master or MASTER, settings)
     if master is not None:
-        raise UsageError(f"--master {master} and --remote {remote} exclude one another: say one")
+        raise UsageError(f"--master {master} and --remote {remote} cannot be combined: give one")
     if not remote.startswith("sc://"):
-        raise UsageError(f"--remote {remote}: must be an address as sc://host:15002")
+        raise UsageError(f"--remote {remote}: must be an address such as sc://host:15002")
     return remote_session(remote, settings)
 
 
@@ -130,7 +130,7 @@ def store_options(given: list[str] | None) -> dict[str, str]:
         if name not in STORE_OPTIONS:
             raise UsageError(
                 f"--store {name}: must be one of {', '.join(STORE_OPTIONS)}; keys and secrets come "
-                "by the environment"
+                "from the environment"
             )
     return found
 

@@ -106,7 +106,9 @@ def _name(given: str | None, stream: str) -> str:
     if given is None:
         return f"{NAMESPACE}.{re.sub(r'[^A-Za-z0-9_]', '_', stream)}"
     if not all(given.split(".")) or "." not in given:
-        raise UsageError(f"--table {given}: must be a namespace and a name, as {NAMESPACE}.orders")
+        raise UsageError(
+            f"--table {given}: must be a namespace and a name, such as {NAMESPACE}.orders"
+        )
     return given
 
 
@@ -115,7 +117,7 @@ def _check_address(root: str) -> None:
     scheme = root.partition("://")[0].lower() if "://" in root else ""
     if scheme in _AZURE_ALONE:
         raise UsageError(
-            f"ROOT {root}: Iceberg knows no {scheme}://; name the same place as "
+            f"ROOT {root}: Iceberg does not support {scheme}://; name the same place as "
             "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH"
         )
 
@@ -129,11 +131,11 @@ def _properties(given: list[str] | None) -> dict[str, str]:
             has_password = urlsplit(value).password is not None
         except ValueError:
             # The error may quote a password.
-            raise UsageError(f"--catalog {name}: the value is no address") from None
+            raise UsageError(f"--catalog {name}: the value is not an address") from None
         if is_secret or has_password:
             raise UsageError(
-                f"--catalog {name}: secrets come by the environment, as "
-                "PYICEBERG_CATALOG__NAME__TOKEN, or by the configuration of pyiceberg"
+                f"--catalog {name}: secrets must come from the environment, as in "
+                "PYICEBERG_CATALOG__NAME__TOKEN, or from the configuration of pyiceberg"
             )
     return found
 

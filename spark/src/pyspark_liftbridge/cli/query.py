@@ -71,7 +71,7 @@ async def query(
     for row in answer.rows:
         run.emit(row)
     if answer.is_cut:
-        say(f"liftbridge: these are the first {limit:,} rows; --limit gives more")
+        say(f"liftbridge: only the first {limit:,} rows are shown; raise --limit for more")
 
 
 async def metrics(
@@ -108,7 +108,7 @@ async def metrics(
     now = datetime.now(UTC)
     first, last = _time_ms("--from", start, now), _time_ms("--to", end, now)
     if first is not None and last is not None and last < first:
-        raise UsageError(f"--to {end}: lies before --from {start}")
+        raise UsageError(f"--to {end}: must not be before --from {start}")
     with reported_errors():
         spark = session_of(master, conf, remote)
         from pyspark_liftbridge.jobs.metrics import WINDOWS_MAX, Range  # noqa: PLC0415 - heavy
@@ -119,8 +119,8 @@ async def metrics(
         run.emit(WindowRow(*row))
     if len(rows) > WINDOWS_MAX:
         say(
-            f"liftbridge: these are the first {WINDOWS_MAX:,} windows; take a larger --window, or "
-            "less of the stream by --from and --to"
+            f"liftbridge: only the first {WINDOWS_MAX:,} windows are shown; use a larger --window, "
+            "or select less of the stream with --from and --to"
         )
 
 
@@ -130,7 +130,7 @@ def _time_ms(option: str, text: str | None, now: datetime) -> int | None:
         return None
     found = values.time(text, now)
     if found is None or found.timestamp() < 0:
-        raise UsageError(f"{option} {text}: must be -10m, or an ISO time since 1970")
+        raise UsageError(f"{option} {text}: must be a time such as -10m, or an ISO time since 1970")
     return int(found.timestamp() * 1_000)
 
 

@@ -126,7 +126,7 @@ async def replay(
     from pyspark_liftbridge.jobs.selection import selection_of  # noqa: PLC0415 - heavy
 
     if cursors and not preserve_offsets:
-        raise UsageError("--cursors needs --preserve-offsets: elsewhere positions mean nothing")
+        raise UsageError("--cursors needs --preserve-offsets: positions are wrong without it")
     with reported_errors():
         selection = selection_of(offsets, time)
     job = Job(
@@ -153,7 +153,7 @@ async def replay(
         rows = replay_of(job, runner, tell)
         count = set_cursors(job, rows) if cursors else 0
     if cursors:
-        say(f"liftbridge: {count} positions of cursors are set")
+        say(f"liftbridge: {count} cursor positions restored")
     for row in rows:
         run.emit(ReplayRow(*row))
 
@@ -194,7 +194,7 @@ async def audit(
         found = audited(Job(stream, access, other), runner, tell)
     for row in found.differences:
         run.emit(DifferenceRow(row.partition, row.start, row.end, row.holder, row.text))
-    gone = f"; compaction accounts for {found.superseded:,} more" if found.superseded else ""
+    gone = f"; compaction explains {found.superseded:,} more" if found.superseded else ""
     say(
         f"liftbridge: {found.records:,} records of {len(found.holders)} holders compared "
         f"({', '.join(found.holders)}), {len(found.differences):,} differences{gone}"

@@ -185,9 +185,7 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
     client = cluster.planner_of(options)
     bounds = _bounds(client, options)
     if options.subscription.streams != (job.stream,) or not bounds:
-        raise OptionError(
-            f"stream {job.stream!r} is not archived: name one stream, none of '__...'"
-        )
+        raise OptionError(f"stream {job.stream!r} cannot be archived: name one stream, not '__...'")
     stream_id = next(iter(bounds.values())).stream_id
     root = open_store(job.root, job.store)
     table = open_table(root, job.stream, stream_id, Making(str(uuid4()), _now_ms()))
@@ -220,7 +218,7 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
         table, sum_ = _commit(table, stream_id, parts, written, sum_, known)
         show(client, name, table, bounds, shown)
     raise ContentionError(
-        f"stream {job.stream}: other runs were first in {ROUNDS_MAX} rounds; let fewer of them "
+        f"stream {job.stream}: other runs won all {ROUNDS_MAX} rounds; let fewer of them "
         "archive one stream"
     )
 
@@ -276,8 +274,8 @@ def _check_stored(
     if all(ends[one] <= stored.get(one, 0) for one in behind):
         first = behind[0]
         raise RetriableError(
-            f"{stream}/{first}: offsets up to {ends[first] - 1} are archived, and its leader has "
-            f"them committed up to {bounds[first].latest} only: a replica is away; try again"
+            f"{stream}/{first}: offsets up to {ends[first] - 1} are archived, but its leader has "
+            f"committed them only up to {bounds[first].latest}: a replica is away; try again"
         )
 
 

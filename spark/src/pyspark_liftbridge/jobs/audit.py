@@ -211,9 +211,9 @@ class _Pair:
                 yield self._row(start, end, f"has what {first.name} lacks")
             for start, end in runs(unlike.contents):
                 what = self._unlike_columns(start)
-                yield self._row(start, end, f"is not as at {first.name}: {what}")
+                yield self._row(start, end, f"differs from {first.name}: {what}")
             for start, end in runs(unlike.epochs):
-                yield self._row(start, end, f"is of another leader epoch than at {first.name}")
+                yield self._row(start, end, f"has another leader epoch than at {first.name}")
 
     def _row(self, start: int, end: int, text: str) -> Difference:
         return Difference(self._work.partition, start, end, self._second[1].name, text)
@@ -275,13 +275,13 @@ def audit(job: Job, run: Runner, tell: Progress = silent) -> Audited:
     client = job.access.client(job.stream)
     if not client.has_data:
         raise OptionError(
-            "an audit reads stored batches, which servers of the original do not give"
+            "an audit reads stored batches, which the original server does not provide"
         )
     held = _Held(client, job)
     works = held.works()
     if not works and not held.differences:
         raise OptionError(
-            f"stream {job.stream} has nothing that could be compared: it is empty, or has one "
+            f"stream {job.stream} has nothing to compare: it is empty, or has one "
             "replica; name an archive or another stream"
         )
     results: list[RangeResult] = []
@@ -400,7 +400,7 @@ class _Held:
                     number,
                     holder.label,
                     f"ends at {holder.end}, the log at {bounds.high_watermark}: an unclean "
-                    "election took back what was archived",
+                    "election removed archived records",
                 )
 
     def _add_other(self) -> None:
@@ -410,7 +410,7 @@ class _Held:
         may_lack = self._is_compacted or is_compacted(self._client, other)
         found = {one.partition: one for one in self._client.streams.get(other).bounds()}
         for number in sorted(partitions.keys() - self._leaders.keys()):
-            text = f"has a partition more than stream {self._job.stream}"
+            text = f"has a partition that stream {self._job.stream} lacks"
             ends = found[number].log_start, found[number].high_watermark
             self.differences.append(Difference(number, *ends, f"{STREAM} {other}", text))
         for number, leader in self._leaders.items():

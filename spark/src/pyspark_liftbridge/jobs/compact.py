@@ -158,7 +158,7 @@ def compact(job: Job, run: Runner) -> Compacted:
         metadata = snapshot.metadata
         if metadata is None:
             raise OptionError(
-                f"{job.root} holds no archive of stream {job.stream!r}: look at name and root"
+                f"{job.root} holds no archive of stream {job.stream!r}: check the name and the root"
             )
         groups = (key_groups if job.is_by_key else small_groups)(snapshot, job.target_bytes)
         named = (metadata.stream, metadata.stream_id)
@@ -186,8 +186,8 @@ def compact(job: Job, run: Runner) -> Compacted:
             return sum_
         snapshot = log.follow(store, snapshot)
     raise ContentionError(
-        f"stream {job.stream}: not done in {ROUNDS_MAX} rounds, because other runs were first; let "
-        "fewer of them compact one stream"
+        f"stream {job.stream}: other runs won all {ROUNDS_MAX} rounds; let fewer of them "
+        "compact one stream"
     )
 
 

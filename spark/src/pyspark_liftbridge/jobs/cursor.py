@@ -94,7 +94,7 @@ def show(
             if isinstance(error, UnimplementedError):
                 why, remedy = "are too old for cursors of one stream", "upgrade them"
             _log.warning(
-                "the brokers %s (%s): no cursor %s says what is archived; %s",
+                "the brokers %s (%s): no cursor %s shows what is archived; %s",
                 why,
                 error,
                 name,

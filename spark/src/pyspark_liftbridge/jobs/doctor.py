@@ -20,7 +20,7 @@ PACKAGE: Final = "liftbridge-spark"
 _SECONDS_MAX: Final = 30
 _PROGRAM: Final = "import sys, pyspark_liftbridge; print('.'.join(map(str, sys.version_info[:3])))"
 _OTHER_PYTHON: Final = (
-    f"unset PYSPARK_PYTHON, or name a Python of the driver's version that has {PACKAGE}"
+    f"unset PYSPARK_PYTHON, or set it to a Python of the driver's version with {PACKAGE}"
 )
 _REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*([^;]*)")
 
@@ -160,6 +160,6 @@ def store(root: str, options: Mapping[str, str]) -> Check:
         open_store(root, options)
     except ArchiveError as error:
         found = " ".join(str(error).split())
-        remedy = "name a folder that can be written, or a store that refuses to overwrite"
+        remedy = "use a folder that can be written, or a store that refuses to overwrite"
         return Check("archive", FAILED, found, remedy)
-    return Check("archive", OK, f"{root} refuses to put a file twice")
+    return Check("archive", OK, f"{root} refuses to overwrite a file")

@@ -56,7 +56,7 @@ def newest(store: Store) -> Positions:
             if isinstance(one, delta.CommitInfo) and one.run is not None and one.run.cursors:
                 return one.run.cursors
     raise OptionError(
-        "the archive has no positions of cursors: it was not made with --save-cursor, or not lately"
+        "the archive has no cursor positions: it was not made with --save-cursor, or not recently"
     )
 
 

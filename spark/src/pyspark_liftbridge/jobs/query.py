@@ -67,7 +67,7 @@ def answer_of(frame: DataFrame, rows_max: int) -> Answer:
     names = frame.columns
     for name in names:
         if names.count(name) > 1:
-            raise OptionError(f"two columns of the answer are called {name!r}: name one by AS")
+            raise OptionError(f"two columns of the result are named {name!r}: rename one with AS")
     if not names:
         return Answer((), is_cut=False)
     record = sql.to_json(sql.struct("*"), {"ignoreNullFields": "false"})

@@ -286,7 +286,7 @@ def plan(job: Job) -> list[Part]:
     if lacking:
         raise OptionError(
             f"stream {job.target} has {len(bounds)} partitions, the archive needs "
-            f"{max(lacking) + 1}: make a stream with as many"
+            f"{max(lacking) + 1}: create a stream with that many"
         )
     parts = (_part(job, snapshot, number, held[number], bounds[number]) for number in sorted(held))
     return [one for one in parts if one is not None]
@@ -300,7 +300,7 @@ def _bounds(client: SyncClient, target: str) -> Mapping[int, PartitionBounds]:
         stream.info()
     except NotFoundError:
         raise OptionError(
-            f"stream {target} does not exist: create it with the settings that it is to have"
+            f"stream {target} does not exist: create it with the settings that it needs"
         ) from None
     return {one.partition: one for one in stream.bounds()}
 
@@ -321,9 +321,9 @@ def _part(
     end, by_key = bounds.high_watermark, _by_key(snapshot, number)
     if not (job.keeps_offsets or job.allows_repeats) and _is_older(bounds, by_key):
         raise RefusedError(
-            f"{job.target}/{number} has records of before the archive was compacted by key: what a "
-            "replay published there until then would come again; replay into an empty stream, or "
-            "with --allow-repeats"
+            f"{job.target}/{number} has records from before the archive was compacted by key: what "
+            "a replay published there until then would be published again; replay into an empty "
+            "stream, or with --allow-repeats"
         )
     return Part(number, wanted.start, wanted.end, len(paths), rows, end, by_key)
 

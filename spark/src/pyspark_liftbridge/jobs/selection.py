@@ -56,13 +56,13 @@ def selection_of(offsets: str, times: str) -> Selection:
     """
     first, colon, last = offsets.partition(":")
     if not (colon and _is_offset(first) and _is_offset(last)):
-        raise OptionError(f"--offsets {offsets}: must be A:B, both whole numbers or nothing")
+        raise OptionError(f"--offsets {offsets}: must be A:B, each a whole number or empty")
     given = {"start": first, "end": last}
     chosen = {name: int(text) for name, text in given.items() if text}
     chosen |= {name: at for name, at in _times(times).items() if at is not None}
     found = Selection(**chosen)
     if found.start >= found.end or found.start_ns >= found.end_ns:
-        raise OptionError(f"--offsets {offsets} --time {times}: a range ends behind its start")
+        raise OptionError(f"--offsets {offsets} --time {times}: a range must end after its start")
     return found
 
 
@@ -79,9 +79,7 @@ def _times(text: str) -> dict[str, int | None]:
         except ValueError:
             continue
     if len(found) != 1:
-        raise OptionError(
-            f"--time {text}: must be FROM:TO, both as 2026-01-31T12:00:00Z or nothing"
-        )
+        raise OptionError(f"--time {text}: must be FROM:TO, each as 2026-01-31T12:00:00Z or empty")
     return found[0]
 
 

@@ -47,9 +47,9 @@ def parts_of(
         end = archived.get(number)
         if end is not None and end > known.latest:
             raise MissingError(
-                f"{stream}/{number}: offsets up to {end - 1} are archived, and the log ends at "
-                f"{known.latest}: an unclean election took back what was archived; keep this "
-                "archive, and begin another one at another root"
+                f"{stream}/{number}: offsets up to {end - 1} are archived, but the log ends at "
+                f"{known.latest}: an unclean election removed archived records; keep this "
+                "archive, and start another one at another root"
             )
         start, lost_from = known.earliest if end is None else end, None
         if start < known.earliest:
@@ -57,7 +57,7 @@ def parts_of(
                 raise MissingError(
                     f"{stream}/{number}: offsets {start} to {known.earliest - 1} are gone: "
                     "retention removed them before they were archived. Set --allow-loss to record "
-                    "the gap and go on"
+                    "the gap and continue"
                 )
             start, lost_from = known.earliest, start
         if start < known.latest:

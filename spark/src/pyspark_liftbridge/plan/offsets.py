@@ -110,7 +110,7 @@ def parse(found: object) -> Offsets:
         version = found.get("v") if isinstance(found, dict) else None
         raise OffsetsError(
             f"offsets of version {version!r}: this package reads version {VERSION}; "
-            "the checkpoint is of another source or of a later package"
+            "the checkpoint is from another source or a later package"
         )
     try:
         return Offsets(

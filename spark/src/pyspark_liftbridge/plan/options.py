@@ -211,17 +211,17 @@ def read_source(given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
     found = _values(given, Use.STREAM if is_stream else Use.BATCH)
     chosen = [name for name in SUBSCRIPTIONS if name.lower() in found]
     if len(chosen) != 1:
-        others = f"not {' and '.join(chosen)}" if chosen else "and none is given"
+        others = f"not {' and '.join(chosen)}" if chosen else "but none is given"
         raise OptionError(
             f"exactly one of {', '.join(SUBSCRIPTIONS[:-1])} and {SUBSCRIPTIONS[-1]} "
-            f"is needed, {others}"
+            f"is required, {others}"
         )
     start = _places(found, "starting", LATEST if is_stream else EARLIEST)
     end = _places(found, "ending", LATEST)
     if not is_stream and _has(start, LATEST):
-        raise OptionError("option 'startingOffsets': a batch does not begin at latest (-1)")
+        raise OptionError("option 'startingOffsets': a batch cannot start at latest (-1)")
     if _has(end, EARLIEST):
-        raise OptionError("option 'endingOffsets': a batch does not end at earliest (-2)")
+        raise OptionError("option 'endingOffsets': a batch cannot end at earliest (-2)")
     limits = Limits(
         found.get("maxoffsetspertrigger"),
         found.get("minoffsetspertrigger"),
@@ -343,7 +343,7 @@ def _connection(found: Mapping[str, Any]) -> Connection:
     if "servers" not in found:
         raise OptionError("option 'servers' is missing: brokers as host:port, separated by commas")
     if ("tls.cert" in found) != ("tls.key" in found):
-        raise OptionError("options 'tls.cert' and 'tls.key' go together")
+        raise OptionError("options 'tls.cert' and 'tls.key' must be set together")
     files = (found.get(name, "") for name in ("tls.ca", "tls.cert", "tls.key"))
     return Connection(found["servers"], *files)
 

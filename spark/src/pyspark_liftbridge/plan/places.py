@@ -66,7 +66,7 @@ def offsets_at(
             if not is_latest_without_match and by_time[one] >= known.latest:
                 raise OptionError(
                     f"no record of {one.stream}/{one.number} is as late as {number} ms since "
-                    "1970; with startingOffsetsByTimestampStrategy latest it begins at latest"
+                    "1970; set startingOffsetsByTimestampStrategy=latest to start at latest"
                 )
         elif number == EARLIEST:
             chosen[one] = known.earliest

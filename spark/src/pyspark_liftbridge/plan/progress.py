@@ -38,10 +38,10 @@ def ends_of(bounds: Bounds, start: Offsets, *, fails_on_loss: bool) -> Ends:
     for name, stream in start.streams.items():
         present = _id_of(bounds, name)
         if fails_on_loss and present != stream.stream_id:
-            what = "is gone" if present is None else f"has id {present} now: it was made anew"
+            what = "is gone" if present is None else f"has id {present} now: it was recreated"
             raise GoneError(
                 f"stream {name}, read with id {stream.stream_id}, {what}; set "
-                "failOnDataLoss=false to go on"
+                "failOnDataLoss=false to continue"
             )
     chosen: dict[PartitionId, int] = {}
     for one, known in bounds.items():

@@ -59,7 +59,7 @@ def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
             raise BackwardsError(
                 f"{name}/{number} would be read from {first} to {last}: the offsets of the "
                 "checkpoint are not of this log, or startingOffsets was latest and the query "
-                "stopped before its first batch; set cursorId, or begin with another checkpoint"
+                "stopped before its first batch; set cursorId, or start with another checkpoint"
             )
         if last > first:
             found.append(Range(name, end.streams[name].stream_id, number, first, last))

@@ -28,7 +28,7 @@ def check_columns(given: Mapping[str, str], options: SinkOptions) -> None:
     """
     if unknown := [name for name in given if name not in TYPES]:
         raise OptionError(
-            f"column {unknown[0]!r} cannot be written: a frame to write has value and any of "
+            f"column {unknown[0]!r} cannot be written: a frame to write must have value and any of "
             f"{', '.join(sorted(set(TYPES) - {'value'}))}; select these"
         )
     for name, kind in given.items():
@@ -37,7 +37,7 @@ def check_columns(given: Mapping[str, str], options: SinkOptions) -> None:
                 f"column {name!r} is of type {kind}: it must be {' or '.join(TYPES[name])}"
             )
     if "value" not in given:
-        raise OptionError("column 'value' is missing: it is what is written")
+        raise OptionError("column 'value' is missing: it holds what is written")
     if "stream" not in given and not options.stream:
         raise OptionError("no stream is named: set option 'stream', or add a column 'stream'")
     _check_pair(given, "headers", "includeHeaders true", is_chosen=options.has_headers)

@@ -170,7 +170,7 @@ class Archive:
             if table is None and name not in self._lacking:
                 self._lacking.add(name)
                 _log.warning(
-                    "archive %s holds nothing of stream %s (id %d): all of it is read from brokers",
+                    "archive %s holds nothing of stream %s (id %d): all is read from brokers",
                     self._place.root,
                     *name,
                 )

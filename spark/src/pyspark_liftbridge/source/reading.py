@@ -68,17 +68,19 @@ class _Losses:
         text = f"offsets {start} to {end - 1} of {wanted.stream}/{wanted.partition} are gone: "
         if stop.gone:
             text += stop.gone
-            remedy = "Set failOnDataLoss=false to go on with what has its name now, from earliest."
+            remedy = (
+                "Set failOnDataLoss=false to continue with the stream of that name, from earliest."
+            )
         else:
             text += "retention or an unclean election removed them before they were read"
             has_archive = self._options.archive is not None
             remedy = "Set " if has_archive else "Set archive= to read them from an archive, or "
-            remedy += "failOnDataLoss=false to go on without them."
+            remedy += "failOnDataLoss=false to continue without them."
         if self._options.fails_on_loss:
             raise DataLossError(f"{text}. {remedy}")
         self._count += end - start
         _log.warning(
-            "%s; the query goes on without them (failOnDataLoss=false): %d offsets, %d in this "
+            "%s; the query continues without them (failOnDataLoss=false): %d offsets, %d in this "
             "task so far",
             text,
             end - start,

@@ -250,8 +250,8 @@ def layout_of(shape: Shape) -> Layout:
         raise OptionError("option 'columns': headers needs includeHeaders")
     if unknown:
         raise OptionError(
-            f"option 'columns': there is no {', '.join(unknown)}; "
-            f"there are {', '.join(sorted(names))}"
+            f"option 'columns': no such columns: {', '.join(unknown)}; "
+            f"must be any of {', '.join(sorted(names))}"
         )
     return Layout([one for one in offered if one.name in shape.columns])
 

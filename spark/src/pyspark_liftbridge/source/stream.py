@@ -87,8 +87,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return cursors.pinned(client, options.cursor_id, found, moving)
         if moving:
             _log.warning(
-                "the query begins at latest, which is kept nowhere until its first batch is done: "
-                "stopped before, it begins later and lacks what came meanwhile; set cursorId"
+                "the query starts at latest, which is not stored until its first batch is done: if "
+                "stopped earlier, it starts later and misses records in between; set cursorId"
             )
         return found
 

@@ -100,7 +100,7 @@ class Watch:
                 cluster.ask(self._options, self._await_news)
             except LiftbridgeError as error:
                 if self._failure is None:
-                    _log.warning("brokers do not tell how far they are: %s", error)
+                    _log.warning("brokers do not report their progress: %s", error)
                 since_ns = began_ns if self._failure is None else self._failure.since_ns
                 self._failure = _Failure(since_ns, error)
                 self._is_over.wait(pause)
