@@ -309,7 +309,7 @@ def test_read_of_a_stream_that_was_made_anew_is_refused(service: Data) -> None:
         list(service.fetch(stream_id=former))
     assert caught.value.code() is StatusCode.FAILED_PRECONDITION
     assert caught.value.details() == (
-        f"stream {service.name} has id {present}, not {former}: it was made anew"
+        f"stream {service.name} has id {present}, not {former}: it was recreated"
     )
 
 

@@ -185,7 +185,7 @@ def test_late_cursor_of_a_former_stream_frees_nothing_of_the_present_one(
     assert positions(stream, done.cursor) == [None]
     (text,) = caplog.messages
     assert text.startswith(f"cursor {done.cursor} is not up to date: ")
-    assert "it was made anew" in text
+    assert "it was recreated" in text
     archive_once(job(broker, name, tmp_path), in_turn)
     assert positions(stream, done.cursor) == [2]
 

@@ -294,9 +294,7 @@ def make_commands() -> tuple[_Command, ...]:
             [
                 _cluster(),
                 click.Option(
-                    ["--hash"],
-                    metavar="HASH",
-                    help="Hash of the reviewed plan; skips the confirmation.",
+                    ["--hash"], metavar="HASH", help="Hash of the reviewed plan; do not ask."
                 ),
                 yes,
             ],
