@@ -1,14 +1,20 @@
 """The operator's copy of the settings of brokers says what the brokers' own table says."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
+from pydantic.fields import FieldInfo
 
 from liftbridge_broker.config.settings import Kind, Setting, Status
 from liftbridge_broker.config.table import SETTINGS
 from liftbridge_operator.catalogue.settings import INTEGER_MAX, load_settings
+from liftbridge_operator.model.base import Model
+from liftbridge_operator.model.broker_config import BrokerConfig, StreamDefaults
+from liftbridge_operator.model.broker_config import Setting as Mark
 from liftbridge_operator.model.cluster import FEATURE_LEVELS
+from liftbridge_operator.model.stream import StreamConfig
 from liftbridge_testkit.repository import ROOT
 
 COPY = ROOT / "operator" / "src" / "liftbridge_operator" / "catalogue" / "settings.yaml"
@@ -76,3 +82,26 @@ def test_texts_try_every_kind_both_ways() -> None:
             is_taken(one, text) for one in SETTINGS.values() for text in TEXTS if one.kind is kind
         }
         assert found == {True, False}, kind
+
+
+def typed_fields(model: type[Model]) -> Iterator[tuple[str, str, FieldInfo]]:
+    """Each field that stands for a setting of brokers: the setting, its name and the field."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Model):
+            yield from typed_fields(field.annotation)
+        yield from ((one.key, name, field) for one in field.metadata if isinstance(one, Mark))
+
+
+def field_texts() -> list[tuple[str, str]]:
+    """Settings that fields of the operator describe as well, with those descriptions."""
+    found = [(key, field.description or "") for key, _, field in typed_fields(BrokerConfig)]
+    for key, name, _ in typed_fields(StreamDefaults):
+        found.append((key, StreamConfig.model_fields[name].description or ""))
+    return found
+
+
+@pytest.mark.parametrize(("key", "text"), field_texts())
+def test_fields_describe_settings_in_the_words_of_brokers(key: str, text: str) -> None:
+    """The description of a field is that of the setting, or its beginning."""
+    assert text
+    assert SETTINGS[key].doc.startswith(text.removesuffix("."))

@@ -95,7 +95,7 @@ class LogLevel(StrEnum):
 
 
 class FsyncPolicy(StrEnum):
-    """When appended messages reach the disk."""
+    """When appended messages are written to disk."""
 
     NEVER = "never"
     INTERVAL = "interval"
@@ -104,7 +104,7 @@ class FsyncPolicy(StrEnum):
 
 
 class UncleanMode(StrEnum):
-    """Who may elect a replica that might lack acknowledged records."""
+    """Who may elect a replica that might lack acknowledged messages."""
 
     MANUAL = "manual"
     BALANCED = "balanced"
@@ -116,32 +116,36 @@ class StreamDefaults(Model):
 
     retention_max_bytes: Annotated[
         Size | None, Setting("streams.retention.max.bytes", is_size=True)
-    ] = option("Size a partition may reach before its oldest segments are deleted; 0 for no limit.")
+    ] = option(
+        "Size that a partition may reach before its oldest segments are removed; 0 for no limit."
+    )
     retention_max_messages: Annotated[int | None, Setting("streams.retention.max.messages")] = (
         option(
-            "Messages a partition may hold before its oldest segments are deleted; 0 for no limit.",
+            "Messages that a partition may hold before its oldest segments are removed; 0 for no "
+            "limit.",
             ge=0,
             le=INTEGER_MAX,
         )
     )
     retention_max_age: Annotated[Duration | None, Setting("streams.retention.max.age")] = option(
-        "Age after which segments are deleted; 0 for no limit."
+        "Age after which segments are removed; 0 for no limit."
     )
     cleaner_interval: Annotated[Duration | None, Setting("streams.cleaner.interval")] = option(
         "Time between two passes of retention and compaction over a partition."
     )
     segment_max_bytes: Annotated[
         Size | None, Setting("streams.segment.max.bytes", is_size=True)
-    ] = option("Size at which a new segment begins.")
+    ] = option("Size at which a new segment begins; 0 means 1GiB, and more than 2GiB means 2GiB.")
     segment_max_age: Annotated[Duration | None, Setting("streams.segment.max.age")] = option(
-        "Age at which a new segment begins."
+        "Age at which a new segment begins, at least 1s; 0 means not set."
     )
     compact_enabled: Annotated[bool | None, Setting("streams.compact.enabled")] = option(
         "Whether only the last message of each key is kept."
     )
     tombstone_retention: Annotated[Duration | None, Setting("streams.tombstone.retention")] = (
         option(
-            "Age after which compaction drops a tombstone (a key with an empty value); 0 keeps it."
+            "Age after which compaction removes a tombstone, a message with a key and an empty "
+            "value; 0 keeps tombstones."
         )
     )
     auto_pause_time: Annotated[Duration | None, Setting("streams.auto.pause.time")] = option(
@@ -149,19 +153,23 @@ class StreamDefaults(Model):
     )
     auto_pause_disable_if_subscribers: Annotated[
         bool | None, Setting("streams.auto.pause.disable.if.subscribers")
-    ] = option("Whether a partition with subscribers is never paused.")
+    ] = option("Whether a partition with subscribers is never paused for being idle.")
     min_isr: Annotated[int | None, Setting("clustering.min.insync.replicas")] = option(
-        "In-sync replicas a partition needs to commit; 0 for two if there are three or more "
-        "replicas.",
+        "In-sync replicas that a partition needs to commit. With 0, two if there are three "
+        "replicas or more, otherwise one.",
         ge=0,
         le=100,
     )
     fsync_policy: Annotated[FsyncPolicy | None, Setting("streams.fsync.policy")] = option(
-        "When appended messages reach the disk: up to the system, within an interval, before "
-        "the acknowledgement, or before it only while no other replica could lose them."
+        "When appended messages are written to disk: whenever the system does it, within an "
+        "interval, before the acknowledgement, or before it only while the in-sync set has no "
+        "replica to spare. A stream keeps the policy of the broker that created it."
     )
     unclean_mode: Annotated[UncleanMode | None, Setting("streams.unclean.mode")] = option(
-        "Who may elect a replica that might lack acknowledged messages when no other is left."
+        "Who may elect a replica that might lack acknowledged messages when no other is left: an "
+        "operator, the brokers once all replicas that were last known to be complete have "
+        "answered, or the brokers once some have. A stream keeps the mode of the broker that "
+        "created it."
     )
 
 
@@ -182,17 +190,17 @@ class BrokerLimits(Model):
     """Limits of one broker."""
 
     streams: Annotated[int | None, Setting("streams.max.count")] = option(
-        "Streams in the cluster.", ge=1, le=1_000_000
+        "Largest number of streams.", ge=1, le=1_000_000
     )
     stream_partitions: Annotated[int | None, Setting("streams.max.partitions")] = option(
-        "Partitions of one stream.", ge=1, le=10_000
+        "Largest number of partitions of one stream.", ge=1, le=10_000
     )
     connections: Annotated[int | None, Setting("grpc.max.connections")] = option(
-        "Client connections.", ge=1, le=1_000_000
+        "Open client connections; additional ones are closed immediately.", ge=1, le=1_000_000
     )
     record_bytes: Annotated[
         Size | None, Setting("clustering.replication.max.bytes", is_size=True)
-    ] = option("Largest record that is stored and replicated.")
+    ] = option("Largest size of a stored message.")
 
 
 def owned_rules() -> Iterator[Rule]:
@@ -272,7 +280,7 @@ class BrokerConfig(Model):
         default=LogLevel.INFO, description="Lowest level of events that are logged."
     )
     shutdown_timeout: Annotated[Duration | None, Setting("shutdown.timeout")] = option(
-        "Time for draining when a broker stops, before open calls are cut."
+        "Time for draining after SIGTERM or SIGINT before open calls are cut off."
     )
     streams: StreamDefaults = section(StreamDefaults, "Defaults for streams.")
     cursors: Cursors = section(Cursors, "The stream that stores cursors of consumers.")

@@ -57,15 +57,16 @@ class StreamConfig(Model):
     """Settings of one stream; the brokers' own apply by default."""
 
     retention_max_bytes: Size | None = option(
-        "Size a partition may reach before its oldest segments are deleted; 0 for no limit."
+        "Size that a partition may reach before its oldest segments are removed; 0 for no limit."
     )
     retention_max_messages: int | None = option(
-        "Messages a partition may hold before its oldest segments are deleted; 0 for no limit.",
+        "Messages that a partition may hold before its oldest segments are removed; 0 for no "
+        "limit.",
         ge=0,
         le=INTEGER_MAX,
     )
     retention_max_age: Duration | None = option(
-        "Age after which segments are deleted; 0 for no limit."
+        "Age after which segments are removed; 0 for no limit."
     )
     cleaner_interval: Duration | None = option(
         "Time between two passes of retention and compaction over a partition."
@@ -77,32 +78,37 @@ class StreamConfig(Model):
         "Accepted for clients of the original; compaction runs in one helper.", ge=0, le=10_000
     )
     tombstone_retention: Duration | None = option(
-        "Age after which compaction drops a tombstone (a key with an empty value); 0 keeps it."
+        "Age after which compaction removes a tombstone, a message with a key and an empty value; "
+        "0 keeps tombstones."
     )
     auto_pause_time: Duration | None = option(
         "Idle time after which a partition is paused; 0 for never."
     )
     auto_pause_disable_if_subscribers: bool | None = option(
-        "Whether a partition with subscribers is never paused."
+        "Whether a partition with subscribers is never paused for being idle."
     )
     min_isr: int | None = option(
-        "In-sync replicas a partition needs to commit; 0 for two if there are three or more "
-        "replicas.",
+        "In-sync replicas that a partition needs to commit. With 0, two if there are three "
+        "replicas or more, otherwise one.",
         ge=0,
         le=100,
     )
     optimistic_concurrency_control: bool | None = option(
-        "Whether publishes state the expected offset, and are rejected if it differs."
+        "Whether publishes state the offset they expect and are refused when the offset is another "
+        "one."
     )
     encryption: bool | None = option(
         "Whether stored messages are encrypted; brokers without encryption at rest reject it."
     )
     fsync_policy: FsyncPolicy | None = option(
-        "When appended messages reach the disk: up to the system, within an interval, before "
-        "the acknowledgement, or before it only while no other replica could lose them."
+        "When appended messages are written to disk: whenever the system does it, within an "
+        "interval, before the acknowledgement, or before it only while the in-sync set has no "
+        "replica to spare."
     )
     unclean_mode: UncleanMode | None = option(
-        "Who may elect a replica that might lack acknowledged records."
+        "Who may elect a replica that might lack acknowledged messages when no other is left: an "
+        "operator, the brokers once all replicas that were last known to be complete have "
+        "answered, or the brokers once some have."
     )
     retention_cursor: str | None = option(
         "Cursor from which on retention deletes nothing; empty for none. Needs brokers that store "
