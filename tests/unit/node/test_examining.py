@@ -3,7 +3,11 @@
 import pytest
 
 from liftbridge_broker.adapters.memory.files import Fault
+from liftbridge_broker.controller.commands import InitPublisher
+from liftbridge_broker.controller.state import PublisherState
 from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.model.ids import StreamName
+from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_testkit.cluster_world import ClusterWorld, Member
 
 VALUE = b"v" * 100_000
@@ -23,20 +27,21 @@ def member(world: ClusterWorld, *, is_leader: bool) -> Member:
     return next(one for one in world.alive if (one is world.leader()) == is_leader)
 
 
-def refuse(one: Member, world: ClusterWorld, refusals: int) -> None:
-    """A reader of this replica meets a disk that refuses the next reads."""
+def refuse(one: Member, world: ClusterWorld, refusals: int, *, readers: int = 1) -> None:
+    """Readers of this replica meet a disk that refuses the next reads."""
     one.files.is_cold = True
     one.files.fail(Fault("read", "*.log", count=refusals))
     partition = one.node.partitions[world.state().partition_id]
-    reader = partition.log.reader(partition.log.log_start_offset)
-    need = reader.read(1_000, partition.log.high_watermark).need
-    assert need is not None
 
     def done(outcome: bytes | LiftbridgeError) -> None:
         assert isinstance(outcome, LiftbridgeError)
         partition.on_unreadable(outcome)
 
-    one.node.submit_read(need, done)
+    for _ in range(readers):
+        reader = partition.log.reader(partition.log.log_start_offset)
+        need = reader.read(1_000, partition.log.high_watermark).need
+        assert need is not None
+        one.node.submit_read(need, done)
 
 
 def log_of(one: Member, world: ClusterWorld) -> bytes:
@@ -61,12 +66,13 @@ def is_whole(world: ClusterWorld) -> bool:
 
 
 @pytest.mark.parametrize("is_leader", [False, True])
+@pytest.mark.parametrize("readers", [1, 3])
 def test_replica_that_can_be_read_after_all_keeps_its_records(
-    world: ClusterWorld, *, is_leader: bool
+    world: ClusterWorld, readers: int, *, is_leader: bool
 ) -> None:
     one = member(world, is_leader=is_leader)
     before = log_of(one, world)
-    refuse(one, world, 1)
+    refuse(one, world, readers, readers=readers)
     world.until(lambda: told(one, "partition_offline") == 1)
     world.until(lambda: told(one, "partition_online") == 1)
     assert bool(log_of(one, world) == before)
@@ -110,3 +116,25 @@ def test_leader_may_change_while_a_log_is_read(world: ClusterWorld) -> None:
     world.until(lambda: told(one, "partition_online") == 1)
     assert log_of(one, world).startswith(before)
     assert trash(one) == []
+
+
+def test_publishers_are_known_from_a_log_that_could_not_be_read_at_the_start() -> None:
+    world = ClusterWorld()
+    world.create()
+    known = world.propose(InitPublisher(stream=StreamName("s"), publisher="p"))
+    assert isinstance(known, PublisherState)
+    publisher_id = known.publisher_id
+    stamp = PublisherStamp(publisher_id, known.publisher_epoch, 0)
+    sent = world.publish(VALUE, VALUE, publisher=stamp)
+    world.until(lambda: sent.is_answered)
+    world.run(3_000)
+    one = member(world, is_leader=False)
+    one.stop()
+    (snapshot,) = (path for path in one.files.paths("streams") if "publishers" in path)
+    one.files.remove(snapshot)
+    one.files.fail(Fault("read", "*.log", skip=1))  # opening reads the last header
+    one.restart()
+    world.until(lambda: told(one, "partition_online") == 1)
+    world.until(lambda: is_whole(world))
+    publishers = one.node.partitions[world.state().partition_id].publishers
+    assert publishers.next_sequence(publisher_id) == 2

@@ -78,7 +78,7 @@ class Host:
     def note_append(self, *_):
         pass
 
-    def note_cut(self, _):
+    def note_change(self, _, *, is_cut):
         pass
 
     def transition(self, *_):

@@ -64,8 +64,8 @@ class FollowingHost(Protocol):
         """Bytes wait for a sync."""
         ...
 
-    def note_cut(self, partition: Partition) -> None:
-        """The log was cut or began anew: what was derived from its records is void."""
+    def note_change(self, partition: Partition, *, is_cut: bool) -> None:
+        """The log was cut, or can be read again: what was derived from its records is void."""
         ...
 
     def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
@@ -277,7 +277,7 @@ class Following:
             )
         self.host.store.truncate([(self.partition.partition_id, truncate.end)], now)
         self.truncated_count += removed > 0
-        self.host.note_cut(self.partition)
+        self.host.note_change(self.partition, is_cut=True)
         self._end_readers()
         self._tell()
 
@@ -288,7 +288,7 @@ class Following:
             FilesError: The disk refused.
         """
         self.host.store.restart(self.partition.partition_id, offset, now)
-        self.host.note_cut(self.partition)
+        self.host.note_change(self.partition, is_cut=True)
         self._end_readers()
         self._tell()
 
@@ -356,6 +356,7 @@ class Following:
             self.host.replace_log(self.partition_id)
             return
         self.partition.go_online()
+        self.host.note_change(self.partition, is_cut=False)
         self.host.begin_replica(self)
         self._hold_for_journal(self.host.now)
 

@@ -35,7 +35,7 @@ from liftbridge_broker.node.hearing import once_heard
 from liftbridge_broker.node.listening import Listening
 from liftbridge_broker.node.membership import ClusterParts, Membership
 from liftbridge_broker.node.metadata import MetadataDriver
-from liftbridge_broker.node.opening import cut_publishers, newest_timestamp, open_partition
+from liftbridge_broker.node.opening import newest_timestamp, open_partition, renew_publishers
 from liftbridge_broker.node.openings import Openings
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import BEGINNING, Partition
@@ -263,8 +263,7 @@ class Node:
     @property
     def is_congested(self) -> bool:
         """Whether publishers should be read no further until NATS or the disk has caught up."""
-        messaging = self.messaging
-        is_behind = messaging.backlog_bytes > messaging.backlog_bytes_max // 8
+        is_behind = self.messaging.backlog_bytes > self.messaging.backlog_bytes_max // 8
         return is_behind or self.unanswered_bytes > self.options.unanswered_bytes_max
 
     @property
@@ -364,12 +363,12 @@ class Node:
         if not self._is_in_turn:
             self._arm_for(self.now)
 
-    def note_cut(self, partition: Partition) -> None:
-        """The log of a follower was cut: publishers may have gone with its records."""
+    def note_change(self, partition: Partition, *, is_cut: bool) -> None:
+        """The log of a follower was cut, or can be read again: publishers are known from it."""
         self.cursors.forget(partition.partition_id)
         stream = self.state.stream(partition.stream)
         if (stream is not None and stream.publishers) or len(partition.publishers):
-            cut_publishers(self, partition, self.now)
+            renew_publishers(self, partition, self.now, is_cut=is_cut)
 
     @property
     def is_caught_up(self) -> bool:

@@ -153,7 +153,17 @@ def watch_publishers(host: WatchingHost, partition: Partition) -> None:
         host.store.set_snapshot_source(partition.partition_id, snapshot)
 
 
-def cut_publishers(host: OpeningHost, partition: Partition, now: Instant) -> None:
+def renew_publishers(
+    host: OpeningHost, partition: Partition, now: Instant, *, is_cut: bool
+) -> None:
+    """Bring the state of publishers to what a log holds that was cut, or can be read again."""
+    if is_cut:
+        _cut_publishers(host, partition, now)
+    else:
+        take_up_publishers(host, partition)
+
+
+def _cut_publishers(host: OpeningHost, partition: Partition, now: Instant) -> None:
     """Bring the state of publishers to the end of a log that was cut, or began anew.
 
     A cut takes back what came behind it, and nothing of what committed records told. Below what is
@@ -173,6 +183,10 @@ def cut_publishers(host: OpeningHost, partition: Partition, now: Instant) -> Non
         # Of an empty log the snapshot may be of another branch: nothing is there to compare with.
         if log.log_end_offset > log.log_start_offset:
             take_up_publishers(host, partition)
+    if partition.offline_reason:
+        # What was saved tells more than what could be read.
+        host.store.set_snapshot_source(partition.partition_id, None)
+        return
     host.store.write_snapshot(partition.partition_id, now)
 
 

@@ -538,7 +538,8 @@ class Partition:
 
     def on_unreadable(self, error: LiftbridgeError) -> None:
         """A read met damaged bytes, or the disk refused it."""
-        self.may_be_whole = not isinstance(error, CorruptionError) and not self.offline_reason
+        is_damaged = isinstance(error, CorruptionError)
+        self.may_be_whole = not is_damaged and (self.may_be_whole or not self.offline_reason)
         if isinstance(error, CorruptionError):
             where = {"path": error.path, "position": error.position, "reason": error.text}
             self.host.transition("corruption_found", self._named(where))

@@ -59,8 +59,8 @@ class ReplicasHost(Protocol):
         """Bytes wait for a sync."""
         ...
 
-    def note_cut(self, partition: Partition) -> None:
-        """A log was cut: what was derived from its records is void."""
+    def note_change(self, partition: Partition, *, is_cut: bool) -> None:
+        """A log was cut, or can be read again: what was derived from its records is void."""
         ...
 
     def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:

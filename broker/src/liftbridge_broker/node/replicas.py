@@ -120,9 +120,9 @@ class Replicas:
         """Bytes wait for a sync."""
         self.host.note_append(partition, now)
 
-    def note_cut(self, partition: Partition) -> None:
-        """A log was cut."""
-        self.host.note_cut(partition)
+    def note_change(self, partition: Partition, *, is_cut: bool) -> None:
+        """A log was cut, or can be read again."""
+        self.host.note_change(partition, is_cut=is_cut)
 
     def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
         """Read off the loop."""

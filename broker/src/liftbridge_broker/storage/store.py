@@ -307,7 +307,9 @@ class LogStore:
         """Whether this broker moves the log start of a partition, and whom it tells."""
         self._logs[partition].is_leader, self._logs[partition].on_trimmed = is_leader, tell
 
-    def set_snapshot_source(self, partition: PartitionId, source: Callable[[], bytes]) -> None:
+    def set_snapshot_source(
+        self, partition: PartitionId, source: Callable[[], bytes] | None
+    ) -> None:
         """Where state of idempotent publishers comes from before the log loses headers."""
         self._logs[partition].snapshot_source = source
 
@@ -361,7 +363,9 @@ class LogStore:
 
     def note_damage(self, partition: PartitionId, path: str, now: Instant) -> None:
         """Have the next start verify a damaged log file, however clean the stop is."""
-        stored = self._logs[partition]
+        stored = self._logs.get(partition)
+        if stored is None:
+            return  # deleted since
         stored.damage.add(path)
         self._guarded(lambda: stored.damage.write(self._files), now)
         if stored.damage.is_owed:
