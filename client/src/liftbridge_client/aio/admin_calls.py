@@ -1,0 +1,216 @@
+"""Calls of the Admin service: to whichever broker can answer, again while that may help."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from operator import attrgetter
+from typing import Any, Final, TypeVar
+
+from google.protobuf.message import Message as ProtoMessage
+
+from liftbridge_client import admin_model as model
+from liftbridge_client.aio.listening import Hub
+from liftbridge_client.core.deadlines import one_deadline, seconds_left
+from liftbridge_client.errors import (
+    CallTimeoutError,
+    ClosedError,
+    Doubt,
+    FailedPreconditionError,
+    LiftbridgeError,
+    NotFoundError,
+    RetriableError,
+)
+from liftbridge_client.model import TlsFiles
+from liftbridge_client.transport import Method, Transport
+from liftbridge_proto.ext.v1 import admin_pb2
+
+_Response = TypeVar("_Response", bound=ProtoMessage)
+
+_ELSEWHERE: Final = "does not lead the metadata group"
+"""Words of a broker that was asked in the place of the leader; they decide only whether to wait
+for a leader that nobody finds."""
+
+_WAIT_FIRST_SECONDS: Final = 0.05
+_WAIT_MAX_SECONDS: Final = 1.0
+
+_deadline = one_deadline(attrgetter("call_seconds"))
+
+
+class AdminCalls:
+    """The brokers of a cluster, by their admin addresses.
+
+    Attributes:
+        call_seconds: Limit for a whole call.
+    """
+
+    def __init__(
+        self, addresses: Sequence[str], *, tls: TlsFiles | None, timeout: float, retry: float
+    ) -> None:
+        self._addresses = tuple(addresses)
+        self._tls = tls
+        self._timeout = timeout
+        self._retry = retry
+        self.call_seconds = retry or timeout
+        self._transport: Transport | None = None
+
+    def open(self) -> None:
+        """Read the TLS files; connections are opened when needed.
+
+        Raises:
+            UsageError: A file cannot be read.
+        """
+        transport = Transport(self._tls, Hub())
+        transport.open()
+        self._transport = transport
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            await transport.close()
+
+    async def identities(self) -> dict[str, model.Identity]:
+        """Identify the broker behind each address; addresses that do not answer are left out."""
+        answers = await asyncio.gather(
+            *(self._identity(address) for address in self._addresses), return_exceptions=True
+        )
+        found: dict[str, model.Identity] = {}
+        for address, answer in zip(self._addresses, answers, strict=True):
+            if isinstance(answer, model.Identity):
+                found[address] = answer
+            elif not isinstance(answer, LiftbridgeError):
+                raise answer
+        return found
+
+    async def partitions(
+        self,
+        request: admin_pb2.ListPartitionsRequest,
+        find: Callable[[], Awaitable[str]] | None,
+    ) -> AsyncGenerator[model.PartitionStatus, None]:
+        """List partitions, page by page, as the broker that `find` tells the address of sees them.
+
+        Args:
+            request: Asks for them; its page token is set on the way.
+            find: As for `call`.
+        """
+        while True:
+            response = await self.call(
+                "ListPartitions", request, admin_pb2.ListPartitionsResponse, find=find
+            )
+            for one in response.partitions:
+                yield model.partition_of(one)
+            request.page_token = response.next_page_token
+            if not request.page_token:
+                return
+
+    async def _identity(self, address: str) -> model.Identity:
+        response = await self._once(
+            address, "Identity", admin_pb2.IdentityRequest(), admin_pb2.IdentityResponse
+        )
+        return model.identity_of(response)
+
+    async def _once(
+        self, address: str, name: str, request: ProtoMessage, response: type[_Response]
+    ) -> _Response:
+        if self._transport is None:
+            raise ClosedError(
+                "the client is not open: use it inside `async with connect_admin(...)`"
+            )
+        method: Method[Any, _Response] = Method(
+            f"/liftbridge.ext.v1.Admin/{name}", type(request), response
+        )
+        limit = min(self._timeout, seconds_left())
+        if limit <= 0:
+            raise CallTimeoutError(f"timed out before asking {address}")
+        return await self._transport.unary(address, method, request, limit)
+
+    @_deadline
+    async def call(
+        self,
+        name: str,
+        request: ProtoMessage,
+        response: type[_Response],
+        *,
+        find: Callable[[], Awaitable[str]] | None = None,
+    ) -> _Response:
+        """Call the broker that `find` tells the address of, or any, again while that may help."""
+        doubt = Doubt()
+
+        async def ask(address: str) -> _Response:
+            try:
+                return await self._once(address, name, request, response)
+            except LiftbridgeError as error:
+                doubt.weigh(error)
+                raise
+
+        wait = _WAIT_FIRST_SECONDS
+        while True:
+            try:
+                return await (self._anywhere(ask) if find is None else ask(await find()))
+            except LiftbridgeError as error:
+                doubt.weigh(error)
+                is_last = not self._retry or wait >= seconds_left()
+                if is_last or not isinstance(error, RetriableError):
+                    raise
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, _WAIT_MAX_SECONDS)
+
+    async def _anywhere(self, ask: Callable[[str], Awaitable[_Response]]) -> _Response:
+        """Each address once, until one answers; the metadata leader where another one refuses."""
+        last: RetriableError | None = None
+        for address in self._addresses:
+            try:
+                return await ask(address)
+            except RetriableError as error:
+                last = error
+            except FailedPreconditionError as error:
+                try:
+                    leader = await self.leader()
+                except RetriableError:
+                    if _ELSEWHERE in error.server_text:
+                        raise
+                    raise error from None
+                if leader == address:
+                    raise
+                return await ask(leader)
+        assert last is not None
+        raise last
+
+    async def leader(self) -> str:
+        """Address of the metadata leader, by what most brokers say.
+
+        Raises:
+            RetriableError: Nobody knows it, or it is not among the addresses.
+        """
+        found = await self.identities()
+        named = [one.metadata_leader for one in found.values() if one.metadata_leader]
+        if not named:
+            raise RetriableError("no broker that knows the leader of the metadata group answered")
+        leader = max(sorted(set(named)), key=named.count)
+        for address, one in found.items():
+            if one.broker == leader:
+                return address
+        raise RetriableError(
+            f"broker {leader} leads the metadata group, but is behind none of the addresses"
+        )
+
+    async def address_of(self, broker: str) -> str:
+        """Address of a broker.
+
+        Raises:
+            NotFoundError: All addresses answer, and it is behind none.
+            RetriableError: It may be behind one that does not answer.
+        """
+        found = await self.identities()
+        for address, one in found.items():
+            if one.broker == broker:
+                return address
+        known = ", ".join(sorted(one.broker for one in found.values())) or "nobody"
+        text = f"broker {broker!r} is behind none of the addresses, {known} is"
+        if len(found) == len(self._addresses):
+            raise NotFoundError(text)
+        raise RetriableError(text)
+
+
+def ref_of(partition: model.PartitionName) -> admin_pb2.PartitionRef:
+    """A partition on the wire."""
+    return admin_pb2.PartitionRef(stream=partition.stream, partition=partition.partition)
