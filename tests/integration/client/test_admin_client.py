@@ -1,13 +1,11 @@
 """Operators' client and port: three brokers behind real sockets, one process with certificates."""
 
-import asyncio
 import contextlib
 from datetime import timedelta
 from hashlib import sha256
 
 import pytest
 
-from liftbridge_broker.server.admin import make_admin
 from liftbridge_client import Member, PartitionName, TlsFiles, connect_admin, connect_admin_sync
 from liftbridge_client.errors import (
     ClosedError,
@@ -15,12 +13,12 @@ from liftbridge_client.errors import (
     NotFoundError,
     RetriableError,
 )
-from liftbridge_testkit.admin_calls import admin_of, follower_of_metadata, leader_of_metadata
+from liftbridge_testkit.admin_calls import follower_of_metadata, leader_of_metadata
+from liftbridge_testkit.admin_ports import admin_ports
 from liftbridge_testkit.certs import Authority
 from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.processes import Broker, NatsServer
 
-PACE_SECONDS = 0.002
 SHORT = timedelta(seconds=1)
 
 
@@ -29,21 +27,8 @@ async def cluster():
     """Four brokers in memory whose time goes on, and their addresses for operators."""
     world = ClusterWorld(4)
     world.create("s", factor=3)
-    servers = [make_admin(admin_of(world, number).context) for number in range(1, 5)]
-    ports = [await server.start("127.0.0.1", 0) for server in servers]
-
-    loop = asyncio.get_running_loop()
-    pace = []
-
-    def go_on():
-        world.run(10)
-        pace[:] = [loop.call_later(PACE_SECONDS, go_on)]
-
-    go_on()
-    yield world, [f"127.0.0.1:{port}" for port in ports]
-    pace[0].cancel()
-    for server in servers:
-        await server.close()
+    async with admin_ports(world) as addresses:
+        yield world, list(addresses.values())
 
 
 async def test_leader_is_found_from_any_address(cluster):

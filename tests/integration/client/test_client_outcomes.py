@@ -4,9 +4,11 @@ The calls are the public methods that change something. A method that is new bel
 two tables below, or a test fails.
 """
 
+import asyncio
 import inspect
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from time import monotonic
 
 import grpc.aio
 import pyarrow as pa
@@ -25,6 +27,7 @@ from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import admin_pb2, data_pb2
 
 PARTITION = PartitionName("s", 0)
+PLACE = admin_pb2.PartitionRef(stream="s", partition=0)
 MEMBER = Member("b", "d" * 32)
 SETTINGS = lb.StreamSettings(retention_max_bytes=1)
 OWN_SETTINGS = lb.StreamSettings(tombstone_retention=timedelta(seconds=1))
@@ -129,14 +132,18 @@ class Server:
         stream: The stream as it is described, or none.
         partition: The partition as it is described.
         left: What the next change makes of the partition, or none.
+        brokers: Those that are described.
+        blind: What a list comes to once a change was asked for: "refuses", "hangs" or an answer.
     """
 
     def __init__(self):
         self.faults = []
         self.calls = 0
         self.stream = None
-        self.partition = admin_pb2.PartitionStatus()
+        self.partition = admin_pb2.PartitionStatus(partition=PLACE, leader="b")
         self.left = None
+        self.brokers = []
+        self.blind = ""
         self.server = grpc.aio.server()
         self.server.add_generic_rpc_handlers((self,))
         self.port = self.server.add_insecure_port("127.0.0.1:0")
@@ -147,6 +154,9 @@ class Server:
             ),
             "/liftbridge.ext.v1.Data/ListStreams": lambda: data_pb2.ListStreamsResponse(
                 streams=[] if self.stream is None else [self.stream]
+            ),
+            "/liftbridge.ext.v1.Admin/ListBrokers": lambda: admin_pb2.ListBrokersResponse(
+                brokers=self.brokers
             ),
             "/liftbridge.ext.v1.Admin/ListPartitions": lambda: admin_pb2.ListPartitionsResponse(
                 partitions=[self.partition]
@@ -166,6 +176,11 @@ class Server:
     def service(self, details):
         async def on(requests, call):
             found = self.answers.get(details.method)
+            is_list = found is not None and not details.method.endswith("Identity")
+            if is_list and self.calls and self.blind == "hangs":
+                await asyncio.Event().wait()
+            if is_list and self.calls and self.blind == "refuses":
+                await call.abort(StatusCode.NOT_FOUND, "")
             if found is not None:
                 await call.write(found().SerializeToString())
                 return
@@ -305,7 +320,6 @@ def described(**other):
 
 
 # What the first attempt left, as the second one is told of it.
-PLACE = admin_pb2.PartitionRef(stream="s", partition=0)
 AS_ASKED = admin_pb2.PartitionStatus(
     partition=PLACE, leader="b", leader_epoch=2, unclean_epoch=2, target=["b"]
 )
@@ -364,3 +378,40 @@ async def test_reassignment_that_was_given_up_is_told_from_one_that_was_complete
         case.server.faults = [LOST, *[(StatusCode.FAILED_PRECONDITION, "")] * 2]
         error = await case.error()
         assert error is None if end == "done" else type(error).__name__ == end
+
+
+LOOKING = [
+    *("remove_broker", "transfer_leadership", "elect_unclean"),
+    *("start_reassignment", "cancel_reassignment"),
+]
+"""Changes after which the client looks at what an attempt left."""
+
+
+@pytest.mark.parametrize("change", LOOKING)
+async def test_change_in_doubt_that_left_nothing_to_be_seen_stays_in_doubt(change):
+    async with Case(change) as case:
+        case.server.blind = "refuses"
+        case.server.faults = [LOST, *[(StatusCode.FAILED_PRECONDITION, "")] * 2]
+        assert told(await case.error()) == "unknown"
+
+
+async def test_what_an_attempt_left_is_looked_at_within_the_deadline_of_the_call():
+    async def seconds(change):
+        async with Case(change) as case:
+            case.server.blind = "hangs"
+            case.server.faults = [*[LOST] * 5, *[(StatusCode.FAILED_PRECONDITION, "")] * 2]
+            began = monotonic()
+            assert told(await case.error()) == "unknown"
+            return monotonic() - began
+
+    assert max(await asyncio.gather(*(seconds(change) for change in LOOKING))) < 3
+
+
+async def test_broker_that_is_still_there_was_not_removed():
+    async with Case("remove_broker") as case:
+        case.server.brokers = [admin_pb2.BrokerDescription(broker="b")]
+        case.server.faults = [LOST, *[(StatusCode.FAILED_PRECONDITION, "")] * 2]
+        assert isinstance(await case.error(), lb.FailedPreconditionError)
+        case.server.brokers = []
+        case.server.faults = [LOST, *[(StatusCode.FAILED_PRECONDITION, "")] * 2]
+        assert told(await case.error()) == "done"

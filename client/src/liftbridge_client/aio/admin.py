@@ -1,14 +1,15 @@
 """The admin client: it calls the Admin service of whichever broker can answer."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from datetime import timedelta
 from functools import partial
 from operator import attrgetter
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from liftbridge_client import admin_model as model
 from liftbridge_client.aio.admin_calls import AdminCalls, ref_of
+from liftbridge_client.aio.transfers import transfer
 from liftbridge_client.core.addresses import ADMIN_PORT, parse_addresses
 from liftbridge_client.core.deadlines import one_deadline
 from liftbridge_client.errors import (
@@ -18,6 +19,8 @@ from liftbridge_client.errors import (
 )
 from liftbridge_client.model import TlsFiles
 from liftbridge_proto.ext.v1 import admin_pb2
+
+_Seen = TypeVar("_Seen")
 
 _deadline = one_deadline(attrgetter("_calls.call_seconds"))
 
@@ -233,6 +236,7 @@ class AdminClient:
         request = admin_pb2.UncordonBrokerRequest(broker=broker)
         await self._calls.call("UncordonBroker", request, admin_pb2.UncordonBrokerResponse)
 
+    @_deadline
     async def remove_broker(self, broker: str, *, broker_epoch: int = 0) -> None:
         """Remove a stopped broker without replicas, in the given session or its current one."""
         request = admin_pb2.RemoveBrokerRequest(broker=broker, broker_epoch=broker_epoch)
@@ -240,6 +244,11 @@ class AdminClient:
             await self._calls.call("RemoveBroker", request, admin_pb2.RemoveBrokerResponse)
         except NotFoundError as error:
             if not error.may_be_done:  # otherwise an attempt of this call removed it
+                raise
+        except FailedPreconditionError as error:
+            if not error.may_be_done:
+                raise
+            if any(one.broker == broker for one in await _seen(self.brokers())):
                 raise
 
     async def retire(self, broker: str, data_dir_id: str) -> None:
@@ -280,18 +289,18 @@ class AdminClient:
 
     # -- partitions -----------------------------------------------------------------------------
 
+    @_deadline
     async def transfer_leadership(
         self, *partitions: model.PartitionName, from_broker: str = "", to: str = ""
     ) -> Sequence[model.PartitionOutcome]:
-        """Transfer leadership of the listed partitions, or of up to 1,000 that a broker leads."""
-        refs = [ref_of(one) for one in partitions]
-        request = admin_pb2.TransferLeadershipRequest(
-            partitions=refs, to=to, **{"from": from_broker}
-        )
-        response = await self._calls.call(
-            "TransferLeadership", request, admin_pb2.TransferLeadershipResponse
-        )
-        return model.outcomes_of(response.outcomes)
+        """Transfer leadership of the listed partitions, or of up to 1,000 that a broker leads.
+
+        Args:
+            partitions: Partitions that one broker leads.
+            from_broker: Broker whose partitions are meant if none are listed.
+            to: New leader; by default the first in-sync replica of each that can lead.
+        """
+        return await transfer(self._calls, partitions, source=from_broker, to=to)
 
     async def elect_preferred(
         self, *partitions: model.PartitionName
@@ -303,6 +312,7 @@ class AdminClient:
         )
         return model.outcomes_of(response.outcomes)
 
+    @_deadline
     async def elect_unclean(
         self, partition: model.PartitionName, broker: str, *, partition_epoch: int
     ) -> model.Election:
@@ -322,6 +332,7 @@ class AdminClient:
             return model.Election(found.leader, found.leader_epoch, found.partition_epoch)
         return model.Election(response.leader, response.leader_epoch, response.partition_epoch)
 
+    @_deadline
     async def start_reassignment(
         self, partition: model.PartitionName, target: Sequence[str], *, partition_epoch: int = 0
     ) -> int:
@@ -375,10 +386,17 @@ class AdminClient:
         )
         for member in members:
             find = partial(self._calls.address_of, member.broker)
-            await self._calls.call("Bootstrap", request, admin_pb2.BootstrapResponse, find=find)
+            try:
+                await self._calls.call("Bootstrap", request, admin_pb2.BootstrapResponse, find=find)
+            except LiftbridgeError as error:
+                error.may_be_done = error.may_be_done or member is not members[0]
+                raise
 
+    @_deadline
     async def transfer_metadata_leadership(self, to: str = "") -> str:
         """Transfer leadership of the metadata group; returns the voter that was asked to lead."""
+        # A repeated attempt, of which the new leader learns, must not find another voter.
+        to = to or await self._successor()
         request = admin_pb2.TransferMetadataLeadershipRequest(to=to)
         response = await self._calls.call(
             "TransferMetadataLeadership", request, admin_pb2.TransferMetadataLeadershipResponse
@@ -402,11 +420,23 @@ class AdminClient:
 
     # -- what an attempt left -------------------------------------------------------------------
 
+    async def _successor(self) -> str:
+        """The voter to lead the metadata group next: the one that is furthest of those that can.
+
+        Raises:
+            FailedPreconditionError: There is none.
+        """
+        voters = [one for one in await self.brokers() if one.role == "voter"]
+        able = [one for one in voters if not (one.is_fenced or one.is_stopping)]
+        if not able:
+            raise FailedPreconditionError("the metadata group has no other live voter")
+        return max(able, key=lambda one: (one.applied_index or 0, one.broker)).broker
+
     async def _left_by(
         self, error: LiftbridgeError, partition: model.PartitionName
     ) -> model.PartitionStatus | None:
         """A partition as an attempt of a call may have left it that another one was refused for."""
-        return await self._status_of(partition) if error.may_be_done else None
+        return await _seen(self._status_of(partition)) if error.may_be_done else None
 
     async def _status_of(self, partition: model.PartitionName) -> model.PartitionStatus | None:
         request = admin_pb2.ListPartitionsRequest(streams=[partition.stream])
@@ -414,6 +444,15 @@ class AdminClient:
             if one.partition == partition.partition:
                 return one
         return None
+
+
+async def _seen(look: Awaitable[_Seen]) -> _Seen:
+    """What is found after a change that may be made; so says an error as well."""
+    try:
+        return await look
+    except LiftbridgeError as error:
+        error.may_be_done = True
+        raise
 
 
 def _member(member: model.Member) -> admin_pb2.Member:

@@ -1,0 +1,140 @@
+"""Transfers of leadership: an attempt that is repeated after a lost answer undoes nothing.
+
+A list of partitions always goes to a broker that is named: if the caller names none, the client
+chooses as brokers do. What an earlier attempt transferred is then refused, rather than transferred
+on to a third broker or back, and counts as done because the named broker leads it. Without a list,
+brokers transfer only what the former leader still leads.
+"""
+
+from collections.abc import Sequence
+
+from liftbridge_client import admin_model as model
+from liftbridge_client.aio.admin_calls import AdminCalls, ref_of
+from liftbridge_client.errors import FailedPreconditionError, LiftbridgeError, NotFoundError
+from liftbridge_proto.ext.v1 import admin_pb2
+
+_Names = Sequence[model.PartitionName]
+
+
+async def transfer(
+    calls: AdminCalls, partitions: _Names, *, source: str, to: str
+) -> Sequence[model.PartitionOutcome]:
+    """Transfer the listed partitions, or what `source` leads, to a broker, or to any if empty."""
+    if partitions and not source and not to:
+        parts = await _successors(calls, partitions)
+    else:
+        parts = {to: partitions}
+    outcomes: list[model.PartitionOutcome] = []
+    for successor, names in parts.items():
+        refs = [ref_of(one) for one in names]
+        request = admin_pb2.TransferLeadershipRequest(
+            partitions=refs, to=successor, **{"from": source}
+        )
+        try:
+            await _transfer(calls, request, names, outcomes)
+        except LiftbridgeError as error:
+            error.may_be_done = error.may_be_done or any(not one.code for one in outcomes)
+            raise
+    places = {tuple(name): place for place, name in enumerate(partitions)}
+    return sorted(outcomes, key=lambda one: places.get(one[:2], 0))
+
+
+async def _transfer(
+    calls: AdminCalls,
+    request: admin_pb2.TransferLeadershipRequest,
+    names: _Names,
+    outcomes: list[model.PartitionOutcome],
+) -> None:
+    """Make a request, once more for the rest if an attempt transferred a part; add its outcomes."""
+    while True:
+        try:
+            response = await calls.call(
+                "TransferLeadership", request, admin_pb2.TransferLeadershipResponse
+            )
+        except FailedPreconditionError as error:
+            moved = await _moved(calls, request, names) if error.may_be_done else set()
+            if not moved:
+                raise
+        else:
+            told = model.outcomes_of(response.outcomes)
+            refused = [model.PartitionName(*one[:2]) for one in told if one.code]
+            moved = await _moved(calls, request, refused)
+            outcomes += [
+                one._replace(code="", text="") if one[:2] in moved else one for one in told
+            ]
+            return
+        outcomes += [model.PartitionOutcome(*one, "", "") for one in names if one in moved]
+        names = [one for one in names if one not in moved]
+        if not names:
+            return
+        del request.partitions[:]
+        request.partitions.extend(ref_of(one) for one in names)
+
+
+async def _moved(
+    calls: AdminCalls, request: admin_pb2.TransferLeadershipRequest, names: _Names
+) -> set[model.PartitionName]:
+    """Which partitions are where a request, of which an attempt was refused, was to take them."""
+    try:
+        found = await _statuses(calls, names)
+    except LiftbridgeError as error:
+        error.may_be_done = True  # an earlier attempt may be, or other partitions of this one
+        raise
+    to, source = request.to, getattr(request, "from")
+    if to:
+        return {name for name, one in found.items() if one.leader == to}
+    # Without both, a partition has no other replica that it could be led by.
+    return {name for name, one in found.items() if source and one.leader not in {"", source}}
+
+
+async def _successors(calls: AdminCalls, partitions: _Names) -> dict[str, _Names]:
+    """The partitions by the broker that each goes to: its first in-sync replica that can lead.
+
+    Raises:
+        FailedPreconditionError: They are not all led by one broker.
+        NotFoundError: One does not exist.
+    """
+    response = await calls.call(
+        "ListBrokers",
+        admin_pb2.ListBrokersRequest(is_confirmed=True),
+        admin_pb2.ListBrokersResponse,
+        find=calls.leader,
+    )
+    able = {one.broker for one in response.brokers if not (one.is_fenced or one.is_stopping)}
+    found = await _statuses(calls, partitions)
+    for name in partitions:
+        if name not in found:
+            raise NotFoundError(f"no such partition: {name.partition} of stream {name.stream}")
+    leaders = {one.leader for one in found.values()}
+    if leaders == {""} or len(leaders) > 1:
+        raise FailedPreconditionError(
+            "partitions: must all be led by one broker, but are led by "
+            + ", ".join(sorted(one or "nobody" for one in leaders))
+        )
+    parts: dict[str, list[model.PartitionName]] = {}
+    for name in partitions:
+        parts.setdefault(_successor(found[name], able), []).append(name)
+    return dict(parts)
+
+
+def _successor(partition: model.PartitionStatus, able: set[str]) -> str:
+    """The broker that is to lead a partition; one that the broker will refuse if none can."""
+    replicas = (*partition.isr, *(one.broker for one in partition.replicas))
+    others = [one for one in replicas if one != partition.leader]
+    return next((one for one in others if one in able), others[0] if others else "")
+
+
+async def _statuses(
+    calls: AdminCalls, names: _Names
+) -> dict[model.PartitionName, model.PartitionStatus]:
+    """The named partitions that exist, as the leader of the metadata group knows them."""
+    if not names:
+        return {}
+    wanted = set(names)
+    request = admin_pb2.ListPartitionsRequest(streams=sorted({one.stream for one in names}))
+    found = {}
+    async for one in calls.partitions(request, calls.leader):
+        name = model.PartitionName(one.stream, one.partition)
+        if name in wanted:
+            found[name] = one
+    return found
