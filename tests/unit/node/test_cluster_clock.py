@@ -221,6 +221,31 @@ def test_date_that_is_not_believed_yet_makes_records_no_older_than_it(is_believe
     assert broker.stamped(9 * DAY) == 9 * DAY
 
 
+@pytest.mark.parametrize("off", [-9 * DAY, -61 * SECOND])
+@pytest.mark.parametrize("held", [2, 30, 300])
+def test_clocks_set_back_soon_after_a_start_stamp_nothing_with_the_past(held, off):
+    """As when all machines lose their time for a while: nobody has believed a date by then."""
+    broker = Broker(newest=TODAY - 9 * DAY)
+    broker.hear(seconds=held)
+    assert broker.age() is None
+    for _ in range(held - 1):
+        broker.hear(off)
+        assert broker.stamped(off) == 0
+    broker.hear()
+    assert broker.stamped(off) == 0
+    broker.hear(off, seconds=2 * held)
+    assert broker.stamped(off) == off
+
+
+@pytest.mark.parametrize("held", [2, 30, 300])
+def test_clocks_that_were_ahead_at_a_start_are_left_as_soon_as_they_were_told(held):
+    broker = Broker(newest=TODAY - 9 * DAY)
+    broker.hear(9 * DAY, seconds=held)
+    assert broker.stamped(0) == 9 * DAY
+    broker.hear(seconds=held)
+    assert broker.stamped(0) == 0
+
+
 def split(broker, off):
     """Let it hear for two minutes what two clocks come to, one of them right, the third away."""
     for _ in range(120):

@@ -108,12 +108,14 @@ class ClusterClock:
         "_believed",
         "_confirmed_at",
         "_floor",
+        "_floor_since",
         "_is_mature",
         "_is_split",
         "_is_upper_bound",
         "_leap",
         "_leap_heard_at",
         "_limits",
+        "_lower",
         "_newest",
         "_since",
         "_tell",
@@ -143,6 +145,8 @@ class ClusterClock:
         self._is_upper_bound = False
         self._is_split = False
         self._floor: _Reading | None = None
+        self._floor_since = Instant(0)
+        self._lower: _Reading | None = None
         self._leap: _Reading | None = None
         self._leap_heard_at = Instant(0)
 
@@ -157,7 +161,7 @@ class ClusterClock:
             return
         self._tell_split(told)
         if self._believed is None:
-            self._floor = _Reading(self._least(told, now), now)
+            self._set_floor(self._least(told, now), now)
         if not told.is_believed:
             return
         if self._believed is None:
@@ -208,6 +212,25 @@ class ClusterClock:
         if may_lower and wall_ns > before + most:  # guard Clock.ahead
             return before
         return wall_ns
+
+    def _set_floor(self, least_ns: int, now: Instant) -> None:
+        """Stamp with this date at least, while none is believed.
+
+        One that is far behind what was told before counts once it has stayed for as long: clocks
+        that were set back for a while, soon after a start, stamp no records with the past.
+        """
+        floor, tolerance_ns = self._floor, self._limits.tolerance_ns
+        off_ns = 0 if floor is None else least_ns - floor.on(now)
+        if floor is not None and off_ns < -tolerance_ns:  # guard Clock.held
+            lower = self._lower
+            if lower is None or abs(least_ns - lower.on(now)) > tolerance_ns:
+                lower = self._lower = _Reading(least_ns, now)
+            if now - lower.at < floor.at - self._floor_since:
+                return
+            self._floor_since = lower.at
+        elif floor is None or off_ns > tolerance_ns:
+            self._floor_since = now
+        self._floor, self._lower = _Reading(least_ns, now), None
 
     def _least(self, told: Date, now: Instant) -> int:
         """What records are stamped with at least while no date has been believed.
