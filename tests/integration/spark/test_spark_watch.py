@@ -135,7 +135,9 @@ def test_a_stream_that_is_gone_is_left_out(
     streams[1].delete()
     streams[0].publish(b"news")
     left = PartitionId(f"{name}.0", 0)
-    wait_for(lambda: list(watch.bounds()) == [left] and watch.bounds()[left].latest == 1)
+    wait_for(lambda: list(watch.bounds()) == [left])
+    wait_for(lambda: watch.bounds()[left].latest == 1)
+    assert list(watch.bounds()) == [left]
 
 
 # -- cursors ----------------------------------------------------------------------------------

@@ -53,10 +53,6 @@ def follower_of(world: ClusterWorld) -> Member:
     return next(member for member in world.alive if member is not world.leader())
 
 
-def told(member: Member, kind: str) -> int:
-    return sum(found == kind for found, _ in member.told)
-
-
 def is_whole(world: ClusterWorld) -> bool:
     return len(world.state().isr) == 3
 
@@ -68,9 +64,9 @@ def test_rot_on_a_follower_is_found_and_copied_anew(world: ClusterWorld, *, is_c
     follower.files.is_cold = is_cold
     rot(follower, 2)
     world.run(1_000)
-    assert told(follower, "corruption_found") == 0
+    assert follower.told_count("corruption_found") == 0
     complete(world, scrubber_of(follower))
-    assert told(follower, "corruption_found") == 1
+    assert follower.told_count("corruption_found") == 1
     world.until(lambda: is_whole(world))
     assert follower.log_bytes(partition) == leader.log_bytes(partition)
 
@@ -93,7 +89,7 @@ def test_disk_that_refuses_a_read_takes_the_replica_out(world: ClusterWorld) -> 
     leader.files.is_cold = True
     leader.files.fail(Fault("read", "*.log"))
     complete(world, scrubber_of(leader))
-    assert told(leader, "partition_offline") == 1
+    assert leader.told_count("partition_offline") == 1
 
 
 def test_log_that_goes_away_during_a_read_is_left(world: ClusterWorld) -> None:
@@ -106,7 +102,7 @@ def test_log_that_goes_away_during_a_read_is_left(world: ClusterWorld) -> None:
     world.until(lambda: is_whole(world))
     complete(world, scrubber)
     complete(world, scrubber)
-    assert told(follower, "corruption_found") == 0
+    assert follower.told_count("corruption_found") == 0
     assert scrubber.scrubbed_bytes >= len(follower.log_bytes(world.state().partition_id))
 
 

@@ -37,6 +37,13 @@ def logs(bed: StoreBed) -> list[str]:
     return [path for path in bed.files.paths("streams") if path.endswith(".log")]
 
 
+def begun(bed: StoreBed) -> None:
+    """A broker starts on what it finds."""
+    bed.open()
+    bed.store.open(A, StreamName("stream"), SMALL, bed.now)
+    bed.store.begin(bed.now)
+
+
 @pytest.mark.parametrize("synced", [1, 6])
 @pytest.mark.parametrize("segment", [0, -1])
 @pytest.mark.parametrize("bit", range(0, 2_000, 100))
@@ -61,10 +68,8 @@ def test_stop_in_order_does_not_make_a_damaged_log_whole(
 @pytest.mark.parametrize("segment", range(3))
 def test_damage_that_a_read_met_is_found_by_the_next_start(segment: int) -> None:
     bed = filled(6)
-    bed.open()
+    begun(bed)
     path = logs(bed)[segment]
-    bed.store.open(A, StreamName("stream"), SMALL, bed.now)
-    bed.store.begin(bed.now)
     bed.files.flip_bit(path, 1_000)
     bed.store.note_damage(A, path, bed.now)
     bed.store.close(broker_epoch=1)
@@ -77,12 +82,10 @@ def test_damage_that_a_read_met_is_found_by_the_next_start(segment: int) -> None
 
 
 @pytest.mark.parametrize("refusals", range(5))
-def test_full_disk_refuses_a_note_and_damage_is_not_forgotten(refusals: int) -> None:
+def test_note_that_a_full_disk_refused_is_written_later(refusals: int) -> None:
     bed = filled(6)
-    bed.open()
+    begun(bed)
     path = logs(bed)[0]
-    bed.store.open(A, StreamName("stream"), SMALL, bed.now)
-    bed.store.begin(bed.now)
     bed.files.flip_bit(path, 1_000)
     bed.files.fail(Fault("open", "*.damaged", is_full=True, count=refusals))
     bed.store.note_damage(A, path, bed.now)
@@ -98,10 +101,8 @@ def test_full_disk_refuses_a_note_and_damage_is_not_forgotten(refusals: int) -> 
 
 def test_disk_that_fails_a_note_is_not_used_any_more() -> None:
     bed = filled(6)
-    bed.open()
+    begun(bed)
     path = logs(bed)[0]
-    bed.store.open(A, StreamName("stream"), SMALL, bed.now)
-    bed.store.begin(bed.now)
     bed.files.fail(Fault("open", "*.damaged"))
     bed.store.note_damage(A, path, bed.now)
     assert len(bed.failures) == 1
@@ -131,10 +132,8 @@ def test_damage_that_compaction_meets_is_told_and_noted(segment: int) -> None:
 
 def test_note_of_damage_goes_when_the_file_is_whole() -> None:
     bed = filled(6)
-    bed.open()
+    begun(bed)
     path = logs(bed)[0]
-    bed.store.open(A, StreamName("stream"), SMALL, bed.now)
-    bed.store.begin(bed.now)
     bed.store.note_damage(A, path, bed.now)
     bed.store.close(broker_epoch=1)
     bed.open()

@@ -214,10 +214,11 @@ class ClusterClock:
         return wall_ns
 
     def _set_floor(self, least_ns: int, now: Instant) -> None:
-        """Stamp with this date at least, while none is believed.
+        """Set the lower bound of timestamps while no date is believed.
 
-        One that is far behind what was told before counts once it has stayed for as long: clocks
-        that were set back for a while, soon after a start, stamp no records with the past.
+        A date that jumps backwards replaces the bound only after it has been told for as long as
+        the date before it: clocks set back for a while soon after a start must not stamp records
+        with the past.
         """
         floor, tolerance_ns = self._floor, self._limits.tolerance_ns
         off_ns = 0 if floor is None else least_ns - floor.on(now)

@@ -76,8 +76,8 @@ class FollowingHost(Protocol):
         """Set a damaged log aside and begin with an empty one."""
         ...
 
-    def examine(self, following: "Following") -> None:
-        """Find out whether a log that could not be read is whole; `on_examined` follows."""
+    def verify(self, following: "Following") -> None:
+        """Verify the log after a read error; `on_verified` follows."""
         ...
 
     def begin_replica(self, following: "Following") -> None:
@@ -338,8 +338,8 @@ class Following:
             self.host.retry_position(self)
             return
         if self.partition.offline_reason:
-            if self.partition.may_be_whole:  # guard F5.examined
-                self.host.examine(self)
+            if self.partition.has_read_error:  # guard F5.verified
+                self.host.verify(self)
             else:
                 self.host.replace_log(self.partition.partition_id)
             return
@@ -349,8 +349,8 @@ class Following:
         except FilesError:
             self.host.retry_position(self)
 
-    def on_examined(self, error: LiftbridgeError | None) -> None:
-        """The log was read through: go on with it if it is whole, else set it aside."""
+    def on_verified(self, error: LiftbridgeError | None) -> None:
+        """Keep the log if all of it was read and is intact; replace it otherwise."""
         if error is not None:
             self.partition.on_unreadable(error)
             self.host.replace_log(self.partition_id)

@@ -1,27 +1,27 @@
-"""Runs that wait until their partition resumes, or until its leadership begins."""
+"""Runs that wait for their partition to resume, or for its leadership to begin."""
 
 from typing import Final
 
 from liftbridge_broker.node.runs import PublishRun
 
 PARKED_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Bytes of runs that wait for one partition."""
+"""Limit of the waiting runs of one partition, in bytes."""
 
 
 class ParkedRuns:
-    """Those of one partition, in the order they came in."""
+    """Waiting runs of one partition, in order of arrival."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Begin without runs."""
         self._runs: list[PublishRun] = []
         self._bytes = 0
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Number of waiting runs."""
         return len(self._runs)
 
     def add(self, run: PublishRun) -> bool:
-        """Have a run wait; false when there is no room for it."""
+        """Add a run; returns false if it would exceed the limit."""
         if self._bytes + run.size_bytes > PARKED_BYTES_MAX:
             return False
         self._runs.append(run)
@@ -29,6 +29,6 @@ class ParkedRuns:
         return True
 
     def take(self) -> list[PublishRun]:
-        """All that wait; none does any more."""
+        """Remove and return all waiting runs."""
         runs, self._runs, self._bytes = self._runs, [], 0
         return runs

@@ -138,7 +138,7 @@ class Partition:
         intake: Makes runs of its NATS messages.
         role: What this broker is to it.
         replication: The other replicas; `None` for an only replica, and in role `NONE`.
-        may_be_whole: Whether it is offline only because the disk refused a read.
+        has_read_error: Whether it is offline only because of a read error; its log may be intact.
     """
 
     host: PartitionHost
@@ -161,7 +161,7 @@ class Partition:
     is_auto_paused: bool = False
     is_readonly: bool = False
     offline_reason: str = ""
-    may_be_whole: bool = False
+    has_read_error: bool = False
     closed_error: LiftbridgeError | None = None
     last_active: Instant = BEGINNING
     messages_received: EventTimes = field(default_factory=EventTimes)
@@ -537,9 +537,9 @@ class Partition:
             self.host.request_resume(self, now)
 
     def on_unreadable(self, error: LiftbridgeError) -> None:
-        """A read met damaged bytes, or the disk refused it."""
+        """Go offline after a read that found damage or failed."""
         is_damaged = isinstance(error, CorruptionError)
-        self.may_be_whole = not is_damaged and (self.may_be_whole or not self.offline_reason)
+        self.has_read_error = not is_damaged and (self.has_read_error or not self.offline_reason)
         if isinstance(error, CorruptionError):
             where = {"path": error.path, "position": error.position, "reason": error.text}
             self.host.transition("corruption_found", self._named(where))
@@ -560,8 +560,8 @@ class Partition:
             self.replication.on_offline(reason)
 
     def go_online(self) -> None:
-        """Serve again: what the disk refused to read was read since, and is whole."""
-        self.offline_reason, self.may_be_whole = "", False
+        """Serve again: the log was verified after the read error."""
+        self.offline_reason, self.has_read_error = "", False
         self.host.transition("partition_online", self._named({}))
 
     @property

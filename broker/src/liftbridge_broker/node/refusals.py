@@ -20,10 +20,9 @@ _NOTHING_DONE: Final = (ChangeNotMadeError, NotAppendedError, TooLargeError, Una
 
 
 def failed_change(cause: LiftbridgeError, text: str) -> InternalError:
-    """Refusal of a change that a log failed, with the status and the words of the original.
+    """Wrap the error with which a log failed a change, in the status and text of the original.
 
-    Its code keeps what the cause says of the outcome. Any cause that is not known to deny the
-    change leaves the outcome open.
+    The code tells the outcome: not made if the cause says so, else unknown.
     """
     kind = InternalError
     if isinstance(cause, _NOTHING_DONE):

@@ -22,13 +22,13 @@ from liftbridge_broker.model.ids import (
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy
 from liftbridge_broker.node.catch_up import CatchUp
-from liftbridge_broker.node.examining import Examinations
 from liftbridge_broker.node.following import Following
 from liftbridge_broker.node.leading import Leading
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.refusals import leader_changed
 from liftbridge_broker.node.replica_host import ReplicasHost, ReplicationLimits, Speaker
 from liftbridge_broker.node.roles import Role
+from liftbridge_broker.node.verifying import LogVerifications
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.environment import Rng
 from liftbridge_broker.replication.fetching import FetchBody, FetchReplyBody
@@ -91,7 +91,7 @@ class Replicas:
         self._look_at: Instant | None = None
         self._ran_at = Instant(0)
         self._resign_at = Instant(0)
-        self._examinations = Examinations(host, self.is_current)
+        self._verifications = LogVerifications(host, self.is_current)
         self.catch_up: CatchUp[Leading] = CatchUp(lambda: host.state.catch_up_rate)
 
     # -- what the parts ask -------------------------------------------------------------------
@@ -136,9 +136,9 @@ class Replicas:
         """Set a damaged log aside."""
         self.host.replace_log(partition_id)
 
-    def examine(self, following: Following) -> None:
-        """Find out whether a log is whole."""
-        self._examinations.begin(following, self.now)
+    def verify(self, following: Following) -> None:
+        """Verify a log after a read error."""
+        self._verifications.add(following, self.now)
         self._wake()
 
     def transition(self, kind: str, fields: dict[str, object]) -> None:
@@ -492,7 +492,7 @@ class Replicas:
             for following in self.following.values():
                 following.core.restart_silence(now)
         self._resign_if_full(now)
-        self._examinations.on_timer(now)
+        self._verifications.on_timer(now)
         if self.leading and self.store.slowness.take_hand_over(now):
             self._resign("storage slow", now)
         if self._look_at is not None and now >= self._look_at:
@@ -574,7 +574,7 @@ class Replicas:
         due = [
             self._look_at,
             self.catch_up.next_deadline(),
-            self._examinations.next_deadline(),
+            self._verifications.next_deadline(),
         ]
         if self.following:
             due.append(Instant(self._ran_at + self._limits.follower.silence_ns // WATCHES))

@@ -1,6 +1,7 @@
-"""Notes beside log files that are damaged: the next start verifies those, however clean the stop.
+"""Notes of damaged log files, so that the next start verifies those files however clean the stop.
 
-A disk that is full may refuse a note: it is owed then, and a stop is not clean while one is.
+A full disk may refuse to create a note. The store then tries again with its reserve, and once more
+when it closes; damage without a note is unknown to the next start.
 """
 
 from liftbridge_broker.ports.files import Files
@@ -11,7 +12,7 @@ class DamageNotes:
     """Notes of one log.
 
     Attributes:
-        is_known: Whether any file is known to be damaged.
+        is_known: Whether any file of the log is known to be damaged.
     """
 
     def __init__(self) -> None:
@@ -21,20 +22,20 @@ class DamageNotes:
 
     @property
     def is_owed(self) -> bool:
-        """Whether a note is still to be written."""
+        """Whether a note has not been written yet."""
         return bool(self._owed)
 
     def add(self, path: str) -> None:
-        """Owe a note of a file; what is no log file is made anew from one."""
+        """Record a damaged file; only log files need a note, an index is rebuilt from its log."""
         self.is_known = True
         if path.endswith(LOG_SUFFIX):
             self._owed.add(path)
 
     def write(self, files: Files) -> None:
-        """Write what is owed, durably.
+        """Write the notes that are owed, durably.
 
         Raises:
-            FilesError: The disk refused; the rest is still owed.
+            FilesError: The disk refused; the notes not written are still owed.
         """
         for path in sorted(self._owed):
             files.close(files.open(path + DAMAGED_SUFFIX, create=True))

@@ -1,4 +1,4 @@
-"""Making the store of a data directory out of what the directory says of itself."""
+"""Opening the store of a data directory: its identity, its journal, and how the last stop ended."""
 
 from collections.abc import Callable
 

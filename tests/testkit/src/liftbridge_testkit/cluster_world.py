@@ -135,6 +135,10 @@ class Member:
         """Port `Observer`."""
         self.told.append((kind, fields))
 
+    def told_count(self, kind: str) -> int:
+        """Transitions of a kind so far."""
+        return sum(found == kind for found, _ in self.told)
+
     def arm(self, deadline: Instant) -> None:
         """Port `Timer`."""
         self.armed = deadline

@@ -1,8 +1,8 @@
-"""Reading logs through after the disk refused a read, to find out whether they are whole.
+"""Verification of logs whose disk returned a read error.
 
-A device that was reset, or storage over a network, may refuse a read and give it a moment later.
-The replica was declared unclean by then, and others lead. But what it holds may be what they lack
-while it is copied anew, so it is set aside only when it cannot be read, or is damaged.
+A read error may pass: the device was reset, or the storage is behind a network. The replica has
+been declared unclean by then, and another one leads. Its log may still hold records that the new
+leader lacks, so the replica discards the log only if reading it fails again or finds damage.
 """
 
 from collections.abc import Callable
@@ -17,19 +17,19 @@ from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.types import READ_BLOCK_BYTES, ReadNeed
 
 PAUSE_NS: Final = 1_000 * MILLISECOND_NS
-"""How long a disk is left alone before it is read again."""
+"""Time between the read error and the first read of the verification."""
 
 
-class ExaminingHost(Protocol):
-    """What examinations need of their owner."""
+class VerifyingHost(Protocol):
+    """What verifications need from their owner."""
 
     def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
         """Read off the loop."""
         ...
 
 
-class _Examination:
-    """Verifies one log; `due` is when its next piece is to be read."""
+class _Verification:
+    """State of one verification; `due` is when it may begin."""
 
     def __init__(self, log: PartitionLog, due: Instant) -> None:
         self.due = due
@@ -39,7 +39,7 @@ class _Examination:
         self.reader = ScrubReader(log, log.log_start_offset)
 
     def on_read(self, outcome: bytes | LiftbridgeError) -> None:
-        """Go on with what was read off the loop."""
+        """Take the result of a read off the loop."""
         self.is_reading = False
         if isinstance(outcome, LiftbridgeError):
             self.error = outcome
@@ -47,51 +47,52 @@ class _Examination:
             self.reader.feed(outcome)
 
 
-class Examinations:
-    """Those that are wanted, one log after the other and one block a turn."""
+class LogVerifications:
+    """Queue of logs to verify: one log at a time, one block a turn."""
 
-    def __init__(self, host: ExaminingHost, is_current: Callable[[Following], bool]) -> None:
-        """Begin without any.
+    def __init__(self, host: VerifyingHost, is_current: Callable[[Following], bool]) -> None:
+        """Begin with an empty queue.
 
         Args:
             host: The owner.
-            is_current: Whether a partition is still followed so; else nobody wants to know.
+            is_current: Whether the broker still follows the partition in this role; if not, the
+                verification is dropped.
         """
         self._host = host
         self._is_current = is_current
-        self._wanted: dict[Following, _Examination] = {}
+        self._queue: dict[Following, _Verification] = {}
 
-    def begin(self, following: Following, now: Instant) -> None:
-        """Examine the log of a partition, unless that is so already."""
-        if following not in self._wanted:
+    def add(self, following: Following, now: Instant) -> None:
+        """Queue the log of a partition, unless it is queued already."""
+        if following not in self._queue:
             due = Instant(now + PAUSE_NS)
-            self._wanted[following] = _Examination(following.partition.log, due)
+            self._queue[following] = _Verification(following.partition.log, due)
 
     def next_deadline(self) -> Instant | None:
         """When `on_timer` wants to be called, `None` for never."""
-        first = next(iter(self._wanted.values()), None)
+        first = next(iter(self._queue.values()), None)
         return None if first is None or first.is_reading else first.due
 
     def on_timer(self, now: Instant) -> None:
-        """Verify the next block if it is time for it."""
+        """Verify the next block if its time has come."""
         due = self.next_deadline()
         if due is None or due > now:
             return
-        following, one = next(iter(self._wanted.items()))
+        following, one = next(iter(self._queue.items()))
         error: LiftbridgeError | None = None
-        is_wanted = self._is_current(following)
-        if is_wanted:
+        is_current = self._is_current(following)
+        if is_current:
             try:
                 if not self._step(one):
                     return
             except LiftbridgeError as met:
                 error = met
-        self._wanted.pop(following).reader.close()
-        if is_wanted:
-            following.on_examined(error)
+        self._queue.pop(following).reader.close()
+        if is_current:
+            following.on_verified(error)
 
-    def _step(self, one: _Examination) -> bool:
-        """Verify a block; whether it was the last one."""
+    def _step(self, one: _Verification) -> bool:
+        """Verify one block; returns whether it was the last one."""
         if one.error is not None:
             raise one.error
         result = one.reader.read(READ_BLOCK_BYTES, one.end)

@@ -57,10 +57,6 @@ def trash(one: Member) -> list[str]:
     return [path for path in one.files.paths("trash") if path.endswith(".log")]
 
 
-def told(one: Member, kind: str) -> int:
-    return sum(found == kind for found, _ in one.told)
-
-
 def is_whole(world: ClusterWorld) -> bool:
     return len(world.state().isr) == 3
 
@@ -73,8 +69,8 @@ def test_replica_that_can_be_read_after_all_keeps_its_records(
     one = member(world, is_leader=is_leader)
     before = log_of(one, world)
     refuse(one, world, readers, readers=readers)
-    world.until(lambda: told(one, "partition_offline") == 1)
-    world.until(lambda: told(one, "partition_online") == 1)
+    world.until(lambda: one.told_count("partition_offline") == 1)
+    world.until(lambda: one.told_count("partition_online") == 1)
     assert bool(log_of(one, world) == before)
     world.until(lambda: is_whole(world))
     assert trash(one) == []
@@ -92,17 +88,17 @@ def test_replica_that_cannot_be_read_is_copied_anew(
     refuse(one, world, refusals)
     world.until(lambda: bool(trash(one)))
     world.until(lambda: is_whole(world))
-    assert told(one, "partition_online") == 0
+    assert one.told_count("partition_online") == 0
 
 
 def test_damage_is_found_and_noted(world: ClusterWorld) -> None:
     one = member(world, is_leader=False)
     refuse(one, world, 1)
-    world.until(lambda: told(one, "partition_offline") == 1)
+    world.until(lambda: one.told_count("partition_offline") == 1)
     (path,) = (found for found in one.files.paths("streams") if found.endswith(".log"))
     one.files.flip_bit(path, 8 * len(one.files.content(path)) - 8)
     world.until(lambda: bool(trash(one)))
-    assert (told(one, "corruption_found"), told(one, "partition_online")) == (1, 0)
+    assert (one.told_count("corruption_found"), one.told_count("partition_online")) == (1, 0)
     world.until(lambda: is_whole(world))
 
 
@@ -110,10 +106,10 @@ def test_leader_may_change_while_a_log_is_read(world: ClusterWorld) -> None:
     one = member(world, is_leader=False)
     before = log_of(one, world)
     refuse(one, world, 1)
-    world.until(lambda: told(one, "partition_offline") == 1)
+    world.until(lambda: one.told_count("partition_offline") == 1)
     world.run(900)
     member(world, is_leader=True).kill()
-    world.until(lambda: told(one, "partition_online") == 1)
+    world.until(lambda: one.told_count("partition_online") == 1)
     assert log_of(one, world).startswith(before)
     assert trash(one) == []
 
@@ -134,7 +130,7 @@ def test_publishers_are_known_from_a_log_that_could_not_be_read_at_the_start() -
     one.files.remove(snapshot)
     one.files.fail(Fault("read", "*.log", skip=1))  # opening reads the last header
     one.restart()
-    world.until(lambda: told(one, "partition_online") == 1)
+    world.until(lambda: one.told_count("partition_online") == 1)
     world.until(lambda: is_whole(world))
     publishers = one.node.partitions[world.state().partition_id].publishers
     assert publishers.next_sequence(publisher_id) == 2
