@@ -136,6 +136,8 @@ REGRESSION_SEEDS = {
         750_001_065,
         # An unclean election waited for a spoiled disk that is replaced next: no fault.
         810_000_975,
+        # An only replica that others joined in the turn that made it had not journaled its epoch.
+        37_095_299_427,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""

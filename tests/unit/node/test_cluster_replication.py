@@ -23,6 +23,8 @@ from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, StreamOv
 from liftbridge_broker.node.roles import Role
 from liftbridge_broker.node.runs import POLICY_LEADER
 from liftbridge_broker.ports.transport import Channel
+from liftbridge_broker.storage.directory import JOURNAL
+from liftbridge_broker.storage.journal import parse_journal
 from liftbridge_testkit.cluster_world import ClusterWorld
 
 
@@ -380,3 +382,19 @@ def test_an_only_replica_gets_others_without_a_pause_in_service(world):
     assert world.commit(b"c") == 2
     world.run(100)
     assert logs_agree(world, partition)()
+
+
+@pytest.mark.parametrize("values", [(), (b"a",)], ids=["empty", "with records"])
+def test_an_only_replica_journals_its_epoch_before_others_hear_of_it(world, values):
+    partition_id = world.create(factor=1)
+    for value in values:
+        world.commit(value)
+    target = tuple(sorted(world.members))
+    outcome = world.propose(StartReassignment(partition_id=partition_id, target=target))
+    assert not isinstance(outcome, LiftbridgeError), outcome
+    leader = world.leader()
+    partition = leader.node.partitions[partition_id]
+    world.until(lambda: partition.replication is not None and partition.replication.is_ready)
+    journal = parse_journal(leader.files.durable_content(JOURNAL))
+    epochs = dict(journal.states[partition_id].epochs)
+    assert epochs == {partition.leader_epoch: 0}

@@ -281,8 +281,6 @@ class Replicas:
             self._serve(leading, now)
             leading.on_state()
             return
-        was_alone = leading is None and partition.role is Role.LEADER
-        goes_on = was_alone and partition.leader_epoch == state.leader_epoch
         if leading is None:
             self.drop(partition, now)
         else:
@@ -309,10 +307,6 @@ class Replicas:
             leading.tell_of_loss()
         self._set_policy(partition, is_commit=is_commit, now=now)
         self.store.set_leader(partition_id, is_leader=True, tell=leading.on_trimmed)
-        if goes_on:
-            # It led alone in this epoch; what it has appended since is below the start of none.
-            self._established(leading)
-            return
         partition.rise(leading)
         log.epochs.assign(state.leader_epoch, log.log_end_offset)
         self.store.journal_state(  # guard L1.journal

@@ -44,10 +44,9 @@ class DurableEpochs:
             self._latest[key] = latest
         if look.role is Role.LEADER:
             serving = (key, look.leader_epoch)
-            was_leader = before is not None and before.role is Role.LEADER
-            if serving not in self._served and not was_leader and partition.replication is not None:
+            if serving not in self._served and partition.replication is not None:
                 self._check(machine, partition, LeaderEpoch(look.leader_epoch), "serves")
-            self._served.add(serving)
+                self._served.add(serving)
         elif before is not None and is_new and look.log_end > before.log_end:
             cluster = broker.node.cluster
             assert cluster is not None
