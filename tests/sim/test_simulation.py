@@ -138,6 +138,8 @@ REGRESSION_SEEDS = {
         810_000_975,
         # An only replica that others joined in the turn that made it had not journaled its epoch.
         37_095_299_427,
+        # An empty replica was elected while another with all records was starting.
+        890_003_792,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""

@@ -17,7 +17,7 @@ from liftbridge_broker.controller.elections import (
     with_isr,
     with_session,
 )
-from liftbridge_broker.controller.recovery import conclude, inquiries
+from liftbridge_broker.controller.recovery import OTHERS_NS, conclude, inquiries
 from liftbridge_broker.controller.state import BrokerState
 from liftbridge_broker.model.ids import BrokerId, LeaderEpoch, MetadataIndex, Offset, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
@@ -82,7 +82,7 @@ def recover(
         for name, end in ends.items()
     ]
     assert found.mode is mode
-    command = conclude(found, told, is_over=True)
+    command = conclude(found, told, asked_ns=OTHERS_NS, leaderless_ns=0)
     assert command is not None
     world.ok(command)
 

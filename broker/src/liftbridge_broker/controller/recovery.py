@@ -5,12 +5,18 @@ here is remembered: a new metadata leader asks again.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from liftbridge_broker.controller.commands import RecoverUnclean, ReplicaAnswer
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex, PartitionId
-from liftbridge_broker.model.streams import UncleanMode
+from liftbridge_broker.model.streams import MILLISECOND_NS, UncleanMode
+
+OTHERS_NS: Final = 3_000 * MILLISECOND_NS
+"""Time for the answers of those that are asked but not required."""
+
+ABSENT_NS: Final = 60_000 * MILLISECOND_NS
+"""Time for replicas that are not alive to come back, before one that holds nothing is elected."""
 
 
 class Inquiry(NamedTuple):
@@ -63,21 +69,25 @@ def inquiries(state: ClusterState) -> Iterator[Inquiry]:
 
 
 def conclude(
-    inquiry: Inquiry, answers: Sequence[ReplicaAnswer], *, is_over: bool
+    inquiry: Inquiry, answers: Sequence[ReplicaAnswer], *, asked_ns: int, leaderless_ns: int
 ) -> RecoverUnclean | None:
     """The command that an inquiry leads to; `None` while it must go on.
 
     Args:
         inquiry: What was asked.
         answers: What brokers told, one each.
-        is_over: Whether those that are not required have been waited for long enough.
+        asked_ns: Time since they were asked.
+        leaderless_ns: Time since the partition was first found without a leader.
     """
     heard = tuple(one for one in answers if one.broker in inquiry.asked)
     silent = set(inquiry.asked).difference(one.broker for one in heard)
-    if silent and not (is_over and silent.isdisjoint(inquiry.required)):
+    if silent and (asked_ns < OTHERS_NS or not silent.isdisjoint(inquiry.required)):
         return None
     chosen = best_answer(heard, inquiry.replicas)
     if chosen is None:
+        return None
+    ends = {one.broker: one.log_end_offset for one in heard}
+    if not ends[chosen] and _may_come_back(inquiry, leaderless_ns):  # guard C10.absent
         return None
     return RecoverUnclean(
         partition_id=inquiry.partition_id,
@@ -86,6 +96,12 @@ def conclude(
         mode=inquiry.mode,
         answers=heard,
     )
+
+
+def _may_come_back(inquiry: Inquiry, leaderless_ns: int) -> bool:
+    """Whether a replica that is not alive, and may hold what others lost, is waited for."""
+    is_absent = any(one not in inquiry.asked for one in inquiry.replicas)
+    return is_absent and inquiry.mode is UncleanMode.BALANCED and leaderless_ns < ABSENT_NS
 
 
 def best_answer(

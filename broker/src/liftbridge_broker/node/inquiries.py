@@ -18,9 +18,6 @@ from liftbridge_broker.replication.views import LogView
 from liftbridge_broker.wire.peer_bodies import LogInfo
 
 ASK_NS: Final = 500 * MILLISECOND_NS
-OTHERS_NS: Final = 3_000 * MILLISECOND_NS
-"""Time for the answers of those that are asked but not required."""
-
 ASK_PARTITIONS_MAX: Final = 10_000
 """Partitions in one question; the others are asked for when these are done."""
 
@@ -40,10 +37,18 @@ def end_of(partition: PartitionId, log: LogView, *, is_damaged: bool = False) ->
 
 @dataclass(slots=True)
 class _Open:
-    """An inquiry under way and what was heard."""
+    """An inquiry under way and what was heard.
+
+    Attributes:
+        inquiry: Who is asked.
+        asked_at: When they were asked first.
+        leaderless_at: When the partition was first found without a leader.
+        answers: By broker.
+    """
 
     inquiry: Inquiry
-    since: Instant
+    asked_at: Instant
+    leaderless_at: Instant
     answers: dict[BrokerId, ReplicaAnswer] = field(default_factory=dict)
 
 
@@ -70,11 +75,10 @@ class Inquiries:
             return []
         before, self._open = self._open, {}
         for inquiry in inquiries(state):
-            known = before.get(inquiry.partition_id)
-            is_same = known is not None and known.inquiry == inquiry
-            self._open[inquiry.partition_id] = (
-                known if known is not None and is_same else _Open(inquiry, now)
-            )
+            one = before.get(inquiry.partition_id)
+            if one is None or one.inquiry != inquiry:
+                one = _Open(inquiry, now, now if one is None else one.leaderless_at)
+            self._open[inquiry.partition_id] = one
         self._due = Instant(now + ASK_NS) if self._open else None
         questions: dict[BrokerId, list[PartitionId]] = {}
         for one in self._open.values():
@@ -117,5 +121,9 @@ class Inquiries:
 
     @staticmethod
     def _conclude(one: _Open, now: Instant) -> RecoverUnclean | None:
-        is_over = now - one.since >= OTHERS_NS
-        return conclude(one.inquiry, tuple(one.answers.values()), is_over=is_over)
+        return conclude(
+            one.inquiry,
+            tuple(one.answers.values()),
+            asked_ns=now - one.asked_at,
+            leaderless_ns=now - one.leaderless_at,
+        )
