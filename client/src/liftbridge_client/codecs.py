@@ -8,7 +8,7 @@ convert a value.
 """
 
 import json
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from google.protobuf.message import DecodeError, EncodeError
 from google.protobuf.message import Message as ProtoMessage
@@ -20,6 +20,7 @@ _Value = TypeVar("_Value")
 _Proto = TypeVar("_Proto", bound=ProtoMessage)
 
 
+@runtime_checkable
 class Codec(Protocol[_Value]):
     """Converts values to bytes and back."""
 

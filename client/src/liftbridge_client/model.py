@@ -21,18 +21,25 @@ FsyncPolicy = Literal["never", "interval", "commit", "auto"]
 UncleanMode = Literal["manual", "balanced", "proactive"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NS_MAX: Final = 292 * 365 * 86_400 * 1_000_000_000
+"""Nanoseconds travel in 64 bits, which last for 292 years."""
 
 
 def to_ns(time: datetime) -> int:
     """Unix nanoseconds of an aware time.
 
     Raises:
-        UsageError: The time has no zone.
+        UsageError: It is no `datetime`, has no zone, or is too far from 1970 to be counted.
     """
+    if not isinstance(time, datetime):
+        raise UsageError(f"time {time!r}: must be a datetime; use datetime.now(UTC)")
     if time.tzinfo is None:
         raise UsageError(f"{time!r} has no time zone; use datetime.now(UTC)")
     delta = time - EPOCH
-    return (delta.days * 86_400 + delta.seconds) * 1_000_000_000 + delta.microseconds * 1_000
+    found = (delta.days * 86_400 + delta.seconds) * 1_000_000_000 + delta.microseconds * 1_000
+    if abs(found) > _NS_MAX:
+        raise UsageError(f"time {time}: must be in the years 1678 to 2261; correct it")
+    return found
 
 
 def from_ns(timestamp: int) -> datetime:

@@ -94,6 +94,7 @@ class Transport:
         self._watches: dict[str, Watch] = {}
         self._credentials: grpc.ChannelCredentials | None = None
         self._opener = Opener()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self) -> None:
         """Read the TLS files.
@@ -104,6 +105,7 @@ class Transport:
         if self._tls is not None:
             self._credentials = _credentials(self._tls)
         self._opener.open()
+        self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
         """Close all channels; calls that run are cancelled. Another process leaves them alone."""
@@ -126,8 +128,21 @@ class Transport:
             elif watch.is_up:
                 listener.put(Connected(address))
 
+    def check_loop(self) -> None:
+        """Refuse use in another event loop, which would not be woken by what comes.
+
+        Raises:
+            UsageError: It is another one.
+        """
+        if self._loop not in (None, asyncio.get_running_loop()):
+            raise UsageError(
+                "another event loop opened this client: open one in this loop, or use "
+                "`connect_sync`, which any thread may call"
+            )
+
     def _channel(self, address: str) -> grpc.aio.Channel:
         self._opener.check()
+        self.check_loop()
         channel = self._channels.get(address)
         if channel is None:
             options: list[tuple[str, int | str]] = list(_OPTIONS)

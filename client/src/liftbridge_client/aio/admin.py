@@ -11,7 +11,8 @@ from liftbridge_client import admin_model as model
 from liftbridge_client.aio.admin_calls import AdminCalls, ref_of
 from liftbridge_client.aio.transfers import transfer
 from liftbridge_client.core.addresses import ADMIN_PORT, parse_addresses
-from liftbridge_client.core.deadlines import one_deadline
+from liftbridge_client.core.arguments import checked, checked_calls
+from liftbridge_client.core.deadlines import one_deadline, try_seconds
 from liftbridge_client.errors import (
     FailedPreconditionError,
     LiftbridgeError,
@@ -25,6 +26,7 @@ _Seen = TypeVar("_Seen")
 _deadline = one_deadline(attrgetter("_calls.call_seconds"))
 
 
+@checked
 def connect_admin(
     servers: str,
     *,
@@ -48,6 +50,7 @@ def connect_admin(
     )
 
 
+@checked_calls
 class AdminClient:
     """Administration of a cluster; created by `connect_admin`.
 
@@ -67,7 +70,7 @@ class AdminClient:
         self._calls = AdminCalls(
             addresses,
             tls=tls,
-            timeout=timeout.total_seconds(),
+            timeout=try_seconds(timeout),
             retry=retry_time.total_seconds(),
         )
 
@@ -75,7 +78,7 @@ class AdminClient:
         """Read the TLS files; connections are opened when needed.
 
         Raises:
-            UsageError: A file cannot be read.
+            UsageError: It is already open, or a file cannot be read.
         """
         self._calls.open()
         return self

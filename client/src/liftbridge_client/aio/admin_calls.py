@@ -18,6 +18,7 @@ from liftbridge_client.errors import (
     LiftbridgeError,
     NotFoundError,
     RetriableError,
+    UsageError,
 )
 from liftbridge_client.model import TlsFiles
 from liftbridge_client.transport import Method, Transport
@@ -56,8 +57,10 @@ class AdminCalls:
         """Read the TLS files; connections are opened when needed.
 
         Raises:
-            UsageError: A file cannot be read.
+            UsageError: It is open already, or a file cannot be read.
         """
+        if self._transport is not None:
+            raise UsageError("the client is already open: create another with `connect_admin`")
         transport = Transport(self._tls, Hub())
         transport.open()
         self._transport = transport

@@ -10,6 +10,7 @@ from liftbridge_client.aio.listening import Events
 from liftbridge_client.aio.session import ClientStats, Session
 from liftbridge_client.aio.streams import Streams
 from liftbridge_client.core.addresses import parse_addresses
+from liftbridge_client.core.arguments import checked, checked_calls
 from liftbridge_client.core.codec import ack_of, policy_of
 from liftbridge_client.core.message_parts import check_message
 from liftbridge_client.core.refusals import ack_error
@@ -17,6 +18,7 @@ from liftbridge_client.model import Ack, AckPolicy, Metadata, TlsFiles
 from liftbridge_proto import api_pb2
 
 
+@checked
 def connect(
     servers: str,
     *,
@@ -43,6 +45,7 @@ def connect(
     return Client(session)
 
 
+@checked_calls
 class Client:
     """A client of a cluster, created by `connect`.
 
@@ -58,7 +61,7 @@ class Client:
 
         Raises:
             RetriableError: No seed address answers within the retry time.
-            UsageError: A TLS file cannot be read.
+            UsageError: It is already open, or a TLS file cannot be read.
         """
         await self._session.open()
         return self

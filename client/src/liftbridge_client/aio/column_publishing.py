@@ -15,8 +15,13 @@ from liftbridge_client.aio.lane import BATCH_BYTES_MAX, BATCH_COUNT_MAX, Item, L
 from liftbridge_client.core.codec import policy_of
 from liftbridge_client.core.deadlines import one_deadline
 from liftbridge_client.core.partitioners import Partitioner, choose
-from liftbridge_client.core.record_slices import slices
-from liftbridge_client.errors import FailedPreconditionError, LiftbridgeError, UsageError
+from liftbridge_client.core.record_slices import check_batch, slices
+from liftbridge_client.errors import (
+    ClosedError,
+    FailedPreconditionError,
+    LiftbridgeError,
+    UsageError,
+)
 from liftbridge_client.model import Ack, AckPolicy, Numbering, Published, PublishResult
 
 if TYPE_CHECKING:
@@ -66,6 +71,7 @@ class ColumnPublisher:
         self._acked_count = self._known_count = 0
         self._settled = asyncio.Event()
         self._error: LiftbridgeError | None = None
+        self._is_open = False
 
     @one_deadline(attrgetter("client.call_seconds"))
     async def __aenter__(self) -> Self:
@@ -89,6 +95,7 @@ class ColumnPublisher:
                 f"stream {self.stream_name} accepts no batches, because it has a queue group or "
                 "optimistic concurrency control: publish its messages one by one"
             )
+        self._is_open = True
         return self
 
     async def __aexit__(
@@ -98,6 +105,7 @@ class ColumnPublisher:
         trace: TracebackType | None,
     ) -> None:
         """End the calls; records without an ack may be stored or not."""
+        self._is_open = False
         await asyncio.gather(*(lane.aclose() for lane in self._lanes.values()))
 
     async def put(self, records: pa.RecordBatch) -> None:
@@ -110,8 +118,10 @@ class ColumnPublisher:
         Raises:
             UsageError: A column is missing, unknown, of a wrong type or has nulls, or a partition
                 does not exist.
+            ClosedError: The publisher is not open.
             LiftbridgeError: A record, of these or of earlier ones, is not or may not be stored.
         """
+        self._check_open()
         for partition, part in self._by_partition(records):
             rest = self._unknown(partition, part)
             for piece, size in slices(rest, count_max=BATCH_COUNT_MAX, bytes_max=BATCH_BYTES_MAX):
@@ -126,6 +136,7 @@ class ColumnPublisher:
         Raises:
             LiftbridgeError: As for `put`.
         """
+        self._check_open()
         while self._in_flight and self._error is None:
             self._settled.clear()
             await self._settled.wait()
@@ -143,6 +154,10 @@ class ColumnPublisher:
         if errors and self._error is None:
             self._error = errors[0]
         self._settled.set()
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise ClosedError("the publisher is not open: enter it with `async with` or `with`")
 
     def _raise(self) -> None:
         if self._error is not None:
@@ -208,6 +223,7 @@ class ColumnPublisher:
 
 
 def _check(records: pa.RecordBatch) -> None:
+    check_batch(records)
     names = set(records.schema.names)
     if not names >= _NEEDED or not names <= _TAKEN:
         raise UsageError(
@@ -223,6 +239,9 @@ def _check(records: pa.RecordBatch) -> None:
         if not _is_bytes(records.column(name).type):
             kind = records.column(name).type
             raise UsageError(f"column {name} is of type {kind}: cast it to {pa.binary()}")
+    if "partition" in names and not pa.types.is_integer(records.column("partition").type):
+        kind = records.column("partition").type
+        raise UsageError(f"column partition is of type {kind}: cast it to {pa.int32()}")
     if "headers" in names:
         _check_headers(records.column("headers"))
 

@@ -52,6 +52,8 @@ LOOK_SECONDS_MIN: Final = 0.05
 LEADER_DOUBT_SECONDS: Final = 1.0
 """Silence after which a lane looks whether another broker leads: one that hangs says nothing."""
 
+CLOSED: Final = "the publisher, or its client, was closed before the ack arrived"
+
 BATCH_COUNT_MAX: Final = 1_000
 BATCH_BYTES_MAX: Final = 256 * 1024
 WAIT_FIRST_SECONDS: Final = 0.05
@@ -188,7 +190,7 @@ class Lane:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        self._fail_all(ClosedError("the publisher was closed before the ack arrived"))
+        self._fail_all(ClosedError(CLOSED))
 
     # -- the task -----------------------------------------------------------------------------
 
@@ -196,6 +198,9 @@ class Lane:
         """Send while there is work; whatever goes wrong here, nobody waits for ever."""
         try:
             await self._keep_calling()
+        except asyncio.CancelledError:  # by `aclose`, or of a call by a client that is closed
+            self._fail_all(ClosedError(CLOSED))
+            raise
         except Exception as error:  # noqa: BLE001 - every caller gets it, with its cause
             failed = LiftbridgeError(
                 f"the client failed while sending: {type(error).__name__}: {error}"

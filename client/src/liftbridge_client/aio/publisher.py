@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Self, cas
 from liftbridge_client.aio.identity import PublisherIdentity, register, takes_single
 from liftbridge_client.aio.lane import BATCH_BYTES_MAX, BATCH_COUNT_MAX, Item, Lane
 from liftbridge_client.codecs import Codec, encoded
+from liftbridge_client.core.arguments import checked
 from liftbridge_client.core.codec import policy_of
 from liftbridge_client.core.deadlines import one_deadline
 from liftbridge_client.core.message_parts import (
@@ -91,6 +92,7 @@ class Publisher(Generic[Value]):
         self._settled = asyncio.Event()
         self._flush_handle: asyncio.Handle | None = None
         self._is_open = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @one_deadline(attrgetter("client.call_seconds"))
     async def __aenter__(self) -> Self:
@@ -110,6 +112,7 @@ class Publisher(Generic[Value]):
                 self.client, self.stream_name, self._name, is_single=self.takes_single
             )
         self._is_open = True
+        self._loop = asyncio.get_running_loop()
         return self
 
     async def __aexit__(
@@ -120,6 +123,7 @@ class Publisher(Generic[Value]):
     ) -> None:
         await self.aclose()
 
+    @checked
     async def aclose(self, timeout: timedelta = timedelta(seconds=10)) -> None:  # noqa: ASYNC109 - how long to wait is the argument
         """Wait for the acks in flight, then close.
 
@@ -183,6 +187,7 @@ class Publisher(Generic[Value]):
             raise FullError(f"{self._in_flight} messages are waiting for acks")
         return self._put(Outgoing(data, key, headers, partition))
 
+    @checked
     async def publish_batch(
         self, messages: Sequence[Value | Outgoing[Value]], *, partition: int | None = None
     ) -> list[PublishResult]:
@@ -251,7 +256,7 @@ class Publisher(Generic[Value]):
             if self._in_flight and not self._has_room(end - start):
                 await self._until_room(end - start)
             self._check_open()
-            whole = asyncio.get_running_loop().create_future()
+            whole = self._running_loop().create_future()
             count = end - start
             item = Item(chunk, [b""] * count, [None] * count, size, whole=whole)
             self._send(partition, item)
@@ -273,7 +278,18 @@ class Publisher(Generic[Value]):
 
     def _check_open(self) -> None:
         if not self._is_open:
-            raise ClosedError("the publisher is not open: use it inside `async with`")
+            raise ClosedError("the publisher is not open: enter it with `async with` or `with`")
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that runs; it must be that of the publisher.
+
+        Raises:
+            UsageError: It is not, so that it would not be woken by an ack.
+        """
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self.client.transport.check_loop()
+        return loop
 
     def _has_room(self, count: int = 1) -> bool:
         is_few = self._in_flight + count <= self._max_in_flight
@@ -314,7 +330,8 @@ class Publisher(Generic[Value]):
             item = None
         if item is None:
             item = self._open[partition] = Item()
-        future: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
+        loop = self._running_loop()
+        future: asyncio.Future[Ack] = loop.create_future()
         item.values.append(outgoing.value)
         item.keys.append(outgoing.key)
         item.headers.append(outgoing.headers)
@@ -330,7 +347,6 @@ class Publisher(Generic[Value]):
         ):
             self._lane(partition).put(self._open.pop(partition))
         elif self._flush_handle is None:
-            loop = asyncio.get_running_loop()
             self._flush_handle = (
                 loop.call_later(self._linger, self._flush)
                 if self._linger

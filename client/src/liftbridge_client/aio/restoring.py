@@ -11,7 +11,7 @@ from liftbridge_client import methods
 from liftbridge_client.aio.bounds import fetch_bounds
 from liftbridge_client.core.codec import policy_of
 from liftbridge_client.core.deadlines import within
-from liftbridge_client.core.record_slices import slices
+from liftbridge_client.core.record_slices import check_batch, slices
 from liftbridge_client.core.refusals import batch_error
 from liftbridge_client.errors import (
     CallTimeoutError,
@@ -220,6 +220,7 @@ class Restorer:
 
 def _checked_end(records: pa.RecordBatch, end: int) -> int:
     """First offset behind records that may come behind `end`."""
+    check_batch(records)
     names = set(records.schema.names)
     if not names >= _NEEDED or not names <= _TAKEN:
         raise UsageError(

@@ -25,7 +25,7 @@ from liftbridge_client.aio.race import first_answer
 from liftbridge_client.core.addresses import written
 from liftbridge_client.core.changes import changes
 from liftbridge_client.core.codec import metadata_of
-from liftbridge_client.core.deadlines import one_deadline, seconds_left
+from liftbridge_client.core.deadlines import one_deadline, seconds_left, try_seconds
 from liftbridge_client.errors import (
     CallTimeoutError,
     ClosedError,
@@ -34,6 +34,7 @@ from liftbridge_client.errors import (
     NotFoundError,
     RetriableError,
     UnimplementedError,
+    UsageError,
     publish_error,
 )
 from liftbridge_client.events import CallRetried, SlowCall
@@ -105,7 +106,7 @@ class Session:
         self._metadata = Metadata({}, {})
         self._doubted: set[tuple[str, int]] = set()
         self.retry_seconds = retry_time.total_seconds()
-        self.timeout_seconds = timeout.total_seconds()
+        self.timeout_seconds = try_seconds(timeout)
         self.call_seconds = self.retry_seconds or self.timeout_seconds
         self.has_data = False
         self.stats = ClientStats()
@@ -117,8 +118,10 @@ class Session:
 
         Raises:
             RetriableError: No seed answers within the retry time.
-            UsageError: A TLS file cannot be read.
+            UsageError: It is open already, or a TLS file cannot be read.
         """
+        if self._transport is not None:
+            raise UsageError("the client is already open: create another one with `connect`")
         self._transport = Transport(self._tls, self.hub)
         try:
             self._transport.open()

@@ -13,6 +13,7 @@ from liftbridge_client.aio.cursors import fetch_cursor, set_cursor
 from liftbridge_client.aio.publisher import IN_FLIGHT_DEFAULT, Publisher
 from liftbridge_client.aio.subscription import OnTruncation, Subscription
 from liftbridge_client.codecs import Codec
+from liftbridge_client.core.arguments import checked_calls
 from liftbridge_client.core.codec import (
     ack_of,
     bounds_of,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 _deadline = one_deadline(attrgetter("_client.call_seconds"))
 
 
+@checked_calls
 class Stream:
     """One stream, by name.
 
@@ -115,8 +117,7 @@ class Stream:
             headers: Headers.
             partition: Partition; `None` uses the partitioner.
             ack_policy: When the message counts as published; `none` does not wait.
-            expected_offset: On streams with optimistic concurrency control, the offset that the
-                message must get; -1 for any.
+            expected_offset: Offset it must get under optimistic concurrency control; -1 for any.
             partitioner: How the partition is chosen.
 
         Returns:
@@ -268,8 +269,7 @@ class Stream:
             stop: Where to stop; `None` is never.
             resume: Whether to resume a paused partition.
             reverse: Whether to read backwards, from the newest message to the oldest.
-            read_replica: Whether to read from an in-sync replica instead of the leader; from one
-                in the client's zone, where zones are known.
+            read_replica: Whether to read from an in-sync replica, one in the client's zone if any.
             on_truncation: What to do when an unclean election removed records that were already
                 delivered: raise `TruncatedError`, or continue where the log was truncated.
         """

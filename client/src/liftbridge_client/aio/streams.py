@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from liftbridge_client import methods
 from liftbridge_client.aio.bounds import await_news, await_streams, check_wait
 from liftbridge_client.aio.stream import Stream
+from liftbridge_client.core.arguments import checked_calls
 from liftbridge_client.core.codec import (
     check_in_force,
     description_of,
@@ -31,6 +32,7 @@ PAGE_SIZE = 1000
 _deadline = one_deadline(attrgetter("_client.call_seconds"))
 
 
+@checked_calls
 class Streams:
     """Create, find and delete streams; returned by `Client.streams`."""
 

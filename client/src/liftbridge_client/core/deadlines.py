@@ -11,8 +11,11 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from datetime import timedelta
 from time import monotonic
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+from liftbridge_client.errors import UsageError
 
 _Self = TypeVar("_Self")
 _Result = TypeVar("_Result")
@@ -34,6 +37,17 @@ def within(seconds: float) -> Iterator[None]:
         yield
     finally:
         _END.reset(token)
+
+
+def try_seconds(timeout: timedelta) -> float:
+    """Seconds of a try.
+
+    Raises:
+        UsageError: There are none, so that every call would end before it begins.
+    """
+    if not timeout:
+        raise UsageError("timeout 0 s: must be more than 0 s; use timedelta(seconds=5)")
+    return timeout.total_seconds()
 
 
 def one_deadline(

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from itertools import count
+from numbers import Integral
 from zlib import crc32
 
+from liftbridge_client.core.arguments import shown
 from liftbridge_client.errors import UsageError
 
 Partitioner = Callable[[bytes, int], int]
@@ -27,11 +29,14 @@ def choose(
     """The partition asked for, or what the partitioner says.
 
     Raises:
-        UsageError: The partition does not exist.
+        UsageError: It is no whole number, or the partition does not exist.
     """
     chosen = partitioner(key, partition_count) if partition is None else partition
+    if type(chosen) is not int and not isinstance(chosen, Integral):
+        what = "the partitioner returned" if partition is None else "partition"
+        raise UsageError(f"{what} {shown(chosen)}: must be a whole number; use int(...)")
     if not 0 <= chosen < partition_count:
         raise UsageError(
-            f"partition {chosen}: the stream has partitions 0 to {partition_count - 1}"
+            f"partition {shown(chosen)}: the stream has partitions 0 to {partition_count - 1}"
         )
     return chosen

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from liftbridge_client.core.message_parts import REQUEST_HEADERS_MAX
+from liftbridge_client.errors import UsageError
 
 _SIZED: Final = ("value", "key", "subject", "reply_subject")
 
@@ -65,3 +66,16 @@ def _header_counts(records: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
 def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
     lengths = pc.binary_length(column).fill_null(0)
     return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
+
+
+def check_batch(records: object) -> None:
+    """Refuse what is no record batch, as the rows or columns of a table are.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if not isinstance(records, pa.RecordBatch):
+        raise UsageError(
+            f"a batch is of type {type(records).__name__}: batches must be pyarrow.RecordBatch; "
+            "use a list of them, such as table.to_batches()"
+        )

@@ -29,7 +29,13 @@ class Portal:
         return self._loop is not None and not self._opener.is_other
 
     def open(self) -> None:
-        """Start the thread."""
+        """Start the thread.
+
+        Raises:
+            UsageError: It runs already.
+        """
+        if self.is_open:
+            raise UsageError("the client is already open: create another one with `connect_sync`")
         loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=loop.run_forever, name="liftbridge", daemon=True)
         self._thread.start()
@@ -112,7 +118,11 @@ class Portal:
             (await make).add_done_callback(copy)
 
         theirs.set_running_or_notify_cancel()  # it cannot be cancelled: the message is on its way
-        self.run(start())
+        try:
+            self.run(start())
+        except BaseException:
+            make.close()  # it may not have begun
+            raise
         return theirs
 
 

@@ -9,6 +9,7 @@ from liftbridge_client.aio.stream import Stream
 from liftbridge_client.aio.streams import Streams
 from liftbridge_client.aio.subscription import OnTruncation
 from liftbridge_client.codecs import Codec
+from liftbridge_client.core.arguments import checked
 from liftbridge_client.core.partitioners import Partitioner, by_key
 from liftbridge_client.model import (
     COLUMNS,
@@ -306,6 +307,7 @@ class SyncStream:
             self._stream.fetch_arrow(partition=partition, start=start, end=end, max_bytes=max_bytes)
         )
 
+    @checked
     def publish_columns(
         self,
         batches: Iterable["pa.RecordBatch"],
@@ -335,6 +337,7 @@ class SyncStream:
         )
         return SyncColumnPublisher(self._portal, made)
 
+    @checked
     def restore(self, partition: int, batches: Iterable["pa.RecordBatch"]) -> int:
         """Same as `Stream.restore`; batches are consumed in the calling thread."""
         restorer = self._stream.restorer(partition)
