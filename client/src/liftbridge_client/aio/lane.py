@@ -515,8 +515,8 @@ class Lane:
         """Wait until a task ends.
 
         Raises:
-            CallTimeoutError: The broker owes an answer for longer than a call may take.
-            RetriableError: It owes one, and another broker leads by now.
+            CallTimeoutError: The broker has not answered for longer than a call may take.
+            RetriableError: It has not answered, and another broker leads by now.
         """
         loop = asyncio.get_running_loop()
         client = self._owner.client

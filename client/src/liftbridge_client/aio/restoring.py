@@ -118,7 +118,7 @@ class Restorer:
         return f"{self._stream}/{self._partition}"
 
     async def _go(self, most: int) -> None:
-        """Send everything, and read acks until at most so many are owed."""
+        """Send everything, and read acks until at most so many are pending."""
         while self._unsent or len(self._sent) > most:
             try:
                 with within(self._seconds_left()):

@@ -32,7 +32,7 @@ class Key(NamedTuple):
 
 
 class RequeueAfter(NamedTuple):
-    """Wish for another pass, although nothing may happen until then.
+    """Request for another pass, although nothing may happen until then.
 
     Attributes:
         seconds: From the end of this pass; 0 for at once.

@@ -68,7 +68,7 @@ class Watch:
         self._busy_count = 0
         self._failure: _Failure | None = None
         self._is_over = threading.Event()
-        # A daemon: Spark kills the process of a reader without telling it.
+        # A daemon: Spark kills the process of a reader without a warning.
         self._thread = threading.Thread(target=self._run, name="liftbridge-watch", daemon=True)
         self._thread.start()
 
