@@ -12,6 +12,7 @@ from typing import Final
 
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning.decision import Memory, Refused, Wait
+from liftbridge_operator.planning.view import NAMES_MAX
 
 BACKOFF_MS: Final = 5_000
 BACKOFF_MAX_MS: Final = 300_000
@@ -31,8 +32,10 @@ REFUSALS: Final = frozenset(
 )
 """What the API server says no to, as waits and as reasons of conditions."""
 
-REFUSED_MAX: Final = 20
-"""Refusals that are remembered; an action that is forgotten is merely tried again."""
+REFUSED_MAX: Final = 10 * NAMES_MAX
+"""Refusals that are remembered: more than any cluster has objects, of two volumes for each broker
+and a Service for each at several listeners. One that was forgotten would hold up what comes after
+it, since it would be tried again in every pass."""
 
 INDEPENDENT: Final = (
     act.GrowClaim,

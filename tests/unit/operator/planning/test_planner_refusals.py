@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning import refusals
 from liftbridge_operator.planning.decide import decide
@@ -71,9 +73,23 @@ def test_pauses_become_longer_up_to_a_bound():
         pauses.append(memory.refused[0].until_ms - NOW)
     assert pauses[:3] == [5_000, 10_000, 20_000]
     assert pauses[-1] == refusals.BACKOFF_MAX_MS
-    for number in range(2 * refusals.REFUSED_MAX):
-        memory = refusals.noted(memory, "Keep", f"x/{number}", NO, generation=1, now=NOW)
+
+
+def test_refusals_are_remembered_up_to_a_bound():
+    one = refused(growths(GROWING)[0]).refused[0]
+    full = tuple(replace(one, object=f"x/{number}") for number in range(refusals.REFUSED_MAX))
+    memory = refusals.noted(Memory(refused=full), refusals.KEEPING, "x", NO, generation=1, now=NOW)
     assert len(memory.refused) == refusals.REFUSED_MAX
+    assert memory.refused[-1].object == "x"
+
+
+@pytest.mark.parametrize("count", [3, 40, 400])
+def test_however_many_volumes_cannot_grow_nothing_else_is_held_up(count):
+    growing = with_wanted(healthy(count), claim_bytes=20, replicas=count)
+    memory = refused(*growths(growing))
+    decision = decide(with_pod(growing, "c-1", is_ready=False), memory)
+    assert decision.action == act.SetBudget(0)
+    assert decision.status.stalled == "VolumeCannotGrow"
 
 
 def test_size_may_go_back_to_what_the_claims_have():
