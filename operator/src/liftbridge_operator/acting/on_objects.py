@@ -321,5 +321,12 @@ async def keep_token(context: ActionContext, restart_id: str, token: bytes) -> T
         "metadata": metadata(context.cluster, context.inputs, name),
         "data": {TOKEN_ID_KEY: restart_id, TOKEN_KEY: base64.b64encode(token).decode("ascii")},
     }
-    await context.kube.apply(body, force=True)
+    try:
+        await context.kube.apply(body, force=True)
+    except KubeError as error:
+        said = refusal_of(error)
+        if said is None:
+            raise
+        values = {"verb": "keep", "object": f"ConfigMap {name}", "detail": said.text}
+        return Trouble(said.reason, values)
     return None

@@ -20,8 +20,13 @@ _WORDS: Final = (
 )
 """Parts of what it says, in this order; of a missing right: `cannot patch resource "x"`."""
 
-_ADMISSION: Final = ("admission webhook", "validatingadmissionpolicy", "denied the request")
-"""Whoever admits writes may refuse with any status."""
+_ADMISSION: Final = (
+    "admission webhook",
+    "validatingadmissionpolicy",
+    "denied the request",
+    "failed calling webhook",
+)
+"""Whoever admits writes may refuse with any status; one that does not answer refuses with 500."""
 
 
 def refusal_of(error: KubeError) -> Refusal | None:

@@ -14,12 +14,12 @@ from liftbridge_operator.acting.in_force import configs_in_force
 from liftbridge_operator.acting.keeping import kept_beside
 from liftbridge_operator.acting.ownership import foreign, whose
 from liftbridge_operator.acting.parts import supply_parts
+from liftbridge_operator.acting.refused import refusal_of
 from liftbridge_operator.acting.supplied import Supplied, told
 from liftbridge_operator.acting.whole import fought_for, keep_whole, shown
 from liftbridge_operator.kube.errors import (
     AlreadyExistsError,
-    ForbiddenError,
-    InvalidError,
+    KubeError,
     NotFoundError,
 )
 from liftbridge_operator.kube.intent import Difference
@@ -106,21 +106,29 @@ async def supply_monitors(context: ActionContext, *, may_exist: bool) -> Monitor
         wanted = _rendered(context, kind)
         try:
             await _of_kind(context, kind, wanted, done, keeps_on=False)
-        except (NotFoundError, ForbiddenError, InvalidError) as error:
+        except KubeError as error:
+            hindered = _hindered(kind, error)
             if wanted:
-                return _hindered(kind, error)
+                return hindered
     for name, said in done.refusals.items():
         return Monitored(said.reason, {"object": name, "detail": said.text})
     return Monitored("Kept" if is_wanted else "NotWanted", drift=tuple(done.drift))
 
 
-def _hindered(kind: Kind, error: NotFoundError | ForbiddenError | InvalidError) -> Monitored:
-    """Why an object for the Prometheus operator is not there."""
+def _hindered(kind: Kind, error: KubeError) -> Monitored:
+    """Why an object for the Prometheus operator is not there.
+
+    Raises:
+        KubeError: It is no refusal.
+    """
     if isinstance(error, NotFoundError):
         return Monitored("NotInstalled", {"object": kind.qualified})
-    if isinstance(error, InvalidError) or "quota" in error.message.lower():
-        return Monitored("Refused", {"object": kind.qualified, "detail": error.message})
-    return Monitored("MissingRights", {"verb": "keep", "object": kind.qualified})
+    said = refusal_of(error)
+    if said is None:
+        raise error
+    if said.reason == "MissingRights":
+        return Monitored("MissingRights", {"verb": "keep", "object": kind.qualified})
+    return Monitored("Refused", {"object": kind.qualified, "detail": error.message})
 
 
 def _rendered(context: ActionContext, kind: Kind) -> list[Object]:

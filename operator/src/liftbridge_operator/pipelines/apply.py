@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from liftbridge_operator.acting.refused import refusal_of
 from liftbridge_operator.acting.whole import Kept, fought_for, keep_whole, shown
 from liftbridge_operator.catalogue.claim import Claim
 from liftbridge_operator.catalogue.names import Reason
 from liftbridge_operator.kube.errors import (
     ConflictError,
-    ForbiddenError,
-    InvalidError,
+    KubeError,
     NotFoundError,
 )
 from liftbridge_operator.kube.kinds import (
@@ -112,7 +112,9 @@ async def apply_all(applier: Applier, wanted: Sequence[Object], uid: str) -> App
         known = present.get((kind_of(body), str(metadata_of(body)["name"])))
         try:
             done.workload = await _apply(applier, body, known, uid, done)
-        except (InvalidError, ForbiddenError, ConflictError) as error:
+        except KubeError as error:
+            if refusal_of(error) is None and not isinstance(error, ConflictError):
+                raise
             values = {"object": shown(body), "detail": error.message}
             done.obstacle = Claim(Reason.REFUSED, values)
         if done.obstacle is not None:

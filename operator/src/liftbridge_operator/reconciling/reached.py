@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
+from liftbridge_operator.kube.kinds import SERVICES
 from liftbridge_operator.kube.port import Object
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.model.cluster_status import ListenerStatus
@@ -17,6 +18,7 @@ from liftbridge_operator.observing.reads import Reads, broker_pods
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning.decision import Decision, Memory, Wait
 from liftbridge_operator.planning.observation import SelfReport
+from liftbridge_operator.planning.refusals import KEEPING
 from liftbridge_operator.planning.status import with_wait
 from liftbridge_operator.rendering import addresses
 from liftbridge_operator.rendering.subject import Cluster, Inputs, Reached
@@ -132,7 +134,8 @@ def until_reached(
 ) -> Decision:
     """The decision, put off while new pods would not know the ports of their nodes.
 
-    For load balancers nobody waits: they may never come, and brokers serve others meanwhile.
+    For load balancers, and for ports that are refused, nobody waits: they may never come, and
+    brokers serve others meanwhile.
 
     Args:
         decision: What was decided.
@@ -144,7 +147,9 @@ def until_reached(
         return decision
     cluster, inputs = subject.cluster, subject.inputs
     starts = isinstance(decision.action, act.CreateSet | act.SetReplicas)
-    if starts and addresses.unreached(cluster, inputs, ListenerType.NODE_PORT):
+    refused = {one.object for one in former.refused if one.action == KEEPING}
+    due = addresses.unreached(cluster, inputs, ListenerType.NODE_PORT)
+    if starts and any(f"{SERVICES.kind}/{name}" not in refused for name in due):
         decision = replace(decision, action=None)
     pending = addresses.unreached(cluster, inputs, ListenerType.LOAD_BALANCER)
     if not pending:

@@ -201,7 +201,9 @@ class ClusterReconciler:
         decision = until_done(decision, known, now_ms)
         known.memory = decision.memory
         context = self._context(known, found)
-        is_lacking = found.lacking is not None and not isinstance(decision.action, act.SetBudget)
+        # With what is there pods start, though it cannot be renewed.
+        is_lacking = found.lacking is not None and found.issued.is_waiting
+        is_lacking = is_lacking and not isinstance(decision.action, act.SetBudget)
         if found.trouble is not None or context is None or is_lacking:
             decision = replace(decision, action=None)
         await self._supply_monitors(key, known, found, context)
@@ -422,14 +424,14 @@ class ClusterReconciler:
         context: ActionContext | None,
     ) -> RequeueAfter | None:
         """The status, then what is around the set, then the action."""
-        action = decision.action
+        action, told = decision.action, found
         if isinstance(action, act.Record) and context is not None:
             trouble = await self._keep_token(known, context, action)
             if trouble is not None:
-                found = replace(found, trouble=trouble)
+                told = replace(found, trouble=trouble)
                 decision = replace(decision, action=None)
                 action = None
-        account = self._account(found, decision, known)
+        account = self._account(told, decision, known)
         try:
             made = await self._write_status(key, known, account, found, action)
         except (ConflictError, NotFoundError):
@@ -445,7 +447,8 @@ class ClusterReconciler:
         if self._may_keep(found):
             bring = supply if self._may_supply(found) else supply_configs
             is_supplied = await self._supply(key, known, found, context, bring)
-            if isinstance(action, act.CreateSet) and not is_supplied:
+            is_remade = found.seen.recorded.shape is not None  # its pods have what they need
+            if isinstance(action, act.CreateSet) and not (is_supplied or is_remade):
                 return WATCHFUL
         if action is not None:
             return await self._act(key, known, found, decision, context)

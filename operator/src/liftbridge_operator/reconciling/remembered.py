@@ -222,7 +222,9 @@ def until_issued(decision: Decision, found: Pass, former: Memory) -> Decision:
         found: What it was decided on.
         former: Memory of the pass before, which knows since when something is waited for.
     """
-    if not (found.issued.is_waiting and isinstance(decision.action, act.CreateSet)):
+    is_remade = found.seen.recorded.shape is not None  # its pods have what they need
+    is_first = isinstance(decision.action, act.CreateSet) and not is_remade
+    if not (found.issued.is_waiting and is_first):
         return decision
     what = found.issued.certificates.secret or found.seen.wanted.name
     wait = Wait("CertificateIssuing", what, found.issued.certificates.detail)

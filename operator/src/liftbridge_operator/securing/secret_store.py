@@ -14,12 +14,13 @@ from typing import Final
 
 from liftbridge_operator.acting.context import Trouble
 from liftbridge_operator.acting.ownership import foreign
+from liftbridge_operator.acting.refused import refusal_of
 from liftbridge_operator.brokers.grpc_admin import TlsMaterial
 from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.certificates.port import Issuer, Known, Pair
 from liftbridge_operator.certificates.rotation import Phase, Terms
 from liftbridge_operator.certificates.subject_names import internal_names, subject_names
-from liftbridge_operator.kube.errors import ForbiddenError, InvalidError, NotFoundError
+from liftbridge_operator.kube.errors import KubeError, NotFoundError
 from liftbridge_operator.kube.intent import differences
 from liftbridge_operator.kube.kinds import CERTIFICATES, CONFIG_MAPS, SECRETS, SETS, Kind
 from liftbridge_operator.kube.port import Kube, Object, Preconditions
@@ -188,13 +189,9 @@ class SecretStore:
         terms = terms_of(cluster.spec.tls)
         looked = _Pass(cluster, inputs, terms, self._now_s(), may_write, served)
         try:
-            issued = await self._all(looked)
-            return replace(issued, happened=tuple(looked.happened))
+            return await self._as_far_as_allowed(looked)
         except ForeignError as error:
             return Issued(trouble=error.trouble, is_waiting=True)
-        except ForbiddenError as error:
-            values = {"verb": "keep", "object": f"Secrets of the cluster: {error.message}"}
-            return Issued(trouble=Trouble("MissingRights", values), is_waiting=True)
         except LeavingError as error:
             return Issued(Certificates(detail=str(error)), is_waiting=True)
         except UnusableError as error:
@@ -203,6 +200,24 @@ class SecretStore:
         except ValueError as error:
             told = Certificates(reason="Untrusted", detail=str(error), secret=cluster.name)
             return Issued(told, is_waiting=True)
+
+    async def _as_far_as_allowed(self, looked: _Pass) -> Issued:
+        """Everything; where a write is refused, what is there already and who refused it.
+
+        Certificates that are there serve brokers and the operator until they end.
+
+        Raises:
+            KubeError: The API server does not answer, or something has changed.
+        """
+        try:
+            issued = await self._all(looked)
+            return replace(issued, happened=tuple(looked.happened))
+        except KubeError as error:
+            trouble = _trouble_of(error)
+        if not looked.may_write:
+            return Issued(trouble=trouble, is_waiting=True)
+        as_is = await self._as_far_as_allowed(replace(looked, may_write=False))
+        return replace(as_is, trouble=trouble, happened=tuple(looked.happened))
 
     async def _all(self, looked: _Pass) -> Issued:
         cluster = looked.cluster
@@ -391,10 +406,12 @@ class SecretStore:
         """Keep a Certificate of cert-manager; why that cannot be, empty when it can."""
         try:
             await self._apply(CERTIFICATES, body, looked)
-        except (ForbiddenError, InvalidError) as error:
-            return error.message
         except NotFoundError:
             return "the API server knows no Certificate"
+        except KubeError as error:
+            if refusal_of(error) is None:
+                raise
+            return error.message
         return ""
 
     async def _looked_at(self, name: str, looked: _Pass) -> tuple[list[Certificates], bool]:
@@ -465,6 +482,21 @@ class SecretStore:
             raise ForeignError(trouble)
         if live is None or differences(live, body):
             await self._kube.apply(body, force=live is not None)
+
+
+def _trouble_of(error: KubeError) -> Trouble:
+    """What a person has to mend, when the API server refuses a call about a Secret.
+
+    Raises:
+        KubeError: It is no refusal.
+    """
+    said = refusal_of(error)
+    if said is None:
+        raise error
+    if said.reason == "MissingRights":
+        values = {"verb": "keep", "object": f"Secrets of the cluster: {said.text}"}
+        return Trouble(said.reason, values)
+    return Trouble(said.reason, {"object": "a Secret of the cluster", "detail": said.text})
 
 
 def terms_of(tls: Tls) -> Terms:

@@ -381,7 +381,9 @@ class Withheld:
 
 MONITORS = (SERVICE_MONITORS, PROMETHEUS_RULES)
 HINDRANCES = {
-    "MissingRights": ForbiddenError("servicemonitors is forbidden", status=403),
+    "MissingRights": ForbiddenError(
+        'User "operator" cannot list resource "servicemonitors"', status=403
+    ),
     "NotInstalled": NotFoundError("the server could not find the requested resource"),
     "Refused": InvalidError("spec.endpoints: wrong", status=422),
 }

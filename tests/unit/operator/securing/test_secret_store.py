@@ -9,7 +9,12 @@ import pytest
 
 from liftbridge_operator.certificates.port import Pair
 from liftbridge_operator.issuing.x509 import CryptographyIssuer
-from liftbridge_operator.kube.errors import ForbiddenError, InvalidError, NotFoundError
+from liftbridge_operator.kube.errors import (
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    UnavailableError,
+)
 from liftbridge_operator.kube.kinds import CERTIFICATES, CONFIG_MAPS, SECRETS
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.reconciling.ports import Served
@@ -319,6 +324,10 @@ async def test_certificate_of_cert_manager_is_asked_for_and_its_secret_waited_fo
 
 REFUSALS = {
     "right": (ForbiddenError("certificates is forbidden"), "forbidden"),
+    "rule": (
+        UnavailableError('failed calling webhook "webhook.cert-manager.io"'),
+        "calling webhook",
+    ),
     "definition": (NotFoundError("the server could not find it"), "knows no Certificate"),
     "form": (InvalidError("spec.issuerRef: wrong"), "issuerRef"),
 }
@@ -342,11 +351,54 @@ async def test_certificate_that_cannot_be_asked_for_is_told_and_its_secret_used(
 
 async def test_missing_right_to_secrets_is_told():
     world = world_of("least")
-    world.kube.fail(ForbiddenError("secrets is forbidden"), verb="get", kind=SECRETS)
+    words = 'secrets is forbidden: User "operator" cannot get resource "secrets"'
+    for _ in range(2):
+        world.kube.fail(ForbiddenError(words), verb="get", kind=SECRETS)
     issued = await world.look()
     assert issued.is_waiting
     assert issued.trouble.reason == "MissingRights"
     assert "secrets is forbidden" in issued.trouble.values["object"]
+
+
+SAID = {
+    "QuotaExceeded": ForbiddenError("secrets is forbidden: exceeded quota: few"),
+    "MissingRights": ForbiddenError('User "operator" cannot patch resource "secrets"'),
+    "AdmissionDenied": UnavailableError('failed calling webhook "rule": connection refused'),
+    "UnsupportedChange": InvalidError("field is immutable when `immutable` is set"),
+}
+
+
+@pytest.mark.parametrize("reason", SAID)
+async def test_refused_secret_is_named_with_its_cause(reason):
+    world = world_of("secured")
+    for _ in range(8):
+        world.kube.fail(SAID[reason], verb="create", kind=SECRETS)
+    issued = await world.look()
+    assert (issued.trouble.reason, issued.is_waiting) == (reason, True)
+    assert str(SAID[reason]) in " ".join(issued.trouble.values.values())
+
+
+@pytest.mark.parametrize("reason", SAID)
+async def test_certificates_that_cannot_be_renewed_serve_until_they_end(reason):
+    world = world_of("least")
+    first = await world.look()
+    world.now_s = START + 2_000 * HOUR
+    world.kube.fail(SAID[reason], verb="patch", kind=SECRETS)
+    issued = await world.look()
+    assert issued.trouble.reason == reason
+    assert issued.operator == first.operator
+    assert not issued.is_waiting
+    assert (await world.look()).trouble is None
+
+
+async def test_secret_that_somebody_closed_is_named_and_serves():
+    world = world_of("least")
+    first = await world.look()
+    world.kube.edit(SECRETS, NAMESPACE, "orders-internal", lambda body: body.update(immutable=True))
+    world.now_s = START + 2_000 * HOUR
+    issued = await world.look()
+    assert issued.trouble.reason == "UnsupportedChange"
+    assert issued.operator.authority == first.operator.authority
 
 
 def given(world, name, files):

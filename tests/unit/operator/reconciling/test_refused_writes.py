@@ -1,0 +1,169 @@
+"""Whoever refuses a write, and however: it is named with its cause, and holds up nothing else.
+
+Each kind of object that the operator writes, with each answer by which an API server refuses: no
+pass fails because of it, and what protects brokers goes on.
+"""
+
+import json
+
+import pytest
+
+from liftbridge_operator.kube.answers import error_of
+from liftbridge_operator.kube.errors import InvalidError
+from liftbridge_operator.kube.kinds import (
+    BUDGETS,
+    CONFIG_MAPS,
+    NETWORK_POLICIES,
+    PROMETHEUS_RULES,
+    SERVICE_ACCOUNTS,
+    SERVICE_MONITORS,
+    SERVICES,
+    SETS,
+)
+from liftbridge_testkit.operator_sim.reconciled import NAME, NAMESPACE, ReconciledWorld
+
+MINUTE_PASSES = 24
+REST_PASSES = 8
+OUTSIDE = {"listeners": [{"name": "outside", "port": 9293, "type": "NodePort"}]}
+MONITORED = {
+    "monitoring": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
+}
+MONITORS = (SERVICE_MONITORS, PROMETHEUS_RULES)
+
+WAYS = {
+    "quota": (403, "exceeded quota: compute, used: 5, limited: 5", "QuotaExceeded"),
+    "right": (403, 'User "operator" cannot patch resource "x" in API group ""', "MissingRights"),
+    "rule": (403, 'admission webhook "rule.example" denied the request: no', "AdmissionDenied"),
+    "odd rule": (400, 'admission webhook "rule.example" denied the request: no', "AdmissionDenied"),
+    "rule that does not answer": (
+        500,
+        'Internal error occurred: failed calling webhook "rule.example": connection refused',
+        "AdmissionDenied",
+    ),
+    "schema": (422, "spec: Invalid value: no", "UnsupportedChange"),
+}
+"""Status and words of the API server, and the reason by which they are told."""
+
+
+def refused(way):
+    status, words, _ = WAYS[way]
+    text = json.dumps({"kind": "Status", "message": words})
+    return error_of("PATCH", "/object", status, text.encode())
+
+
+def refuse(world, way, *kinds):
+    """Every write of these kinds is refused from now on."""
+    names = {one.kind for one in kinds}
+
+    def admit(_verb, body):
+        if body["kind"] in names:
+            raise refused(way)
+
+    world.kube.admit = admit
+
+
+def give_port(service):
+    """What the API server does when a Service is written."""
+    if service["kind"] == SERVICES.kind and service["spec"]["type"] == "NodePort":
+        service["spec"]["ports"][0].setdefault("nodePort", 30_001)
+
+
+async def ready_world(spec=None):
+    world = ReconciledWorld(spec)
+    world.kube.stores = give_port
+    await world.until_ready()
+    world.create_stream("s", *sorted(world.stage.api.pods)[:3], min_isr=1)
+    await world.go_on(REST_PASSES)
+    assert world.is_ready
+    return world
+
+
+def lose(world, kind):
+    """Somebody deletes all objects of a kind."""
+    for name in world.kube.names_of(kind):
+        world.kube.remove(kind, NAMESPACE, name)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "kind", [SERVICES, SERVICE_ACCOUNTS, NETWORK_POLICIES, BUDGETS], ids=lambda one: one.kind
+)
+async def test_refused_write_is_named_and_holds_nothing_else_up(kind, way):
+    world = await ready_world()
+    lose(world, kind)
+    refuse(world, way, kind)
+    await world.go_on(2)
+    assert world.condition("Ready") == ("False", WAYS[way][2])
+    world.stage.kube.lose_node(world.stage.api.pods["c-1"].node)
+    await world.go_on(MINUTE_PASSES)
+    assert world.condition("Stalled") == ("True", WAYS[way][2])
+    budgets = [one["spec"]["maxUnavailable"] for one in world.kube.all_of(BUDGETS)]
+    assert budgets == ([] if kind == BUDGETS else [0])
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_restart_whose_token_cannot_be_kept_is_named(way):
+    world = await ready_world()
+    world.annotate(**{"restart-pods": world.status["brokers"][1]["podUID"]})
+    refuse(world, way, CONFIG_MAPS)
+    await world.until(lambda: world.condition("Ready") == ("False", WAYS[way][2]), MINUTE_PASSES)
+    lose(world, SERVICES)
+    await world.go_on(2)
+    assert world.kube.names_of(SERVICES) != []
+    world.kube.admit = None
+    await world.until_ready()
+    assert "lastRestart" in world.status["brokers"][1]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", MONITORS, ids=lambda one: one.kind)
+async def test_refused_monitor_is_told_with_its_cause(kind, way):
+    world = await ready_world(MONITORED)
+    lose(world, kind)
+    refuse(world, way, kind)
+    await world.go_on(2)
+    reason = "MissingRights" if way == "right" else "Refused"
+    assert world.condition("MonitoringReady") == ("False", reason)
+    assert world.is_ready
+
+
+async def test_set_that_is_made_again_does_not_wait_for_what_its_pods_do_without():
+    world = await ready_world()
+    policy = world.kube.look(NETWORK_POLICIES, NAMESPACE, NAME)
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "other"}
+    policy["metadata"] |= {"labels": {}, "ownerReferences": [owner]}
+    world.kube.put(policy)
+    await world.until(lambda: world.condition("Ready") == ("False", "Blocked"))
+    world.edit(lambda spec: spec["storage"]["data"].update(size="2Gi"))
+    await world.until(lambda: world.kube.deletions != [], MINUTE_PASSES)
+    await world.go_on(REST_PASSES)
+    assert world.kube.names_of(SETS) == [NAME]
+    assert world.condition("Stalled") == ("True", "Conflict")
+
+
+@pytest.mark.parametrize("is_suspended", [True, False])
+async def test_port_that_is_taken_holds_up_neither_the_way_down_nor_the_way_back(is_suspended):
+    world = await ready_world(OUTSIDE)
+    taken = InvalidError("spec.ports[0].nodePort: provided port is already allocated", status=422)
+    world.kube.remove(SERVICES, NAMESPACE, "c-outside-1")
+
+    def admit(_verb, body):
+        if body["kind"] == SERVICES.kind and body["metadata"]["name"] == "c-outside-1":
+            raise taken
+
+    world.kube.admit = admit
+    await world.until(lambda: world.condition("Ready") == ("False", "PortTaken"))
+    if is_suspended:
+        world.edit(lambda spec: spec.update(suspend=True))
+        await world.until(lambda: not world.stage.api.pods, MINUTE_PASSES)
+        world.edit(lambda spec: spec.update(suspend=False))
+    else:
+        world.kube.edit(SETS, NAMESPACE, NAME, lambda body: body["spec"].update(replicas=0))
+        for _ in range(MINUTE_PASSES):
+            world.tick()
+        assert world.stage.api.pods == {}
+    await world.until(
+        lambda: [one.is_ready for one in world.stage.api.pods.values()] == [True] * 3,
+        2 * MINUTE_PASSES,
+    )
+    assert world.condition("Ready") == ("False", "PortTaken")
