@@ -131,7 +131,7 @@ $(SPARK)/.installed: $(STAMP) requirements/spark.txt
 spark-test: install ## Tests of the data source in a real Spark; needs Java 17 or 21
 	@$(PY) -m pyspark_liftbridge.java
 	@$(MAKE) spark-install
-	@$(SPARK)/bin/python -m pytest -q -p no:randomly tests/spark
+	@$(SPARK)/bin/python -m pytest -q -p no:randomly -n 2 --dist loadfile tests/spark
 
 e2e: install ## End-to-end tests on KUBECONFIG if set, on kind if there is Docker, on the cluster above
 	@$(PY) -m pytest -q -s -m "e2e and not full" --timeout 0 -p no:randomly tests/e2e
