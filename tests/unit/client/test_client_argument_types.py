@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import get_type_hints
 
+import numpy as np
 import pytest
 
 import liftbridge_client as client
@@ -159,5 +160,4 @@ def test_a_partition_of_a_wrong_type_is_refused_by_publishers(label):
 
 
 def test_whole_numbers_of_other_types_are_taken():
-    numpy = pytest.importorskip("numpy")
-    assert choose(round_robin(), b"", numpy.int64(2), 3) == 2
+    assert choose(round_robin(), b"", np.int64(2), 3) == 2
