@@ -82,7 +82,7 @@ def recover(
         for name, end in ends.items()
     ]
     assert found.mode is mode
-    command = conclude(found, told, asked_ns=OTHERS_NS, leaderless_ns=0)
+    command = conclude(found, told, asked_ns=OTHERS_NS, needed_ns=0)
     assert command is not None
     world.ok(command)
 

@@ -289,14 +289,14 @@ def test_a_damaged_replica_is_waited_for_but_not_elected() -> None:
     damaged = told(world, "b", 7, 12)._replace(is_damaged=True)
     whole = told(world, "c", 7, 10)
 
-    assert conclude(inquiry, [whole], asked_ns=OTHERS_NS, leaderless_ns=0) is None
-    assert conclude(inquiry, [damaged, whole], asked_ns=0, leaderless_ns=0) == recovery(
+    assert conclude(inquiry, [whole], asked_ns=OTHERS_NS, needed_ns=0) is None
+    assert conclude(inquiry, [damaged, whole], asked_ns=0, needed_ns=0) == recovery(
         world, number, "c", damaged, whole
     )
     assert world.refused(recovery(world, number, "b", damaged, whole)) == "INVALID_REQUEST"
     assert (
         conclude(
-            inquiry, [damaged, whole._replace(is_damaged=True)], asked_ns=OTHERS_NS, leaderless_ns=0
+            inquiry, [damaged, whole._replace(is_damaged=True)], asked_ns=OTHERS_NS, needed_ns=0
         )
         is None
     )
@@ -308,8 +308,8 @@ def test_a_balanced_inquiry_asks_all_last_known_and_waits_for_them() -> None:
     assert (inquiry.required, inquiry.asked) == ((B, C), (B, C))
     answers = [told(world, "b", 7, 12), told(world, "c", 7, 10), told(world, "a", 9, 99)]
 
-    assert conclude(inquiry, answers[:1], asked_ns=OTHERS_NS, leaderless_ns=0) is None
-    found = conclude(inquiry, answers, asked_ns=0, leaderless_ns=0)
+    assert conclude(inquiry, answers[:1], asked_ns=OTHERS_NS, needed_ns=0) is None
+    found = conclude(inquiry, answers, asked_ns=0, needed_ns=0)
 
     assert found == recovery(world, number, "b", *answers[:2])
 
@@ -322,7 +322,7 @@ def test_s51_a_balanced_inquiry_asks_every_replica_that_is_alive() -> None:
     assert (inquiry.required, inquiry.asked) == ((B, C), (A, B, C))
     answers = [told(world, "b", 0, 0), told(world, "c", 0, 0), told(world, "a", 7, 10)]
 
-    found = conclude(inquiry, answers, asked_ns=0, leaderless_ns=0)
+    found = conclude(inquiry, answers, asked_ns=0, needed_ns=0)
 
     assert found == recovery(world, number, "a", *answers)
     world.ok(found)
@@ -336,9 +336,9 @@ def test_a_balanced_inquiry_waits_for_others_for_its_time_only() -> None:
     (inquiry,) = inquiries(world.state)
     answers = [told(world, "b", 7, 12), told(world, "c", 7, 10)]
 
-    assert conclude(inquiry, answers, asked_ns=0, leaderless_ns=0) is None
-    assert conclude(inquiry, answers[:1], asked_ns=OTHERS_NS, leaderless_ns=0) is None
-    found = conclude(inquiry, answers, asked_ns=OTHERS_NS, leaderless_ns=0)
+    assert conclude(inquiry, answers, asked_ns=0, needed_ns=0) is None
+    assert conclude(inquiry, answers[:1], asked_ns=OTHERS_NS, needed_ns=0) is None
+    found = conclude(inquiry, answers, asked_ns=OTHERS_NS, needed_ns=0)
 
     assert found == recovery(world, number, "b", *answers)
 
@@ -349,9 +349,9 @@ def test_a_proactive_inquiry_ends_with_its_time() -> None:
     answers = [told(world, "c", 7, 10)]
     assert inquiry.asked == (B, C)
 
-    assert conclude(inquiry, answers, asked_ns=0, leaderless_ns=0) is None
-    assert conclude(inquiry, [], asked_ns=OTHERS_NS, leaderless_ns=0) is None
-    found = conclude(inquiry, answers, asked_ns=OTHERS_NS, leaderless_ns=0)
+    assert conclude(inquiry, answers, asked_ns=0, needed_ns=0) is None
+    assert conclude(inquiry, [], asked_ns=OTHERS_NS, needed_ns=0) is None
+    found = conclude(inquiry, answers, asked_ns=OTHERS_NS, needed_ns=0)
 
     assert found == recovery(world, number, "c", *answers, mode=UncleanMode.PROACTIVE)
 

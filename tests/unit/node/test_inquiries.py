@@ -1,16 +1,19 @@
 """How long the metadata leader waits before it recovers a partition uncleanly (C10)."""
 
+from itertools import product
+
 import pytest
 
 from liftbridge_broker.controller.commands import ReplicaAnswer
-from liftbridge_broker.controller.recovery import ABSENT_NS, OTHERS_NS, conclude, inquiries
-from liftbridge_broker.model.ids import Instant, Offset
+from liftbridge_broker.controller.recovery import ABSENT_NS, OTHERS_NS, Inquiry, conclude
+from liftbridge_broker.model.ids import Instant, MetadataIndex, Offset, PartitionId
 from liftbridge_broker.model.streams import UncleanMode
 from liftbridge_broker.node.inquiries import ASK_NS, Inquiries
 from liftbridge_broker.wire.peer_bodies import LogInfo
 from liftbridge_testkit.controller_world import ControllerWorld, brokers_of
 
 A, B, C = brokers_of("abc")
+PARTITION = PartitionId(7)
 
 
 def without_leader():
@@ -54,23 +57,29 @@ def test_a_replica_that_starts_again_and_again_is_waited_for_no_longer():
     assert elected_at(*without_leader(), restarts=restarts) <= ABSENT_NS + OTHERS_NS
 
 
-@pytest.mark.parametrize("leaderless_ns", [0, ABSENT_NS - 1, ABSENT_NS])
+@pytest.mark.parametrize("needed_ns", [0, ABSENT_NS - 1, ABSENT_NS])
 @pytest.mark.parametrize("mode", [UncleanMode.BALANCED, UncleanMode.PROACTIVE])
-@pytest.mark.parametrize("is_absent", [True, False])
-@pytest.mark.parametrize("end", [0, 1])
-def test_only_balanced_waits_and_only_where_others_hold_nothing(
-    end, mode, leaderless_ns, *, is_absent
+@pytest.mark.parametrize("absent", [(), (A,)])
+@pytest.mark.parametrize("complete_last", [(B,), (C,), (B, C)])
+@pytest.mark.parametrize("damaged", [(), (B,), (C,)])
+@pytest.mark.parametrize("ends", list(product([0, 3, 5], repeat=2)))
+def test_only_balanced_waits_and_only_where_those_complete_last_have_lost_records(
+    ends, damaged, complete_last, absent, mode, needed_ns
 ):
-    world, _ = without_leader()
-    if not is_absent:
-        world.restart("a", is_clean=False)
-    (inquiry,) = inquiries(world.state)
-    ends = {"b": end, "c": 0} | ({} if is_absent else {"a": 0})
-    answers = [ReplicaAnswer(one, world.epoch(one), 7, Offset(at)) for one, at in ends.items()]
+    required = complete_last if mode is UncleanMode.BALANCED else ()
+    alive = {B: ends[0], C: ends[1]} | {one: 0 for one in (A,) if one not in absent}
+    inquiry = Inquiry(PARTITION, MetadataIndex(9), mode, required, tuple(alive), (A, B, C))
+    answers = [
+        ReplicaAnswer(one, 8, 7, Offset(end), is_damaged=one in damaged)
+        for one, end in alive.items()
+    ]
 
-    found = conclude(
-        inquiry._replace(mode=mode), answers, asked_ns=OTHERS_NS, leaderless_ns=leaderless_ns
-    )
+    found = conclude(inquiry, answers, asked_ns=OTHERS_NS, needed_ns=needed_ns)
 
-    may_come_back = is_absent and mode is UncleanMode.BALANCED and leaderless_ns < ABSENT_NS
-    assert (found is None) == (end == 0 and may_come_back)
+    whole = {one: end for one, end in alive.items() if one not in damaged}
+    longest = max(whole.values())
+    is_kept = longest > 0 and any(whole.get(one) == longest for one in complete_last)
+    is_time_left = mode is UncleanMode.BALANCED and needed_ns < ABSENT_NS
+    assert (found is None) == (bool(absent) and is_time_left and not is_kept)
+    if found is not None:
+        assert whole[found.chosen] == longest

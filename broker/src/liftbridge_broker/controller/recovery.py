@@ -16,7 +16,7 @@ OTHERS_NS: Final = 3_000 * MILLISECOND_NS
 """Time for the answers of those that are asked but not required."""
 
 ABSENT_NS: Final = 60_000 * MILLISECOND_NS
-"""Time for replicas that are not alive to come back, before one that holds nothing is elected."""
+"""Time for replicas that are not alive to come back, when those complete last have lost records."""
 
 
 class Inquiry(NamedTuple):
@@ -69,7 +69,7 @@ def inquiries(state: ClusterState) -> Iterator[Inquiry]:
 
 
 def conclude(
-    inquiry: Inquiry, answers: Sequence[ReplicaAnswer], *, asked_ns: int, leaderless_ns: int
+    inquiry: Inquiry, answers: Sequence[ReplicaAnswer], *, asked_ns: int, needed_ns: int
 ) -> RecoverUnclean | None:
     """The command that an inquiry leads to; `None` while it must go on.
 
@@ -77,7 +77,7 @@ def conclude(
         inquiry: What was asked.
         answers: What brokers told, one each.
         asked_ns: Time since they were asked.
-        leaderless_ns: Time since the partition was first found without a leader.
+        needed_ns: Time since the partition was first found to need recovery.
     """
     heard = tuple(one for one in answers if one.broker in inquiry.asked)
     silent = set(inquiry.asked).difference(one.broker for one in heard)
@@ -86,8 +86,7 @@ def conclude(
     chosen = best_answer(heard, inquiry.replicas)
     if chosen is None:
         return None
-    ends = {one.broker: one.log_end_offset for one in heard}
-    if not ends[chosen] and _may_come_back(inquiry, leaderless_ns):  # guard C10.absent
+    if not _is_kept(inquiry, heard, chosen) and _may_return(inquiry, needed_ns):  # guard C10.absent
         return None
     return RecoverUnclean(
         partition_id=inquiry.partition_id,
@@ -98,10 +97,17 @@ def conclude(
     )
 
 
-def _may_come_back(inquiry: Inquiry, leaderless_ns: int) -> bool:
+def _is_kept(inquiry: Inquiry, answers: Sequence[ReplicaAnswer], chosen: BrokerId) -> bool:
+    """Whether one of those that were complete last holds records, and no less than the chosen."""
+    told = _positions(answers)
+    position = told[chosen]
+    return position[1] > 0 and any(told.get(one) == position for one in inquiry.required)
+
+
+def _may_return(inquiry: Inquiry, needed_ns: int) -> bool:
     """Whether a replica that is not alive, and may hold what others lost, is waited for."""
     is_absent = any(one not in inquiry.asked for one in inquiry.replicas)
-    return is_absent and inquiry.mode is UncleanMode.BALANCED and leaderless_ns < ABSENT_NS
+    return is_absent and inquiry.mode is UncleanMode.BALANCED and needed_ns < ABSENT_NS
 
 
 def best_answer(
@@ -112,10 +118,15 @@ def best_answer(
     One whose log is damaged does not count: it could serve nothing of it, and would keep
     others from being elected. `None` when there is no other.
     """
-    told = {
+    told = _positions(answers)
+    known = [one for one in replicas if one in told]
+    return max(known, key=lambda one: told[one], default=None)
+
+
+def _positions(answers: Sequence[ReplicaAnswer]) -> dict[BrokerId, tuple[int, int]]:
+    """Last epoch and log end offset of each replica whose log is not damaged."""
+    return {
         one.broker: (one.last_epoch, one.log_end_offset)
         for one in answers
         if not one.is_damaged  # guard C10.damaged
     }
-    known = [one for one in replicas if one in told]
-    return max(known, key=lambda one: told[one], default=None)

@@ -42,13 +42,13 @@ class _Open:
     Attributes:
         inquiry: Who is asked.
         asked_at: When they were asked first.
-        leaderless_at: When the partition was first found without a leader.
+        needed_at: When the partition was first found to need recovery.
         answers: By broker.
     """
 
     inquiry: Inquiry
     asked_at: Instant
-    leaderless_at: Instant
+    needed_at: Instant
     answers: dict[BrokerId, ReplicaAnswer] = field(default_factory=dict)
 
 
@@ -77,7 +77,7 @@ class Inquiries:
         for inquiry in inquiries(state):
             one = before.get(inquiry.partition_id)
             if one is None or one.inquiry != inquiry:
-                one = _Open(inquiry, now, now if one is None else one.leaderless_at)
+                one = _Open(inquiry, now, now if one is None else one.needed_at)
             self._open[inquiry.partition_id] = one
         self._due = Instant(now + ASK_NS) if self._open else None
         questions: dict[BrokerId, list[PartitionId]] = {}
@@ -125,5 +125,5 @@ class Inquiries:
             one.inquiry,
             tuple(one.answers.values()),
             asked_ns=now - one.asked_at,
-            leaderless_ns=now - one.leaderless_at,
+            needed_ns=now - one.needed_at,
         )
