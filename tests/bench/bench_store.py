@@ -18,7 +18,7 @@ from time import perf_counter
 
 from liftbridge_broker.adapters.disk.files import DiskFiles
 from liftbridge_broker.logformat.batch import BatchHeader, read_header
-from liftbridge_broker.model.ids import Instant, PartitionId, StreamName
+from liftbridge_broker.model.ids import Instant, MetadataIndex, PartitionId, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.ports.files import FileEvent, Token
 from liftbridge_broker.storage.reserve import SpaceLimits
@@ -66,7 +66,7 @@ class Owner:
         )
         for partition in partitions:
             store.open(partition, StreamName("bench"), options, now)
-        store.begin(now)
+        store.begin(MetadataIndex(0), now)
         return store
 
 

@@ -140,6 +140,8 @@ REGRESSION_SEEDS = {
         37_095_299_427,
         # An empty replica was elected while another with all records was starting.
         890_003_792,
+        # The only replica lost what nobody alive knew of any more: no fault.
+        910_001_075,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""

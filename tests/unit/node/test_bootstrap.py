@@ -186,6 +186,24 @@ def test_majority_of_wiped_disks_waits_instead_of_electing_itself():
     assert world.outcomes() == {"a": None, "b": None}
 
 
+@pytest.mark.parametrize("listed", [(), ("a", "b", "c")])
+@pytest.mark.parametrize("is_seed", [True, False])
+@pytest.mark.parametrize("role", Role)
+def test_repeated_questions_found_no_cluster_that_silence_would_not(role, is_seed, listed):
+    """Questions are believed without proof that they are of now: old ones may be repeated."""
+    world, alone = World(), World()
+    names = ("a", "b", "c")
+    one, silent = (each.seek("a", role, names) for each in (world, alone))
+    for _ in range(50):
+        for name in "bc":
+            claim = Claim(is_seed=is_seed, listed=listed)
+            question = Discover(f"old-{name}", is_empty=True, cluster_id="", claim=claim)
+            one.on_peer(PeerHeader("", name, "start", 0, 0, question))
+        world.run(100)
+        alone.run(100)
+    assert one.beginning in (None, silent.beginning)
+
+
 def test_peer_that_got_metadata_meanwhile_is_not_counted_as_empty():
     world = World()
     one = world.seek("a", Role.PEER, ["a", "b"])

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from liftbridge_broker.errors import CorruptionError, FilesError
-from liftbridge_broker.model.ids import StreamName
+from liftbridge_broker.model.ids import MetadataIndex, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.storage.store import StoreOptions
@@ -41,7 +41,7 @@ def begun(bed: StoreBed) -> None:
     """A broker starts on what it finds."""
     bed.open()
     bed.store.open(A, StreamName("stream"), SMALL, bed.now)
-    bed.store.begin(bed.now)
+    bed.store.begin(MetadataIndex(0), bed.now)
 
 
 @pytest.mark.parametrize("synced", [1, 6])
@@ -57,7 +57,7 @@ def test_stop_in_order_does_not_make_a_damaged_log_whole(
         bed.open()
         opened = bed.store.open(A, StreamName("stream"), SMALL, bed.now)
         found.append((opened.reason, opened.log.log_end_offset))
-        bed.store.begin(bed.now)
+        bed.store.begin(MetadataIndex(0), bed.now)
         bed.store.close(broker_epoch=1)
     is_looked_at = synced == 1 or segment == -1  # a start believes what was durable and sealed
     assert ("streams/" in found[0][0]) == is_looked_at
@@ -77,7 +77,7 @@ def test_damage_that_a_read_met_is_found_by_the_next_start(segment: int) -> None
         bed.open()
         opened = bed.store.open(A, StreamName("stream"), SMALL, bed.now)
         assert path in opened.reason
-        bed.store.begin(bed.now)
+        bed.store.begin(MetadataIndex(0), bed.now)
         bed.store.close(broker_epoch=1)
 
 
@@ -124,7 +124,7 @@ def test_damage_that_compaction_meets_is_told_and_noted(segment: int) -> None:
         bed.store.note_damage(A, error.path, bed.now)
 
     bed.store.set_damage_listener(A, note)
-    bed.store.begin(bed.now)
+    bed.store.begin(MetadataIndex(0), bed.now)
     bed.advance(1_000 * MS)
     assert met == [path]
     assert len(bed.told("compaction_failed")) == 1

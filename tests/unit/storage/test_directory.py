@@ -7,6 +7,7 @@ import pytest
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.ids import (
     BrokerId,
+    MetadataIndex,
     PartitionId,
     PartitionNumber,
     StreamId,
@@ -14,10 +15,13 @@ from liftbridge_broker.model.ids import (
     partition_id,
 )
 from liftbridge_broker.storage.directory import (
+    KNOWN,
     CleanMarker,
     DataDirectory,
     Identity,
     Trashed,
+    keep_known_index,
+    note_session,
 )
 from liftbridge_broker.storage.journal import JournalStamp
 from liftbridge_broker.storage.smallfile import write_small_file
@@ -240,3 +244,31 @@ def test_names_left_by_a_killed_process_are_made_durable_at_the_next_start() -> 
     assert set(reopened(files).logs()) == {key(1, 0)}
     files.crash(None)
     assert set(reopened(files).logs()) == {key(1, 0)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_known_metadata_are_those_of_the_last_session(seed: int) -> None:
+    files, random = MemoryFiles(), Random(seed)
+    known = applied = 0
+    had_session = False
+    for _ in range(30):
+        is_full = random.random() < 0.3
+        known = applied if had_session else known
+        files.capacity_bytes = 0 if is_full else 1 << 20
+        assert keep_known_index(files, MetadataIndex(applied)) == known
+        files.capacity_bytes = 1 << 20
+        known = 0 if had_session and is_full else known
+        applied += random.randrange(3)
+        had_session = random.random() < 0.5
+        if had_session:
+            note_session(files)
+            applied += random.randrange(3)
+        files.crash(None)
+
+
+def test_damaged_record_of_a_start_says_that_nothing_was_known() -> None:
+    files = MemoryFiles()
+    note_session(files)
+    keep_known_index(files, MetadataIndex(7))
+    files.put(KNOWN, b"rot")
+    assert keep_known_index(files, MetadataIndex(9)) == 0

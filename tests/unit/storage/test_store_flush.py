@@ -5,7 +5,14 @@ import contextlib
 import pytest
 
 from liftbridge_broker.errors import FilesError
-from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset, PartitionId, StreamName
+from liftbridge_broker.model.ids import (
+    Instant,
+    LeaderEpoch,
+    MetadataIndex,
+    Offset,
+    PartitionId,
+    StreamName,
+)
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.storage.flush import UNHURRIED_COUNT_MAX, Flushed, FlushLimits
 from liftbridge_broker.storage.journal import parse_journal
@@ -327,7 +334,7 @@ def restarted(bed: StoreBed, options: StreamOptions) -> bool:
     bed.files.kill()
     bed.open()
     bed.store.open(A, StreamName("stream"), options, bed.now)
-    bed.store.begin(bed.now)
+    bed.store.begin(MetadataIndex(0), bed.now)
     return bed.store.was_strict(A)
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from liftbridge_broker.errors import FilesError
-from liftbridge_broker.model.ids import Instant, Offset, StreamName
+from liftbridge_broker.model.ids import Instant, MetadataIndex, Offset, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.storage.reserve import SpaceLimits
@@ -252,7 +252,7 @@ def test_deletion_of_a_log_that_is_not_open_moves_it_too(bed: StoreBed) -> None:
     bed.open()
     assert bed.store.unopened() == (A,)
     bed.store.delete((A,), bed.now, bed.wall_ns)
-    bed.store.begin(bed.now)
+    bed.store.begin(MetadataIndex(0), bed.now)
     assert bed.told("unknown_directory_kept") == []
     assert bed.store.unopened() == ()
 
@@ -587,7 +587,7 @@ def test_one_damaged_file_name_does_not_stop_others(bed: StoreBed) -> None:
     bed.store.open(A, StreamName("stream"), PLAIN, bed.now)
     with pytest.raises(FilesError):
         bed.store.open(B, StreamName("stream"), PLAIN, bed.now)
-    bed.store.begin(bed.now)
+    bed.store.begin(MetadataIndex(0), bed.now)
     bed.append(A, [b"x"])
     assert bed.pump()
     assert bed.store.unopened() == (B,)

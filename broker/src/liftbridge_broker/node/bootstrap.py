@@ -109,6 +109,7 @@ class Discovery:
         self._is_known = False
         self.beginning: Beginning | None = None
         self.seekers: dict[BrokerId, Peer] = {}
+        self._founders: dict[BrokerId, Peer] = {}
 
     def next_deadline(self) -> Instant | None:
         """When to ask again; `None` when the search is over."""
@@ -232,22 +233,27 @@ class Discovery:
             self._is_known = True
             self.seekers.pop(sender, None)
             self._claims.pop(sender, None)
+            self._founders.pop(sender, None)
         elif sender in self.seekers or len(self.seekers) < SEEKERS_MAX:
             self.seekers[sender] = Peer(sender, body.data_dir_id)
             self._claims[sender] = body.claim, self._now
+            # A question may be an old one that somebody repeats; it may hold up a founding and
+            # never lead to one. An answer is of a start that has proven itself.
+            if isinstance(body, DiscoverReply):  # guard Auth.founders
+                self._founders[sender] = self.seekers[sender]
 
     def _may_found(self, now: Instant) -> bool:
         if self._is_known or self.contradictions():
             return False
         if self._role is Role.PEER:
-            return all(one in self.seekers for one in self._peers if one != self._me.broker)
+            return all(one in self._founders for one in self._peers if one != self._me.broker)
         if now - self._began_at < PATIENCE_NS:
             return False
         return self._role is Role.SEED or (self._role is Role.ALONE and not self.seekers)
 
     def _found(self) -> None:
         if self._role is Role.PEER:
-            others = [self.seekers[one] for one in self._peers if one != self._me.broker]
+            others = [self._founders[one] for one in self._peers if one != self._me.broker]
             # Those who still ask must hear that this directory was empty, or they wait for ever.
             for other in others:
                 self._answer(BrokerId(other.broker))

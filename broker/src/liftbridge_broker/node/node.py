@@ -18,7 +18,6 @@ from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import (
     BrokerId,
     Instant,
-    MetadataIndex,
     PartitionId,
     PublisherId,
     StreamName,
@@ -75,7 +74,6 @@ class Node:
         refused_counts: Messages refused by partitions, by code of the error.
         ack_times: Nanoseconds from the append of runs to their acks over NATS, by ack policy.
         has_stopped: Whether `stop` was called.
-        known_index: Metadata that were applied when this process began.
         cursors: Finds cursors in partitions of `__cursors` that are led here.
         clock: The time by which records are old.
         openings: Replicas that wait to be opened.
@@ -93,7 +91,6 @@ class Node:
     parts: ClusterParts | None = None
     partitions: dict[PartitionId, Partition] = field(default_factory=dict)
     cluster: Membership | None = None
-    known_index: MetadataIndex = field(init=False)
     cursors: CursorTables = field(init=False)
     clock: ClusterClock = field(init=False)
     openings: Openings = field(init=False)
@@ -118,7 +115,7 @@ class Node:
     )
 
     def __post_init__(self) -> None:
-        self.known_index, options = self.state.applied_index, self.options
+        options = self.options
         self.cursors = CursorTables(self)
         self.openings = Openings(options.openings_per_turn)
         newest = partial(newest_timestamp, self.partitions)

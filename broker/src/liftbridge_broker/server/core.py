@@ -239,7 +239,7 @@ class Core:
         self.scrubber = Scrubber(self.node, interval_ns, first=secrets.randbelow(1 << 32))
         self.is_open = True
         self.node.open_partitions(now)
-        self.store.begin(now)
+        self.store.begin(driver.state.applied_index, now)
         self.observer.transition(
             "metadata_recovered",
             {

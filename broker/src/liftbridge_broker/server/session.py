@@ -134,7 +134,7 @@ async def _begin(core: Core, port: int) -> BrokerState:
         port=options.listen.advertised_port or port,
         previous_broker_epoch=core.store.clean_broker_epoch or 0,
         clean_partitions=verified_partitions(core.node),
-        known_index=core.node.known_index,
+        known_index=core.store.known_index,
         quarantined_partitions=quarantined_partitions(core.node),
         zone=options.clustering.zone,
         version=packages.version("liftbridge-broker"),

@@ -2,6 +2,7 @@
 
     identity            small file: id of this directory, id of the broker it belongs to
     clean               small file, only while no broker runs after a clean shutdown
+    known               small file: how much metadata the broker knew that wrote the logs
     journal             small state of all partitions (journal.py)
     reserve             space set aside for a full disk (reserve.py)
     retired             small file, once its broker left the cluster for good (retirement.py)
@@ -17,9 +18,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Self
 
+from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.ids import (
     PARTITION_NUMBER_BITS,
     BrokerId,
+    MetadataIndex,
     PartitionId,
     PartitionNumber,
     StreamId,
@@ -39,13 +42,15 @@ from liftbridge_broker.storage.smallfile import (
 
 IDENTITY: Final = "identity"
 CLEAN: Final = "clean"
+KNOWN: Final = "known"
 JOURNAL: Final = "journal"
 RESERVE: Final = "reserve"
 RETIRED: Final = "retired"
 STREAMS: Final = "streams"
 TRASH: Final = "trash"
 LOCK: Final = ".lock"
-_KNOWN: Final = frozenset((IDENTITY, CLEAN, JOURNAL, RESERVE, RETIRED, STREAMS, TRASH, LOCK))
+_KNOWN: Final = frozenset((IDENTITY, CLEAN, KNOWN, JOURNAL, RESERVE, RETIRED, STREAMS, TRASH, LOCK))
+_IN_SESSION: Final = b"session"
 _SUFFIXES: Final = (".new", ".previous", ".damaged")
 _STREAM: Final = re.compile(r"([0-9a-f]{10})-[A-Za-z0-9_.-]*")
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,7}")
@@ -311,6 +316,38 @@ def write_identity(files: Files, identity: Identity) -> None:
     """Make a directory be this one from now on, durably; in the end no former version is kept."""
     write_small_file(files, IDENTITY, json.dumps(identity._asdict()).encode())
     forget_previous(files, IDENTITY)
+
+
+def keep_known_index(files: Files, applied_index: MetadataIndex) -> MetadataIndex:
+    """Metadata that were applied when a broker here last had a session; 0 if that is not known.
+
+    They are kept until the next session begins: a start that ends before that may apply more, of
+    which the broker that wrote the logs did not know (replication C1).
+
+    Raises:
+        FilesError: They may not be kept. If the disk is full, the next start knows nothing.
+    """
+    found = read_small_file(files, KNOWN)
+    if found is None or found.is_previous:
+        return MetadataIndex(0)
+    if found.payload != _IN_SESSION:
+        return MetadataIndex(min(int(found.payload), applied_index))
+    try:
+        write_small_file(files, KNOWN, b"%d" % applied_index)
+    except FilesError as error:
+        if not error.is_full:
+            raise
+        remove_small_file(files, KNOWN)
+    return applied_index
+
+
+def note_session(files: Files) -> None:
+    """Note that a broker here has a session: the next start takes what it finds applied as known.
+
+    Raises:
+        FilesError: The note may not be kept: the next start knows less, or nothing.
+    """
+    write_small_file(files, KNOWN, _IN_SESSION)
 
 
 def read_identity(files: Files) -> Identity | None:

@@ -253,11 +253,13 @@ class FlushDriver:
         assert policy is not FsyncPolicy.AUTO
         if policy is stored.policy:
             return
-        if stored.is_strict or stored.is_fresh:
+        # The next start must find in the journal what made this one take a log offline.
+        is_told = not stored.log.is_offline  # guard Log.offline_journal
+        if is_told and (stored.is_strict or stored.is_fresh):
             self._journal.put(stored.partition_id, stored.log.state, is_strict=False)
             if self._journal.has_pending:
                 self._journal.flush()
-            stored.is_strict = stored.is_fresh = False
+        stored.is_strict = stored.is_fresh = False
         stored.policy = policy
         stored.log.commit = policy is FsyncPolicy.COMMIT
         stored.strict_from = stored.log.log_end_offset

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.model.ids import (
     Instant,
+    MetadataIndex,
     Offset,
     PartitionId,
     StreamName,
@@ -35,6 +36,8 @@ from liftbridge_broker.storage.directory import (
     RESERVE,
     CleanMarker,
     DataDirectory,
+    keep_known_index,
+    note_session,
 )
 from liftbridge_broker.storage.flush import (
     FlushDriver,
@@ -88,6 +91,7 @@ class LogStore:
     Attributes:
         identity, is_identity_new: Who the directory says it is, and whether this start made that.
         clean_broker_epoch: Epoch that broker had; `None` when the stop was not clean.
+        known_index: Metadata that were applied when a broker here last had a session.
         sync_times: Nanoseconds that groups of syncs took.
         slowness: What they tell of the disk.
         unknown_count: What `begin` found in the directory that belongs to nobody.
@@ -145,6 +149,7 @@ class LogStore:
         self.identity = directory.identity
         self.is_identity_new = directory.is_identity_new
         self.clean_broker_epoch: int | None = None
+        self.known_index = MetadataIndex(0)
         self.unknown_count = 0
         self.failure = ""
         self.on_failed: Callable[[str], None] = _ignore
@@ -200,10 +205,15 @@ class LogStore:
         """Make the directories of new logs of one stream, with one sync for all; `FilesError`."""
         self._directory.make_logs(partitions, name)
 
-    def begin(self, now: Instant) -> None:
+    def begin(self, applied_index: MetadataIndex, now: Instant) -> None:
         """All partitions are open: make the state durable and take the clean marker away.
 
-        Must return before the first append. Blocks for a few syncs.
+        Must return before the first append, and before more metadata are applied. Blocks for a
+        few syncs.
+
+        Args:
+            applied_index: Metadata that are applied.
+            now: The time.
 
         Raises:
             FilesError: The disk failed.
@@ -223,6 +233,7 @@ class LogStore:
             # What recovery found can be found again; a full disk is no reason not to serve.
             if not error.is_full:
                 raise
+        self.known_index = keep_known_index(self._files, applied_index)  # guard Log.known_index
         self._directory.remove_clean_marker()
         self._teller.tell(
             "data_directory_opened",
@@ -235,6 +246,7 @@ class LogStore:
 
     def begin_session(self, now: Instant) -> None:
         """The metadata group knows which logs this process found whole, and which it did not."""
+        self._guarded(lambda: note_session(self._files), now)
         self._opener.in_session = True
         for stored in self._logs.values():
             stored.in_session = True
@@ -291,7 +303,9 @@ class LogStore:
 
     def set_policy(self, partition: PartitionId, policy: FsyncPolicy, now: Instant) -> None:
         """Put an fsync policy into force; `auto` is resolved by whoever knows the ISR."""
-        self._guarded(lambda: self._flush.set_policy(self._logs[partition], policy, now), now)
+        stored = self._logs[partition]
+        put = partial(self._flush.set_policy, stored, policy, now)
+        self._guarded(lambda: self._with_reserve(put, now), now)
 
     def set_limits(self, options: StoreOptions, now: Instant) -> None:
         """Put other bounds of flushing and free space and another grace time into force."""
@@ -532,16 +546,19 @@ class LogStore:
         Raises:
             FilesError: The disk is full all the same; or it failed and the directory is offline.
         """
-        if not self._journal.has_pending:
-            return
+        if self._journal.has_pending:
+            self._with_reserve(self._journal.flush, now)
+
+    def _with_reserve(self, act: Callable[[], None], now: Instant) -> None:
+        """Write something, once more with the reserve given back; errors as above."""
         try:
-            self._journal.flush()
+            act()
         except FilesError as error:
             self._met(error, now)
             if self.failure:
                 raise
             self._flush.note_journal(now)
-            self._journal.flush()
+            act()
 
     def _guarded(self, act: Callable[[], None], now: Instant) -> None:
         """Do something on the disk unless the directory is offline."""

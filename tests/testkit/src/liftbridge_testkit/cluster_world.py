@@ -8,7 +8,7 @@ How a member of a cluster is built (`Member.start`), in this order:
 3. `RaftConsensus.open` on the link, `MetadataDriver` on that, its callbacks leading to the node:
    `on_change` (records only), `on_restored`, `on_leader`;
 4. `Node(..., parts=ClusterParts(link, consensus, Joining(me, consensus, link, now), rng))`;
-5. `node.open_partitions(now)`, `store.begin(now)`;
+5. `node.open_partitions(now)`, `store.begin(applied_index, now)`;
 6. `RegisterBroker` with the link's incarnation, proposed again until it is answered; the answer
    means that roles are taken. `node.listen()` then. Heartbeats unfence the broker by themselves.
 
@@ -213,7 +213,7 @@ class Member:
             ),
         )
         self.node.open_partitions(world.now)
-        self.store.begin(world.now)
+        self.store.begin(self.node.state.applied_index, world.now)
         self.arm(world.now)
         self._register_at = world.now
 
@@ -248,7 +248,7 @@ class Member:
                 port=9292,
                 previous_broker_epoch=self.store.clean_broker_epoch or 0,
                 clean_partitions=verified_partitions(self.node),
-                known_index=self.node.known_index,
+                known_index=self.store.known_index,
                 quarantined_partitions=quarantined_partitions(self.node),
                 feature_level=FEATURE_LEVEL,
             ),

@@ -268,7 +268,7 @@ class NodeWorld:
             self._new_token,
         )
         self.node.open_partitions(self.now)
-        self.store.begin(self.now)
+        self.store.begin(self.node.state.applied_index, self.now)
         self._register()
         self.store.begin_session(self.now)
         self.node.listen()
@@ -283,7 +283,7 @@ class NodeWorld:
                 port=9292,
                 previous_broker_epoch=self.store.clean_broker_epoch or 0,
                 clean_partitions=verified_partitions(self.node),
-                known_index=self.node.known_index,
+                known_index=self.store.known_index,
                 feature_level=FEATURE_LEVEL,
             )
         )

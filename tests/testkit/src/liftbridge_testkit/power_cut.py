@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.logformat.frames import decode_frame, iter_frames
-from liftbridge_broker.model.ids import Instant, Offset, PartitionId, StreamName
+from liftbridge_broker.model.ids import Instant, MetadataIndex, Offset, PartitionId, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.storage.flush import Flushed, FlushLimits
 from liftbridge_broker.storage.log import PartitionLog
@@ -384,7 +384,7 @@ class PowerCuts:
             assert partition in self.deleting, f"deleted log {partition >> 24} came back"
             bed.store.delete((partition,), bed.now, bed.wall_ns)
         self.deleting.clear()
-        bed.store.begin(bed.now)
+        bed.store.begin(MetadataIndex(0), bed.now)
         assert not bed.told("unknown_directory_kept")
         self.may_be_clean = False
         self.is_truncating = False

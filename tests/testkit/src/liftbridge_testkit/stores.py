@@ -10,6 +10,7 @@ from liftbridge_broker.model.ids import (
     BrokerId,
     Instant,
     LeaderEpoch,
+    MetadataIndex,
     Offset,
     PartitionId,
     PartitionNumber,
@@ -131,7 +132,7 @@ class StoreBed:
         store = self.open()
         for partition, options in logs.items():
             store.open(partition, StreamName("stream"), options, self.now)
-        store.begin(self.now)
+        store.begin(MetadataIndex(0), self.now)
         store.begin_session(self.now)
         return store
 

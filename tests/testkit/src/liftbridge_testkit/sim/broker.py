@@ -239,7 +239,7 @@ class ClusterBroker:
         )
         self.is_open = True
         self.node.open_partitions(now)
-        self.store.begin(now)
+        self.store.begin(self.node.state.applied_index, now)
         self.node.on_timer(now, process.wall_ns())
 
     def _open_metadata(self, link: PeerLink, beginning: Beginning | None) -> MetadataDriver:
@@ -357,7 +357,7 @@ class ClusterBroker:
             port=9292,
             previous_broker_epoch=self.store.clean_broker_epoch or 0,
             clean_partitions=verified_partitions(self.node),
-            known_index=self.node.known_index,
+            known_index=self.store.known_index,
             quarantined_partitions=quarantined_partitions(self.node),
             feature_level=FEATURE_LEVEL,
         )

@@ -59,7 +59,7 @@ class ClusterAtlas(Watcher):
     has_damage: bool = True
     lossy: dict[BrokerId, None] = field(default_factory=dict)
     least: int = sys.maxsize
-    _applied_index: int = 0
+    _applied: ClusterState | None = None
 
     def on_turn(self, machine: Machine) -> None:
         """Count a machine that gives up files it cannot read: its replica is copied anew.
@@ -76,8 +76,8 @@ class ClusterAtlas(Watcher):
     def on_applied(self, machine: Machine) -> None:
         """Keep the smallest minimum, and call off losses to come that it does not allow."""
         state = state_on(machine)
-        if state is not None and state.applied_index > self._applied_index:
-            self._applied_index = state.applied_index
+        if state is not None and state is self._newest():
+            self._applied = state
             self.least = min(self.least, _least_min_isr(state))
             self._check_losses_to_come(state)
 
@@ -180,8 +180,9 @@ class ClusterAtlas(Watcher):
         return [one for one in machines if one.files.is_damaged or one.files.is_losing]
 
     def _newest(self) -> ClusterState | None:
+        """Newest metadata that any broker has applied, also when all were killed since."""
         states = [state_on(machine) for machine in self.world.machines.values()]
-        known = [state for state in states if state is not None]
+        known = [state for state in (*states, self._applied) if state is not None]
         return max(known, key=lambda state: state.applied_index, default=None)
 
     def _is_whole(self, state: ClusterState) -> bool:

@@ -138,7 +138,7 @@ class LoneBroker:
             self._new_token,
         )
         self.node.open_partitions(shell.now())
-        store.begin(shell.now())
+        store.begin(self.node.state.applied_index, shell.now())
 
     def _register(self) -> None:
         assert self._store is not None
@@ -151,7 +151,7 @@ class LoneBroker:
             port=9292,
             previous_broker_epoch=self._store.clean_broker_epoch or 0,
             clean_partitions=verified_partitions(self.node),
-            known_index=self.node.known_index,
+            known_index=self._store.known_index,
         )
         self.node.propose(command, ports.process.now(), self._registered)
 

@@ -14,7 +14,7 @@ from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.logformat.batch import read_header, seal
 from liftbridge_broker.logformat.records import RecordEncoder
-from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset
+from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, MetadataIndex, Offset
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.runs import POLICY_LEADER
 from liftbridge_broker.ports.files import Token
@@ -125,7 +125,7 @@ def _open(
     options = stage.settings.broker.defaults.overridden(stream.overrides)
     log, reason = store.open(state.partition_id, stream.name, options, Instant(0))
     assert not reason, reason
-    store.begin(Instant(0))
+    store.begin(MetadataIndex(0), Instant(0))
     return store, log
 
 
