@@ -23,7 +23,7 @@ class LiftbridgeError(Exception):
 
     code: ClassVar[str] = "ERROR"
     retriable: ClassVar[bool] = False
-    advice: ClassVar[str] = "See the message of the error."
+    advice: str = "See the message of the error."
     may_be_done: bool = False
 
     def __init__(self, message: str, *, server_text: str = "") -> None:
@@ -77,10 +77,27 @@ class InvalidRequestError(RefusedError):
 
 
 class NotFoundError(RefusedError):
-    """The stream or partition does not exist."""
+    """What the message names does not exist: a stream, a partition or a broker."""
 
     code = "NOT_FOUND"
-    advice = "Check the name; `liftbridge streams` lists what exists."
+    advice = "Check the name that the message tells."
+
+    def __init__(self, message: str, *, server_text: str = "") -> None:
+        super().__init__(message, server_text=server_text)
+        # Names come behind the word for what they name.
+        places = {message.find(word): advice for word, advice in _LISTED.items() if word in message}
+        if places:
+            self.advice = places[min(places)]
+
+
+_LISTED: Final = {
+    "stream": "Check the name; `liftbridge streams` lists the streams.",
+    "commit log": "The stream was deleted; `liftbridge streams` lists the streams.",
+    "partition": "Check the number; `liftbridge partitions STREAM` lists the partitions.",
+    "broker": "Check the id; `liftbridge cluster brokers` lists the brokers, and "
+    "`liftbridge cluster members` those of the metadata group.",
+}
+"""What to do, by the word for what was not found."""
 
 
 class AlreadyExistsError(RefusedError):
@@ -94,7 +111,7 @@ class FailedPreconditionError(RefusedError):
     """The state of the stream or broker forbids the request: paused, read-only, not available."""
 
     code = "FAILED_PRECONDITION"
-    advice = "Resume the stream, make it writable, or enable the feature."
+    advice = "Change the state that the message names: resume a paused stream, for example."
 
 
 class OutOfRangeError(RefusedError):
