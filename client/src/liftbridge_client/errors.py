@@ -8,6 +8,8 @@ from typing import ClassVar, Final
 
 from grpc import StatusCode
 
+from liftbridge_client.core.strangers import stranger
+
 
 class LiftbridgeError(Exception):
     """Base of all errors of this client.
@@ -318,7 +320,10 @@ def error_of(status: StatusCode, text: str, server_code: str = "") -> Liftbridge
     by_status = _BY_STATUS.get(status, ServerError)
     kind = BY_SERVER_CODE.get(server_code)
     kind = kind or next((kind for part, kind in told if part in text), by_status)
-    error = kind(text or status.name.lower(), server_text=text)
+    unknown = stranger(text) if kind is RetriableError else None
+    error = kind(unknown.what if unknown else text or status.name.lower(), server_text=text)
+    if unknown is not None:
+        error.advice = unknown.advice
     error.may_be_done = status not in _UNDONE and server_code not in UNDONE_CODES
     return error
 

@@ -10,7 +10,8 @@ import grpc.aio
 from google.protobuf.message import Message as ProtoMessage
 
 from liftbridge_client.core.forks import Opener
-from liftbridge_client.errors import LiftbridgeError, UsageError, error_of
+from liftbridge_client.core.strangers import PORT_ADVICE
+from liftbridge_client.errors import CallTimeoutError, LiftbridgeError, UsageError, error_of
 from liftbridge_client.events import Connected, ConnectFailed, Disconnected, Event
 from liftbridge_client.model import TlsFiles
 
@@ -37,6 +38,9 @@ _OPTIONS: Final = (
 )
 
 
+_TIME_IS_OVER: Final = "Deadline Exceeded"
+_NO_STATUS: Final = "No status received"
+
 _ERROR_CODE: Final = "liftbridge-error"
 """Trailer with the code of a refusal."""
 
@@ -52,6 +56,15 @@ class Method(NamedTuple, Generic[_Request, _Response]):
 def translated(error: grpc.aio.AioRpcError) -> LiftbridgeError:
     """The client's error for a failed call."""
     return error_of(error.code(), error.details() or "", _told_code(error.trailing_metadata()))
+
+
+def _placed(error: LiftbridgeError, what: str, address: str, timeout: float | None) -> None:
+    """Say where and for how long in an error whose text, of gRPC itself, names neither."""
+    if timeout is not None and str(error) == _TIME_IS_OVER:
+        error.args = (f"{what} {address} within {timeout:.3g} s",)
+    elif str(error) == _NO_STATUS:
+        error.args = (f"{address} speaks HTTP/2, not gRPC",)
+        error.advice = PORT_ADVICE
 
 
 def _told_code(trailers: Any) -> str:
@@ -180,7 +193,9 @@ class Transport:
         try:
             response: _Response = await call(request, timeout=timeout)
         except grpc.aio.AioRpcError as error:
-            raise translated(error) from error
+            told = translated(error)
+            _placed(told, "no answer from", address, timeout)
+            raise told from error
         return response
 
     async def _connect(
@@ -197,6 +212,11 @@ class Transport:
         call = self.duplex(address, method, timeout)
         try:
             await call.connected()
+        except LiftbridgeError as error:
+            if isinstance(error, CallTimeoutError):
+                error.advice = "Check that the address is that of a broker, or raise the timeout."
+            _placed(error, "no connection with", address, timeout)
+            raise
         finally:
             call.cancel()
         return None if timeout is None else max(timeout - (monotonic() - began), 0.0)

@@ -15,6 +15,8 @@ import typer
 
 from liftbridge_client.cli.app import app, run
 from liftbridge_client.cli.command import SHAPES
+from liftbridge_testkit.certs import Authority
+from liftbridge_testkit.wrong_servers import KINDS, WrongServer
 
 PROGRAM = str(Path(sys.executable).parent / "liftbridge")
 # Bytecode is cached as on a user's machine: without, half of a start is compiling.
@@ -140,6 +142,13 @@ def liftbridge(environment, capsys):
     return call
 
 
+@pytest.fixture(scope="module")
+def web_server(tmp_path_factory):
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    with WrongServer(KINDS["http1"], authority) as running:
+        yield running.address
+
+
 def program(*arguments, stdin="", **environment):
     return subprocess.run(
         [PROGRAM, *arguments],
@@ -228,6 +237,17 @@ def test_absent_server_is_one_line_and_exit_code_3(liftbridge, words):
     assert "no answer from 127.0.0.1:1 (given): " in result.stderr
     assert "start a broker with `liftbridge dev`" in result.stderr
     assert f"name another one with {option} or --profile" in result.stderr
+    assert_one_line(result.stderr, "UNAVAILABLE")
+
+
+@pytest.mark.parametrize("words", sorted(set(CALLS) & set(ASKING)))
+def test_server_that_is_no_broker_is_one_line_with_a_remedy(liftbridge, web_server, words):
+    arguments = [argument.format(form="x") for argument in CALLS[words]]
+    option = "--admin" if words.startswith("cluster") else "--servers"
+    result = liftbridge(*words.split(), *arguments, option, web_server, "--timeout", "0.2")
+    assert (result.returncode, result.stdout) == (3, "")
+    assert f"{web_server} speaks HTTP/1, not gRPC" in result.stderr
+    assert "Name the gRPC port of a broker" in result.stderr
     assert_one_line(result.stderr, "UNAVAILABLE")
 
 

@@ -18,6 +18,7 @@ from liftbridge_client.errors import (
     LiftbridgeError,
     NotFoundError,
     RetriableError,
+    UnimplementedError,
     UsageError,
 )
 from liftbridge_client.model import TlsFiles
@@ -25,6 +26,10 @@ from liftbridge_client.transport import Method, Transport
 from liftbridge_proto.ext.v1 import admin_pb2
 
 _Response = TypeVar("_Response", bound=ProtoMessage)
+
+_PORT_ADVICE: Final = (
+    "Name the admin port of a broker, 9294 unless it is set otherwise, or upgrade the broker."
+)
 
 _ELSEWHERE: Final = "does not lead the metadata group"
 """Words of a broker that was asked in the place of the leader; they decide only whether to wait
@@ -73,16 +78,24 @@ class AdminCalls:
 
     async def identities(self) -> dict[str, model.Identity]:
         """Identify the broker behind each address; addresses that do not answer are left out."""
+        found, _ = await self._identities()
+        return found
+
+    async def _identities(self) -> tuple[dict[str, model.Identity], list[LiftbridgeError]]:
+        """Who is behind each address that answers, and why the others do not."""
         answers = await asyncio.gather(
             *(self._identity(address) for address in self._addresses), return_exceptions=True
         )
         found: dict[str, model.Identity] = {}
+        errors = []
         for address, answer in zip(self._addresses, answers, strict=True):
             if isinstance(answer, model.Identity):
                 found[address] = answer
-            elif not isinstance(answer, LiftbridgeError):
+            elif isinstance(answer, LiftbridgeError) and not isinstance(answer, UsageError):
+                errors.append(answer)
+            else:
                 raise answer
-        return found
+        return found, errors
 
     async def partitions(
         self,
@@ -124,7 +137,16 @@ class AdminCalls:
         limit = min(self._timeout, seconds_left())
         if limit <= 0:
             raise CallTimeoutError(f"timed out before asking {address}")
-        return await self._transport.unary(address, method, request, limit)
+        try:
+            return await self._transport.unary(address, method, request, limit)
+        except UnimplementedError as error:
+            told = UnimplementedError(
+                f"{address} has no call {name} for operators: it is another port than the admin "
+                "port, an older broker, or another server",
+                server_text=error.server_text,
+            )
+            told.advice = _PORT_ADVICE
+            raise told from error
 
     @_deadline
     async def call(
@@ -183,9 +205,12 @@ class AdminCalls:
 
         Raises:
             RetriableError: Nobody knows it, or it is not among the addresses.
+            LiftbridgeError: No address answers; that of the first.
         """
-        found = await self.identities()
+        found, errors = await self._identities()
         named = [one.metadata_leader for one in found.values() if one.metadata_leader]
+        if errors and not found:
+            raise errors[0]
         if not named:
             raise RetriableError("no broker that knows the leader of the metadata group answered")
         leader = max(sorted(set(named)), key=named.count)
@@ -202,8 +227,11 @@ class AdminCalls:
         Raises:
             NotFoundError: All addresses answer, and it is behind none.
             RetriableError: It may be behind one that does not answer.
+            LiftbridgeError: No address answers; that of the first.
         """
-        found = await self.identities()
+        found, errors = await self._identities()
+        if errors and not found:
+            raise errors[0]
         for address, one in found.items():
             if one.broker == broker:
                 return address

@@ -26,6 +26,7 @@ from liftbridge_client.core.addresses import written
 from liftbridge_client.core.changes import changes
 from liftbridge_client.core.codec import metadata_of
 from liftbridge_client.core.deadlines import one_deadline, seconds_left, try_seconds
+from liftbridge_client.core.strangers import PORT_ADVICE
 from liftbridge_client.errors import (
     CallTimeoutError,
     ClosedError,
@@ -188,7 +189,18 @@ class Session:
 
     async def _ask_for_metadata(self, address: str) -> tuple[str, Metadata]:
         request = api_pb2.FetchMetadataRequest()
-        response = await self._unary(address, methods.FETCH_METADATA, request, self.timeout_seconds)
+        try:
+            response = await self._unary(
+                address, methods.FETCH_METADATA, request, self.timeout_seconds
+            )
+        except UnimplementedError as error:
+            told = UnimplementedError(
+                f"{address} has no calls for clients of Liftbridge: it is the admin port of a "
+                "broker, or another server",
+                server_text=error.server_text,
+            )
+            told.advice = PORT_ADVICE
+            raise told from error
         return address, metadata_of(response)
 
     @_deadline

@@ -221,6 +221,7 @@ async def identities(run: Run[Identity]) -> None:
     async with run.admin() as admin:
         found = await admin.identities()
         if not found:
+            await admin.brokers()  # fails as well, and tells why nobody answers
             raise RetriableError("no broker answered")
     for one in found.values():
         run.emit(one)

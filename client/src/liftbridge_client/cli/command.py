@@ -130,11 +130,13 @@ class Run(Generic[Row]):
     def _unreachable(self, error: RetriableError, addresses: str, option: str) -> RetriableError:
         """The same error with whom was asked, and what to do about it."""
         whence = f" ({self.origin})" if self.origin else ""
-        return type(error)(
+        told = type(error)(
             f"no answer from {addresses}{whence}: {str(error).rstrip('.')}; start a broker with "
             f"`liftbridge dev`, or name another one with {option} or --profile",
             server_text=error.server_text,
         )
+        told.advice = error.advice
+        return told
 
     @asynccontextmanager
     async def asking(self) -> AsyncGenerator[Client, None]:

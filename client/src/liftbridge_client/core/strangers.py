@@ -1,0 +1,82 @@
+"""Who answers at an address and is no broker, or not as it is asked, by the words of gRPC.
+
+These name bytes of protocols ("got frame type 80"). Only what is told depends on them: the call is
+made again as for any broker that is away, since another one may have its address by then.
+"""
+
+import re
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+PORT_ADVICE: Final = (
+    "Name the gRPC port of a broker, 9292 unless it is configured otherwise; 9294 is for operators,"
+    " 9293 for metrics, 4222 for NATS."
+)
+_CREDENTIALS_ADVICE: Final = (
+    "Give a certificate and its key that the broker accepts: `cert` and `key` of TlsFiles or of a "
+    "profile."
+)
+
+_KINDS: Final = (
+    ("http1.x server", "speaks HTTP/1, not gRPC", PORT_ADVICE),
+    ("Failed parsing HTTP/2", "does not speak gRPC", PORT_ADVICE),
+    ("missing selected ALPN", "speaks TLS, but not gRPC", PORT_ADVICE),
+    (
+        "WRONG_VERSION_NUMBER",
+        "does not speak TLS",
+        "Connect without TLS, or name a port that has TLS.",
+    ),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "shows a certificate that cannot be trusted",
+        "Name the CA that signed it: `ca` of TlsFiles or of a profile.",
+    ),
+    (
+        "Hostname Verification",
+        "shows a certificate for another name",
+        "Connect by a name in the certificate, or give that name as `server_name`.",
+    ),
+    ("_ALERT_", "refuses TLS with this client", _CREDENTIALS_ADVICE),
+    ("Unwrap failed", "ended TLS, as without a certificate that it wants", _CREDENTIALS_ADVICE),
+    *(
+        (
+            words,
+            "takes connections, but says nothing",
+            "Check whether it is a broker, and whether that is overloaded or hangs.",
+        )
+        for words in ("before receiving SETTINGS", "Endpoint closing")
+    ),
+    *(
+        (
+            words,
+            "closes connections at once",
+            "Check whether a broker is there and whether it expects TLS, or try again later.",
+        )
+        for words in ("Socket closed", "Connection reset", "Broken pipe")
+    ),
+)
+"""Words of gRPC, what they mean, and what to do; the first that fits counts."""
+
+_UNCONNECTED: Final = "failed to connect to all addresses"
+_ADDRESS: Final = re.compile(r"ipv[46]:(\S+): ")
+_REASON: Final = re.compile(r"CERTIFICATE_VERIFY_FAILED: ([^:]+)")
+
+
+class Stranger(NamedTuple):
+    """Why there is no connection: what is there, and what to do."""
+
+    what: str
+    advice: str
+
+
+def stranger(text: str) -> Stranger | None:
+    """Who is where a connection was wanted; `None` if that is not known from the text of gRPC."""
+    if not text.startswith(_UNCONNECTED):
+        return None
+    for words, what, advice in _KINDS:
+        if words in text:
+            address = _ADDRESS.search(text)
+            reason = _REASON.search(text)
+            place = unquote(address[1]) if address else "the server"
+            return Stranger(f"{place} {what}{f' ({reason[1]})' if reason else ''}", advice)
+    return None
