@@ -81,12 +81,21 @@ class Portal:
             future.cancel()
             raise
 
+    def end(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that closes something; with its client, all of a client is closed."""
+        if not self.is_open:
+            coroutine.close()
+            return
+        with suppress(ClosedError):
+            self.run(coroutine)
+
     def iterate(self, items: AsyncGenerator[_Result, None]) -> Iterator[_Result]:
         """What an asynchronous generator gives, one after another; it is closed at the end."""
         try:
             yield from self.drain(items)
         finally:
-            with suppress(ClosedError):
+            # The garbage collector may come here in the thread of the loop, which closes it then.
+            with suppress(UsageError):
                 self.run(_close(items))
 
     def drain(self, items: AsyncIterator[_Result]) -> Iterator[_Result]:

@@ -40,7 +40,7 @@ class SyncPublisher(Generic[Value]):
 
     def close(self, timeout: timedelta = timedelta(seconds=10)) -> None:
         """Same as `Publisher.aclose`."""
-        self._portal.run(self._publisher.aclose(timeout))
+        self._portal.end(self._publisher.aclose(timeout))
 
     def publish(
         self,
@@ -101,7 +101,7 @@ class SyncColumnPublisher:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._portal.run(self._publisher.__aexit__(kind, error, trace))
+        self._portal.end(self._publisher.__aexit__(kind, error, trace))
 
     def put(self, records: "pa.RecordBatch") -> None:
         """Same as `ColumnPublisher.put`."""

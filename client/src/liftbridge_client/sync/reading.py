@@ -52,4 +52,4 @@ class SyncEvents:
 
     def close(self) -> None:
         """Same as `Events.aclose`."""
-        self._portal.run(self._events.aclose())
+        self._portal.end(self._events.aclose())

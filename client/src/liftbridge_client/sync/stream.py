@@ -346,7 +346,7 @@ class SyncStream:
                 self._portal.run(restorer.put(batch))
             return self._portal.run(restorer.finish())
         finally:
-            self._portal.run(restorer.aclose())
+            self._portal.end(restorer.aclose())
 
     # -- state --------------------------------------------------------------------------------
 
