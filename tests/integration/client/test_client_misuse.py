@@ -9,6 +9,7 @@ import pytest
 from liftbridge_client import (
     ClosedError,
     LiftbridgeError,
+    Outgoing,
     UsageError,
     connect,
     connect_admin,
@@ -102,6 +103,28 @@ async def test_a_column_publisher_that_is_not_open_is_told(lb, name):
             await publisher.put(RECORDS)
         with pytest.raises(ClosedError, match="publisher is not open"):
             await publisher.finish()
+
+
+@pytest.mark.parametrize("number", [-(2**63), -1, 1, 2**31, 2**40, 2**63, 2**64 - 1])
+async def test_a_partition_beyond_those_of_the_stream_is_told(lb, name, number):
+    stream = await lb.streams.create(name)
+    kind = pa.uint64() if number > 0 else pa.int64()
+    records = pa.RecordBatch.from_pydict(
+        {"value": [b"x", b"y"], "partition": pa.array([0, number], kind)}
+    )
+    outgoing = [Outgoing(b"x"), Outgoing(b"y", partition=number)]
+    async with asyncio.timeout(20), stream.publisher() as publisher:
+        for call in (
+            lambda: stream.publish_columns([records]),
+            lambda: stream.publish(b"x", partition=number),
+            lambda: publisher.publish(b"x", partition=number),
+            lambda: publisher.publish_batch([b"x"], partition=number),
+            lambda: publisher.publish_batch(outgoing),
+            lambda: stream.publish(b"x", partitioner=lambda *_: number),
+        ):
+            with pytest.raises(UsageError, match=f"partition {number}: "):
+                await call()
+    assert (await stream.partition_info(0)).newest_offset == -1
 
 
 WRONG_BATCHES = {

@@ -3,7 +3,7 @@
 import inspect
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from liftbridge_client import (
     connect,
     round_robin,
 )
-from liftbridge_client.core.arguments import PARTS_OF_MESSAGES
+from liftbridge_client.core.arguments import PARTS_OF_MESSAGES, shown
 from liftbridge_client.core.partitioners import choose
 
 HUGE = 10**5000  # Python refuses to print it
@@ -43,6 +43,9 @@ WRONG = {
     "first year": datetime(1, 1, 1, tzinfo=UTC),
     "last year": datetime(9999, 12, 31, tzinfo=UTC),
     "negative": timedelta(-1),
+    "longest": timedelta.max,
+    "array": np.array([1]),
+    "numbers": np.array([1, 2]),
 }
 RIGHT = {
     "None": {"None"},
@@ -52,7 +55,7 @@ RIGHT = {
     "int": {"whole"},
     "bool": {"true"},
     "Callable": {"class"},
-    "Iterable": {"list", "mapping", "iterator"},
+    "Iterable": {"list", "mapping", "iterator", "array", "numbers"},
     "Union": {"list"},  # messages of a batch are looked at one by one, behind this
 }
 """What suits an annotation with one of these words in front of any bracket."""
@@ -143,6 +146,59 @@ async def test_every_field_of_a_wrong_type_is_refused(record):
                 good._replace(**change) if hasattr(good, "_replace") else replace(good, **change)
             )
             assert f"{name}.{field}" in await refused(taker, parameter, wrong), label
+
+
+def whole_parameters():
+    """Parameters and fields that are whole numbers, with one out of 64 bits, by the path to it."""
+    for name, call in calls():
+        for parameter in inspect.signature(call).parameters.values():
+            if int in (parameter.annotation, *get_args(parameter.annotation)):
+                yield name, call, parameter
+            if parameter.name == "known":
+                yield name, call, parameter
+
+
+BEYOND = [2**64, -(2**63) - 1, np.float64(5), np.uint64(2**64 - 1), *(2**40, -(2**40))]
+WIDE = {"partition", "partitions", "replication", "known"}
+"""Parameters that travel in 32 bits."""
+
+
+def of_kind(call, parameter, value):
+    """An argument with a value as its number: the key of the innermost mapping, if it is one."""
+    if parameter.name != "known":
+        return value
+    return {"s": {value: 1}} if call.__name__ == "await_news" else {value: 1}
+
+
+@pytest.mark.parametrize(("name", "call", "parameter"), list(whole_parameters()), ids=str)
+async def test_every_number_that_does_not_fit_is_refused(name, call, parameter):
+    is_unsigned = parameter.name.endswith(("_id", "_epoch", "per_second"))
+    for value in BEYOND:
+        fits = abs(int(value)) == 2**40 and parameter.name not in WIDE
+        fits = fits or (is_unsigned and type(value) is np.uint64)
+        if fits and (value > 0 or not is_unsigned) and parameter.name not in BOUNDED:
+            continue
+        text = await refused(call, parameter, of_kind(call, parameter, value))
+        assert parameter.name in text
+        assert shown(value) in text
+
+
+BOUNDED = {"max_in_flight", "prefetch", "level"}
+LIMITS = {"max_in_flight": (0, 1_000_001), "prefetch": (-1, 1_001), "level": (-1, 2**32)}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+async def test_what_is_held_here_has_bounds(name):
+    call, parameter = next((call, one) for _, call, one in whole_parameters() if one.name == name)
+    for value in LIMITS[name]:
+        assert f"{name} {value}: must be from " in await refused(call, parameter, value)
+
+
+def test_a_batch_does_not_linger_for_longer_than_anybody_would_wait():
+    stream = connect("127.0.0.1").streams.get("s")
+    stream.publisher(linger=timedelta(minutes=1))
+    with pytest.raises(UsageError, match=r"linger .*: must be at most 0:01:00"):
+        stream.publisher(linger=timedelta(minutes=1, seconds=1))
 
 
 @pytest.mark.parametrize("numbers", [{"timeout": timedelta(0)}, {"timeout": 5}], ids=repr)

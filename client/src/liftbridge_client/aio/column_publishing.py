@@ -184,11 +184,11 @@ class ColumnPublisher:
     def _partitions(self, records: pa.RecordBatch) -> npt.NDArray[np.int64]:
         count = self._partition_count
         if "partition" in records.schema.names:
-            named = records.column("partition").cast(pa.int64()).to_numpy()
+            named = records.column("partition").to_numpy()
             if len(named):
                 for extreme in (int(named.min()), int(named.max())):
                     choose(self._partitioner, b"", extreme, count)
-            return np.asarray(named)
+            return np.asarray(named, np.int64)
         keys = (
             records.column("key").to_pylist()
             if "key" in records.schema.names

@@ -26,7 +26,6 @@ from liftbridge_client.errors import (
     CodecError,
     FullError,
     LiftbridgeError,
-    UsageError,
 )
 from liftbridge_client.model import Ack, AckPolicy, PublishResult, Value
 
@@ -68,8 +67,6 @@ class Publisher(Generic[Value]):
         linger: timedelta,
         codec: Codec[Value] | None,
     ) -> None:
-        if max_in_flight < 1:
-            raise UsageError(f"max_in_flight {max_in_flight}: must be at least 1")
         policy_of(ack_policy)  # an unknown one is told here
         self.client = client
         self.stream_name = stream_name
@@ -201,7 +198,8 @@ class Publisher(Generic[Value]):
             partition: Partition for messages that name none; `None` uses the partitioner.
 
         Raises:
-            UsageError: A value, a key or a header has the wrong type; nothing is published.
+            UsageError: A value, a key or a header has the wrong type, or a partition does not
+                exist; nothing is published.
             ClosedError: The publisher is not open.
         """
         self._check_open()
@@ -236,7 +234,9 @@ class Publisher(Generic[Value]):
                 found.append(error)
                 continue
             check_message(data, key, headers)
-            found.append(Outgoing(data, key, headers, partition if named is None else named))
+            asked = partition if named is None else named
+            chosen = choose(self._partitioner, key, asked, self._partition_count)
+            found.append(Outgoing(data, key, headers, chosen))
         return found
 
     def _encoded(self, value: Value) -> bytes:

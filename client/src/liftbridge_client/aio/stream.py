@@ -26,7 +26,7 @@ from liftbridge_client.core.codec import (
 from liftbridge_client.core.deadlines import one_deadline, within
 from liftbridge_client.core.message_parts import check_message
 from liftbridge_client.core.partitioners import Partitioner, by_key, choose
-from liftbridge_client.errors import NotFoundError, UsageError
+from liftbridge_client.errors import NotFoundError
 from liftbridge_client.model import (
     COLUMNS,
     Ack,
@@ -199,11 +199,12 @@ class Stream:
             codec: Encodes values; without one, values are bytes.
             ack_policy: When a message counts as published.
             partitioner: How partitions are chosen; by key if `None`.
-            max_in_flight: Maximum number of messages that wait for acks.
+            max_in_flight: Maximum number of messages that wait for acks, at most 1,000,000.
             on_full: Whether publishing waits for room or raises `FullError`.
             idempotent: Whether retries never store a message twice; needs a server of this project.
             name: Name of an idempotent publisher, to continue after a restart; random if empty.
-            linger: How long a batch waits for more messages; by default one turn of the event loop.
+            linger: How long a batch waits for more messages, at most 1 min; by default one turn of
+                the event loop.
         """
         return Publisher(
             self._client,
@@ -315,7 +316,7 @@ class Stream:
                 here for a slow reader; 0 for no limit.
             read_replica: Whether to read from in-sync replicas instead of the leader.
             stream_id: Id that the stream must have, as returned by `bounds`; 0 for any.
-            prefetch: Number of batches to prepare ahead; 0 for none.
+            prefetch: Number of batches to prepare ahead, at most 1,000; 0 for none.
             broker: Id of the only broker to read from, a replica or the leader; empty for any.
 
         Raises:
@@ -330,8 +331,6 @@ class Stream:
         from liftbridge_client.columns import check_columns  # noqa: PLC0415 - pyarrow is heavy
 
         check_columns(columns)
-        if prefetch < 0:
-            raise UsageError(f"prefetch {prefetch}: must not be negative")
         wanted = BulkRange(
             start,
             end,

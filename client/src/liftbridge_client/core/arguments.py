@@ -10,6 +10,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
+from operator import index
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -25,6 +26,7 @@ from typing import (
     get_type_hints,
 )
 
+from liftbridge_client.core.message_parts import is_utf8
 from liftbridge_client.errors import UsageError
 from liftbridge_client.model import Start, Stop, StreamSettings, to_ns
 
@@ -34,12 +36,26 @@ _Class = TypeVar("_Class", bound=type)
 PARTS_OF_MESSAGES: Final = frozenset({"value", "key", "headers"})
 """Checked by `check_message`, which checks them in an `Outgoing` as well."""
 
-INT32: Final = frozenset(
-    {"partition", "partitions", "replication", "min_isr", "compact_max_goroutines"}
-)
-"""Whole numbers that travel in 32 bits; all others travel in 64."""
+_INT32: Final = (-(2**31), 2**31 - 1)
+_INT64: Final = (-(2**63), 2**63 - 1)
+_UINT64: Final = (0, 2**64 - 1)
 
-UNSIGNED: Final = frozenset({"stream_id"})
+BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
+    **dict.fromkeys(("partition", "partitions", "replication", "min_isr"), _INT32),
+    **dict.fromkeys(("compact_max_goroutines", "a key of known"), _INT32),
+    **dict.fromkeys(("stream_id", "partition_epoch", "broker_epoch"), _UINT64),
+    "level": (0, 2**32 - 1),
+    "bytes_per_second": _UINT64,
+    "max_in_flight": (1, 1_000_000),
+    "prefetch": (0, 1_000),
+}
+"""Whole numbers with other bounds than those of 64 bits: as they travel, or what is held here."""
+
+TIME_MAX: Final = timedelta(days=36_500)
+"""Longer than anybody waits or keeps, and any unit of it fits into 64 bits."""
+
+TIMES_MAX: Final = {"linger": timedelta(minutes=1)}
+"""Times with another bound: who waits for an ack would take a longer one for a hang."""
 
 _REMEDIES: Final[dict[object, str]] = {
     bool: "use True or False",
@@ -212,27 +228,40 @@ def _check_kind(kind: type, path: str, value: Any) -> _Wrong | None:
         remedy = _REMEDIES.get(kind, f"use an instance of liftbridge_client.{kind.__name__}")
         return _Wrong(path, value, f"must be a {kind.__name__}", remedy)
     if isinstance(value, str):
-        is_text = value.isascii() or not any("\ud800" <= one <= "\udfff" for one in value)
         rule = "must be text that UTF-8 can encode"
-        return None if is_text else _Wrong(path, value, rule, "replace its lone surrogates")
+        return None if is_utf8(value) else _Wrong(path, value, rule, "replace its lone surrogates")
     if isinstance(value, timedelta):
-        is_past = value < timedelta(0)
-        return _Wrong(path, value, "must not be negative", "correct it") if is_past else None
+        return _check_time(path, value)
     if isinstance(value, datetime):
         to_ns(value)
         return None
     return _first(_fields(kind, path, value))
 
 
-def _check_whole(path: str, value: Any) -> _Wrong | None:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or isinstance(value, type):
-        return _Wrong(path, value, "must be a whole number", _REMEDIES[int])
-    name = path.rpartition(".")[2].partition("[")[0]
-    bits = 31 if name in INT32 else 63
-    low, high = (0, 2**64) if name in UNSIGNED else (-(2**bits), 2**bits)
-    if low <= value < high:
+def _name(path: str) -> str:
+    """Name of the parameter or field at the end of a path."""
+    return path.rpartition(".")[2].partition("[")[0]
+
+
+def _check_time(path: str, value: timedelta) -> _Wrong | None:
+    longest = TIMES_MAX.get(_name(path), TIME_MAX)
+    if timedelta(0) <= value <= longest:
         return None
-    return _Wrong(path, value, f"must be from {low} to {high - 1}", "correct it")
+    rule = "must not be negative" if value < timedelta(0) else f"must be at most {longest}"
+    return _Wrong(path, value, rule, "correct it")
+
+
+def _check_whole(path: str, value: Any) -> _Wrong | None:
+    try:
+        number = None if isinstance(value, bool) else index(value)
+    except TypeError:  # an array of numpy has `__index__`, too
+        number = None
+    if number is None:
+        return _Wrong(path, value, "must be a whole number", _REMEDIES[int])
+    low, high = BOUNDS.get(_name(path), _INT64)
+    if low <= number <= high:
+        return None
+    return _Wrong(path, value, f"must be from {low} to {high}", "correct it")
 
 
 def _fields(kind: type, path: str, value: Any) -> Iterator[tuple[_Rule | None, str, Any]]:

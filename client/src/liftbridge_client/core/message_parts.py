@@ -44,7 +44,7 @@ def _check_headers(headers: object) -> None:
             raise UsageError(
                 f"the header name {name!r} is {_kind(name)}: header names must be str; decode it"
             )
-        if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
+        if not is_utf8(name):
             raise UsageError(
                 f"the header name {name!r} is a str with lone surrogates: header names "
                 "must be text that UTF-8 can encode; replace them"
@@ -53,6 +53,11 @@ def _check_headers(headers: object) -> None:
             raise UsageError(
                 f"header {name!r} is {_kind(value)}: header values must be bytes; encode it"
             )
+
+
+def is_utf8(text: str) -> bool:
+    """Whether UTF-8 can encode a text, which it cannot with a lone surrogate in it."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _kind(value: object) -> str:
