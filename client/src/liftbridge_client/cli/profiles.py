@@ -24,7 +24,8 @@ from typing import Final, NamedTuple
 import platformdirs
 import tomli_w
 
-from liftbridge_client.core.addresses import ADMIN_PORT, parse_addresses
+from liftbridge_client.cli import values
+from liftbridge_client.core.addresses import ADMIN_PORT, PORT_DEFAULT, parse_addresses
 from liftbridge_client.errors import UsageError
 from liftbridge_client.model import TlsFiles
 
@@ -109,11 +110,18 @@ def load() -> Profiles:
     if path is None:
         return Profiles("", {})
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = _read(path)
     except FileNotFoundError:
         return Profiles("", {})
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: must be a text file in UTF-8") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: must be TOML: {error}; correct or remove the file") from error
+    for key in data:
+        if key not in ("current", "profiles"):
+            raise UsageError(f"{path}: unknown key {key!r}: must be `current` or `profiles`")
     tables = data.get("profiles", {})
     current = data.get("current", "")
     if not isinstance(tables, dict) or not isinstance(current, str):
@@ -121,17 +129,33 @@ def load() -> Profiles:
     return Profiles(current, {name: _profile(path, name, tables[name]) for name in tables})
 
 
+def _read(path: Path) -> dict[str, object]:
+    """The file as TOML; some editors write a byte order mark in front."""
+    if path.is_fifo():
+        raise UsageError(f"{path}: must be a file, but is a pipe")
+    return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+
+
 def _profile(path: Path, name: str, table: object) -> Profile:
+    place = f"{path}: profiles.{name}"
     if not isinstance(table, dict):
-        raise UsageError(f"{path}: profiles.{name} must be a table")
+        raise UsageError(f"{place} {values.shown(table)}: must be a table")
     for key, value in table.items():
         if key not in Profile._fields:
-            raise UsageError(f"{path}: profiles.{name}.{key} is not a known key")
+            known = ", ".join(Profile._fields)
+            raise UsageError(f"{place}.{key}: unknown key: must be one of {known}")
         if not isinstance(value, bool if key == "tls" else str):
-            raise UsageError(f"{path}: profiles.{name}.{key} has the wrong type")
+            rule = "must be true or false" if key == "tls" else "must be text in quotes"
+            raise UsageError(f"{place}.{key} {values.shown(value)}: {rule}")
     profile = Profile(**table)
-    parse_addresses(profile.servers)
-    parse_addresses(profile.admin, ADMIN_PORT)
+    for key, addresses, port in (
+        ("servers", profile.servers, PORT_DEFAULT),
+        ("admin", profile.admin, ADMIN_PORT),
+    ):
+        try:
+            parse_addresses(addresses, port)
+        except UsageError as error:
+            raise UsageError(f"{place}.{key}: {error}") from error
     return profile
 
 
@@ -207,6 +231,10 @@ def choose(*, servers: str | None, profile: str | None, admin: str | None = None
     name = profile or profiles.current
     if name and name not in profiles.by_name:
         known = ", ".join(sorted(profiles.by_name)) or "none"
-        raise UsageError(f"no such profile: {name} (known: {known})")
+        origin = "" if profile else f", which is the current one in {config_path()}"
+        raise UsageError(
+            f"no such profile: {name}{origin} (known: {known}); choose one with --profile or "
+            "`liftbridge profile use`"
+        )
     found = profiles.by_name[name] if name else Profile()
     return found._replace(servers=servers or found.servers, admin=admin or found.admin)
