@@ -10,6 +10,7 @@ from liftbridge_client import (
     ClosedError,
     LiftbridgeError,
     Outgoing,
+    Start,
     UsageError,
     connect,
     connect_admin,
@@ -62,6 +63,15 @@ async def test_another_event_loop_is_told(broker, name):
                 with pytest.raises(UsageError, match="another event loop opened this client"):
                     await asyncio.to_thread(asyncio.run, bounded(call))
             assert (await publisher.publish(b"x")).offset == 1
+
+
+async def test_a_blocking_client_works_inside_a_running_event_loop(broker, name):
+    with connect_sync(broker.address) as lb:  # as in a notebook
+        stream = lb.streams.create(name)
+        with stream.publisher() as publisher:
+            assert publisher.publish(b"x").offset == 0
+        assert next(iter(stream.subscribe(start=Start.earliest()))).value == b"x"
+        assert next(lb.events()) is not None
 
 
 async def test_a_client_is_opened_once_at_a_time(broker):

@@ -34,7 +34,7 @@ def check_message(value: object, key: object, headers: object) -> None:
 
 
 def _check_headers(headers: object) -> None:
-    if not isinstance(headers, Mapping):
+    if not isinstance(headers, (dict, Mapping)):  # a dict is known at once
         raise UsageError(
             f"the headers are {_kind(headers)}: headers must be a mapping from str to bytes; make "
             "them a dict"
@@ -44,7 +44,7 @@ def _check_headers(headers: object) -> None:
             raise UsageError(
                 f"the header name {name!r} is {_kind(name)}: header names must be str; decode it"
             )
-        if not is_utf8(name):
+        if not (name.isascii() or is_utf8(name)):
             raise UsageError(
                 f"the header name {name!r} is a str with lone surrogates: header names "
                 "must be text that UTF-8 can encode; replace them"
