@@ -4,7 +4,9 @@ A package of its own, because the client takes long to import and a library leav
 its program alone.
 """
 
+import os
 import signal
+import sys
 
 
 def main() -> None:
@@ -14,8 +16,20 @@ def main() -> None:
     `KeyboardInterrupt` would be a traceback amid the imports, or be dropped in one of their
     callbacks.
     """
+    _open_standard_streams()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from liftbridge_client.cli import main as call  # noqa: PLC0415 - see the package
 
     call()
+
+
+def _open_standard_streams() -> None:
+    """Have the null device where the caller closed one, as `>&-` of a shell does.
+
+    Python has `None` there, and the first socket would get the number.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))

@@ -352,6 +352,21 @@ def test_reader_that_had_enough_ends_the_command_quietly(environment):
     assert process.returncode == 0
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("words", ["profile list", "publish s", "streams -o json"])
+def test_standard_streams_may_be_closed(environment, words, closed):
+    result = subprocess.run(
+        ["/bin/sh", "-c", f"exec {PROGRAM} {words} {closed}"],
+        env={**os.environ, **CACHED},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("shell", "more"),
     [
