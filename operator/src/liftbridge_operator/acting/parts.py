@@ -119,6 +119,8 @@ async def _classes_of_claims(context: ActionContext, done: Supplied) -> None:
         spec = claim.get("spec") or {}
         if wanted is None or _is_going(claim) or spec.get("volumeAttributesClassName") == wanted:
             continue
+        if not claim_of(claim).is_bound:
+            continue  # nothing of it can change: it is made again
         async with told(done, f"{CLAIMS.kind}/{name}"):
             await context.kube.patch(
                 CLAIMS,

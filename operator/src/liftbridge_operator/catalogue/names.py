@@ -48,6 +48,7 @@ class Reason(StrEnum):
     AMBIGUOUS_IDENTITY = "AmbiguousIdentity"
     ANOTHER_DISRUPTION = "AnotherDisruption"
     APPROVAL_REQUIRED = "ApprovalRequired"
+    ATTRIBUTES_PENDING = "AttributesPending"
     BAD_REVISION = "BadRevision"
     BEHIND = "Behind"
     BELOW_MIN_ISR = "BelowMinISR"
@@ -201,6 +202,7 @@ class WaitFor(StrEnum):
     VERIFYING = "Verifying"
     VOLUME_CANNOT_GROW = "VolumeCannotGrow"
     VOLUME_FULL = "VolumeFull"
+    VOLUME_MODIFYING = "VolumeModifying"
     VOLUME_RESIZING = "VolumeResizing"
     VOLUME_TERMINATING = "VolumeTerminating"
 

@@ -32,7 +32,13 @@ from liftbridge_operator.rendering import names
 
 
 def observation_of(
-    reads: Reads, answers: Answers, wanted: Wanted, *, now_ms: int, fresh_cluster_id: str
+    reads: Reads,
+    answers: Answers,
+    wanted: Wanted,
+    *,
+    now_ms: int,
+    fresh_cluster_id: str,
+    odd: tuple[str, ...] = (),
 ) -> Observation:
     """The observation.
 
@@ -42,6 +48,7 @@ def observation_of(
         wanted: The desired state.
         now_ms: When the pass began: what was read is not older.
         fresh_cluster_id: Random text.
+        odd: Fields of the set that cannot change, and are not as rendered.
 
     Raises:
         ValueError: The identity of the cluster is not one that the operator wrote.
@@ -54,7 +61,7 @@ def observation_of(
         wanted=wanted,
         recorded=recorded_of(reads.resource),
         identity=_identity(reads),
-        brokers=_set(reads),
+        brokers=_set(reads, odd),
         pods=pods_of(reads),
         claims=tuple(claim_of(one) for one in data_claims(reads.claims, reads.name)),
         budget=budget_of(reads.budget) if reads.budget is not None else None,
@@ -70,11 +77,11 @@ def _identity(reads: Reads) -> Identity | None:
     return identity_of(reads.identity) if reads.identity is not None else None
 
 
-def _set(reads: Reads) -> BrokerSet | None:
+def _set(reads: Reads, odd: tuple[str, ...]) -> BrokerSet | None:
     """The set; one of a resource of this name that was deleted is on its way out."""
     if reads.set is None:
         return None
-    found = set_of(reads.set)
+    found = replace(set_of(reads.set), odd=odd)
     if belongs_to(reads.set, uid_of(reads.resource)):
         return found
     return replace(found, is_terminating=True)

@@ -132,6 +132,10 @@ def wanted_of(
         has_own_nats=spec.nats.embedded is not None,
         claim_class=spec.storage.data.storage_class_name or "",
         raft_class=(spec.storage.raft.storage_class_name or "") if spec.storage.raft else "",
+        claim_attributes=spec.storage.data.volume_attributes_class_name or "",
+        raft_attributes=(spec.storage.raft.volume_attributes_class_name or "")
+        if spec.storage.raft
+        else "",
         deletes_volumes=spec.storage.retention.when_scaled is VolumeFate.DELETE,
         automatic_factor=(*automatic, CURSORS_STREAM) if is_automatic else tuple(automatic),
         causes=tuple(causes),

@@ -210,8 +210,7 @@ def set_of(body: Json) -> BrokerSet:
         claim_bytes=_asked_bytes(data),
         is_terminating=is_terminating(body),
         raft_bytes=_asked_bytes(raft),
-        claim_class=str(data.get("storageClassName") or ""),
-        raft_class=str(raft.get("storageClassName") or ""),
+        created_ms=moment_ms(metadata_of(body).get("creationTimestamp")),
     )
 
 
@@ -240,7 +239,28 @@ def claim_of(body: Json) -> Claim:
         class_name=str((body.get("spec") or {}).get("storageClassName") or ""),
         is_bound=is_bound,
         attributes_class=str((body.get("spec") or {}).get("volumeAttributesClassName") or ""),
+        attributes_in_force=str(status.get("currentVolumeAttributesClassName") or ""),
+        attributes_state=_attributes_state(status),
+        infeasible=_infeasible(status),
+        created_ms=moment_ms(metadata_of(body).get("creationTimestamp")),
     )
+
+
+def _infeasible(status: Json) -> str:
+    """Why the driver gave up on the size that a claim asks for; empty when it did not."""
+    states = status.get("allocatedResourceStatuses") or {}
+    state = str(states.get("storage") or "")
+    if not state.endswith("Infeasible"):
+        return ""
+    kind = "NodeResizeError" if state.startswith("Node") else "ControllerResizeError"
+    return str(_condition(status, kind).get("message") or f"its driver says {state}")
+
+
+def _attributes_state(status: Json) -> str:
+    """How far a change of attributes is; empty when the driver says nothing of it."""
+    state = str((status.get("modifyVolumeStatus") or {}).get("status") or "")
+    said = str(_condition(status, "ModifyVolumeError").get("message") or "")
+    return f"{state}: {said}" if state and said else state or said
 
 
 def hosts_of(volume: Json) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""Claims of another storage class than is asked for: those without a volume are made again.
+"""Claims that ask for something else than the resource does: those without a volume are made again.
 
-A class cannot be changed on a claim. One that waits for a volume holds nothing, so that a name that
-was wrong, or a class that is gone, is mended by a resource that asks for another.
+Nothing can be changed on a claim before it has a volume. One that waits for it holds nothing, so
+that a class that was named wrong, or is gone, or a size that nobody has, is mended by a resource
+that asks for another.
 """
 
 from liftbridge_operator.planning import plan

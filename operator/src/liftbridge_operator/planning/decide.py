@@ -84,6 +84,7 @@ def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
     yield lambda: bootstrap.create(view)
     yield lambda: balance.close_budget(view, made)
     yield lambda: suspension.restore(view)
+    yield lambda: growth.remake_set(view, memory)
     yield lambda: classes.replace_unbound(view)
     yield lambda: stuck.take_back(view)
     yield lambda: stuck.replace_first(view, made)
@@ -93,7 +94,6 @@ def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
     yield lambda: suspension.suspend_or_resume(view)
     yield lambda: roll.finish(view, memory, made)  # gate ONE_AT_A_TIME
     yield lambda: membership.follow(view)
-    yield lambda: growth.remake_set(view, memory)
     yield lambda: rules.bound_moves(view)
     yield lambda: scale_in.revert(view)
     yield lambda: balance.cordon(view)
@@ -146,7 +146,7 @@ def _besides(view: View, *, is_acting: bool) -> list[Wait]:
     leaving = sorted({*view.pods, *view.brokers} - set(view.names))
     ends_when = "the broker has stopped and is forgotten"
     found += [Wait("PodStopping", name, ends_when) for name in leaving]
-    found += rules.unknown_level(view) + growth.growing(view)
+    found += rules.unknown_level(view) + growth.unfinished(view)
     return found + _of_partitions(view) + balance.uneven(view)
 
 

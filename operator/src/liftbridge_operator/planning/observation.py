@@ -59,7 +59,8 @@ class BrokerSet:
         bad_revision: One that was taken back because a pod got stuck with it; empty for none.
         claim_bytes: Size in its claim template.
         raft_bytes: Likewise for metadata, when they have a volume of their own; else 0.
-        claim_class, raft_class: Storage classes in its claim templates; empty for the default one.
+        odd: Fields that nobody can change, sizes aside, and that are not as they are rendered.
+        created_ms: When it was made; what it is made of never changes.
     """
 
     uid: str
@@ -71,8 +72,8 @@ class BrokerSet:
     claim_bytes: int
     is_terminating: bool = False
     raft_bytes: int = 0
-    claim_class: str = ""
-    raft_class: str = ""
+    odd: tuple[str, ...] = ()
+    created_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,10 @@ class Claim:
         class_name: Storage class that it asks for; empty for the default one, before that is known.
         is_bound: Whether it has a volume; one without holds nothing.
         attributes_class: VolumeAttributesClass that it asks for; empty for none.
+        attributes_in_force: The one that its volume has.
+        attributes_state: How far the change between the two is, as the driver says it.
+        infeasible: Why its volume cannot become as large as it asks for; empty when it may.
+        created_ms: When it was made.
     """
 
     name: str
@@ -101,6 +106,10 @@ class Claim:
     class_name: str = ""
     is_bound: bool = True
     attributes_class: str = ""
+    attributes_in_force: str = ""
+    attributes_state: str = ""
+    infeasible: str = ""
+    created_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +337,7 @@ class Wanted:
         automatic_factor: Streams whose replication factor follows the number of brokers.
         raft_bytes: Size of volumes for metadata alone; 0 when there are none.
         claim_class, raft_class: Storage classes of both; empty for the default one.
+        claim_attributes, raft_attributes: VolumeAttributesClasses of both; empty for none.
         feature_level: Rules of decision that are to be in force at least; 0 to leave them.
         catch_up_rate: Bytes a second that each leader spends on replicas that are moved; 0 for
             no limit.
@@ -363,6 +373,8 @@ class Wanted:
     causes: tuple[str, ...] = ()
     claim_class: str = ""
     raft_class: str = ""
+    claim_attributes: str = ""
+    raft_attributes: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ holds for the whole way. While the metadata does not answer the kinds last publi
 """
 
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 from liftbridge_operator.planning.bootstrap import kept_count
 from liftbridge_operator.planning.decision import Plan, Step
@@ -58,7 +58,7 @@ def _group(view: View, broker: str, leads: int) -> int:
 def make(view: View) -> Plan:
     """The plan of what is still to be done, with the hash of all of it."""
     due = candidates(view)
-    steps = [Step("GrowVolume", one.name, "spec.storage") for one in too_small(view)]
+    steps = [Step("GrowVolume", one.name, "spec.storage") for one, _ in resized(view)]
     steps += [
         Step("ReplaceVolume", view.name(one.ordinal), "spec.storage") for one in unbound(view)
     ]
@@ -90,37 +90,86 @@ def make(view: View) -> Plan:
     )
 
 
-def too_small(view: View) -> list[Claim]:
-    """Claims in use that ask for less than the specification does."""
+class Asked(NamedTuple):
+    """What the specification asks for of a volume; empty texts for the default, or for none."""
+
+    size_bytes: int
+    class_name: str
+    attributes: str
+
+
+def in_use(view: View) -> list[tuple[Claim, Asked]]:
+    """Claims of brokers, and what is asked for of each."""
     wanted = view.wanted
     kept = {one.ordinal for one in view.claims.values() if one.is_retired}
-    sized = [(one, wanted.claim_bytes) for one in view.claims.values()]
-    sized += [(one, wanted.raft_bytes) for one in view.seen.raft_claims]
+    of_data = Asked(wanted.claim_bytes, wanted.claim_class, wanted.claim_attributes)
+    of_raft = Asked(wanted.raft_bytes, wanted.raft_class, wanted.raft_attributes)
+    found = [(one, of_data) for one in view.claims.values()]
+    found += [(one, of_raft) for one in view.seen.raft_claims]
+    return [(one, asked) for one, asked in found if one.ordinal not in kept]
+
+
+def resized(view: View) -> list[tuple[Claim, int]]:
+    """Claims that are to ask for another size, and for which.
+
+    What a driver can never do it does not try for less by itself: the claim asks for what is wanted
+    by now, though for more than its volume has, since no volume shrinks (KEP-1790).
+    """
+    found = []
+    for one, asked in in_use(view):
+        if one.is_terminating or not one.is_bound:
+            continue
+        least = max(asked.size_bytes, one.capacity_bytes + 1)
+        if one.requested_bytes < asked.size_bytes:
+            found.append((one, asked.size_bytes))
+        elif asked.size_bytes and one.infeasible and one.requested_bytes > least:
+            found.append((one, least))
+    return found
+
+
+def growing(view: View) -> list[Claim]:
+    """Claims whose volume or file system is smaller than is asked for by now."""
     return [
         one
-        for one, size in sized
-        if one.requested_bytes < size and one.ordinal not in kept and not one.is_terminating
+        for one, asked in in_use(view)
+        if 0 < one.capacity_bytes < min(one.requested_bytes, asked.size_bytes)
+    ]
+
+
+def modified(view: View) -> list[tuple[Claim, str]]:
+    """Claims with a volume that has not the attributes that are asked for yet, and these."""
+    return [
+        (one, asked.attributes)
+        for one, asked in in_use(view)
+        if one.is_bound and asked.attributes and one.attributes_in_force != asked.attributes
     ]
 
 
 def unbound(view: View) -> list[Claim]:
-    """Claims in use without a volume that ask for another class than the specification does."""
-    wanted, brokers = view.wanted, view.seen.brokers
-    if brokers is None:
+    """Claims in use without a volume that ask for something else than the specification does."""
+    brokers, wanted = view.seen.brokers, view.wanted
+    # A set that is not as it is rendered would make the same claim again, and whatever it made
+    # is as it can be, though some admission rule changes what claims ask for.
+    if brokers is None or brokers.odd:
         return []
-    found = []
-    for claims, asked, made in (
-        (view.claims.values(), wanted.claim_class, brokers.claim_class),
-        (view.seen.raft_claims, wanted.raft_class, brokers.raft_class),
-    ):
-        # A set with the former class would make the same claim again.
-        if asked and asked == made:
-            found += [
-                one
-                for one in claims
-                if one.class_name != asked and not one.is_bound  # gate UNBOUND
-            ]
-    return found
+    if (brokers.claim_bytes, brokers.raft_bytes) != (wanted.claim_bytes, wanted.raft_bytes):
+        return []
+    return [
+        one
+        for one, asked in in_use(view)
+        if not one.is_bound  # gate UNBOUND
+        and one.created_ms <= brokers.created_ms
+        and not _is_as_asked(one, asked)
+    ]
+
+
+def _is_as_asked(claim: Claim, asked: Asked) -> bool:
+    """Whether a claim asks for what the specification does; the default class has many names."""
+    return (
+        (not asked.class_name or claim.class_name == asked.class_name)
+        and claim.attributes_class == asked.attributes
+        and claim.requested_bytes == asked.size_bytes
+    )
 
 
 def awaits_level(view: View) -> bool:

@@ -14,6 +14,7 @@ from liftbridge_operator.model.cluster_status import (
 from liftbridge_operator.model.values import QuantityText
 from liftbridge_operator.observing.answers import Answers
 from liftbridge_operator.observing.assembly import pods_of
+from liftbridge_operator.observing.closed import odd_fields
 from liftbridge_operator.observing.objects import (
     annotation_of,
     belongs_to,
@@ -109,6 +110,13 @@ def foreign_parts(reads: Reads) -> Trouble | None:
         name = f"{one['kind']} {metadata_of(one)['name']}"
         return Trouble("Conflict", {"object": name, "detail": whose(one)})
     return None
+
+
+def odd_of(reads: Reads, subject: Subject | None) -> tuple[str, ...]:
+    """Fields of the set that nobody can change, and that are not as rendered."""
+    if subject is None or reads.set is None:
+        return ()
+    return odd_fields(reads.set, subject.cluster, subject.inputs)
 
 
 def wanted_as_is(reads: Reads, errors: tuple[str, ...]) -> Wanted:

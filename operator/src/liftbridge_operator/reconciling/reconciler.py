@@ -56,6 +56,7 @@ from liftbridge_operator.reconciling.inputs import (
     foreign_parts,
     inputs_of,
     lost_claims,
+    odd_of,
     pending_claims,
     served_of,
     surroundings,
@@ -256,7 +257,10 @@ class ClusterReconciler:
                 causes=causes_of(resource, subject.rendered),
             )
         )
-        seen = observation_of(reads, answers, wanted, now_ms=now_ms, fresh_cluster_id=fresh)
+        odd = odd_of(reads, subject)
+        seen = observation_of(
+            reads, answers, wanted, now_ms=now_ms, fresh_cluster_id=fresh, odd=odd
+        )
         return Pass(reads, given, subject, issued, answers, seen, trouble, issued.trouble)
 
     def _subject(self, reads: Reads, given: Specification, cluster_id: str) -> Subject | None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from liftbridge_operator.catalogue.load import Presence, load_catalogue
 from liftbridge_operator.model.cluster import CLUSTER_KIND
 from liftbridge_operator.observing.times import moment_text
+from liftbridge_operator.planning import plan
 from liftbridge_operator.planning.refusals import REFUSALS
 from liftbridge_operator.planning.view import ordinal_of
 from liftbridge_operator.reporting.account import Account, filled, listed
@@ -274,9 +275,12 @@ def _storage(account: Account) -> Found:
         return "Lost", {"claim": account.lost[0]}
     if account.pending:
         claims = [*account.view.claims.values(), *account.seen.raft_claims]
-        of_class = {one.name: one.class_name for one in claims}
-        kind = of_class.get(account.pending[0]) or "that is the default"
-        return "Pending", {"claim": account.pending[0], "detail": f"for a volume of class {kind}"}
+        found = next((one for one in claims if one.name == account.pending[0]), None)
+        kind = (found.class_name if found else "") or "that is the default"
+        detail = f"for a volume of class {kind}"
+        if found and found.attributes_class:
+            detail += f" with VolumeAttributesClass {found.attributes_class}"
+        return "Pending", {"claim": account.pending[0], "detail": detail}
     for one in account.seen.reports:
         if one.is_disk_full:
             return "Full", {"broker": one.broker}
@@ -287,34 +291,35 @@ def _storage(account: Account) -> Found:
 
 def _of_sizes(account: Account) -> Found:
     """Volumes that can be used, and perhaps grow."""
-    claims = [one for one in account.view.claims.values() if not one.is_retired]
-    claims += account.seen.raft_claims
+    growing = plan.growing(account.view)
+    for one in (one for one in growing if one.infeasible):
+        kind = one.class_name or "of its volume"
+        return "VolumeCannotGrow", {"object": one.name, "class": kind, "detail": one.infeasible}
     if account.unresized:
         return "FileSystemResizePending", {"claim": account.unresized[0]}
-    if any(one.capacity_bytes < one.requested_bytes for one in claims):
-        return "Resizing", {}
-    if not claims and not (account.spec and account.spec.storage.ephemeral):
+    for one in growing:
+        values = {"claim": one.name, "from": one.capacity_bytes, "to": one.requested_bytes}
+        return "Resizing", values
+    for one, attributes in plan.modified(account.view):
+        values = {"claim": one.name, "class": attributes}
+        detail = one.attributes_state or "its driver says nothing of it"
+        return "AttributesPending", {**values, "detail": detail}
+    if not plan.in_use(account.view) and not (account.spec and account.spec.storage.ephemeral):
         return "NotReconciled", {}
     return _of_kinds(account)
 
 
 def _of_kinds(account: Account) -> Found:
     """Volumes that are well, though other ones than are asked for now."""
-    wanted, data = account.seen.wanted, account.view.claims.values()
-    storage = account.spec.storage if account.spec else None
-    volume_of_data, volume_of_raft = (storage.data, storage.raft) if storage else (None, None)
-    for claims, kind, size, volume in (
-        (data, wanted.claim_class, wanted.claim_bytes, volume_of_data),
-        (account.seen.raft_claims, wanted.raft_class, wanted.raft_bytes, volume_of_raft),
-    ):
-        for one in (one for one in claims if not one.is_retired):
-            values = {"claim": one.name, "class": one.class_name, "wanted": kind}
-            if kind and one.class_name != kind:
-                return "OtherClass", values
-            if size and one.requested_bytes > size:
-                return "Larger", values | {"from": one.requested_bytes, "to": size}
-            if one.attributes_class and volume and not volume.volume_attributes_class_name:
-                return "OtherAttributes", values | {"class": one.attributes_class}
+    for one, asked in plan.in_use(account.view):
+        kind, size = asked.class_name, asked.size_bytes
+        values = {"claim": one.name, "class": one.class_name, "wanted": kind}
+        if kind and one.class_name != kind:
+            return "OtherClass", values
+        if size and one.requested_bytes > size:
+            return "Larger", values | {"from": one.requested_bytes, "to": size}
+        if one.attributes_class and not asked.attributes and account.spec:
+            return "OtherAttributes", values | {"class": one.attributes_class}
     return "Bound", {}
 
 

@@ -66,7 +66,7 @@ def test_level_that_a_broker_does_not_know_is_waited_for():
 
 @pytest.mark.parametrize("besides", [{"budget": 0}, {"brokers": {"good_revision": ""}}])
 def test_what_is_done_besides_hides_nothing_that_is_waited_for(besides):
-    seen = with_claim(healthy(), "c-1", requested_bytes=20)
+    seen = growing()
     seen = with_set(replace(seen, budget=besides.get("budget", 1)), **besides.get("brokers", {}))
     found = decide(seen, Memory())
     assert isinstance(found.action, act.SetBudget | act.SetTemplate)
@@ -124,10 +124,43 @@ def test_volume_for_metadata_of_a_broker_that_left_does_not_grow():
     assert ("GrowVolume", "raft-2") not in steps(seen)
 
 
+def test_attributes_that_a_volume_does_not_have_are_waited_for():
+    seen = with_wanted(healthy(), claim_attributes="fast")
+    assert waits(passes(seen)) == {"VolumeModifying"}
+    changed = replace(seen, claims=tuple(with_fast(one) for one in seen.claims))
+    assert decide(changed, Memory()).status.is_ready
+
+
+def with_fast(claim):
+    return replace(claim, attributes_class="fast", attributes_in_force="fast")
+
+
+def growing(**changes):
+    """All claims ask for more, and one volume is not as large yet."""
+    seen = with_set(healthy(claim_bytes=20), claim_bytes=20)
+    grown = tuple(replace(one, requested_bytes=20, capacity_bytes=20) for one in seen.claims)
+    return with_claim(replace(seen, claims=grown), "c-1", capacity_bytes=10, **changes)
+
+
 def test_volume_that_grows_is_waited_for():
-    seen = with_claim(healthy(), "c-1", requested_bytes=20)
+    seen = growing()
     assert waits(passes(seen)) == {"VolumeResizing"}
     assert not decide(seen, Memory()).status.is_ready
+
+
+def test_volume_that_grows_though_nobody_asks_for_it_any_more_is_not_waited_for():
+    assert decide(with_wanted(growing(), claim_bytes=10), Memory()).status.is_ready
+
+
+@pytest.mark.parametrize(("wanted", "least"), [(15, 15), (10, 11)])
+def test_size_that_no_driver_makes_is_taken_back_as_far_as_can_be(wanted, least):
+    seen = growing(infeasible="no")
+    assert decide(seen, Memory()).status.stalled == "VolumeCannotGrow"
+    back = with_set(with_wanted(seen, claim_bytes=wanted), claim_bytes=wanted)
+    assert decide(back, Memory()).action == act.GrowClaim("c-1", "claim-c-1", 3, least)
+    lowered = with_claim(back, "c-1", requested_bytes=least)
+    assert decide(lowered, Memory()).action is None
+    assert decide(lowered, Memory()).status.is_ready == (wanted == 10)
 
 
 def test_cluster_is_not_ready_before_a_broker_that_came_has_its_share():

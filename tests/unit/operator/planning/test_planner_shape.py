@@ -439,13 +439,16 @@ def test_nobody_says_that_a_majority_is_lost_before_everybody_was_heard():
 
 
 def test_claim_of_another_class_is_made_again_while_it_has_no_volume():
-    seen = with_wanted(with_set(healthy(), claim_class="fast"), claim_class="fast")
+    seen = with_wanted(healthy(), claim_class="fast")
     seen = replace(seen, claims=tuple(replace(one, class_name="fast") for one in seen.claims))
     assert decide(seen, Memory()).status.is_ready
     bound = with_claim(seen, "c-1", class_name="fsat")
     assert decide(bound, Memory()).action is None
     waiting = with_claim(bound, "c-1", is_bound=False, capacity_bytes=0)
     waiting = replace(with_pod(waiting, "c-1", node="", is_ready=False, is_running=False), budget=0)
+    assert isinstance(decide(with_set(waiting, odd=("selector",)), Memory()).action, act.Record)
+    newer = with_claim(waiting, "c-1", created_ms=1)
+    assert not isinstance(decide(newer, Memory()).action, act.DeleteClaim)
     first = decide(waiting, Memory()).action
     assert first == act.DeleteClaim("c-1", "claim-c-1", 3, is_alone=True)
     going = with_claim(waiting, "c-1", is_terminating=True)

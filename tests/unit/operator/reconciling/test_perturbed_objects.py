@@ -142,6 +142,51 @@ async def test_whatever_is_done_to_an_object_is_repaired_or_named(kind, part):
     assert world.kube.changes == before
 
 
+async def test_set_that_is_made_again_by_hand_is_made_again_as_it_was():
+    """As by `kubectl replace --force`: of each field that nobody could change otherwise."""
+    world = await ready_world()
+    pods = {name: one.uid for name, one in world.stage.api.pods.items()}
+    rest = world.kube.look(SETS, NAMESPACE, "c")
+    found, count = {}, 0
+    for change in distinct(perturbations(rest)):
+        if (
+            change.place[:1] != ("spec",)
+            or change.place[1:2] == ()
+            or change.place[1] not in CLOSED
+        ):
+            continue
+        if change.what == "add" and change.place[-1] in (0, "metadata"):
+            continue  # the API server keeps no field that it does not know
+        count += 1
+        made = copied(rest)
+        change.apply(made)
+        world.kube.remove(SETS, NAMESPACE, "c")
+        world.kube.put(made)
+        fate = await fate_of(world, SETS, "c", rest)
+        if fate:
+            found[str(change)] = fate
+            world.kube.put(copied(rest))
+            await world.until_ready()
+    assert count > 20, "something cannot be changed"
+    assert list(found) == []
+    assert {name: one.uid for name, one in world.stage.api.pods.items()} == pods
+
+
+async def test_set_that_would_make_its_pods_in_turn_does_not_keep_a_quorum_from_coming_back():
+    world = await ready_world()
+    made = world.kube.look(SETS, NAMESPACE, "c")
+    made["spec"]["podManagementPolicy"] = "OrderedReady"
+    world.kube.remove(SETS, NAMESPACE, "c")
+    world.kube.put(made)
+    for pod in list(world.stage.api.pods.values()):
+        world.stage.kube.force_delete(pod)
+        world.stage.brokers.kill(pod.name)
+    await world.go_on(2)
+    assert not world.is_ready
+    await world.until_ready()
+    assert world.kube.look(SETS, NAMESPACE, "c")["spec"]["podManagementPolicy"] == "Parallel"
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 async def test_object_that_is_deleted_comes_back(kind):
     world = await ready_world()

@@ -16,6 +16,7 @@ from liftbridge_operator.kube.kinds import (
     SERVICES,
     SETS,
 )
+from liftbridge_operator.kube.port import Propagation
 from liftbridge_operator.planning.observation import StuckCause
 from liftbridge_operator.reconciling.ports import Issued
 from liftbridge_operator.reporting.account import Certificates
@@ -283,7 +284,11 @@ async def test_volumes_get_the_attributes_class_that_is_asked_for():
     await world.until_ready()
     classes = {one["spec"]["volumeAttributesClassName"] for one in world.kube.all_of(CLAIMS)}
     assert classes == {"fast"}
-    assert [one.name for one in world.kube.deletions] == []
+    # The set is made again around its pods, so that new volumes have it as well.
+    gone = [(one.kind, one.propagation) for one in world.kube.deletions]
+    assert gone == [(SETS, Propagation.ORPHAN)]
+    template = world.kube.all_of(SETS)[0]["spec"]["volumeClaimTemplates"][0]
+    assert template["spec"]["volumeAttributesClassName"] == "fast"
 
 
 # -- drift --------------------------------------------------------------------------------------

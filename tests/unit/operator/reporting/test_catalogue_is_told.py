@@ -133,7 +133,10 @@ OBSERVED = {
         Memory(),
     ),
     "larger": (with_wanted(healthy(), claim_bytes=20), Memory()),
-    "resizing": (with_claim(healthy(), "c-1", requested_bytes=20), Memory()),
+    "resizing": (
+        with_claim(with_wanted(healthy(), claim_bytes=20), "c-1", requested_bytes=20),
+        Memory(),
+    ),
     "foreign": (with_claim(healthy(), "c-1", cluster_id="other"), Memory()),
     "larger than asked for": (
         with_claim(healthy(), "c-1", requested_bytes=20, capacity_bytes=20),
@@ -143,6 +146,13 @@ OBSERVED = {
         with_claim(healthy(), "c-1", attributes_class="gold"),
         Memory(),
     ),
+    "too large": (
+        with_claim(
+            with_wanted(healthy(), claim_bytes=20), "c-1", requested_bytes=20, infeasible="no"
+        ),
+        Memory(),
+    ),
+    "without its attributes": (with_wanted(healthy(), claim_attributes="fast"), Memory()),
     "of another class": (with_wanted(healthy(), claim_class="fast"), Memory()),
 }
 

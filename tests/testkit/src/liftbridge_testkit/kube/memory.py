@@ -497,8 +497,12 @@ def _check_size(before: Claim, after: Claim) -> None:
     """Refuse a claim that gets smaller, unless it stays larger than the volume is yet.
 
     Raises:
-        InvalidError: It does not.
+        InvalidError: It does not, or something changes while it has no volume.
     """
+    asked = [(one.requested_bytes, one.attributes_class) for one in (before, after)]
+    if not before.is_bound and asked[0] != asked[1]:
+        message = "spec is immutable after creation except resources.requests for bound claims"
+        raise InvalidError(message, status=422, reason="Invalid")
     is_less = after.requested_bytes < before.requested_bytes
     if is_less and after.requested_bytes <= before.capacity_bytes:
         message = f"{before.name} cannot be less than its volume"

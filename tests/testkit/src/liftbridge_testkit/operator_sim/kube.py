@@ -34,6 +34,10 @@ class Kube:
     Attributes:
         bad_revisions: Templates with which no container runs, and why.
         down: Nodes that are silent, since when.
+        size_max: Largest volume that the driver can make.
+        binds: Whether the classes exist with which claims are made.
+        is_ordered: Whether the set makes each pod when those before it are ready.
+        against: What is said against pods that are to be made; empty for nothing.
     """
 
     def __init__(self, api: Api, brokers: Brokers, rng: Random) -> None:
@@ -45,7 +49,10 @@ class Kube:
         self.down: dict[str, int] = {}
         self.volume_nodes: dict[str, str] = {}
         self.containers: dict[str, Container] = {}
-        self.resizing = True
+        self.size_max = 1 << 60
+        self.binds = True
+        self.is_ordered = False
+        self.against = ""
 
     def tick(self, now: int) -> None:
         """One round of all controllers."""
@@ -71,10 +78,15 @@ class Kube:
         for ordinal in range(brokers.replicas):
             name = f"{name_of}-{ordinal}"
             claim = self.api.claims.get(name)
-            if name in self.api.pods or (claim is not None and claim.is_terminating):
+            pod = self.api.pods.get(name)
+            if self.is_ordered and pod is not None and not pod.is_ready:
+                break
+            if pod is not None or (claim is not None and claim.is_terminating):
                 continue
             if claim is None:
                 self._make_claim(name, ordinal, brokers.claim_bytes)
+            if self.against:
+                continue
             self.api.put_pod(
                 Pod(
                     name=name,
@@ -107,15 +119,25 @@ class Kube:
         assert self.api.identity is not None
         uid = self.api.next_uid("claim")
         self.brokers.new_disk(uid)
-        self.api.put_claim(Claim(name, ordinal, uid, 0, self.api.identity.cluster_id, size, size))
+        is_bound = self.binds and size <= self.size_max
+        cluster_id, has = self.api.identity.cluster_id, size if is_bound else 0
+        self.api.put_claim(Claim(name, ordinal, uid, 0, cluster_id, size, has, is_bound=is_bound))
 
     def _volumes(self) -> None:
         for claim in list(self.api.claims.values()):
             if claim.is_terminating and claim.name not in self.api.pods:
                 del self.api.claims[claim.name]
                 self.brokers.disks.pop(claim.uid, None)
-            elif claim.capacity_bytes < claim.requested_bytes and self.rng.random() < 0.3:
-                self.api.put_claim(claim, capacity_bytes=claim.requested_bytes)
+            elif claim.is_bound and claim.requested_bytes > self.size_max:
+                if not claim.infeasible:
+                    self.api.put_claim(claim, infeasible="no such size")
+            elif claim.capacity_bytes < claim.requested_bytes and self._is_resized(claim):
+                size = claim.requested_bytes
+                self.api.put_claim(claim, capacity_bytes=size, infeasible="")
+
+    def _is_resized(self, claim: Claim) -> bool:
+        """Whether a volume grows now."""
+        return claim.is_bound and self.rng.random() < 0.3
 
     # -- kubelets -----------------------------------------------------------------------------
 
@@ -135,6 +157,9 @@ class Kube:
             return
         claim = self.api.claims.get(pod.name)
         if claim is None:
+            return
+        if not claim.is_bound:
+            self._stick(pod, StuckCause.UNSCHEDULABLE)
             return
         pinned = self.volume_nodes.get(claim.uid, "")
         fit = [

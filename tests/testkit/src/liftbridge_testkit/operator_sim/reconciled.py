@@ -145,6 +145,7 @@ class ReconciledWorld:
         events: Reason and text of each event, in order.
         issue: What looks after certificates, for operators that are started.
         image_of: Images of versions, likewise.
+        attributes: VolumeAttributesClasses that there are; None for all that are asked for.
     """
 
     def __init__(self, spec: Mapping[str, Any] | None = None, seed: int = 1) -> None:
@@ -157,6 +158,7 @@ class ReconciledWorld:
         self.fence = OpenFence()
         self.issue: Issue = issue_at_once
         self.image_of: ImageOf = image_of
+        self.attributes: frozenset[str] | None = None
         self.key = Key(CLUSTERS, NAMESPACE, NAME)
         self.history: list[tuple[Object, bool]] = []
         self.passes = 0
@@ -317,6 +319,12 @@ class ReconciledWorld:
         api = self.stage.api
         sets = self.kube.all_of(SETS)
         api.brokers = set_of(sets[0]) if sets else None
+        given = sets[0]["spec"] if sets else {}
+        self.stage.kube.is_ordered = given.get("podManagementPolicy") == "OrderedReady"
+        self.stage.kube.binds = all(
+            self._exists(one.get("spec", {}).get("volumeAttributesClassName"))
+            for one in given.get("volumeClaimTemplates", ())
+        )
         budgets = self.kube.all_of(BUDGETS)
         api.budget = budget_of(budgets[0]) if budgets else None
         named = {one["metadata"]["name"]: one for one in self.kube.all_of(CONFIG_MAPS)}
@@ -366,10 +374,30 @@ class ReconciledWorld:
             if self._is_new("claim", claim.name, claim):
                 self._put(self._claim_as_made(claim))
             self._push_raft_claim(claim)
+        self._push_attributes()
         for pod in api.pods.values():
             if self._is_new("pod", pod.name, pod):
                 self._push_pod(pod)
         self._remove_gone()
+
+    def _exists(self, attributes: str | None) -> bool:
+        return attributes is None or self.attributes is None or attributes in self.attributes
+
+    def _push_attributes(self) -> None:
+        """Volumes get the attributes that their claims ask for, once there are such."""
+        for body in self.kube.all_of(CLAIMS):
+            wanted = body["spec"].get("volumeAttributesClassName")
+            status = body["status"]
+            if wanted is None or status["phase"] != "Bound":
+                continue
+            told: Object = {"currentVolumeAttributesClassName": wanted}
+            if not self._exists(wanted):
+                target = {"targetVolumeAttributesClassName": wanted, "status": "Pending"}
+                told = {"modifyVolumeStatus": target}
+            kept = {name: value for name, value in status.items() if name != "modifyVolumeStatus"}
+            if {**kept, **told} != status:
+                body["status"] = {**kept, **told}
+                self.kube.put(body, "external-resizer")
 
     def _push_raft_claim(self, data: Claim) -> None:
         """The claim for metadata beside one for data, which grows at once."""
@@ -389,8 +417,11 @@ class ReconciledWorld:
         made = _claim_body(claim, identity.cluster_id if identity else "")
         sets = self.kube.all_of(SETS)
         templates = sets[0]["spec"].get("volumeClaimTemplates", ()) if sets else ()
-        specs = (one["spec"] for one in templates if claim.name.startswith(one["metadata"]["name"]))
+        specs = (one.get("spec", {}) for one in templates if _makes(one, claim.name))
         made["spec"] = (live["spec"] if live else next(specs, {})) | made["spec"]
+        if claim.is_bound and live is not None:
+            in_force = live["status"].get("currentVolumeAttributesClassName")
+            made["status"] |= {"currentVolumeAttributesClassName": in_force} if in_force else {}
         return made
 
     def _remove_gone(self) -> None:
@@ -477,6 +508,15 @@ def _claim_body(claim: Claim, cluster_id: str) -> Object:
         "spec": {"resources": {"requests": {"storage": str(claim.requested_bytes)}}},
         "status": {"phase": "Bound", "capacity": {"storage": str(claim.capacity_bytes)}},
     }
+    if not claim.is_bound:
+        body["status"] = {"phase": "Pending"}
+    elif claim.infeasible:
+        body["status"] |= {
+            "allocatedResourceStatuses": {"storage": "ControllerResizeInfeasible"},
+            "conditions": [
+                {"type": "ControllerResizeError", "status": "True", "message": claim.infeasible}
+            ],
+        }
     return body
 
 
@@ -518,3 +558,8 @@ def _container(pod: Pod) -> Object:
     elif pod.stuck in _WAITING:
         state = {"waiting": {"reason": _WAITING[pod.stuck]}}
     return {"name": names.BROKER_CONTAINER, "state": state, "ready": pod.is_ready}
+
+
+def _makes(template: Object, claim: str) -> bool:
+    """Whether a claim is made of a template, by its name."""
+    return claim.startswith(str((template.get("metadata") or {}).get("name")))

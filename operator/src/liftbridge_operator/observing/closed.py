@@ -1,0 +1,46 @@
+"""What of a StatefulSet nobody can change, compared with what would be rendered.
+
+Somebody who deletes a set and creates it again chooses these fields; so does a resource that adopts
+the set of another one. Sizes are left out: volumes grow, and their set is made again for that.
+"""
+
+from typing import Any, Final
+
+from liftbridge_operator.observing.objects import Json, metadata_of
+from liftbridge_operator.rendering import workload
+from liftbridge_operator.rendering.subject import Cluster, Inputs, Recorded
+
+FIELDS: Final = ("serviceName", "podManagementPolicy", "selector", "volumeClaimTemplates")
+_FILLED_IN: Final = {"volumeMode": "Filesystem"}
+"""Of a claim, by the API server."""
+
+
+def odd_fields(live: Json, cluster: Cluster, inputs: Inputs) -> tuple[str, ...]:
+    """Those of a live set that are not as they would be rendered."""
+    record = Recorded("", "", 0, "", {})
+    rendered = workload.stateful_set(
+        cluster, inputs, record, workload.Marks(), replicas=None, claim_bytes=0
+    )
+    has = live.get("spec") or {}
+    asked = {one: _plain(one, rendered["spec"][one]) for one in FIELDS}
+    if not asked["volumeClaimTemplates"]:
+        asked.pop("volumeClaimTemplates")  # volumes that brokers have are not taken from them
+    return tuple(one for one, value in asked.items() if _plain(one, has.get(one)) != value)
+
+
+def _plain(field: str, value: Any) -> Any:
+    """A value without what the API server fills in, and without sizes."""
+    if field != "volumeClaimTemplates":
+        return value
+    return [(metadata_of(one).get("name"), _claim(one)) for one in value or ()]
+
+
+def _claim(template: Json) -> Json:
+    spec, noted = {**_FILLED_IN, **(template.get("spec") or {})}, metadata_of(template)
+    resources = dict(spec.pop("resources", None) or {})
+    requests = dict(resources.pop("requests", None) or {})
+    requests.pop("storage", None)
+    given = {name: value for name, value in spec.items() if value is not None}
+    labels, annotations = noted.get("labels") or {}, noted.get("annotations") or {}
+    further = {"resources": resources, "requests": requests}
+    return {**given, **further, "labels": labels, "annotations": annotations}
