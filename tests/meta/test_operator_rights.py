@@ -100,7 +100,7 @@ SITES: dict[tuple[str, str, str], frozenset[Kind]] = {
     ("pipelines/apply.py", "_unlabelled", "get"): OF_PIPELINES,
     ("pipelines/apply.py", "_present", "list_all"): OF_PIPELINES,
     ("pipelines/reconciler.py", "_say", "apply_status"): frozenset({PIPELINES}),
-    ("reconciling/reconciler.py", "_write_status", "apply_status"): frozenset({CLUSTERS}),
+    ("reconciling/reconciler.py", "_apply_status", "apply_status"): frozenset({CLUSTERS}),
     ("runtime/lease.py", "_create", "create"): frozenset({LEASES}),
     ("runtime/resync.py", "_keys", "list_all"): frozenset(RESOURCES),
     ("securing/secret_store.py", "_apply", "apply"): frozenset({CERTIFICATES, CONFIG_MAPS}),

@@ -155,12 +155,21 @@ def _has_other_template(context: ActionContext, revision: str) -> bool:
 
 
 async def set_replicas(context: ActionContext, action: act.SetReplicas) -> Done:
-    """Another number of pods."""
+    """Another number of pods, none of which takes its volume along when it goes.
+
+    Somebody may have said otherwise since the set was last brought to what it should be.
+    """
+    retained = {"whenDeleted": "Retain", "whenScaled": "Retain"}
     await context.kube.patch(
         SETS,
         context.cluster.namespace,
         names.brokers(context.cluster.name),
-        {"spec": {"replicas": action.replicas}},
+        {
+            "spec": {
+                "replicas": action.replicas,
+                "persistentVolumeClaimRetentionPolicy": retained,
+            }
+        },
         preconditions=_seen(action.uid, action.resource_version),
     )
     return Done()

@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from liftbridge_operator.acting.context import Trouble
 from liftbridge_operator.brokers.grpc_admin import TlsMaterial
 from liftbridge_operator.brokers.port import BrokerAdmin
+from liftbridge_operator.catalogue.names import EventReason
+from liftbridge_operator.kube.port import Object
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.rendering.subject import Cluster, Inputs
 from liftbridge_operator.reporting.account import Certificates
 from liftbridge_operator.reporting.events import Happened
+from liftbridge_operator.runtime.reconciler import Key
 
 
 class Connection(BrokerAdmin, Protocol):
@@ -100,3 +103,25 @@ class Itself:
     version: str = ""
     namespace: str = ""
     labels: dict[str, str] = field(default_factory=dict)
+
+
+class Board(Protocol):
+    """Is told the conditions of each resource, for metrics."""
+
+    def tell(self, key: Key, conditions: list[Mapping[str, Any]]) -> None:
+        """Keep the conditions of a resource."""
+        ...
+
+    def forget(self, key: Key) -> None:
+        """Drop a resource that is gone."""
+        ...
+
+
+class Events(Protocol):
+    """Tells people what happened."""
+
+    async def tell(
+        self, resource: Object, reason: EventReason, values: Mapping[str, object]
+    ) -> None:
+        """Write an event of the catalogue."""
+        ...

@@ -6,9 +6,10 @@ that of two processes that believe to lead only one gets through. What a process
 passes costs time when it is lost, and nothing else.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
@@ -22,7 +23,7 @@ from liftbridge_operator.acting.supply import (
     supply_monitors,
 )
 from liftbridge_operator.catalogue.names import EventReason
-from liftbridge_operator.kube.errors import ConflictError, NotFoundError
+from liftbridge_operator.kube.errors import ConflictError, ForbiddenError, NotFoundError
 from liftbridge_operator.kube.intent import Difference
 from liftbridge_operator.kube.kinds import CLUSTERS
 from liftbridge_operator.kube.port import Fence, Kube, Object
@@ -64,7 +65,9 @@ from liftbridge_operator.reconciling.inputs import (
     wanted_as_is,
 )
 from liftbridge_operator.reconciling.ports import (
+    Board,
     Connect,
+    Events,
     ImageOf,
     Issue,
     Issued,
@@ -91,7 +94,7 @@ from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.render import render
 from liftbridge_operator.reporting.account import Account
 from liftbridge_operator.reporting.events import Happened, of_action
-from liftbridge_operator.reporting.status import News, says_the_same, status_of
+from liftbridge_operator.reporting.status import News, says_the_same, status_of, unread_status
 from liftbridge_operator.reporting.transitions import behind, of_status
 from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
 
@@ -107,28 +110,6 @@ MAY_EXIST: Final = frozenset({"Conflict", "Kept", "MissingRights", "NotInstalled
 """Reasons of `MonitoringReady` after which there may be objects that are not wanted any more."""
 
 log = structlog.get_logger("liftbridge.operator")
-
-
-class Board(Protocol):
-    """Is told the conditions of each resource, for metrics."""
-
-    def tell(self, key: Key, conditions: list[Mapping[str, Any]]) -> None:
-        """Keep the conditions of a resource."""
-        ...
-
-    def forget(self, key: Key) -> None:
-        """Drop a resource that is gone."""
-        ...
-
-
-class Events(Protocol):
-    """Tells people what happened."""
-
-    async def tell(
-        self, resource: Object, reason: EventReason, values: Mapping[str, object]
-    ) -> None:
-        """Write an event of the catalogue."""
-        ...
 
 
 class ClusterReconciler:
@@ -193,7 +174,10 @@ class ClusterReconciler:
             await self._forget(key)
             return None
         known = await self._remembered(key, resource)
-        found = await self._look(known, resource, now_ms)
+        try:
+            found = await self._look(known, resource, now_ms)
+        except ForbiddenError as error:
+            return await self._say_unread(key, resource, error.message, now_ms)
         if is_first_miss(known, found):
             return SOON
         decision = await self._feasible(known, found)
@@ -456,9 +440,10 @@ class ClusterReconciler:
                 return WATCHFUL
         if action is not None:
             return await self._act(key, known, found, decision, context)
+        known.untidied = None
         if decision.status.is_ready:
             self._fence.check(key.namespace)
-            await tidy(context, found)
+            known.untidied = await tidy(context, found)
         return _next(decision, action)
 
     async def _act(
@@ -521,7 +506,7 @@ class ClusterReconciler:
 
     def _account(self, found: Pass, decision: Decision, known: Remembered) -> Account:
         spec, now_ms = found.given.spec, found.seen.now_ms
-        trouble = found.trouble or found.lacking
+        trouble = found.trouble or found.lacking or known.untidied
         if spec is None:
             trouble = Trouble("InvalidSpec", {"detail": "; ".join(found.given.errors)})
         is_closed = spec is not None and not found.seen.wanted.is_window_open
@@ -559,10 +544,27 @@ class ClusterReconciler:
         news = News(dict(known.restarts), tuple(known.drift))
         around = surroundings(found.reads, found.answers, found.subject, self._itself, news)
         made = status_of(account, recorded, around, before)
+        if await self._apply_status(key, resource, made):
+            known.restarts.clear()
+            known.drift.clear()
+        return made
+
+    async def _say_unread(self, key: Key, resource: Object, said: str, now_ms: int) -> RequeueAfter:
+        """That nothing is known, since something may not be read."""
+        log.warning("reading_refused", key=str(key), why=said)
+        missing = f"what it needs: {said}"
+        with suppress(ConflictError, NotFoundError):
+            if await self._apply_status(key, resource, unread_status(resource, missing, now_ms)):
+                values = {"verb": "read", "object": missing}
+                await self._tell(resource, Happened(EventReason.MISSING_RIGHTS, values))
+        return WATCHFUL
+
+    async def _apply_status(self, key: Key, resource: Object, made: dict[str, Any]) -> bool:
+        """Write a status, if it says something else than the resource does; whether it did."""
         if self._board is not None:
             self._board.tell(key, made["conditions"])
-        if says_the_same(made, before):
-            return made
+        if says_the_same(made, resource.get("status") or {}):
+            return False
         metadata = metadata_of(resource)
         self._fence.check(key.namespace)
         await self._kube.apply_status(
@@ -578,9 +580,7 @@ class ClusterReconciler:
                 "status": made,
             }
         )
-        known.restarts.clear()
-        known.drift.clear()
-        return made
+        return True
 
 
 def _fate(context: ActionContext) -> str:

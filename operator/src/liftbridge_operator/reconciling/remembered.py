@@ -37,6 +37,7 @@ class Remembered:
         moving: Partitions that were seen to be moved since none was.
         restarts: Restarts that the status does not tell of yet, by broker.
         drift: Changes that were changed back, of which the status does not tell yet.
+        untidied: Why what is not needed any more cannot go from a cluster at rest.
         undone: The action that was not done, and why; empty when it was.
         kept: Objects as they were last brought to what was rendered.
         is_missed: Whether answers were missing in the pass before, though all pods are ready.
@@ -52,6 +53,7 @@ class Remembered:
     moving: set[str] = field(default_factory=set)
     restarts: dict[str, RestartStatus] = field(default_factory=dict)
     drift: list[DriftEntry] = field(default_factory=list)
+    untidied: Trouble | None = None
     undone: tuple[str, str] = ("", "")
     kept: dict[str, Kept] = field(default_factory=dict)
     is_missed: bool = False

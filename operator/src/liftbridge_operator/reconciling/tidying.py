@@ -1,37 +1,38 @@
 """What a cluster at rest does not need any more goes, and what is asked for is written down."""
 
-import structlog
-
-from liftbridge_operator.acting.context import ActionContext
+from liftbridge_operator.acting.context import ActionContext, Trouble
 from liftbridge_operator.acting.keeping import note_asked
 from liftbridge_operator.acting.parts import release_volumes
-from liftbridge_operator.acting.refused import refusal_of
+from liftbridge_operator.acting.supplied import Supplied, told
 from liftbridge_operator.acting.supply import forget_revisions
-from liftbridge_operator.kube.errors import KubeError
+from liftbridge_operator.kube.kinds import CLAIMS, CONFIG_MAPS, SETS
 from liftbridge_operator.reconciling.remembered import Pass
 
-log = structlog.get_logger("liftbridge.operator")
 
-
-async def tidy(context: ActionContext, found: Pass) -> None:
+async def tidy(context: ActionContext, found: Pass) -> Trouble | None:
     """Former templates, and volumes of brokers that left, go once nothing can need them.
 
     And what is asked for is written down, for the operator that comes next.
 
+    Returns:
+        What was refused, which is tried again in the next pass at rest; None for nothing.
+
     Raises:
-        KubeError: The API server does not answer; a refusal is logged, since nothing needs this.
+        KubeError: The API server does not answer.
     """
     brokers = found.seen.brokers
     if brokers is None or not found.seen.identity:
-        return
+        return None
     kept = {brokers.revision, brokers.good_revision, brokers.bad_revision}
     kept |= {pod.revision for pod in found.seen.pods} | {found.seen.wanted.revision}
-    try:
+    done = Supplied()
+    async with told(done, f"the {SETS.kind}"):
         await note_asked(context)
+    async with told(done, f"a {CONFIG_MAPS.kind} of a former template"):
         await forget_revisions(context, kept)
+    async with told(done, f"the {CLAIMS.kind} of a broker that left"):
         await release_volumes(context, brokers.replicas)
-    except KubeError as error:
-        said = refusal_of(error)
-        if said is None:
-            raise
-        log.warning("tidying_refused", name=context.cluster.name, reason=said.reason, why=said.text)
+    for name, said in done.refusals.items():
+        shown = f"{name}: {said.text}" if said.reason == "MissingRights" else name
+        return Trouble(said.reason, {"verb": "change", "object": shown, "detail": said.text})
+    return None

@@ -48,6 +48,37 @@ def conditions(account: Account, before: Mapping[str, Any]) -> list[dict[str, An
     return found
 
 
+def unread(
+    before: Mapping[str, Any], said: str, *, generation: int, now_ms: int
+) -> list[dict[str, Any]]:
+    """All conditions of a cluster of which something may not be read: nothing is known of it.
+
+    Args:
+        before: The status that the resource has.
+        said: Of what may not be read, in the words of the API server.
+        generation: Of the resource.
+        now_ms: Time of day.
+    """
+    known = {one.get("type"): one for one in before.get("conditions") or ()}
+    found = []
+    for spec in load_catalogue().of_resource(CLUSTER_KIND):
+        reason = "MissingRights" if spec.type in ("Ready", "Stalled") else "NotReconciled"
+        entry = spec.reasons.get(reason)
+        if entry is None or (spec.presence is Presence.WHEN_TRUE and reason == "NotReconciled"):
+            found += [known[spec.type]] if spec.type == "Paused" and spec.type in known else []
+            continue
+        values = filled({"verb": "read", "object": said}, entry.text.fields)
+        made = {
+            "type": spec.type,
+            "status": entry.status,
+            "observedGeneration": generation,
+            "reason": reason,
+            "message": entry.text.fill(values),
+        }
+        found.append(_timed(made, known.get(spec.type), now_ms))
+    return found
+
+
 def values_of(account: Account, kind: str) -> dict[str, object]:
     """All values that a text about a condition may have."""
     return {**account.values, **_RULES[kind](account)[1]}

@@ -17,7 +17,7 @@ from liftbridge_operator.model.operations import DisruptionMode, Gate
 from liftbridge_operator.observing.times import exact_text, moment_text
 from liftbridge_operator.planning.observation import Partition, Recorded
 from liftbridge_operator.reporting.account import Account
-from liftbridge_operator.reporting.conditions import conditions
+from liftbridge_operator.reporting.conditions import conditions, unread
 
 WAIT_SHOWN_MS: Final = 30_000
 """Age from which a wait is told; shorter ones are part of every change."""
@@ -114,6 +114,20 @@ def status_of(
         operator_version=around.operator_version or None,
     )
     return made.manifest() | {"conditions": conditions(account, before)}
+
+
+def unread_status(resource: Mapping[str, Any], said: str, now_ms: int) -> dict[str, Any]:
+    """The status of a cluster of which something may not be read; what it keeps is kept.
+
+    Args:
+        resource: The cluster.
+        said: Of what may not be read, in the words of the API server.
+        now_ms: Time of day.
+    """
+    before = resource.get("status") or {}
+    generation = int(resource["metadata"].get("generation") or 0)
+    kept = {name: value for name, value in before.items() if name in _FIELDS}
+    return kept | {"conditions": unread(before, said, generation=generation, now_ms=now_ms)}
 
 
 def says_the_same(made: Mapping[str, Any], before: Mapping[str, Any]) -> bool:

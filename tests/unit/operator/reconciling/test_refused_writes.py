@@ -9,16 +9,20 @@ import json
 import pytest
 
 from liftbridge_operator.kube.answers import error_of
-from liftbridge_operator.kube.errors import InvalidError
+from liftbridge_operator.kube.errors import ForbiddenError, InvalidError
 from liftbridge_operator.kube.kinds import (
     BUDGETS,
+    CLAIMS,
+    CLUSTERS,
     CONFIG_MAPS,
     NETWORK_POLICIES,
+    NODES,
     PROMETHEUS_RULES,
     SERVICE_ACCOUNTS,
     SERVICE_MONITORS,
     SERVICES,
     SETS,
+    VOLUMES,
 )
 from liftbridge_testkit.operator_sim.reconciled import NAME, NAMESPACE, ReconciledWorld
 
@@ -28,6 +32,7 @@ OUTSIDE = {"listeners": [{"name": "outside", "port": 9293, "type": "NodePort"}]}
 MONITORED = {
     "monitoring": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
 }
+DELETED = {"whenScaled": "Delete", "whenDeleted": "Retain"}
 MONITORS = (SERVICE_MONITORS, PROMETHEUS_RULES)
 
 WAYS = {
@@ -167,3 +172,89 @@ async def test_port_that_is_taken_holds_up_neither_the_way_down_nor_the_way_back
         2 * MINUTE_PASSES,
     )
     assert world.condition("Ready") == ("False", "PortTaken")
+
+
+class ForbiddingKube:
+    """Reads of one kind are refused, and all reads are written down."""
+
+    def __init__(self, kube):
+        self.kube = kube
+        self.reads = set()
+        self.forbidden = None
+
+    def __getattr__(self, name):
+        call = getattr(self.kube, name)
+
+        async def read(kind, *rest, **named):
+            self.reads.add((name, kind))
+            if (name, kind) == self.forbidden:
+                verb = name.removesuffix("_all")
+                text = f'User "operator" cannot {verb} resource "{kind.plural}" in API group ""'
+                raise ForbiddenError(text, status=403)
+            return await call(kind, *rest, **named)
+
+        return read if name in ("get", "list_all") else call
+
+
+NOT_NEEDED = frozenset({NODES, VOLUMES})
+"""Kinds that the chart need not give rights to."""
+
+
+async def test_whatever_may_not_be_read_is_named_and_nothing_is_left_as_it_was():
+    world = await ready_world(OUTSIDE)
+    kube = ForbiddingKube(world.kube)
+    world.restart(kube)
+    world.annotate(**{"restart-pods": world.status["brokers"][1]["podUID"]})
+    await world.until(lambda: "lastRestart" in world.status["brokers"][1])
+    await world.until_ready()
+    before = {name: value for name, value in world.status.items() if name != "conditions"}
+    cases = [one for one in kube.reads if one[1] not in (CLUSTERS, *NOT_NEEDED)]
+    found = {}
+    for verb, kind in sorted(cases, key=str):
+        world.restart(kube)
+        kube.forbidden = (verb, kind)
+        await world.go_on(2)
+        if world.is_ready:
+            continue  # not asked at rest
+        told = next(one for one in world.status["conditions"] if one["type"] == "Ready")
+        is_told = told["reason"] == "MissingRights" and kind.plural in told["message"]
+        found[verb, kind.plural] = is_told and world.condition("Stalled")[0] == "True"
+        kube.forbidden = None
+        await world.until_ready()
+        assert world.condition("Stalled") == ("", "")
+        now = {name: value for name, value in world.status.items() if name != "conditions"}
+        assert now == before
+    assert len(found) >= 6
+    assert [one for one, is_told in found.items() if not is_told] == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_volume_that_would_go_with_its_pod_is_named_while_the_set_cannot_be_changed(way):
+    world = await ready_world()
+    policy = {"whenDeleted": "Retain", "whenScaled": "Delete"}
+    world.kube.edit(
+        SETS,
+        NAMESPACE,
+        NAME,
+        lambda body: body["spec"].update(persistentVolumeClaimRetentionPolicy=policy),
+    )
+    refuse(world, way, SETS)
+    await world.until(lambda: world.condition("Ready") == ("False", WAYS[way][2]), MINUTE_PASSES)
+    world.edit(lambda spec: spec.update(suspend=True))
+    await world.go_on(MINUTE_PASSES)
+    assert len(world.stage.api.pods) == 3
+    assert world.condition("Stalled") == ("True", WAYS[way][2])
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_cannot_be_tidied_away_is_named_until_it_can(way):
+    world = await ready_world({"replicas": 4})
+    world.edit(lambda spec: spec.update(replicas=3) or spec["storage"].update(retention=DELETED))
+    await world.until(lambda: world.status["replicas"] == 3)
+    refuse(world, way, CLAIMS)
+    await world.until(lambda: world.condition("Ready") == ("False", WAYS[way][2]), MINUTE_PASSES)
+    assert world.condition("Stalled") == ("True", WAYS[way][2])
+    world.kube.admit = None
+    await world.until_ready()
+    await world.until(lambda: len(world.kube.names_of(CLAIMS)) == 3, MINUTE_PASSES)
+    assert world.is_ready

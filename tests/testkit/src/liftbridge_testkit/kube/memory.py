@@ -290,6 +290,7 @@ class MemoryKube:
         check_delete(kind, preconditions)
         before = self._found(kind, namespace, name)
         _compare(before, preconditions, is_patch=False)
+        self._admit("delete", before)
         self.deletions.append(Deletion(kind, namespace, name, propagation, grace_seconds))
         value = copied(before)
         metadata = value["metadata"]
