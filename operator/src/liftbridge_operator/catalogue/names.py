@@ -110,6 +110,7 @@ class Reason(StrEnum):
     PARTITIONS_OFFLINE = "PartitionsOffline"
     PAUSED = "Paused"
     PENDING = "Pending"
+    POD_MISSING = "PodMissing"
     POD_STUCK = "PodStuck"
     PORT_TAKEN = "PortTaken"
     QUORUM_LOST = "QuorumLost"

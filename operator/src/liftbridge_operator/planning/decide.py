@@ -65,7 +65,7 @@ def decide(seen: Observation, memory: Memory) -> Decision:
     # What goes on beside changes, such as the budget for others, leaves a cluster ready, or what
     # else keeps it from that.
     is_changing = action is not None and progressing != ""
-    waits += _besides(view, is_acting=is_changing)
+    waits += _besides(view, memory, is_acting=is_changing)
     kept = status.carried(waits, memory, view.now)
     said = status.make(view, made, waits=kept, progressing=progressing, is_acting=is_changing)
     return Decision(action, view.now + ACTION_MS, said, replace(memory, waits=kept))
@@ -126,7 +126,7 @@ def _acting(outcome: Outcome | None) -> Outcome | None:
     return outcome if outcome is not None and outcome.action is not None else None
 
 
-def _besides(view: View, *, is_acting: bool) -> list[Wait]:
+def _besides(view: View, memory: Memory, *, is_acting: bool) -> list[Wait]:
     """Waits that no story is about: everything that keeps the cluster from being ready."""
     wanted, brokers = view.wanted, view.seen.brokers
     if wanted.is_deleting or wanted.is_paused or wanted.is_suspended:
@@ -140,8 +140,10 @@ def _besides(view: View, *, is_acting: bool) -> list[Wait]:
         found.append(Wait("MetadataUnknown", wanted.name, "the metadata group has a leader"))
     for name in view.names:
         pod = view.pods.get(name)
-        if pod is None or not pod.is_ready:
-            cause = pod.stuck if pod is not None and pod.stuck else "BrokersNotReady"
+        if pod is None:
+            found.append(stuck.missing(view, memory, name))
+        elif not pod.is_ready:
+            cause = pod.stuck or "BrokersNotReady"
             found.append(Wait(str(cause), name, "the pod is ready"))
     leaving = sorted({*view.pods, *view.brokers} - set(view.names))
     ends_when = "the broker has stopped and is forgotten"

@@ -24,6 +24,7 @@ REFUSALS: Final = frozenset(
         "AdmissionDenied",
         "Contested",
         "MissingRights",
+        "PodMissing",
         "PortTaken",
         "QuotaExceeded",
         "UnsupportedChange",

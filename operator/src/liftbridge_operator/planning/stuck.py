@@ -6,11 +6,15 @@ answers; this is how a cluster gets out of a bad change. One after the other all
 
 from liftbridge_operator.planning import gate
 from liftbridge_operator.planning.actions import DeletePod, SetTemplate, TransferLeaders
-from liftbridge_operator.planning.decision import Outcome, Plan, Wait
+from liftbridge_operator.planning.decision import Memory, Outcome, Plan, Wait
 from liftbridge_operator.planning.observation import BrokerSet, Pod, StuckCause
 from liftbridge_operator.planning.view import SETTLE_MS, UNREADY_MS, View
 
 ROLLING = "RollingUpdate"
+MISSING = "PodMissing"
+NOT_READY = "BrokersNotReady"
+MISSING_MS = 30_000
+"""Time in which a set makes a pod, unless something keeps it from that."""
 
 
 def template_for(view: View) -> SetTemplate | None:
@@ -56,6 +60,23 @@ def _bad(view: View, brokers: BrokerSet, pod: Pod) -> Outcome | None:
 def bad_revision(name: str) -> Wait:
     """The wait for a specification with which pods start."""
     return Wait("BadRevision", name, "the specification is mended", is_stalled=True)
+
+
+def missing(view: View, memory: Memory, name: str) -> Wait:
+    """The wait for a pod that is not there; it needs a person when the set does not make it soon.
+
+    Why it does not, only events of the set say: a quota, a rule of admission, a claim.
+    """
+    told = [one for one in memory.waits if one.object == name]
+    is_long = any(
+        (one.what == MISSING and one.is_stalled)
+        or (one.what == NOT_READY and view.now - one.since_ms >= MISSING_MS)
+        for one in told
+    )
+    if not is_long:
+        return Wait(NOT_READY, name, "the pod is ready")
+    what = f"`kubectl describe statefulset {view.wanted.name}` says why"
+    return Wait(MISSING, name, what, is_stalled=True)
 
 
 def _is_stuck_by_itself(view: View, pod: Pod) -> bool:

@@ -258,3 +258,24 @@ async def test_what_cannot_be_tidied_away_is_named_until_it_can(way):
     await world.until_ready()
     await world.until(lambda: len(world.kube.names_of(CLAIMS)) == 3, MINUTE_PASSES)
     assert world.is_ready
+
+
+@pytest.mark.parametrize("names", [("c-2",), ("c-0", "c-1", "c-2")])
+async def test_pods_that_cannot_be_made_are_named_with_what_says_why(names):
+    world = await ready_world()
+    world.stage.kube.against = "exceeded quota"
+    for name in names:
+        world.stage.brokers.kill(name)
+        world.stage.kube.force_delete(world.stage.api.pods[name])
+    await world.go_on()
+    assert not world.is_ready
+    await world.until(lambda: world.condition("Ready") == ("False", "PodMissing"), MINUTE_PASSES)
+    assert world.condition("Stalled") == ("True", "PodMissing")
+    assert "kubectl describe statefulset c" in str(world.status["conditions"])
+    await world.go_on(REST_PASSES)
+    assert world.condition("Stalled") == ("True", "PodMissing")
+    world.restart()
+    await world.until(lambda: world.condition("Ready") == ("False", "PodMissing"), MINUTE_PASSES)
+    world.stage.kube.against = ""
+    await world.until_ready()
+    assert world.condition("Stalled") == ("", "")

@@ -170,7 +170,13 @@ ACCOUNTS = {
     "refused": {"trouble": ("UnsupportedChange", {"detail": "x"})},
     **{
         reason: {"trouble": (reason, {"object": "x", "detail": "y"})}
-        for reason in ("AdmissionDenied", "Contested", "PortTaken", "VolumeCannotGrow")
+        for reason in (
+            "AdmissionDenied",
+            "Contested",
+            "PodMissing",
+            "PortTaken",
+            "VolumeCannotGrow",
+        )
     },
     "watched": {"monitoring": ("Kept", {})},
     "no right to watch": {"monitoring": ("MissingRights", {"verb": "keep", "object": "x"})},
