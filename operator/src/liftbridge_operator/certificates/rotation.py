@@ -178,14 +178,21 @@ def _is_ending(authority: Known, terms: Terms, now_s: int) -> bool:
 def _is_due(
     leaf: Known, names: tuple[str, ...], authority: Known, terms: Terms, now_s: int
 ) -> bool:
-    """Whether a leaf is of another authority, without a name, or near its end.
+    """Whether a leaf is of another authority, without a name, not valid yet, or near its end.
 
     A leaf whose end is that of its authority is as long as can be, until another authority signs.
     """
     if leaf.issuer_key_id != authority.key_id or not set(names) <= set(leaf.names):
         return True
+    if is_early(leaf, authority, now_s):
+        return True
     is_near = leaf.not_after_s - now_s <= terms.renew_before_s
     return is_near and leaf.not_after_s < min(now_s + terms.duration_s, authority.not_after_s)
+
+
+def is_early(leaf: Known, authority: Known, now_s: int) -> bool:
+    """Whether a leaf could be valid sooner: the clock was set back since it was issued."""
+    return leaf.not_before_s > max(now_s, authority.not_before_s)
 
 
 def _come(state: State, authority: Known, terms: Terms, now_s: int) -> Verdict:

@@ -32,6 +32,11 @@ def moment_text(ms: int) -> str:
     return (_EPOCH + timedelta(milliseconds=ms)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def since_text(before: str, now_ms: int) -> str:
+    """Since when something holds, as it was told before; now if the clock was set back since."""
+    return before if 0 < moment_ms(before) <= now_ms else moment_text(now_ms)
+
+
 def exact_text(ms: int) -> str:
     """A moment in RFC 3339, to the millisecond: read again it is the same."""
     return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds")

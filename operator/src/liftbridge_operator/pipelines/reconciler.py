@@ -45,6 +45,7 @@ from liftbridge_operator.pipelines.render import render
 from liftbridge_operator.pipelines.resources import UnreadableError, pipeline_of
 from liftbridge_operator.pipelines.status import is_same, status_of
 from liftbridge_operator.pipelines.subject import Means, Pipeline, UnreachableError, reach_of
+from liftbridge_operator.planning.clock import Moments
 from liftbridge_operator.runtime.clock import Clock
 from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
 
@@ -127,6 +128,7 @@ class PipelineReconciler:
         self._marks: dict[Key, Mark] = {}
         self._asked: dict[Key, _Asked] = {}
         self._kept = defaultdict[Key, dict[str, Kept]](dict)
+        self._ahead: dict[Key, dict[int, int]] = {}
 
     async def close(self) -> None:
         """Close the connections to all brokers."""
@@ -157,6 +159,7 @@ class PipelineReconciler:
         self._marks.pop(key, None)
         self._asked.pop(key, None)
         self._kept.pop(key, None)
+        self._ahead.pop(key, None)
         self._board.forget(key)
         await self._disconnect(key)
 
@@ -178,7 +181,7 @@ class PipelineReconciler:
         runs = await self._runs(pipeline)
         workload = workload_of(brought.workload) if brought.workload is not None else None
         progress = await self._progress(key, pipeline, found, body, workload)
-        is_recovered = _is_recovered(runs, int(self._clock.wall().timestamp() * 1_000))
+        is_recovered = _is_recovered(runs, self._moments(key))
         seen = Seen(pipeline.spec, brought.obstacle, workload, runs, progress, is_recovered)
         return seen, brought.drift
 
@@ -210,7 +213,7 @@ class PipelineReconciler:
             self._kube,
             kinds_of(self._means),
             self._kept[key],
-            int(self._clock.wall().timestamp() * 1_000),
+            int(self._clock.now() * 1_000),  # it is remembered by this process alone
             _former(body),
         )
         return await apply_all(applier, wanted, pipeline.uid)
@@ -218,6 +221,16 @@ class PipelineReconciler:
     async def _runs(self, pipeline: Pipeline) -> tuple[Run, ...]:
         pods = await pods_of(self._kube, pipeline.namespace, pipeline.name)
         return tuple(run_of(one) for one in pods)
+
+    def _moments(self, key: Key) -> Moments:
+        """Moments that the API server and kubelets tell of a pipeline, as they count now."""
+        moments = Moments(self._now_ms(), self._ahead.get(key, {}))
+        self._ahead[key] = moments.ahead
+        return moments
+
+    def _now_ms(self) -> int:
+        """Time of day, Unix milliseconds."""
+        return int(self._clock.wall().timestamp() * 1_000)
 
     # -- ask ----------------------------------------------------------------------------------
 
@@ -316,7 +329,7 @@ class PipelineReconciler:
             key.name,
             before=before,
             generation=metadata.get("generation", 1),
-            now_ms=int(self._clock.wall().timestamp() * 1_000),
+            now_ms=self._now_ms(),
         )
         self._board.tell(key, status["conditions"])
         if is_same(status, before):
@@ -372,11 +385,12 @@ def _former(body: Object) -> str | None:
     return None if is_same and not is_blocked else str(status.get("workload") or "")
 
 
-def _is_recovered(runs: tuple[Run, ...], now_ms: int) -> bool:
+def _is_recovered(runs: tuple[Run, ...], moments: Moments) -> bool:
     """Whether a pod runs for long, begun after the last failure."""
     ended = last_ended(runs)
     return ended is not None and any(
-        one.began > ended.ended and now_ms - moment_ms(one.began) >= RECOVERED_MS for one in runs
+        one.began > ended.ended and moments.age_ms(moment_ms(one.began)) >= RECOVERED_MS
+        for one in runs
     )
 
 

@@ -9,7 +9,7 @@ from liftbridge_operator.catalogue.claim import Claim
 from liftbridge_operator.catalogue.load import load_catalogue
 from liftbridge_operator.catalogue.names import PipelineConditionType
 from liftbridge_operator.model.pipeline import PIPELINE_KIND, PipelineStatus, PipelineType
-from liftbridge_operator.observing.times import moment_text
+from liftbridge_operator.observing.times import moment_text, since_text
 from liftbridge_operator.pipelines import names, positions
 from liftbridge_operator.pipelines.conditions import Seen, conditions
 from liftbridge_operator.pipelines.observation import last_ended
@@ -61,7 +61,7 @@ def status_of(
         status["lastRun"] = before["lastRun"]
     known = {one["type"]: one for one in before.get("conditions") or ()}
     status["conditions"] = [
-        _condition(kind, claim, known.get(kind.value), generation, now)
+        _condition(kind, claim, known.get(kind.value), generation, now_ms)
         for kind, claim in conditions(seen).items()
     ]
     return status
@@ -72,11 +72,12 @@ def _condition(
     claim: Claim,
     before: Mapping[str, Any] | None,
     generation: int,
-    now: str,
+    now_ms: int,
 ) -> dict[str, Any]:
     spec = load_catalogue().condition(PIPELINE_KIND, kind).reasons[claim.reason]
-    is_same_status = before is not None and before["status"] == spec.status
-    since = before["lastTransitionTime"] if before is not None and is_same_status else now
+    since = moment_text(now_ms)
+    if before is not None and before["status"] == spec.status:
+        since = since_text(before["lastTransitionTime"], now_ms)
     return {
         "type": kind.value,
         "status": spec.status,

@@ -7,6 +7,7 @@ from liftbridge_operator.planning import (
     balance,
     bootstrap,
     classes,
+    clock,
     gate,
     growth,
     membership,
@@ -38,6 +39,7 @@ def decide(seen: Observation, memory: Memory) -> Decision:
         memory: Of the decision before, with the answer to its action (`roll.remember`); a new one
             after a start.
     """
+    seen, memory = clock.as_counted(seen, memory)
     view = View(seen)
     made = plan.make(view)
     memory = refusals.current(memory, seen.wanted.generation)

@@ -91,6 +91,8 @@ class Memory:
         empty: Broker seen without replicas, and when first; the broker empty for none.
         waits: Waits of the last pass.
         refused: What was refused, and is tried again later.
+        now_ms: When all this was written down.
+        ahead: Moments that were ahead of the clock, and when each was first seen so.
     """
 
     gate: GateReading | None = None
@@ -99,6 +101,8 @@ class Memory:
     empty: tuple[str, int] = ("", 0)
     waits: tuple[Wait, ...] = ()
     refused: tuple[Refused, ...] = ()
+    now_ms: int = 0
+    ahead: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ WAITS_MAX = 20
 
 def carried(waits: Sequence[Wait], memory: Memory, now: int) -> tuple[Wait, ...]:
     """Waits with the time since when each has been seen without a break."""
-    known = {(one.what, one.object): one.since_ms for one in memory.waits}
+    known = {(one.what, one.object): min(one.since_ms, now) for one in memory.waits}
     unique = {(one.what, one.object): one for one in waits}
     return tuple(
         Wait(one.what, one.object, one.ends_when, known.get(key, now), one.is_stalled)

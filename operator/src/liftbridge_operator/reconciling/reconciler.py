@@ -174,6 +174,7 @@ class ClusterReconciler:
             await self._forget(key)
             return None
         known = await self._remembered(key, resource)
+        known.count_by(now_ms)
         try:
             found = await self._look(known, resource, now_ms)
         except ForbiddenError as error:

@@ -58,6 +58,11 @@ class Remembered:
     kept: dict[str, Kept] = field(default_factory=dict)
     is_missed: bool = False
 
+    def count_by(self, now_ms: int) -> None:
+        """Count from now what was counted by a clock that was set back since."""
+        ahead = {name: one for name, one in self.kept.items() if one.since_ms > now_ms}
+        self.kept |= {name: replace(one, since_ms=now_ms) for name, one in ahead.items()}
+
 
 @dataclass(slots=True)
 class Pass:

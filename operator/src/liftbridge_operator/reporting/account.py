@@ -9,6 +9,7 @@ from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.model.cluster_status import FailedRevision
 from liftbridge_operator.model.values import duration_ns
 from liftbridge_operator.observing.times import moment_text
+from liftbridge_operator.planning.clock import as_counted
 from liftbridge_operator.planning.decision import Decision, Status, Wait
 from liftbridge_operator.planning.observation import Observation, StuckCause
 from liftbridge_operator.planning.refusals import REFUSALS
@@ -98,7 +99,7 @@ class Account:
     @cached_property
     def view(self) -> View:
         """The observation by name."""
-        return View(self.seen)
+        return View(as_counted(self.seen, self.decision.memory)[0])
 
     @property
     def is_founded(self) -> bool:

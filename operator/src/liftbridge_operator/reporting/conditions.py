@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from liftbridge_operator.catalogue.load import Presence, load_catalogue
 from liftbridge_operator.model.cluster import CLUSTER_KIND
-from liftbridge_operator.observing.times import moment_text
+from liftbridge_operator.observing.times import moment_text, since_text
 from liftbridge_operator.planning import plan
 from liftbridge_operator.planning.refusals import REFUSALS
 from liftbridge_operator.planning.view import ordinal_of
@@ -87,7 +87,8 @@ def values_of(account: Account, kind: str) -> dict[str, object]:
 def _timed(made: dict[str, Any], before: Mapping[str, Any] | None, now_ms: int) -> dict[str, Any]:
     """The condition with the time of its last transition."""
     if before is not None and before.get("status") == made["status"]:
-        return {**made, "lastTransitionTime": before.get("lastTransitionTime")}
+        since = since_text(str(before.get("lastTransitionTime")), now_ms)
+        return {**made, "lastTransitionTime": since}
     return {**made, "lastTransitionTime": moment_text(now_ms)}
 
 

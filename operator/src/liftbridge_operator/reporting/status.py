@@ -14,7 +14,7 @@ from liftbridge_operator.catalogue.load import load_catalogue
 from liftbridge_operator.model import cluster_status as model
 from liftbridge_operator.model.base import Model, camel
 from liftbridge_operator.model.operations import DisruptionMode, Gate
-from liftbridge_operator.observing.times import exact_text, moment_text
+from liftbridge_operator.observing.times import exact_text, moment_text, since_text
 from liftbridge_operator.planning.observation import Partition, Recorded
 from liftbridge_operator.reporting.account import Account
 from liftbridge_operator.reporting.conditions import conditions, unread
@@ -355,10 +355,11 @@ def _certificates(account: Account, before: Mapping[str, Any]) -> model.Certific
         return None
     phase = known.phase or "Steady"
     is_same = before.get("phase") == phase and before.get("since")
+    now_ms = account.seen.now_ms
     return model.CertificateStatus(
         phase=phase,
         authority=known.authority or None,
         not_after=moment_text(known.not_after_ms),
-        since=before["since"] if is_same else moment_text(account.seen.now_ms),
+        since=since_text(before["since"], now_ms) if is_same else moment_text(now_ms),
         peer_keys=known.peer_keys or None,
     )

@@ -18,7 +18,7 @@ from liftbridge_operator.acting.refused import refusal_of
 from liftbridge_operator.brokers.grpc_admin import TlsMaterial
 from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.certificates.port import Issuer, Known, Pair
-from liftbridge_operator.certificates.rotation import Phase, Terms
+from liftbridge_operator.certificates.rotation import Phase, Terms, is_early
 from liftbridge_operator.certificates.subject_names import internal_names, subject_names
 from liftbridge_operator.kube.errors import KubeError, NotFoundError
 from liftbridge_operator.kube.intent import differences
@@ -257,8 +257,8 @@ class SecretStore:
         before = Files(
             _files_of(live_authority),
             held,
-            _seconds(live_leaf, PUBLISHED),
-            _seconds(live_leaf, ISSUED),
+            _seconds(live_leaf, PUBLISHED, looked.now_s),
+            _seconds(live_leaf, ISSUED, looked.now_s),
             has_bundle=looked.is_served(held, *named.bundle),
             has_leaf=looked.is_served(held, *named.leaf),
         )
@@ -306,7 +306,9 @@ class SecretStore:
         left_s = held.not_after_s - looked.now_s
         could_s = min(looked.terms.duration_s, authority.not_after_s - looked.now_s)
         is_near = left_s <= looked.terms.renew_before_s and left_s < could_s
-        return held.issuer_key_id != authority.key_id or is_near
+        if held.issuer_key_id != authority.key_id:
+            return True
+        return is_near or is_early(held, authority, looked.now_s)
 
     def _for_operator(self, internal: Brought, looked: _Pass) -> dict[str, bytes]:
         held = internal.files.authority
@@ -342,7 +344,8 @@ class SecretStore:
         before = kept_keys(kept) or mounted_keys(text)
         if not looked.may_write:
             return before
-        since_s, asked = _seconds(live_kept, KEYS_SINCE), _noted(live_kept, KEYS_ASKED)
+        since_s = _seconds(live_kept, KEYS_SINCE, looked.now_s)
+        asked = _noted(live_kept, KEYS_ASKED)
         if before is None:
             brokers = await self._get(SETS, cluster.namespace, names.brokers(cluster.name))
             keys = first_keys(self._key, is_running=brokers is not None)
@@ -540,9 +543,10 @@ def _noted(live: Object | None, key: str) -> str:
     return str((metadata_of(live).get("annotations") or {}).get(key, "")) if live else ""
 
 
-def _seconds(live: Object | None, key: str) -> int:
+def _seconds(live: Object | None, key: str, now_s: int) -> int:
+    """A moment that is noted; now, and noted so, if the clock was set back since."""
     text = _noted(live, key)
-    return int(text) if text.isdecimal() else 0
+    return min(int(text), now_s) if text.isdecimal() else 0
 
 
 def _of_family(brought: Brought) -> Certificates:

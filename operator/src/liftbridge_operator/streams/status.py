@@ -15,7 +15,7 @@ from liftbridge_operator.model.stream import (
     ManagementPolicy,
     StreamStatus,
 )
-from liftbridge_operator.observing.times import moment_ms, moment_text
+from liftbridge_operator.observing.times import moment_ms, moment_text, since_text
 from liftbridge_operator.streams.decide import Decision
 from liftbridge_operator.streams.observation import ObservedStream, Resource, Told
 from liftbridge_operator.streams.settings import asked_of, settings_of
@@ -86,7 +86,7 @@ def _condition(
     message = spec.text.fill(claim.values)
     since = moment_text(now_ms)
     if before is not None and before.status == spec.status:
-        since = before.since
+        since = since_text(before.since, now_ms)
         if before.reason == spec.reason and claim.reason in _STEADY:
             message = before.message
     return {

@@ -193,10 +193,15 @@ class MemoryStreams:
 
 
 class ManualClock:
-    """See `runtime.clock.Clock`; time passes in `pass_time`."""
+    """See `runtime.clock.Clock`; time passes in `pass_time`.
+
+    Attributes:
+        set_back: By how much the time of day was set back.
+    """
 
     def __init__(self) -> None:
         self.seconds = 1_000.0
+        self.set_back = timedelta()
         self._sleepers: list[tuple[float, asyncio.Event]] = []
 
     def now(self) -> float:
@@ -205,7 +210,8 @@ class ManualClock:
 
     def wall(self) -> datetime:
         """See `Clock`."""
-        return datetime(2026, 11, 21, 12, tzinfo=UTC) + timedelta(seconds=self.seconds)
+        passed = timedelta(seconds=self.seconds) - self.set_back
+        return datetime(2026, 11, 21, 12, tzinfo=UTC) + passed
 
     async def sleep(self, seconds: float) -> None:
         """See `Clock`."""

@@ -5,6 +5,7 @@ generated from the objects as they stand.
 """
 
 import json
+from datetime import timedelta
 
 import pytest
 
@@ -168,7 +169,8 @@ async def test_note_of_a_controller_stays():
     assert world.kube.writes == []
 
 
-async def test_object_that_somebody_fights_for_is_named_and_written_ever_less_often():
+@pytest.mark.parametrize("days", [0, 3])
+async def test_object_that_somebody_fights_for_is_named_and_written_ever_less_often(days):
     world = await ready_world({})
     for number in range(12):
         world.kube.edit(
@@ -181,6 +183,7 @@ async def test_object_that_somebody_fights_for_is_named_and_written_ever_less_of
     assert world.reason("Ready") == "Contested"
     assert "kubectl" in world.message("Ready")
     assert world.kube.look(DEPLOYMENTS, "shop", "p-pipeline")["spec"]["replicas"] == 13
+    world.clock.set_back = timedelta(days=days)
     world.clock.seconds += 61
     await world.look(2)
     assert world.kube.look(DEPLOYMENTS, "shop", "p-pipeline")["spec"]["replicas"] == 1

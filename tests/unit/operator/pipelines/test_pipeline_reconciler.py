@@ -19,11 +19,13 @@ from liftbridge_operator.kube.kinds import (
     SERVICE_ACCOUNTS,
     SERVICES,
 )
+from liftbridge_operator.observing.times import moment_ms
 from liftbridge_operator.pipelines.port import CursorError, SilentError
 from liftbridge_operator.pipelines.reconciler import (
     ASK_SECONDS,
     CONNECTED_SECONDS,
     LOOK_SECONDS,
+    RECOVERED_MS,
 )
 from liftbridge_operator.pipelines.subject import Means
 from liftbridge_operator.runtime.dispatcher import PASS_SECONDS_MAX
@@ -92,6 +94,28 @@ async def test_archive_of_a_stream_that_grows_keeps_up(world):
         world.clock.seconds += LOOK_SECONDS
     assert world.status["lag"] == 299
     assert world.reason("CaughtUp") == "CaughtUp"
+
+
+@pytest.mark.parametrize("days", [0, 3])
+async def test_failure_is_forgotten_as_soon_though_the_clock_was_set_back(world, days):
+    world.put()
+    await world.look()
+    world.up()
+    world.put_pod("p-pipeline-x", exit_code=1)
+    world.clock.seconds += 10
+    world.put_pod("p-pipeline-y", is_running=True)
+    await world.look()
+    assert world.reason("Ready") == "RunFailed"
+    world.clock.set_back = timedelta(days=days)
+    await world.look()
+    told = [moment_ms(one["lastTransitionTime"]) for one in world.status["conditions"]]
+    assert max(told) <= world.clock.wall().timestamp() * 1_000
+    world.clock.seconds += RECOVERED_MS / 1_000 - 1
+    await world.look()
+    assert world.reason("Ready") == "RunFailed"
+    world.clock.seconds += 2
+    await world.look()
+    assert world.reason("Ready") == "Running"
 
 
 async def test_another_process_of_the_operator_goes_on_with_what_was_told(world):

@@ -227,6 +227,55 @@ async def test_leaf_is_renewed_in_time_and_its_key_with_it():
     assert issued.certificates.reason == "Valid"
 
 
+def ahead_of(world):
+    """Moments of Secrets, and begins of certificates, that the clock has not come to."""
+    found = []
+    for one in world.kube.all_of(SECRETS):
+        name, notes = one["metadata"]["name"], one["metadata"].get("annotations", {})
+        moments = {key: int(text) for key, text in notes.items() if text.isdecimal()}
+        if "tls.crt" in one["data"]:
+            moments["tls.crt"] = world.known(name, "tls.crt")[0].not_before_s
+        found += [(name, key) for key, at in moments.items() if at > world.now_s]
+    return found
+
+
+async def test_nothing_waits_for_a_clock_that_was_set_back():
+    world = world_of("embedded")
+    await world.look()
+    world.now_s = START + 2_160 * HOUR  # all leaves are renewed
+    for _ in range(3):
+        await world.look()
+    world.now_s = START + HOUR
+    assert {name for name, _ in ahead_of(world)} == {
+        "orders-internal",
+        "orders-operator",
+        "orders-tls",
+    }
+
+    def forward(body):
+        notes = body["metadata"].get("annotations", {})
+        notes |= {key: str(START * 2) for key, text in notes.items() if text.isdecimal()}
+
+    for name in world.names():
+        world.kube.edit(SECRETS, NAMESPACE, name, forward)
+    await world.look()
+    assert ahead_of(world) == []
+    written = len(world.kube.writes)
+    await world.look()
+    assert len(world.kube.writes) == written
+
+
+async def test_leaf_is_no_older_than_its_authority_though_the_clock_is():
+    world = world_of("embedded")
+    await world.look()
+    written = len(world.kube.writes)
+    world.now_s = START - 72 * HOUR
+    await world.look()
+    await world.look()
+    kept = [one for one in world.kube.writes[written:] if one.kind == SECRETS]
+    assert len({(one.kind, one.name) for one in kept}) == len(kept)
+
+
 async def test_authority_is_exchanged_with_the_overlap_and_everybody_trusts_what_is_shown():
     tls = {"duration": "20m", "renewBefore": "5m", "overlap": "1m"}
     world = world_of("least", tls=tls)

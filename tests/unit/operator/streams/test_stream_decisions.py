@@ -9,6 +9,7 @@ import pytest
 from liftbridge_operator.catalogue.load import load_catalogue
 from liftbridge_operator.catalogue.names import EventReason, Reason, StreamConditionType
 from liftbridge_operator.model.stream import DeletionPolicy, StreamStatus
+from liftbridge_operator.observing.times import moment_ms
 from liftbridge_operator.streams import actions as act
 from liftbridge_operator.streams.decide import change_of, decide_stream
 from liftbridge_operator.streams.deletion import decide_deletion
@@ -398,7 +399,8 @@ def test_times_of_conditions_move_only_with_their_status():
     first = status_of(resource(), decide_stream(resource(), seen()), None, before={}, now_ms=0)
     assert first["conditions"][0]["lastTransitionTime"] == "1970-01-01T00:00:00Z"
     made = resource(told=told("ClusterNotFound"))
-    again = status_of(made, decide_stream(made, seen()), None, before={}, now_ms=0)
+    later_ms = moment_ms("2026-11-22T10:00:00Z")
+    again = status_of(made, decide_stream(made, seen()), None, before={}, now_ms=later_ms)
     assert again["conditions"][0]["lastTransitionTime"] == "2026-11-21T10:00:00Z"
     assert again["conditions"][0]["reason"] == "CreatePending"
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import pytest
 
@@ -25,6 +26,7 @@ from liftbridge_operator.streams.feed import (
 )
 from liftbridge_operator.streams.marks import FINALIZER, mark_of
 from liftbridge_operator.streams.reconciler import StreamReconciler
+from liftbridge_operator.streams.status import WAIT_TOLD_MS
 from liftbridge_testkit.kube.fields import copied
 from liftbridge_testkit.kube.memory import MemoryKube
 from liftbridge_testkit.resources.changes import changes, is_admitted
@@ -351,6 +353,21 @@ async def test_mark_of_a_resource_that_is_gone_holds_nobody_up():
         assert await world.reason() == "Reconciled"
         assert await world.reason("ours") == "Conflict"
         assert world.brokers.held["ours"].owner == "ops"
+
+
+@pytest.mark.parametrize("days", [0, 3])
+async def test_wait_is_told_as_soon_though_the_clock_was_set_back(days):
+    async with running() as world:
+        world.cluster()
+        world.brokers.put("orders", owner="ops")
+        world.stream()
+        await world.settle(10)
+        assert "waits" not in (await world.body())["status"]
+        world.clock.set_back = timedelta(days=days)
+        world.asked.request(Key(STREAMS, "shop", "orders"))
+        await world.settle(WAIT_TOLD_MS / 1_000 + 30)
+        (wait,) = (await world.body())["status"]["waits"]
+        assert wait["what"] == "Conflict"
 
 
 async def test_silence_of_the_brokers_is_told_as_unknown_and_ends():
