@@ -87,9 +87,17 @@ _OBJECTS: Final[Mapping[type, str]] = {
 
 
 def object_of(action: act.Action) -> str:
-    """What an action is about, for people."""
-    known = _OBJECTS.get(type(action), type(action).__name__)
-    return str(getattr(action, "name", "") or known)
+    """What an action is about, for people: an object, a broker, or what has but one."""
+    match action:
+        case act.Record() if action.recorded.disruption is not None:
+            return action.recorded.disruption.broker
+        case act.AddLearner() | act.PromoteLearner() | act.RemoveMember() | act.Retire():
+            return action.member.broker
+        case act.TransferMetadataLeadership():
+            return action.to
+        case _:
+            known = _OBJECTS.get(type(action), type(action).__name__)
+            return str(getattr(action, "name", "") or getattr(action, "broker", "") or known)
 
 
 def takes_away(action: act.Action) -> bool:

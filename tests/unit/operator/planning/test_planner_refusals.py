@@ -1,6 +1,7 @@
 """What is refused waits by itself: everything that protects goes on."""
 
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
+from typing import get_args
 
 import pytest
 
@@ -8,11 +9,13 @@ from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning import refusals
 from liftbridge_operator.planning.decide import decide
 from liftbridge_operator.planning.decision import Memory
+from liftbridge_operator.planning.observation import Member
 from liftbridge_operator.planning.refusals import Refusal
 from liftbridge_testkit.operator_sim.samples import (
     NOW,
     healthy,
     later,
+    passes,
     with_claim,
     with_pod,
     with_wanted,
@@ -22,6 +25,8 @@ GROWING = with_wanted(healthy(), claim_bytes=20)
 NO = Refusal("VolumeCannotGrow", "the class does not support it")
 
 
+ROLLING = replace(healthy(3, revision="r2"), budget=0)
+ROLLED = (ROLLING, with_pod(ROLLING, "c-2", revision="r2"))
 NONE = Memory()
 
 
@@ -35,6 +40,33 @@ def refused(*actions, memory=NONE, said=NO, now=NOW):
 
 def growths(seen):
     return [act.GrowClaim(one.name, one.uid, one.resource_version, 20) for one in seen.claims]
+
+
+def about(name):
+    """Every action that is about one broker, about this one."""
+    member = Member(name, f"dir-{name}")
+    values = {"name": name, "broker": name, "to": name, "member": member}
+    for kind in get_args(act.Action):
+        required = {one.name for one in fields(kind) if one.default is MISSING}
+        named = next((one for one in values if one in required), None)
+        if named is not None:
+            yield kind(**dict.fromkeys(required, 1) | {named: values[named]})
+
+
+def test_refusal_of_what_is_about_one_broker_is_none_of_what_is_about_another():
+    one, other = list(about("c-1")), list(about("c-2"))
+    assert len(one) >= 15
+    memory = refused(*one)
+    assert [type(action) for action in one if refusals.of(memory, action) is None] == []
+    assert [type(action) for action in other if refusals.of(memory, action) is not None] == []
+    assert {refusals.object_of(action) for action in one} == {"c-1"}
+
+
+def test_record_of_a_restart_that_is_refused_is_that_of_its_broker():
+    records = [decision.action for seen in ROLLED for decision in passes(seen, 3)]
+    one, other = (action for action in records if isinstance(action, act.Record))
+    assert refusals.of(refused(one), one) is not None
+    assert refusals.of(refused(one), other) is None
 
 
 def test_refused_growth_holds_nothing_else_up():
