@@ -5,7 +5,7 @@ resource come first, is there a stream, whose is it, and is it as it should be. 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from liftbridge_operator.catalogue.claim import Claim
@@ -25,6 +25,7 @@ from liftbridge_operator.streams.actions import (
     Delete,
     Forget,
     Mark,
+    OfResource,
     SetReadonly,
 )
 from liftbridge_operator.streams.marks import mark_of
@@ -33,6 +34,7 @@ from liftbridge_operator.streams.observation import (
     Ask,
     ClusterState,
     ObservedStream,
+    Refused,
     Resource,
     Seen,
 )
@@ -40,7 +42,7 @@ from liftbridge_operator.streams.observation import (
 CONFLICT_SECONDS: Final = 30.0
 """Time after which a resource that stands back looks again."""
 REFUSED_SECONDS: Final = 60.0
-"""Time after which the brokers are asked again what they have refused."""
+"""Time after which brokers, or the API server, are asked again what they have refused."""
 
 Type = StreamConditionType
 
@@ -71,6 +73,36 @@ def decide_stream(resource: Resource, seen: Seen) -> Decision:
         resource: The resource.
         seen: Everything else.
     """
+    decision = _decided(resource, seen)
+    action, before = decision.action, refusal_of(decision, seen)
+    if before is None:
+        return decision
+    said = dict(decision.claims)
+    if isinstance(action, Create | Alter | SetReadonly):
+        said[Type.READY] = _invalid(before.detail)
+        if seen.stream is not None:
+            said[Type.SYNCED] = Claim(Reason.REJECTED, {"detail": before.detail})
+    else:
+        values = {"stream": resource.stream_name, "detail": before.detail}
+        said[Type.READY] = Claim(Reason.REFUSED, values)
+    return replace(
+        decision,
+        claims=said,
+        action=action if before.is_due else None,
+        requeue_seconds=REFUSED_SECONDS,
+    )
+
+
+def refusal_of(decision: Decision, seen: Seen) -> Refused | None:
+    """What was said just before against what is to be done; None when nothing was."""
+    before = seen.refused
+    if before is None or decision.action is None or before.what != change_of(decision.action):
+        return None
+    return before
+
+
+def _decided(resource: Resource, seen: Seen) -> Decision:
+    """The decision, whatever was refused before."""
     spec = resource.spec
     if spec is None:
         return Decision(_said(resource, seen, _invalid(resource.unread)))
@@ -184,6 +216,8 @@ def _let_go(resource: Resource, seen: Seen) -> Decision:
 
 def change_of(action: Action) -> str:
     """Names a change, so that a refusal of it is known again."""
+    if isinstance(action, OfResource):  # whatever is on the stream, it is the same request
+        return type(action).__name__
     return repr(action)
 
 
@@ -197,18 +231,7 @@ def _create(resource: Resource, spec: StreamSpec, seen: Seen) -> Decision:
         settings_.settings_of(spec.config, spec.replication_factor),
         is_again=resource.creation_id != "",
     )
-    return _asked(seen, action, _said(resource, seen, _pending(resource, seen)))
-
-
-def _asked(seen: Seen, action: Action, said: dict[StreamConditionType, Claim]) -> Decision:
-    """The action, unless the brokers have refused the same one just before."""
-    before = seen.refused
-    if before is None or before.what != change_of(action):
-        return Decision(said, action)
-    said[Type.READY] = _invalid(before.detail)
-    if seen.stream is not None:
-        said[Type.SYNCED] = Claim(Reason.REJECTED, {"detail": before.detail})
-    return Decision(said, action if before.is_due else None, requeue_seconds=REFUSED_SECONDS)
+    return Decision(_said(resource, seen, _pending(resource, seen)), action)
 
 
 def _manage(resource: Resource, spec: StreamSpec, seen: Seen, stream: ObservedStream) -> Decision:
@@ -286,7 +309,7 @@ def _keep(resource: Resource, spec: StreamSpec, seen: Seen, stream: ObservedStre
     names_ = ", ".join(fields)
     said = _said(resource, seen, Claim(Reason.ALTERING, {"stream": stream.name, "fields": names_}))
     said[Type.SYNCED] = Claim(Reason.ALTERING, {"fields": names_})
-    return _asked(seen, action, said)
+    return Decision(said, action)
 
 
 def _asked_before(resource: Resource, stream: ObservedStream) -> tuple[str, ...]:

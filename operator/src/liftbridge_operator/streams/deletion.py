@@ -4,6 +4,7 @@ Messages go only when the resource says `Delete` and the stream is empty, or a p
 doubt the stream stays, and where nobody could answer for it any more, the resource goes without it.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from liftbridge_operator.catalogue.claim import Claim
@@ -11,7 +12,13 @@ from liftbridge_operator.catalogue.names import EventReason, Reason, StreamCondi
 from liftbridge_operator.model.base import GROUP
 from liftbridge_operator.model.stream import DeletionPolicy, ManagementPolicy
 from liftbridge_operator.streams.actions import Delete, RemoveFinalizer
-from liftbridge_operator.streams.decide import Decision, health, unknown_of
+from liftbridge_operator.streams.decide import (
+    REFUSED_SECONDS,
+    Decision,
+    health,
+    refusal_of,
+    unknown_of,
+)
 from liftbridge_operator.streams.marks import CONFIRM_DELETE, mark_of
 from liftbridge_operator.streams.observation import (
     UNKNOWN,
@@ -35,6 +42,18 @@ def decide_deletion(resource: Resource, seen: Seen) -> Decision:
         resource: The resource.
         seen: Everything else.
     """
+    decision = _decided(resource, seen)
+    before = refusal_of(decision, seen)
+    if before is None:
+        return decision
+    values = {"stream": resource.stream_name, "detail": before.detail}
+    blocked = _blocked(resource, seen, Claim(Reason.REFUSED, values), before.detail)
+    action = decision.action if before.is_due else None
+    return replace(blocked, action=action, requeue_seconds=REFUSED_SECONDS)
+
+
+def _decided(resource: Resource, seen: Seen) -> Decision:
+    """The decision, whatever was refused before."""
     said = _said(resource, seen)
     if not resource.has_finalizer:
         return Decision(said)

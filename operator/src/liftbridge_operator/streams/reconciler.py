@@ -7,8 +7,9 @@ an old one for the new. A pass writes nothing when nothing changed.
 from dataclasses import replace
 from typing import Any, Final
 
+from liftbridge_operator.acting.refused import refusal_of
 from liftbridge_operator.catalogue.names import StreamConditionType
-from liftbridge_operator.kube.errors import ForbiddenError, NotFoundError
+from liftbridge_operator.kube.errors import ForbiddenError, KubeError, NotFoundError
 from liftbridge_operator.kube.kinds import NAMESPACES, STREAMS
 from liftbridge_operator.kube.port import Fence, Kube, Object, Preconditions
 from liftbridge_operator.model.stream import ManagementPolicy
@@ -280,11 +281,13 @@ class StreamReconciler:
             async with cluster.room:
                 self._fence.check(key.namespace)
                 event = await change(cluster.brokers, resource, action)
-        except RefusedError as error:
+        except (RefusedError, KubeError) as error:
+            if isinstance(error, KubeError) and refusal_of(error) is None:
+                raise
             due = self._clock.now() + REFUSED_SECONDS
             self._refused[key] = (change_of(action), str(error), due)
             refused = replace(seen, refused=Refused(change_of(action), str(error), is_due=False))
-            said = decide_stream(resource_of(body), refused)
+            said = await self._decide(resource_of(body), refused, cluster)
             await self._say(key, body, resource, said, seen.stream)
             return RequeueAfter(REFUSED_SECONDS)
         except ChangedError:

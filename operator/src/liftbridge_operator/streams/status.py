@@ -29,6 +29,8 @@ _WAITS: Final = {
     (StreamConditionType.READY, Reason.CLUSTER_UNREACHABLE): WaitFor.CLUSTER_NOT_READY,
     (StreamConditionType.READY, Reason.CONFLICT): WaitFor.CONFLICT,
     (StreamConditionType.READY, Reason.INVALID_SPEC): WaitFor.INVALID_SPEC,
+    (StreamConditionType.READY, Reason.REFUSED): WaitFor.ACTION_REFUSED,
+    (StreamConditionType.DELETION_BLOCKED, Reason.REFUSED): WaitFor.ACTION_REFUSED,
     (StreamConditionType.DELETION_BLOCKED, Reason.NOT_EMPTY): WaitFor.CONFIRMATION_REQUIRED,
     (
         StreamConditionType.DELETION_BLOCKED,

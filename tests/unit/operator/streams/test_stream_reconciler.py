@@ -1,7 +1,6 @@
 """The Stream reconciler between an API server and brokers in memory."""
 
 import asyncio
-from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
@@ -15,140 +14,19 @@ from liftbridge_operator.kube.errors import (
     UnavailableError,
 )
 from liftbridge_operator.kube.kinds import CLUSTERS, NAMESPACES, STREAMS
-from liftbridge_operator.kube.port import Preconditions
 from liftbridge_operator.model.stream import StreamStatus
 from liftbridge_operator.runtime.reconciler import Key
 from liftbridge_operator.streams.feed import (
     CONNECTED_SECONDS,
     HEARD_SECONDS,
     INTERVAL_SECONDS,
-    StreamFeed,
 )
 from liftbridge_operator.streams.marks import FINALIZER, mark_of
-from liftbridge_operator.streams.reconciler import StreamReconciler
 from liftbridge_operator.streams.status import WAIT_TOLD_MS
 from liftbridge_testkit.kube.fields import copied
-from liftbridge_testkit.kube.memory import MemoryKube
 from liftbridge_testkit.resources.changes import changes, is_admitted
 from liftbridge_testkit.resources.schema import defaulted
-from liftbridge_testkit.streams_memory import (
-    AskedPasses,
-    HeardEvents,
-    ManualClock,
-    MemoryStreams,
-    OpenFence,
-    SeenBoard,
-)
-
-PASSES_MAX = 30
-
-
-class World:
-    """An operator's part for streams, with everything around it."""
-
-    def __init__(self, *, is_namespaced=False):
-        self.kube, self.brokers, self.clock = MemoryKube(), MemoryStreams(), ManualClock()
-        self.events, self.asked = HeardEvents(), AskedPasses()
-        self.fence, self.board = OpenFence(), SeenBoard()
-        self.due = {}
-        self.connected = 0
-
-        async def connect(body):
-            assert body["kind"] == "LiftbridgeCluster"
-            self.connected += 1
-            return self.brokers
-
-        self.feed = StreamFeed(self.kube, connect, self.asked, self.clock)
-        self.reconciler = StreamReconciler(
-            self.kube,
-            self.feed,
-            self.events,
-            self.clock,
-            fence=self.fence,
-            board=self.board,
-            is_namespaced=is_namespaced,
-        )
-        self.kube.on_change = self._changed
-        for name in ("shop", "elsewhere"):
-            self.kube.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-
-    def _changed(self, _event, body):
-        if body["kind"] == "Stream":
-            self.asked.request(
-                Key(STREAMS, body["metadata"]["namespace"], body["metadata"]["name"])
-            )
-
-    def cluster(self, **spec):
-        return self.kube.put(
-            {
-                "apiVersion": "liftbridge.io/v1alpha1",
-                "kind": "LiftbridgeCluster",
-                "metadata": {"name": "c", "namespace": "shop"},
-                "spec": spec,
-            }
-        )
-
-    def stream(self, name="orders", namespace="shop", **spec):
-        ref = {"name": "c", "namespace": "shop"}
-        return self.kube.put(
-            {
-                "apiVersion": "liftbridge.io/v1alpha1",
-                "kind": "Stream",
-                "metadata": {"name": name, "namespace": namespace},
-                "spec": {"clusterRef": ref, "subject": name, "replicationFactor": 3, **spec},
-            }
-        )
-
-    async def settle(self, seconds=0.0):
-        """Let time pass, and passes follow as they are asked for."""
-        for _ in range(max(round(seconds), 1)):
-            if seconds:
-                await self.clock.pass_time(1)
-            for key in [one for one, due in self.due.items() if due <= self.clock.now()]:
-                self.asked.request(key)
-            for _ in range(PASSES_MAX):
-                keys, self.asked.keys = self.asked.keys, set()
-                if not keys:
-                    break
-                for key in sorted(keys, key=str):
-                    again = await self.reconciler.reconcile(key)
-                    self.due.pop(key, None)
-                    if again is not None and again.seconds == 0:
-                        self.asked.request(key)
-                    elif again is not None:
-                        self.due[key] = self.clock.now() + again.seconds
-            else:
-                raise AssertionError("passes follow passes without an end")
-
-    async def body(self, name="orders", namespace="shop"):
-        return await self.kube.get(STREAMS, namespace, name)
-
-    async def reason(self, name="orders", namespace="shop", kind="Ready"):
-        body = await self.body(name, namespace)
-        told = {one["type"]: one["reason"] for one in body["status"]["conditions"]}
-        return told.get(kind, "")
-
-    async def delete(self, name="orders", namespace="shop"):
-        body = await self.body(name, namespace)
-        await self.kube.delete(STREAMS, namespace, name, preconditions=Preconditions.of(body))
-
-    async def confirm(self, value, name="orders"):
-        def annotate(body):
-            body["metadata"]["annotations"] = {"liftbridge.io/confirm-delete": value}
-
-        self.kube.edit(STREAMS, "shop", name, annotate)
-
-    def written(self):
-        return [one.verb for one in self.kube.writes if one.kind == STREAMS]
-
-
-@asynccontextmanager
-async def running(**options):
-    world = World(**options)
-    async with asyncio.TaskGroup() as tasks:
-        looking = tasks.create_task(world.feed.run())
-        yield world
-        looking.cancel()
+from liftbridge_testkit.streams_world import running
 
 
 async def test_stream_is_created_marked_and_told():
