@@ -7,7 +7,7 @@ the template, whose write decides of what the next pod is made.
 import base64
 from typing import Any
 
-from liftbridge_operator.acting.context import ActionContext, Done, MissingTemplateError, Trouble
+from liftbridge_operator.acting.context import ActionContext, Done, MissingTemplateError
 from liftbridge_operator.acting.ownership import foreign, whose
 from liftbridge_operator.acting.refused import refusal_of
 from liftbridge_operator.acting.whole import keep_whole
@@ -314,16 +314,16 @@ async def set_budget(context: ActionContext, action: act.SetBudget) -> Done:
     return Done()
 
 
-async def keep_token(context: ActionContext, restart_id: str, token: bytes) -> Trouble | None:
-    """Write the token of a restart down, before the status names it; what is in its place."""
+async def keep_token(context: ActionContext, restart_id: str, token: bytes) -> Refusal | None:
+    """Write the token of a restart down, before the status names it; what stands against it."""
     name = restart_name(context.cluster.name)
     try:
         live = await context.kube.get(CONFIG_MAPS, context.cluster.namespace, name)
     except NotFoundError:
         pass
     else:
-        if (trouble := foreign(live, context.cluster)) is not None:
-            return trouble
+        if foreign(live, context.cluster) is not None:
+            return Refusal("Conflict", whose(live))
     body: Object = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -336,6 +336,5 @@ async def keep_token(context: ActionContext, restart_id: str, token: bytes) -> T
         said = refusal_of(error)
         if said is None:
             raise
-        values = {"verb": "keep", "object": f"ConfigMap {name}", "detail": said.text}
-        return Trouble(said.reason, values)
+        return said
     return None

@@ -79,11 +79,13 @@ class Monitored:
         reason: Of the condition `MonitoringReady`.
         values: Of its text.
         drift: As in `Supplied`.
+        refusal: What the API server said against it; it is tried again later.
     """
 
     reason: str = "NotReconciled"
     values: Mapping[str, str] = field(default_factory=dict)
     drift: tuple[tuple[str, Difference], ...] = ()
+    refusal: Refusal | None = None
 
 
 async def supply_monitors(context: ActionContext, *, may_exist: bool) -> Monitored:
@@ -127,8 +129,10 @@ def _hindered(kind: Kind, error: KubeError) -> Monitored:
     if said is None:
         raise error
     if said.reason == "MissingRights":
-        return Monitored("MissingRights", {"verb": "keep", "object": kind.qualified})
-    return Monitored("Refused", {"object": kind.qualified, "detail": error.message})
+        values = {"verb": "keep", "object": kind.qualified}
+        return Monitored("MissingRights", values, refusal=said)
+    values = {"object": kind.qualified, "detail": error.message}
+    return Monitored("Refused", values, refusal=said)
 
 
 def _rendered(context: ActionContext, kind: Kind) -> list[Object]:

@@ -19,6 +19,12 @@ BACKOFF_MAX_MS: Final = 300_000
 KEEPING: Final = "Keep"
 """Instead of the kind of an action: an object around the set is brought to what was rendered."""
 
+ISSUING: Final = "Issue"
+"""Likewise: what certificates and keys are kept in."""
+
+WATCHING: Final = "Watch"
+"""Likewise: what the Prometheus operator goes by."""
+
 REFUSALS: Final = frozenset(
     {
         "AdmissionDenied",

@@ -10,6 +10,7 @@ from liftbridge_operator.brokers.port import BrokerAdmin
 from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.kube.port import Object
 from liftbridge_operator.model.cluster import ClusterSpec
+from liftbridge_operator.planning.refusals import Refusal
 from liftbridge_operator.rendering.subject import Cluster, Inputs
 from liftbridge_operator.reporting.account import Certificates
 from liftbridge_operator.reporting.events import Happened
@@ -42,6 +43,7 @@ class Issued:
         trouble: What a person has to mend before anything can start.
         is_waiting: Whether pods would not start, because a Secret is not there yet.
         happened: What people are told of.
+        refusals: Objects that could not be written, and what was said against it.
     """
 
     certificates: Certificates = field(default_factory=Certificates)
@@ -49,6 +51,7 @@ class Issued:
     trouble: Trouble | None = None
     is_waiting: bool = False
     happened: tuple[Happened, ...] = ()
+    refusals: Mapping[str, Refusal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,13 @@ class Issue(Protocol):
     """Looks after the Secrets of a cluster."""
 
     async def __call__(
-        self, cluster: Cluster, inputs: Inputs, *, may_write: bool, served: Served | None
+        self,
+        cluster: Cluster,
+        inputs: Inputs,
+        *,
+        may_write: bool,
+        served: Served | None,
+        held: Mapping[str, Refusal],
     ) -> Issued:
         """Make what is missing or ends soon, and tell how it stands.
 
@@ -81,6 +90,7 @@ class Issue(Protocol):
             inputs: With its id.
             may_write: Whether anything may be made now.
             served: What brokers said in the pass before; None when nobody was asked yet.
+            held: Objects whose writes were refused, and are not tried again yet.
 
         Raises:
             KubeError: A call failed.

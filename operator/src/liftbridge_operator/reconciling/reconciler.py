@@ -43,9 +43,11 @@ from liftbridge_operator.observing.objects import metadata_of, uid_of
 from liftbridge_operator.observing.reads import Reads, read
 from liftbridge_operator.observing.times import moment_text, next_opening_ms
 from liftbridge_operator.planning import actions as act
+from liftbridge_operator.planning import refusals
 from liftbridge_operator.planning.bootstrap import conflict
 from liftbridge_operator.planning.decide import decide
 from liftbridge_operator.planning.decision import Decision
+from liftbridge_operator.planning.refusals import Refusal
 from liftbridge_operator.planning.roll import remember
 from liftbridge_operator.planning.suspension import size_after
 from liftbridge_operator.planning.view import View
@@ -72,10 +74,10 @@ from liftbridge_operator.reconciling.ports import (
     Issue,
     Issued,
     Itself,
-    Served,
 )
 from liftbridge_operator.reconciling.reached import until_reached
 from liftbridge_operator.reconciling.remembered import (
+    Moment,
     Pass,
     Remembered,
     held_of,
@@ -225,7 +227,7 @@ class ClusterReconciler:
             values = {"object": f"ConfigMap {names.identity(reads.name)}", "detail": str(error)}
             trouble, cluster_id = Trouble("Conflict", values), fresh
         subject = self._subject(reads, given, cluster_id)
-        issued = await self._issued(reads, subject, known.served)
+        issued = await self._issued(reads, subject, known, now_ms)
         await self._tell(resource, *issued.happened)
         answers = await self._ask(known, reads, subject, issued)
         known.served = served_of(reads, answers)
@@ -261,15 +263,24 @@ class ClusterReconciler:
         )
         return Subject(cluster, inputs, render(cluster, inputs))
 
-    async def _issued(self, reads: Reads, subject: Subject | None, served: Served | None) -> Issued:
+    async def _issued(
+        self, reads: Reads, subject: Subject | None, known: Remembered, now_ms: int
+    ) -> Issued:
         if subject is None or reads.identity is None:
             return Issued()
         may_write = not subject.cluster.spec.paused and not metadata_of(reads.resource).get(
             "deletionTimestamp"
         )
-        return await self._issue(
-            subject.cluster, subject.inputs, may_write=may_write, served=served
+        generation = int(metadata_of(reads.resource).get("generation") or 0)
+        moment = Moment(generation=generation, now_ms=now_ms)
+        held = held_of(known.memory, refusals.ISSUING, **moment)
+        issued = await self._issue(
+            subject.cluster, subject.inputs, may_write=may_write, served=known.served, held=held
         )
+        known.memory = note_refusals(
+            known.memory, refusals.ISSUING, issued.refusals, held, **moment
+        )
+        return issued
 
     async def _ask(
         self, known: Remembered, reads: Reads, subject: Subject | None, issued: Issued
@@ -317,7 +328,7 @@ class ClusterReconciler:
             rendered=found.subject.rendered,
             reads=found.reads,
             now_ms=found.seen.now_ms,
-            held=held_of(known, found),
+            held=held_of(known.memory, refusals.KEEPING, **found.moment),
             kept=known.kept,
         )
 
@@ -351,7 +362,9 @@ class ClusterReconciler:
         """Bring what is around the set; whether pods would find what they need."""
         self._fence.check(key.namespace)
         done = await bring(context)
-        note_refusals(known, found, done.refusals, context.held)
+        known.memory = note_refusals(
+            known.memory, refusals.KEEPING, done.refusals, context.held, **found.moment
+        )
         await self._note_drift(key, known, context, done.drift)
         return not any(
             said.reason == "Conflict" or shown.startswith(NEEDED)
@@ -366,7 +379,8 @@ class ClusterReconciler:
         context: ActionContext | None,
     ) -> None:
         """Objects for the Prometheus operator, before the status that says how they stand."""
-        if context is None or not self._may_supply(found):
+        held = held_of(known.memory, refusals.WATCHING, **found.moment)
+        if context is None or not self._may_supply(found) or held:
             return
         self._fence.check(key.namespace)
         conditions = (found.reads.resource.get("status") or {}).get("conditions") or ()
@@ -375,6 +389,8 @@ class ClusterReconciler:
             for one in conditions
         )
         known.monitored = await supply_monitors(context, may_exist=may_exist)
+        said = {"monitors": one} if (one := known.monitored.refusal) is not None else {}
+        known.memory = note_refusals(known.memory, refusals.WATCHING, said, held, **found.moment)
         await self._note_drift(key, known, context, known.monitored.drift)
 
     async def _note_drift(
@@ -413,14 +429,13 @@ class ClusterReconciler:
         context: ActionContext | None,
     ) -> RequeueAfter | None:
         """The status, then what is around the set, then the action."""
-        action, told = decision.action, found
+        action = decision.action
         if isinstance(action, act.Record) and context is not None:
-            trouble = await self._keep_token(known, context, action)
-            if trouble is not None:
-                told = replace(found, trouble=trouble)
-                decision = replace(decision, action=None)
-                action = None
-        account = self._account(told, decision, known)
+            said = await self._keep_token(known, context, action)
+            note_done(known, found, action, Done(text=said.text if said else "", refusal=said))
+            if said is not None:  # the next pass tells it
+                decision, action = replace(decision, action=None), None
+        account = self._account(found, decision, known)
         try:
             made = await self._write_status(key, known, account, found, action)
         except (ConflictError, NotFoundError):
@@ -436,8 +451,7 @@ class ClusterReconciler:
         if self._may_keep(found):
             bring = supply if self._may_supply(found) else supply_configs
             is_supplied = await self._supply(key, known, found, context, bring)
-            is_remade = found.seen.recorded.shape is not None  # its pods have what they need
-            if isinstance(action, act.CreateSet) and not (is_supplied or is_remade):
+            if isinstance(action, act.CreateSet) and not (is_supplied or found.is_remade):
                 return WATCHFUL
         if action is not None:
             return await self._act(key, known, found, decision, context)
@@ -470,7 +484,7 @@ class ClusterReconciler:
 
     async def _keep_token(
         self, known: Remembered, context: ActionContext, action: act.Record
-    ) -> Trouble | None:
+    ) -> Refusal | None:
         """The token must be kept before the status names it; what is in its place otherwise."""
         restart = action.recorded.disruption
         token = known.tokens.get(restart.token) if restart is not None else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from liftbridge_operator.acting.context import Done, Trouble
 from liftbridge_operator.acting.on_objects import larger
@@ -64,6 +64,13 @@ class Remembered:
         self.kept |= {name: replace(one, since_ms=now_ms) for name, one in ahead.items()}
 
 
+class Moment(TypedDict):
+    """What refusals are noted by: the specification, and the time of day."""
+
+    generation: int
+    now_ms: int
+
+
 @dataclass(slots=True)
 class Pass:
     """What a pass has found out so far.
@@ -81,6 +88,16 @@ class Pass:
     seen: Observation
     trouble: Trouble | None = None
     lacking: Trouble | None = None
+
+    @property
+    def moment(self) -> Moment:
+        """What refusals are noted by."""
+        return Moment(generation=self.seen.wanted.generation, now_ms=self.seen.now_ms)
+
+    @property
+    def is_remade(self) -> bool:
+        """Whether the set is made again around its pods, which have what they need."""
+        return self.seen.recorded.shape is not None
 
 
 def is_first_miss(known: Remembered, found: Pass) -> bool:
@@ -143,33 +160,38 @@ def until_done(decision: Decision, known: Remembered, now_ms: int) -> Decision:
     return with_wait(decision, Wait("ActionRefused", name, why), known.memory, now_ms)
 
 
-def held_of(known: Remembered, found: Pass) -> dict[str, Refusal]:
-    """Objects around the set that were refused, and are not tried again yet."""
+def held_of(memory: Memory, kind: str, *, generation: int, now_ms: int) -> dict[str, Refusal]:
+    """Objects that were refused, and are not tried again yet.
+
+    Args:
+        memory: What is remembered.
+        kind: Instead of an action: `KEEPING` and its like.
+        generation: Of the specification; what a former one asked for does not count.
+        now_ms: Time of day.
+    """
     return {
         one.object: Refusal(one.reason, one.text, one.needs_person)
-        for one in refusals.current(known.memory, found.seen.wanted.generation).refused
-        if one.action == refusals.KEEPING and found.seen.now_ms < one.until_ms
+        for one in refusals.current(memory, generation).refused
+        if one.action == kind and now_ms < one.until_ms
     }
 
 
 def note_refusals(
-    known: Remembered, found: Pass, said: Mapping[str, Refusal], held: Mapping[str, Refusal]
-) -> None:
-    """Remember which objects around the set were refused in this pass, and no others."""
-    memory, wanted = known.memory, found.seen.wanted
-    left = (one for one in memory.refused if one.action != refusals.KEEPING or one.object in said)
+    memory: Memory,
+    kind: str,
+    said: Mapping[str, Refusal],
+    held: Mapping[str, Refusal],
+    *,
+    generation: int,
+    now_ms: int,
+) -> Memory:
+    """The memory with the objects of a kind that were refused in this pass, and no others."""
+    left = (one for one in memory.refused if one.action != kind or one.object in said)
     memory = replace(memory, refused=tuple(left))
-    for shown, refusal in said.items():
-        if shown not in held:
-            memory = refusals.noted(
-                memory,
-                refusals.KEEPING,
-                shown,
-                refusal,
-                generation=wanted.generation,
-                now=found.seen.now_ms,
-            )
-    known.memory = memory
+    for name, refusal in said.items():
+        if name not in held:
+            memory = refusals.noted(memory, kind, name, refusal, generation=generation, now=now_ms)
+    return memory
 
 
 def refuse(memory: Memory, found: Pass, action: act.Action, said: Refusal) -> Memory:
@@ -229,8 +251,7 @@ def until_issued(decision: Decision, found: Pass, former: Memory) -> Decision:
         found: What it was decided on.
         former: Memory of the pass before, which knows since when something is waited for.
     """
-    is_remade = found.seen.recorded.shape is not None  # its pods have what they need
-    is_first = isinstance(decision.action, act.CreateSet) and not is_remade
+    is_first = isinstance(decision.action, act.CreateSet) and not found.is_remade
     if not (found.issued.is_waiting and is_first):
         return decision
     what = found.issued.certificates.secret or found.seen.wanted.name

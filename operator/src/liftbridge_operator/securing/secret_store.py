@@ -7,18 +7,19 @@ of users are only looked at.
 """
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Final
+from typing import Final, TypeVar
 
 from liftbridge_operator.acting.context import Trouble
 from liftbridge_operator.acting.ownership import foreign
 from liftbridge_operator.acting.refused import refusal_of
+from liftbridge_operator.acting.whole import shown
 from liftbridge_operator.brokers.grpc_admin import TlsMaterial
 from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.certificates.port import Issuer, Known, Pair
-from liftbridge_operator.certificates.rotation import Phase, Terms, is_early
+from liftbridge_operator.certificates.rotation import Terms, is_early
 from liftbridge_operator.certificates.subject_names import internal_names, subject_names
 from liftbridge_operator.kube.errors import KubeError, NotFoundError
 from liftbridge_operator.kube.intent import differences
@@ -27,7 +28,7 @@ from liftbridge_operator.kube.port import Kube, Object, Preconditions
 from liftbridge_operator.model.network import ClientAuth, Tls, TlsMode
 from liftbridge_operator.model.values import duration_ns
 from liftbridge_operator.observing.objects import is_owned_by, label_of, metadata_of
-from liftbridge_operator.observing.times import moment_text
+from liftbridge_operator.planning.refusals import Refusal
 from liftbridge_operator.reconciling.ports import Issued, Served
 from liftbridge_operator.rendering import cert_manager, names, nats, secrets
 from liftbridge_operator.rendering.addresses import certified_hosts
@@ -36,7 +37,6 @@ from liftbridge_operator.reporting.account import Certificates
 from liftbridge_operator.reporting.events import Happened
 from liftbridge_operator.securing.family import (
     AUTHORITY_KEY,
-    FORMER_CERT,
     Brought,
     Family,
     Files,
@@ -50,6 +50,13 @@ from liftbridge_operator.securing.peer_keys import (
     mounted_keys,
 )
 from liftbridge_operator.securing.peer_keys import Phase as PeerPhase
+from liftbridge_operator.securing.telling import (
+    family_told,
+    known_told,
+    steps_of,
+    trouble_of,
+    worst_of,
+)
 
 AUTHORITY_LEAVES: Final = 20
 """An authority lasts as long as so many leaves: five years by default."""
@@ -62,6 +69,7 @@ ISSUED: Final = "liftbridge.io/issued"
 KEYS_SINCE: Final = "liftbridge.io/peer-keys-since"
 KEYS_ASKED: Final = "liftbridge.io/peer-keys-asked"
 _SECOND_NS: Final = 1_000_000_000
+_Part = TypeVar("_Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +136,9 @@ class _Pass:
     now_s: int
     may_write: bool
     served: Served | None
+    held: Mapping[str, Refusal]
     happened: list[Happened] = field(default_factory=list)
+    refused: dict[str, Refusal] = field(default_factory=dict)
 
     def is_served(self, files: Mapping[str, bytes], *settings: tuple[str, str]) -> bool:
         """Whether every broker said that it loaded files, by the settings that name them.
@@ -183,13 +193,31 @@ class SecretStore:
         self._key = key
 
     async def __call__(
-        self, cluster: Cluster, inputs: Inputs, *, may_write: bool, served: Served | None
+        self,
+        cluster: Cluster,
+        inputs: Inputs,
+        *,
+        may_write: bool,
+        served: Served | None,
+        held: Mapping[str, Refusal],
     ) -> Issued:
         """Make what is missing or ends soon, and tell how it stands."""
         terms = terms_of(cluster.spec.tls)
-        looked = _Pass(cluster, inputs, terms, self._now_s(), may_write, served)
+        looked = _Pass(cluster, inputs, terms, self._now_s(), may_write, served, held)
+        issued = await self._named(looked)
+        against = (said for name, said in looked.refused.items() if name.startswith(SECRETS.kind))
+        return replace(
+            issued,
+            trouble=issued.trouble or next(map(trouble_of, against), None),
+            happened=tuple(looked.happened),
+            refusals=looked.refused,
+        )
+
+    async def _named(self, looked: _Pass) -> Issued:
+        """How it stands; where it cannot be read, why."""
+        cluster = looked.cluster
         try:
-            return await self._as_far_as_allowed(looked)
+            return await self._all(looked)
         except ForeignError as error:
             return Issued(trouble=error.trouble, is_waiting=True)
         except LeavingError as error:
@@ -200,42 +228,66 @@ class SecretStore:
         except ValueError as error:
             told = Certificates(reason="Untrusted", detail=str(error), secret=cluster.name)
             return Issued(told, is_waiting=True)
+        except KubeError as error:
+            said = refusal_of(error)
+            if said is None:
+                raise
+            return Issued(trouble=trouble_of(said), is_waiting=True)
 
-    async def _as_far_as_allowed(self, looked: _Pass) -> Issued:
-        """Everything; where a write is refused, what is there already and who refused it.
+    async def _tried(
+        self, looked: _Pass, name: str, part: Callable[[_Pass], Awaitable[_Part]]
+    ) -> _Part:
+        """A part with what has to be written; where that is refused, the part as it is.
 
         Certificates that are there serve brokers and the operator until they end.
+
+        Args:
+            looked: Is told who refused it.
+            name: Of the object that the part is about.
+            part: Writes if it may.
 
         Raises:
             KubeError: The API server does not answer, or something has changed.
         """
-        try:
-            issued = await self._all(looked)
-            return replace(issued, happened=tuple(looked.happened))
-        except KubeError as error:
-            trouble = _trouble_of(error)
-        if not looked.may_write:
-            return Issued(trouble=trouble, is_waiting=True)
-        as_is = await self._as_far_as_allowed(replace(looked, may_write=False))
-        return replace(as_is, trouble=trouble, happened=tuple(looked.happened))
+        if looked.may_write and name in looked.held:
+            looked.refused[name] = looked.held[name]
+        elif looked.may_write:
+            try:
+                return await part(looked)
+            except KubeError as error:
+                said = refusal_of(error)
+                if said is None:
+                    raise
+                looked.refused[name] = said
+        return await part(replace(looked, may_write=False))
 
     async def _all(self, looked: _Pass) -> Issued:
-        cluster = looked.cluster
-        internal = await self._family(
+        name = looked.cluster.name
+        leaf = names.internal_leaf(name)
+        internal = await self._tried(
             looked,
-            names.internal_authority(cluster.name),
-            names.internal_leaf(cluster.name),
-            internal_names(cluster),
-            INTERNAL_FILES,
+            f"{SECRETS.kind}/{leaf}",
+            lambda now: self._family(
+                now,
+                names.internal_authority(name),
+                leaf,
+                internal_names(now.cluster),
+                INTERNAL_FILES,
+            ),
         )
         if internal is None:
             return Issued(is_waiting=True)
-        operator = await self._operator(looked, internal)
-        if operator is None or not await self._credentials(looked):
+        operator = await self._tried(
+            looked,
+            f"{SECRETS.kind}/{names.operator_leaf(name)}",
+            lambda now: self._operator(now, internal),
+        )
+        credentials = f"{SECRETS.kind}/{names.nats_credentials(name)}"
+        if operator is None or not await self._tried(looked, credentials, self._credentials):
             return Issued(is_waiting=True)
-        keys = await self._peer_keys(looked)
-        shown, is_waiting = await self._shown(looked)
-        told = _told([_of_family(internal), *shown], looked)
+        keys = await self._tried(looked, f"{SECRETS.kind}/{names.peer_keys(name)}", self._peer_keys)
+        certificates, is_waiting = await self._shown(looked)
+        told = worst_of([family_told(internal), *certificates], looked.terms, looked.now_s)
         told = replace(told, peer_keys=keys.phase.value if keys is not None else "")
         return Issued(told, operator, is_waiting=is_waiting)
 
@@ -279,7 +331,7 @@ class SecretStore:
             ISSUED: str(after.files.issued_s),
         }
         await self._write(live_leaf, body)
-        looked.happened.extend(_told_of(before, after))
+        looked.happened.extend(steps_of(before, after))
         return after
 
     async def _operator(self, looked: _Pass, internal: Brought) -> TlsMaterial | None:
@@ -380,20 +432,24 @@ class SecretStore:
         if tls.mode is TlsMode.DISABLED:
             return [], False
         if tls.mode is TlsMode.GENERATED:
-            made = await self._family(
+            leaf = names.leaf(cluster.name)
+            made = await self._tried(
                 looked,
-                names.authority(cluster.name),
-                names.leaf(cluster.name),
-                subject_names(cluster, certified_hosts(cluster, looked.inputs)),
-                _client_files(cluster),
+                f"{SECRETS.kind}/{leaf}",
+                lambda now: self._family(
+                    now,
+                    names.authority(cluster.name),
+                    leaf,
+                    subject_names(cluster, certified_hosts(cluster, looked.inputs)),
+                    _client_files(cluster),
+                ),
             )
             if made is None:
                 return [], True
-            if looked.may_write:
-                trusted = made.files.leaf[names.CA_KEY]
-                published = secrets.published_bundle(cluster, looked.inputs, trusted)
-                await self._apply(CONFIG_MAPS, published, looked)
-            return [_of_family(made)], False
+            trusted = made.files.leaf[names.CA_KEY]
+            bundle = secrets.published_bundle(cluster, looked.inputs, trusted)
+            await self._tried(looked, shown(bundle), lambda now: self._publish(now, bundle))
+            return [family_told(made)], False
         refused = ""
         if tls.mode is TlsMode.CERT_MANAGER and looked.may_write:
             wanted = subject_names(cluster, certified_hosts(cluster, looked.inputs))
@@ -405,17 +461,28 @@ class SecretStore:
             found = [replace(one, reason="Refused", detail=refused) for one in found]
         return found, is_waiting
 
+    async def _publish(self, looked: _Pass, bundle: Object) -> None:
+        """Keep what clients trust where anybody may read it."""
+        if looked.may_write:
+            await self._apply(CONFIG_MAPS, bundle, looked)
+
     async def _ask_for(self, body: Object, looked: _Pass) -> str:
         """Keep a Certificate of cert-manager; why that cannot be, empty when it can."""
-        try:
-            await self._apply(CERTIFICATES, body, looked)
-        except NotFoundError:
-            return "the API server knows no Certificate"
-        except KubeError as error:
-            if refusal_of(error) is None:
-                raise
-            return error.message
-        return ""
+        name = shown(body)
+        said = looked.held.get(name)
+        if said is None:
+            try:
+                await self._apply(CERTIFICATES, body, looked)
+            except NotFoundError:
+                said = Refusal("UnsupportedChange", "the API server knows no Certificate")
+            except KubeError as error:
+                said = refusal_of(error)
+                if said is None:
+                    raise
+        if said is None:
+            return ""
+        looked.refused[name] = said
+        return said.text
 
     async def _looked_at(self, name: str, looked: _Pass) -> tuple[list[Certificates], bool]:
         """A Secret that somebody else keeps."""
@@ -426,11 +493,11 @@ class SecretStore:
             detail = f"Secret {name} has no {' and no '.join(lacking)}"
             return [Certificates(detail=detail, secret=name)], True
         try:
-            shown, *_ = self._issuer.describe(files[names.CERT_KEY])
+            known, *_ = self._issuer.describe(files[names.CERT_KEY])
         except ValueError as error:
             told = Certificates(reason="Untrusted", detail=str(error), secret=name)
             return [told], True
-        return [_of_known(shown, name)], False
+        return [known_told(known, name)], False
 
     # -- reading and writing --------------------------------------------------------------------
 
@@ -487,21 +554,6 @@ class SecretStore:
             await self._kube.apply(body, force=live is not None)
 
 
-def _trouble_of(error: KubeError) -> Trouble:
-    """What a person has to mend, when the API server refuses a call about a Secret.
-
-    Raises:
-        KubeError: It is no refusal.
-    """
-    said = refusal_of(error)
-    if said is None:
-        raise error
-    if said.reason == "MissingRights":
-        values = {"verb": "keep", "object": f"Secrets of the cluster: {said.text}"}
-        return Trouble(said.reason, values)
-    return Trouble(said.reason, {"object": "a Secret of the cluster", "detail": said.text})
-
-
 def terms_of(tls: Tls) -> Terms:
     """How long certificates last, by the specification."""
     duration_s = duration_ns(tls.duration) // _SECOND_NS
@@ -522,18 +574,6 @@ def _as_is(family: Family, before: Files, looked: _Pass) -> Brought | None:
     return replace(after, files=before)
 
 
-def _told_of(before: Files, after: Brought) -> list[Happened]:
-    """What people are told of the steps that were done."""
-    found = []
-    if after.files.issued_s != before.issued_s:
-        time = moment_text(after.leaf.not_after_s * 1_000)
-        found.append(Happened(EventReason.CERTIFICATE_ISSUED, {"time": time}))
-    if FORMER_CERT in before.authority and FORMER_CERT not in after.files.authority:
-        values = {"authority": after.authority.fingerprint}
-        found.append(Happened(EventReason.CERTIFICATE_ROTATED, values))
-    return found
-
-
 def _files_of(live: Object | None) -> dict[str, bytes]:
     data = (live or {}).get("data") or {}
     return {key: base64.b64decode(text) for key, text in data.items()}
@@ -547,41 +587,3 @@ def _seconds(live: Object | None, key: str, now_s: int) -> int:
     """A moment that is noted; now, and noted so, if the clock was set back since."""
     text = _noted(live, key)
     return min(int(text), now_s) if text.isdecimal() else 0
-
-
-def _of_family(brought: Brought) -> Certificates:
-    phase = brought.verdict.phase
-    return Certificates(
-        reason="Valid",
-        detail="",
-        phase=phase.value,
-        authority=brought.authority.fingerprint,
-        not_after_ms=brought.leaf.not_after_s * 1_000,
-    )
-
-
-def _of_known(shown: Known, secret: str) -> Certificates:
-    return Certificates(
-        reason="Valid",
-        detail="",
-        phase=Phase.STEADY.value,
-        not_after_ms=shown.not_after_s * 1_000,
-        secret=secret,
-    )
-
-
-def _told(found: list[Certificates], looked: _Pass) -> Certificates:
-    """The worst of all, with the end of the one that ends first."""
-    broken = next((one for one in found if one.reason != "Valid"), None)
-    if broken is not None:
-        return broken
-    first = min(found, key=lambda one: one.not_after_ms)
-    busy = next((one.phase for one in found if one.phase != Phase.STEADY), Phase.STEADY.value)
-    reason, detail = "Valid", ""
-    left_s = first.not_after_ms // 1_000 - looked.now_s
-    if left_s <= 0:
-        reason = "Expired"
-    elif left_s <= looked.terms.renew_before_s // 2:
-        # Renewal has been due for half of the time that it may take.
-        reason, detail = "Expiring", first.secret or "it could not be written"
-    return replace(first, reason=reason, detail=detail, phase=busy, authority=found[0].authority)

@@ -207,8 +207,8 @@ async def test_certificate_that_nobody_renews_is_told_once():
     world = await ready_world()
     issued = Certificates("Expiring", "shown", not_after_ms=world.now_ms + 10**8)
 
-    async def issue(cluster, inputs, *, may_write, served):
-        del cluster, inputs, may_write
+    async def issue(cluster, inputs, *, may_write, served, held):
+        del cluster, inputs, may_write, held
         loaded = {} if served is None else served.loaded
         assert set(loaded) <= {"c-0", "c-1", "c-2"}
         return Issued(issued, TlsMaterial(b"ca", b"cert", b"key"))
@@ -450,8 +450,8 @@ async def test_certificate_that_is_not_there_yet_is_waited_for():
     world = ReconciledWorld()
     issue = world.issue
 
-    async def missing(cluster, inputs, *, may_write, served):
-        del cluster, inputs, may_write, served
+    async def missing(cluster, inputs, *, may_write, served, held):
+        del cluster, inputs, may_write, served, held
         return Issued(Certificates(secret="shown"), is_waiting=True)
 
     world.issue = missing

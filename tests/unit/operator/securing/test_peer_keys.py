@@ -68,7 +68,9 @@ class World:
     async def look(self, *, may_write: bool = True, are_all: bool = True) -> str:
         loaded = {name: keys.key_ids for name, keys in self.keys.items()}
         served = Served(tuple(loaded), {}, loaded, are_all=are_all and len(loaded) == len(BROKERS))
-        issued = await self.keeper(self.cluster, self.inputs, may_write=may_write, served=served)
+        issued = await self.keeper(
+            self.cluster, self.inputs, may_write=may_write, served=served, held={}
+        )
         assert not issued.is_waiting
         assert issued.trouble is None
         self.told += [one.reason for one in issued.happened]

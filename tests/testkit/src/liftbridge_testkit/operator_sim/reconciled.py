@@ -44,6 +44,7 @@ from liftbridge_operator.observing.objects import (
 )
 from liftbridge_operator.observing.times import exact_text
 from liftbridge_operator.planning.observation import Claim, Pod, StuckCause
+from liftbridge_operator.planning.refusals import Refusal
 from liftbridge_operator.planning.view import ordinal_of
 from liftbridge_operator.reconciling.ports import ImageOf, Issue, Issued, Itself, Served
 from liftbridge_operator.reconciling.reconciler import ClusterReconciler
@@ -92,10 +93,15 @@ class OpenFence:
 
 
 async def issue_at_once(
-    cluster: Cluster, inputs: Inputs, *, may_write: bool, served: Served | None
+    cluster: Cluster,
+    inputs: Inputs,
+    *,
+    may_write: bool,
+    served: Served | None,
+    held: Mapping[str, Refusal],
 ) -> Issued:
     """Certificates are there."""
-    del cluster, inputs, may_write, served
+    del cluster, inputs, may_write, served, held
     known = Certificates("Valid", "", not_after_ms=EPOCH_MS + 10**10)
     return Issued(known, TlsMaterial(b"ca", b"cert", b"key"))
 
