@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from grpc import StatusCode
 
-from liftbridge_client.core.strangers import stranger
+from liftbridge_client.strangers import stranger
 
 
 class LiftbridgeError(Exception):

@@ -10,10 +10,10 @@ import grpc.aio
 from google.protobuf.message import Message as ProtoMessage
 
 from liftbridge_client.core.forks import Opener
-from liftbridge_client.core.strangers import PORT_ADVICE
 from liftbridge_client.errors import CallTimeoutError, LiftbridgeError, UsageError, error_of
 from liftbridge_client.events import Connected, ConnectFailed, Disconnected, Event
 from liftbridge_client.model import TlsFiles
+from liftbridge_client.strangers import PORT_ADVICE
 
 _Request = TypeVar("_Request", bound=ProtoMessage)
 _Response = TypeVar("_Response", bound=ProtoMessage)

@@ -26,7 +26,6 @@ from liftbridge_client.core.addresses import written
 from liftbridge_client.core.changes import changes
 from liftbridge_client.core.codec import metadata_of
 from liftbridge_client.core.deadlines import one_deadline, seconds_left, try_seconds
-from liftbridge_client.core.strangers import PORT_ADVICE
 from liftbridge_client.errors import (
     CallTimeoutError,
     ClosedError,
@@ -40,6 +39,7 @@ from liftbridge_client.errors import (
 )
 from liftbridge_client.events import CallRetried, SlowCall
 from liftbridge_client.model import Metadata, StreamInfo, TlsFiles
+from liftbridge_client.strangers import PORT_ADVICE
 from liftbridge_client.transport import Method, Transport
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from liftbridge_operator.acting.whole import Kept
 from liftbridge_operator.brokers.port import BrokerAdmin, Refusal
 from liftbridge_operator.kube.port import Kube
+from liftbridge_operator.model.storage import VolumeFate
 from liftbridge_operator.observing.reads import Reads
 from liftbridge_operator.planning.decision import TokenAnswer
 from liftbridge_operator.planning.refusals import Refusal as Refused
@@ -50,6 +51,12 @@ class ActionContext:
     now_ms: int
     held: Mapping[str, Refused] = field(default_factory=dict)
     kept: dict[str, Kept] = field(default_factory=dict)
+
+    @property
+    def fate(self) -> str:
+        """What becomes of the volume of a broker that leaves."""
+        is_deleted = self.cluster.spec.storage.retention.when_scaled is VolumeFate.DELETE
+        return "deleted" if is_deleted else "kept"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ from liftbridge_operator.kube.intent import Difference
 from liftbridge_operator.kube.kinds import CLUSTERS
 from liftbridge_operator.kube.port import Fence, Kube, Object
 from liftbridge_operator.model.cluster_status import DriftEntry, RestartStatus
-from liftbridge_operator.model.storage import VolumeFate
 from liftbridge_operator.observing.answers import Answers, ask
 from liftbridge_operator.observing.assembly import askable, observation_of, pods_of
 from liftbridge_operator.observing.desired import (
@@ -96,7 +95,13 @@ from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.render import render
 from liftbridge_operator.reporting.account import Account
 from liftbridge_operator.reporting.events import Happened, of_action
-from liftbridge_operator.reporting.status import News, says_the_same, status_of, unread_status
+from liftbridge_operator.reporting.status import (
+    News,
+    says_the_same,
+    status_of,
+    unread_status,
+    with_status,
+)
 from liftbridge_operator.reporting.transitions import behind, of_status
 from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
 
@@ -514,7 +519,7 @@ class ClusterReconciler:
         found: Pass, action: act.Action, context: ActionContext | None
     ) -> tuple[Happened | None, ...]:
         """What people are told of an action."""
-        fate = _fate(context) if context is not None else "kept"
+        fate = context.fate if context is not None else "kept"
         failed = failed_revision(found.reads, found.seen.wanted.revision)
         told = of_action(action, found.seen, fate, failed.cause if failed is not None else "")
         return (*behind(action, found.seen), told)
@@ -580,28 +585,9 @@ class ClusterReconciler:
             self._board.tell(key, made["conditions"])
         if says_the_same(made, resource.get("status") or {}):
             return False
-        metadata = metadata_of(resource)
         self._fence.check(key.namespace)
-        await self._kube.apply_status(
-            {
-                "apiVersion": resource["apiVersion"],
-                "kind": resource["kind"],
-                "metadata": {
-                    "name": metadata["name"],
-                    "namespace": metadata["namespace"],
-                    "uid": metadata["uid"],
-                    "resourceVersion": metadata["resourceVersion"],
-                },
-                "status": made,
-            }
-        )
+        await self._kube.apply_status(with_status(resource, made))
         return True
-
-
-def _fate(context: ActionContext) -> str:
-    """What becomes of the volume of a broker that leaves."""
-    is_deleted = context.cluster.spec.storage.retention.when_scaled is VolumeFate.DELETE
-    return "deleted" if is_deleted else "kept"
 
 
 def _next(decision: Decision, action: act.Action | None) -> RequeueAfter:

@@ -130,6 +130,17 @@ def unread_status(resource: Mapping[str, Any], said: str, now_ms: int) -> dict[s
     return kept | {"conditions": unread(before, said, generation=generation, now_ms=now_ms)}
 
 
+def with_status(resource: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
+    """The object to apply: a status for exactly this version of a resource."""
+    named = ("name", "namespace", "uid", "resourceVersion")
+    return {
+        "apiVersion": resource["apiVersion"],
+        "kind": resource["kind"],
+        "metadata": {key: resource["metadata"][key] for key in named},
+        "status": status,
+    }
+
+
 def says_the_same(made: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
     """Whether a status tells nothing beside what the resource has.
 

@@ -46,6 +46,7 @@ async def test_roll_takes_no_longer_than_what_is_counted_anew(share):
     await world.go_on(int(usual * share))
     world.back_ms = DAYS_MS
     await world.until(lambda: world.is_ready, usual + MINUTE_PASSES)
+    assert world.is_ready
 
 
 def moments_of(value, path=()):
