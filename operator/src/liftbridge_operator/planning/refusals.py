@@ -96,7 +96,7 @@ def object_of(action: act.Action) -> str:
     """What an action is about, for people: an object, a broker, or what has but one."""
     match action:
         case act.Record() if action.recorded.disruption is not None:
-            return action.recorded.disruption.broker
+            return f"the ConfigMap for the restart of {action.recorded.disruption.broker}"
         case act.AddLearner() | act.PromoteLearner() | act.RemoveMember() | act.Retire():
             return action.member.broker
         case act.TransferMetadataLeadership():

@@ -95,6 +95,8 @@ CASES = {
 UNCOMPARED = {
     "Memory.now_ms": "the clock itself",
     "Observation.now_ms": "the clock itself",
+    "BrokerSet.created_ms": "compared with that of a claim: both are of the API server",
+    "Claim.created_ms": "compared with that of the set",
     "SelfReport.clock_ms": "told only",
     "Disruption.since_ms": "tells that the clock was set back since",
     "Disruption.expires_ms": "no wait: see below",
