@@ -7,11 +7,18 @@ import pytest
 from liftbridge_broker.errors import GrpcStatus
 from liftbridge_broker.node.answers import Standing, standing_of
 from liftbridge_broker.node.runs import POLICY_LEADER
-from liftbridge_broker.node.subscription import StartPosition, StopPosition
+from liftbridge_broker.node.subscription import StartPosition
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import admin_pb2, data_pb2
-from liftbridge_testkit.client_calls import API, DATA, RESPONSES, ClientCalls
+from liftbridge_testkit.client_calls import (
+    API,
+    DATA,
+    RESPONSES,
+    ClientCalls,
+    end_requests,
+    told_end,
+)
 from liftbridge_testkit.cluster_world import ClusterWorld
 
 RECORDS = 6
@@ -90,47 +97,10 @@ TELLS = {(Standing.CERTAIN, False), (Standing.CERTAIN, True), (Standing.FOLLOWER
 """Who knows how far the log goes, asked in place of the leader or as any replica."""
 
 
-def requests(*, as_replica):
-    """Every question about the end of a log that a method can be asked."""
-    subscribe = {"stream": "s", "readISRReplica": as_replica}
-    last = {"stopPosition": StopPosition.LATEST}
-    kinds = [
-        (API + "Subscribe", api_pb2.SubscribeRequest(startPosition=start, **last, **subscribe))
-        for start in (StartPosition.EARLIEST, StartPosition.LATEST)
-    ]
-    kinds += [
-        (
-            API + "Subscribe",
-            api_pb2.SubscribeRequest(startPosition=start, startOffset=5, reverse=True, **subscribe),
-        )
-        for start in (StartPosition.NEW_ONLY, StartPosition.LATEST, StartPosition.OFFSET)
-    ]
-    bounds = data_pb2.PartitionBoundsRequest(stream="s", partitions=[0], read_replica=as_replica)
-    kinds.append((DATA + "PartitionBounds", bounds))
-    fetch = data_pb2.FetchBatchesRequest(stream="s", read_replica=as_replica)
-    kinds.append((DATA + "FetchBatches", fetch))
-    if not as_replica:
-        request = api_pb2.FetchPartitionMetadataRequest(stream="s")
-        kinds.append((API + "FetchPartitionMetadata", request))
-    return kinds
-
-
-def told_end(method, request, outcome):
-    """How far the log goes by an answer."""
-    if method == API + "FetchPartitionMetadata":
-        return outcome.messages[0].metadata.highWatermark + 1
-    if method == DATA + "PartitionBounds":
-        return outcome.messages[0].partitions[0].high_watermark
-    if method == DATA + "FetchBatches":
-        return outcome.messages[-1].next_offset
-    offsets = [message.offset for message in outcome.messages[1:]]
-    return (offsets[0] if request.reverse else offsets[-1]) + 1
-
-
 CASES = [
     (standing, as_replica, method, request)
     for standing, as_replica in itertools.product(MEMBERS, (False, True))
-    for method, request in requests(as_replica=as_replica)
+    for method, request in end_requests(as_replica=as_replica)
 ]
 
 
@@ -140,13 +110,13 @@ def test_the_end_of_a_log_is_told_by_who_knows_it(world, standing, as_replica, m
     assert standing_of(member.node.find_replica("s", 0)) is standing
     outcome = ClientCalls(member).call(method, request_)
     if (standing, as_replica) in TELLS:
-        assert told_end(method, request_, outcome) == RECORDS
+        assert told_end(request_, outcome) == RECORDS
         return
     assert outcome.code in (GrpcStatus.UNAVAILABLE, GrpcStatus.FAILED_PRECONDITION)
     assert [message for message in outcome.messages if message.ByteSize()] == []
 
 
-@pytest.mark.parametrize(("method", "request_"), requests(as_replica=False))
+@pytest.mark.parametrize(("method", "request_"), end_requests(as_replica=False))
 def test_a_leader_that_was_replaced_without_hearing_of_it_tells_nothing(world, method, request_):
     """Its session is not over yet, and others lead and acknowledge already."""
     world.create()
@@ -180,7 +150,7 @@ def lagging(world):
     return behind
 
 
-@pytest.mark.parametrize(("method", "request_"), requests(as_replica=True))
+@pytest.mark.parametrize(("method", "request_"), end_requests(as_replica=True))
 def test_a_replica_waits_until_it_has_heard_of_all_that_is_committed(world, method, request_):
     member = lagging(world)
     deafen(world, member, world.leader())
@@ -189,10 +159,10 @@ def test_a_replica_waits_until_it_has_heard_of_all_that_is_committed(world, meth
     assert (outcome.code, outcome.messages) == (None, [])
     world.heal()
     world.until(lambda: outcome.code is not None)
-    assert told_end(method, request_, outcome) == RECORDS
+    assert told_end(request_, outcome) == RECORDS
 
 
-@pytest.mark.parametrize(("method", "request_"), requests(as_replica=True))
+@pytest.mark.parametrize(("method", "request_"), end_requests(as_replica=True))
 def test_a_replica_that_hears_nothing_does_not_let_clients_wait_for_ever(world, method, request_):
     member = lagging(world)
     for other in world.alive:
@@ -201,7 +171,7 @@ def test_a_replica_that_hears_nothing_does_not_let_clients_wait_for_ever(world, 
     assert outcome.code in (GrpcStatus.UNAVAILABLE, GrpcStatus.FAILED_PRECONDITION)
 
 
-@pytest.mark.parametrize(("method", "request_"), requests(as_replica=False))
+@pytest.mark.parametrize(("method", "request_"), end_requests(as_replica=False))
 def test_a_new_leader_answers_once_it_knows_what_is_committed(world, method, request_):
     leader = uncertain(world)
     outcome = ClientCalls(leader).begin(method, request_)
@@ -209,10 +179,10 @@ def test_a_new_leader_answers_once_it_knows_what_is_committed(world, method, req
     assert (outcome.code, outcome.messages) == (None, [])
     world.heal()
     world.until(lambda: outcome.code is not None)
-    assert told_end(method, request_, outcome) == RECORDS
+    assert told_end(request_, outcome) == RECORDS
 
 
-@pytest.mark.parametrize(("method", "request_"), requests(as_replica=True))
+@pytest.mark.parametrize(("method", "request_"), end_requests(as_replica=True))
 def test_a_replica_that_is_not_in_sync_sends_to_the_leader(world, method, request_):
     settled(world)
     leader, behind = world.leader(), followers(world)[0]

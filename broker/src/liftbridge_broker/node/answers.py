@@ -104,8 +104,7 @@ def standing_of(partition: Partition) -> Standing:
         return Standing.OFFLINE
     if replication is not None and replication.is_recovering:
         return Standing.RECOVERING
-    is_certain = replication is None or replication.is_latest_known  # guard A.certain
-    return Standing.CERTAIN if is_certain else Standing.UNCERTAIN
+    return Standing.CERTAIN if partition.is_latest_known else Standing.UNCERTAIN  # guard A.certain
 
 
 def refusal(
@@ -259,9 +258,9 @@ class Answers:
         """
         self._now = now
         error = self._refusal(partition, question, as_replica=as_replica)
-        can_wait = isinstance(error, OffsetNotAvailableError)
         is_alone = partition.replication is None  # nobody else can lead, or have a record
-        if question is not Question.END or is_alone or not (error is None or can_wait):
+        is_over = error is not None and not isinstance(error, OffsetNotAvailableError)
+        if question is not Question.END or is_over or (is_alone and error is None):
             done(error)
             return
         if len(self) >= QUESTIONS_MAX:

@@ -70,8 +70,7 @@ class CursorTable:
         if not partition.is_led:
             self._answer(partition.closed_error or NotLeaderError(NOT_LEADER_TEXT))
             return
-        replication = partition.replication
-        if replication is not None and not replication.is_latest_known:
+        if not partition.is_latest_known:
             partition.wait_for_data(self._begin)
             return
         self._is_feeding = True

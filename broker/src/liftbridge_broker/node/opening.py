@@ -81,7 +81,6 @@ def open_partition(
         group=stream.group,
         options=options,
         leader_epoch=state.leader_epoch,
-        is_replicated=len(state.replicas) > 1,
         publishers=new_publishers(host, log),
         acks=acks,
         intake=Intake(
@@ -99,11 +98,12 @@ def open_partition(
         last_active=now,
     )
     host.store.set_damage_listener(partition_id, partition.on_unreadable)
-    if not partition.is_replicated:
+    is_alone = len(state.replicas) == 1
+    if is_alone:
         log.compacted_everywhere = Offset(OFFSET_MAX)
     if reason:
         partition.go_offline(reason)
-    elif partition.is_replicated:
+    elif not is_alone:
         # Whether it may move the log start shows when it takes a role.
         host.store.set_leader(partition_id, is_leader=False)
     if stream.publishers and host.is_caught_up:

@@ -53,7 +53,6 @@ from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.publish import EnvelopeEncoder
 
 BEGINNING: Final = Instant(0)
-
 NOT_LEADER_TEXT: Final = "Server not partition leader"
 
 
@@ -131,8 +130,6 @@ class Partition:
         group: NATS queue group, empty for none.
         options: Settings in force.
         leader_epoch: Epoch of this leadership, or of the last one.
-        is_replicated: Whether other brokers hold replicas; then copies name the partition, so that
-            a new leader does not store them again.
         publishers: State of idempotent publishers.
         acks: Builds its acks.
         intake: Makes runs of its NATS messages.
@@ -151,7 +148,6 @@ class Partition:
     group: str
     options: StreamOptions
     leader_epoch: LeaderEpoch
-    is_replicated: bool
     publishers: PublisherHistory
     acks: AckEncoder
     intake: Intake
@@ -184,11 +180,11 @@ class Partition:
     _readers: dict[Callable[[], None], None] = field(default_factory=dict)
     _parked: ParkedRuns = field(default_factory=ParkedRuns)
     _segment_count: int = 0
+    _end_at_start: Offset = field(default=Offset(0))
 
     def __post_init__(self) -> None:
         self._owed, self._owed_on_disk = OwedAcks(self.host), OwedAcks(self.host)
-        encoder = RecordEncoder(self.stream, self.number)
-        self._sealer = RunSealer(encoder, self.partition_id)
+        self._sealer = RunSealer(RecordEncoder(self.stream, self.number), self.partition_id)
         self._envelopes = EnvelopeEncoder(self.stream, self.subject, self.number)
 
     # -- publishing ---------------------------------------------------------------------------
@@ -198,8 +194,17 @@ class Partition:
         """Whether acks and reads wait for the disk; `auto` does with a single replica."""
         if self.replication is not None:
             return self.replication.is_commit_mode
-        policy = self.options.fsync_policy
-        return policy is FsyncPolicy.COMMIT or policy is FsyncPolicy.AUTO
+        return self.options.fsync_policy in {FsyncPolicy.COMMIT, FsyncPolicy.AUTO}
+
+    @property
+    def is_latest_known(self) -> bool:
+        """Whether all that may be committed is known to be (I9).
+
+        What an only replica began with may have counted before it was on disk.
+        """
+        if self.replication is not None:
+            return self.replication.is_latest_known
+        return self.log.high_watermark >= self._end_at_start  # guard A.alone
 
     @property
     def is_led(self) -> bool:
@@ -240,7 +245,7 @@ class Partition:
             self.host.fan_out(self, appended, now, wall_ns)
 
     def envelopes_of(self, run: PublishRun) -> list[bytes]:
-        """NATS frames that carry a run to every other listener of the subject."""
+        """NATS frames that carry a run to all other listeners; a new leader stores none again."""
         return self._envelopes.frames(
             run.values,
             keys=run.keys,
@@ -249,7 +254,7 @@ class Partition:
             ack_inbox=run.ack_inbox.encode(),
             ack_policy=run.policy,
             expected_offsets=run.expected_offsets,
-            appended_partition_id=self.partition_id if self.is_replicated else None,
+            appended_partition_id=None if self.replication is None else self.partition_id,
         )
 
     def take_copy(self, run: PublishRun, now: Instant, wall_ns: int) -> None:
@@ -365,10 +370,9 @@ class Partition:
         timestamp = max(log.largest_timestamp, self.host.clock.stamp(wall_ns, now))
         batches = self._sealer.seal(run, self.leader_epoch, log.log_end_offset, timestamp)
         headers: list[BatchHeader] = [read_header(batch, 0) for batch in batches]
+        data = batches[0] if len(batches) == 1 else b"".join(batches)
         try:
-            log.append_batches(
-                batches[0] if len(batches) == 1 else b"".join(batches), headers, wall_ns
-            )
+            log.append_batches(data, headers, wall_ns)
         except FilesError as error:
             raise self._append_failed(error, now) from error
         if run.publisher is not None:
@@ -427,8 +431,8 @@ class Partition:
         """Put settings into force; acks that waited for the disk alone wait no longer."""
         self.options = options
         self.intake.takes_singles = options.optimistic_concurrency
-        if not self.is_replicated and self.role is Role.LEADER and not self.is_commit_mode:
-            self.commit_to(self.log.log_end_offset, wall_ns)
+        if self.replication is None and self.role is Role.LEADER:
+            self.commit_alone(wall_ns)
 
     def wake_readers(self) -> None:
         """Wake those who wait for records."""
@@ -486,23 +490,19 @@ class Partition:
 
     def rise(self, replication: Replication) -> None:
         """Lead by the metadata from now on, and take records once `lead` says so."""
-        self.replication, self.is_replicated = replication, True
+        self.replication = replication
         if self.role is not Role.LEADER:
             self.end_subscriptions(leader_changed(), stays=True)
         self.role = Role.RISING
 
     def lead(
-        self,
-        replication: Replication | None,
-        leader_epoch: LeaderEpoch,
-        now: Instant,
-        wall_ns: int,
+        self, replication: Replication | None, leader_epoch: LeaderEpoch, now: Instant, wall_ns: int
     ) -> None:
         """Take records from now on, those that wait first; with `None` as the only replica."""
-        self.replication, self.is_replicated = replication, replication is not None
-        self.leader_epoch = leader_epoch
-        self.role = Role.LEADER
-        self.last_active = now
+        if self.role is not Role.LEADER or self.replication is not None:
+            self._end_at_start = self.log.log_end_offset
+        self.replication, self.leader_epoch = replication, leader_epoch
+        self.role, self.last_active = Role.LEADER, now
         if self._parked and not self.is_paused:
             self._unpark(now, wall_ns)
 
@@ -512,7 +512,7 @@ class Partition:
         What was stored here and not committed may go or stay: nobody knows.
         """
         was_leader = self.role in (Role.LEADER, Role.RISING)
-        self.replication, self.is_replicated = replication, True
+        self.replication = replication
         self.role = Role.NONE if replication is None else Role.FOLLOWER
         if was_leader:  # guard L7.demote
             self.resume_failed(UnavailableError("not appended: leader changed"))

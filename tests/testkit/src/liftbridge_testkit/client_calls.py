@@ -164,3 +164,43 @@ class ClientCalls:
         outcome = self.begin(method, request)
         self._world.until(lambda: outcome.code is not None, milliseconds=milliseconds)
         return outcome
+
+
+def end_requests(*, as_replica: bool) -> list[tuple[str, Message]]:
+    """Every question about the end of `s/0` that a method can be asked; see `told_end`."""
+    subscribe = [
+        api_pb2.SubscribeRequest(startPosition=start, stopPosition="STOP_LATEST")
+        for start in ("EARLIEST", "LATEST")
+    ]
+    subscribe += [
+        api_pb2.SubscribeRequest(startPosition=start, startOffset=5, reverse=True)
+        for start in ("NEW_ONLY", "LATEST", "OFFSET")
+    ]
+    for request in subscribe:
+        request.stream, request.readISRReplica = "s", as_replica
+    found: list[tuple[str, Message]] = [(API + "Subscribe", request) for request in subscribe]
+    bounds = data_pb2.PartitionBoundsRequest(stream="s", partitions=[0], read_replica=as_replica)
+    found.append((DATA + "PartitionBounds", bounds))
+    fetch = data_pb2.FetchBatchesRequest(stream="s", read_replica=as_replica)
+    found.append((DATA + "FetchBatches", fetch))
+    if not as_replica:
+        newest = api_pb2.FetchPartitionMetadataRequest(stream="s")
+        found.append((API + "FetchPartitionMetadata", newest))
+    return found
+
+
+def told_end(request: Message, outcome: Outcome) -> int:
+    """How far the log goes by an answer to one of `end_requests`."""
+    last = outcome.messages[-1]
+    match last:
+        case api_pb2.FetchPartitionMetadataResponse():
+            return last.metadata.highWatermark + 1
+        case data_pb2.PartitionBoundsResponse():
+            return last.partitions[0].high_watermark
+        case data_pb2.FetchBatchesResponse():
+            return last.next_offset
+        case _:
+            is_reverse = isinstance(request, api_pb2.SubscribeRequest) and request.reverse
+            told = outcome.messages[1 if is_reverse else -1]
+            assert isinstance(told, api_pb2.Message)
+            return told.offset + 1

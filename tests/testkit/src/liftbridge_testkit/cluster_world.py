@@ -17,7 +17,7 @@ stop in order `node.cluster.session.want_shutdown` is set; `session.may_stop` sa
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -46,7 +46,7 @@ from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.peer_link import PeerLink, unsigned_sessions
 from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Ticket
-from liftbridge_broker.ports.files import Token
+from liftbridge_broker.ports.files import FileHandle, Token
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.metadata import LeaderChanged
 from liftbridge_broker.ports.transport import EVERYONE, Channel
@@ -62,6 +62,9 @@ from liftbridge_testkit.node_world import METADATA_TOKEN, START, START_WALL_NS, 
 MS = 1_000_000
 STEP_NS = 5 * MS
 NAMESPACE = "test-ns"
+STREAMS = "streams/"
+"""Folder of the logs of streams."""
+
 TURNS_MAX = 20_000
 """Turns and messages at one moment; more of them are something that spins."""
 
@@ -94,6 +97,36 @@ class Port:
             self.world.sent.append(Payload(self.broker, target, channel, payload))
 
 
+class HoldingFiles(MemoryFiles):
+    """A disk that can be slow with the files of streams, and with nothing else.
+
+    Attributes:
+        is_holding: Whether syncs of them by token do not end until `release`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_holding = False
+        self._held = list(self._submitted)
+
+    def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
+        """As the port."""
+        super().submit_sync(token, handles)
+        if self.is_holding and any(self._handles[one].path.startswith(STREAMS) for one in handles):
+            self._held.append(self._submitted.pop())
+
+    def release(self) -> None:
+        """Do what was held."""
+        self.is_holding = False
+        self._submitted += self._held
+        self._held.clear()
+
+    def kill(self) -> None:
+        """End the process; what was held is not done."""
+        self._held.clear()
+        super().kill()
+
+
 class Member:
     """One broker with its disk, over several lives.
 
@@ -112,7 +145,7 @@ class Member:
         self.world = world
         self.broker = BrokerId(f"b{number}")
         self.peer = Peer(self.broker, f"disk-{number}")
-        self.files = MemoryFiles()
+        self.files = HoldingFiles()
         self.port = Port(world, self.broker)
         self.told: list[tuple[str, Mapping[str, object]]] = []
         self.failures: list[str] = []

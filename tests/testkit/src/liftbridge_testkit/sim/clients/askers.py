@@ -6,7 +6,7 @@ backwards from the end or from an offset, or as batches, from any offset, strict
 the place of a time are told by the services of the API. `AnswersAreTrue` judges.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -33,6 +33,7 @@ from liftbridge_testkit.sim.clients.calls import Answer, Calls, Serving
 from liftbridge_testkit.sim.clients.directory import Directory
 from liftbridge_testkit.sim.clients.unary import Bounds, Unary
 from liftbridge_testkit.sim.history import History, Record
+from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.world import World
 
 PULL_BYTES = 64 * 1024
@@ -135,16 +136,21 @@ class Asker:
         inquiry = Inquiry(self, asked, kind, wanted, timestamp, as_replica=as_replica)
         # The leader tells the end by two calls.
         inquiry.is_newest = kind is Kind.END and not as_replica and self._random.random() < 0.5
+        self.put(inquiry, machine, lambda _outcome: self._later())
+
+    def put(self, inquiry: "Inquiry", machine: Machine, ended: Callable[[object], None]) -> None:
+        """Put one question to a broker; what it tells is judged before `ended` is called."""
+        asked, is_strict = inquiry.asked, inquiry.kind is Kind.BATCHES_STRICT
 
         def done(outcome: object) -> None:
             if outcome is inquiry:
                 self._judge(inquiry)
-            elif isinstance(outcome, OutOfRangeError) and kind is Kind.BATCHES_STRICT:
+            elif isinstance(outcome, OutOfRangeError) and is_strict:
                 self._world.coverage.count("client", "strict read refused as out of range")
-                self._checker.refused_as_out_of_range(asked, inquiry.start, wanted)
+                self._checker.refused_as_out_of_range(asked, inquiry.start, inquiry.wanted)
             else:
                 self._checker.gave_up(asked)
-            self._later()
+            ended(outcome)
 
         self._calls.call(self.name, machine, inquiry.serve, done)
 

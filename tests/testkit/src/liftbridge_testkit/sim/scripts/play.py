@@ -6,7 +6,7 @@ from random import Random
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.sim.network import PPM, Verdict
-from liftbridge_testkit.sim.scripts import faulty, logs, looking, operating, publishing
+from liftbridge_testkit.sim.scripts import asking, faulty, logs, looking, operating, publishing
 from liftbridge_testkit.sim.scripts.script import ScriptError, run
 from liftbridge_testkit.sim.scripts.stage import Rule, Stage, duration_ns, split_options
 
@@ -214,6 +214,7 @@ VERBS: dict[str, Verb] = {
     "expect": looking.expect,
     "until": looking.until,
     **operating.VERBS,
+    **asking.VERBS,
     **logs.VERBS,
     **faulty.VERBS,
 }

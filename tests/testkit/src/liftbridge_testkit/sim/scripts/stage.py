@@ -16,6 +16,7 @@ from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.sim.breaking.parts import FaultPlan
 from liftbridge_testkit.sim.broker import ClusterBroker, ClusterSettings
+from liftbridge_testkit.sim.checkers.answers import AnswersAreTrue
 from liftbridge_testkit.sim.clients.admin import Admin, AdminPlan
 from liftbridge_testkit.sim.clients.publishers import Publisher
 from liftbridge_testkit.sim.cluster_atlas import ClusterAtlas, broker_on, state_on
@@ -172,6 +173,7 @@ class Stage:
         settings: What all brokers are told.
         held: Watches what cursors hold back.
         cursors: Greatest offset that cursors of a partition were set to.
+        answers: Judges what brokers tell of logs.
     """
 
     seed: int = SEED
@@ -195,6 +197,7 @@ class Stage:
     told: dict[tuple[str, str], int] = field(default_factory=dict)
     held: HeldBack = field(init=False)
     cursors: dict[PartitionId, int] = field(default_factory=dict)
+    answers: AnswersAreTrue = field(default_factory=AnswersAreTrue)
 
     def __post_init__(self) -> None:
         self.world = World(self.seed, Trace())
@@ -202,6 +205,7 @@ class Stage:
         conditions.delay_ns_min, conditions.delay_ns_jitter = MILLISECOND_NS, 0
         self.life = Life(self.world)
         self.life.calls.delay_ns_jitter = 0
+        self.life.history.checkers.append(self.answers)
         self.life.admins.append(
             Admin(self.world, self.life.calls, self.life.directory, AdminPlan(streams=()))
         )
