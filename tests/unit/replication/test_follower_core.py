@@ -229,6 +229,34 @@ def test_divergence_below_the_high_watermark_after_an_unclean_election_truncates
     )
 
 
+def test_divergence_after_an_unclean_election_keeps_nothing_that_was_compacted():
+    """S142: what goes may have made others go, which the leader still has."""
+    log = ReplicaLog.of((1, 6), high_watermark=4)
+    log.holes_from = 2
+    state = partition_of(leader_epoch=9, unclean_epoch=8)
+    for end in (3, 5):  # the high watermark that the journal kept says nothing
+        assert answered(log, state=state, diverging=(LeaderEpoch(1), Offset(end))) == Truncate(
+            Offset(2), is_below_high_watermark=True
+        )
+    assert answered(log, state=state, diverging=(LeaderEpoch(1), Offset(1))) == Truncate(
+        Offset(1), is_below_high_watermark=True
+    )
+    log.set_log_start(3)
+    assert answered(log, state=state, diverging=(LeaderEpoch(1), Offset(5))) == Truncate(
+        Offset(3), is_below_high_watermark=True
+    )
+
+
+def test_divergence_keeps_what_was_compacted_without_an_unclean_election_since():
+    log = ReplicaLog.of((1, 4), (8, 2), high_watermark=4)
+    log.holes_from = 2
+    for unclean_epoch in (0, 8):
+        state = partition_of(leader_epoch=9, unclean_epoch=unclean_epoch)
+        assert answered(log, state=state, diverging=(LeaderEpoch(8), Offset(5))) == Truncate(
+            Offset(5), is_below_high_watermark=False
+        )
+
+
 def test_records_fetched_since_the_unclean_election_are_not_given_up():
     log = ReplicaLog.of((1, 4), (8, 2), high_watermark=6)
     state = partition_of(leader_epoch=9, unclean_epoch=8)

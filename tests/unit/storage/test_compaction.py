@@ -317,6 +317,27 @@ def test_compacting_again_changes_nothing(bed: Bed) -> None:
     assert (result.removed_count, result.replacements) == (0, ())
 
 
+def test_log_tells_where_what_was_compacted_begins_also_after_a_start_and_in_a_copy(
+    bed: Bed,
+) -> None:
+    for key in "xabac":
+        bed.append((key, "v"))
+        bed.roll()
+    assert bed.log.compacted_from == 5
+    bed.run(bed.job())
+    assert bed.log.compacted_from == 1
+    reopened, _ = PartitionLog.open(
+        bed.files, DIRECTORY, A, LogLimits(0, 0), None, clean=False, commit=False
+    )
+    assert reopened.compacted_from == 1
+    copy = Bed()
+    for header in bed.headers():
+        copy.log.append(bed.log.read_batches(header.base_offset, 1, Offset(5)), header, 1)
+    assert copy.log.compacted_from == 0  # all are in one segment there
+    reopened.truncate(Offset(1))
+    assert reopened.compacted_from == 1
+
+
 def test_small_segments_are_merged_up_to_the_size_of_one(bed: Bed) -> None:
     for number in range(8):
         bed.append((f"k{number}", "x" * 100))

@@ -244,13 +244,19 @@ class FollowerCore:
     def _on_diverging(
         self, head: FetchedHead, diverging: tuple[LeaderEpoch, Offset]
     ) -> FollowerOutcome:
-        """Cut what the leader does not have; the high watermark never says where (KIP-101)."""
+        """Cut what the leader does not have; the high watermark never says where (KIP-101).
+
+        Compaction goes by what is committed, so only an unclean election takes back a record that
+        made others go. Which ones did is not known: all from the first that went is copied again.
+        """
         log = self._log
         target = truncation_target(log.epochs, log.log_end_offset, diverging)
         if target is None:
             return Rejected(f"divergence {diverging} that is none")
-        is_below = target < log.high_watermark
-        if is_below and not self._may_lose_committed():  # guard F3.floor
+        if self._may_lose_committed():
+            # A record that goes here may have made older ones go, which the leader still has.
+            target = min(target, log.compacted_from)  # guard F3.compacted
+        elif target < log.high_watermark:  # guard F3.floor
             return Damaged(
                 f"the leader parts at offset {target}, below the high watermark "
                 f"{log.high_watermark}, without an unclean election"
@@ -259,7 +265,7 @@ class FollowerCore:
         if log.high_watermark < end == head.log_start:  # guard F3.anew
             # The logs may part further below, where the leader has nothing left to compare.
             return RestartAt(end)
-        return Truncate(end, is_below)
+        return Truncate(end, is_below_high_watermark=target < log.high_watermark)
 
     def _may_lose_committed(self) -> bool:
         """Whether an unclean election came after all this log holds (1.15, "RECOVERING")."""

@@ -57,6 +57,11 @@ class LogView(Protocol):
         ...
 
     @property
+    def compacted_from(self) -> Offset:
+        """Offset below which compaction has removed nothing; the log end without compaction."""
+        ...
+
+    @property
     def epochs(self) -> Epochs:
         """Leader epochs."""
         ...

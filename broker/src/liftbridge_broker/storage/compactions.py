@@ -155,7 +155,7 @@ class Compactions:
             if result.replacements and not stored.is_closed:
                 self._save(stored)
             for replacement in result.replacements:
-                is_whole = self._swap(stored, replacement.segments) and is_whole
+                is_whole = self._swap(work, replacement.segments) and is_whole
         except CorruptionError as error:
             self._fail(work, error, now)
             return
@@ -180,8 +180,11 @@ class Compactions:
             )
         self._end(now)
 
-    def _swap(self, stored: StoredLog, group: Sequence[SegmentRef]) -> bool:
+    def _swap(self, work: _Work, group: Sequence[SegmentRef]) -> bool:
         """Put one compacted file in place; false when the log is not as it was."""
+        stored = work.stored
+        # Also where the cut is behind these segments: what made their records go may be gone.
+        is_cut = stored.cut_count != work.cut_count  # guard Log.cut
         if stored.is_closed:
             return False
         log = stored.log
@@ -189,7 +192,7 @@ class Compactions:
         present = {info.base: info for info in log.segments() if info.sealed}
         for segment in group:
             info = present.get(segment.base)
-            if info is None or (info.end, info.bytes) != (segment.end, segment.size):
+            if is_cut or info is None or (info.end, info.bytes) != (segment.end, segment.size):
                 self._removals.submit([path])
                 return False
         if any(segment.base <= log.log_start_offset for segment in group[1:]):

@@ -20,11 +20,7 @@ from liftbridge_broker.storage.reader import LogReader
 from liftbridge_broker.storage.recovery import recover
 from liftbridge_broker.storage.segment import CLEANED_SUFFIX, Segment
 from liftbridge_broker.storage.state import LogState
-from liftbridge_broker.storage.types import (
-    LogLimits,
-    RecoveryReport,
-    SegmentInfo,
-)
+from liftbridge_broker.storage.types import LogLimits, RecoveryReport, SegmentInfo
 
 INDEX_HANDLES_MAX: Final = 8
 """Index files of sealed segments that are kept open for the next sync; where nothing is ever
@@ -255,6 +251,12 @@ class PartitionLog:
     def is_empty(self) -> bool:
         """Whether readers find no record, whatever the files hold below the log start."""
         return self.log_start_offset == self.log_end_offset
+
+    @property
+    def compacted_from(self) -> Offset:
+        """Where the first segment begins of which compaction removed records, or the log end."""
+        compacted = (one.base_offset for one in self._segments if one.is_compacted)
+        return next(compacted, self.log_end_offset)
 
     def unsynced(self) -> tuple[FileHandle, ...]:
         """Handles to be synced now for `mark_synced(log_end_offset)` to be true afterwards.

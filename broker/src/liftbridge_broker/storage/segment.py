@@ -163,6 +163,11 @@ class Segment:
         return f"{self.directory}/{index_name(self.base_offset)}"
 
     @property
+    def is_compacted(self) -> bool:
+        """Whether compaction has removed records of its range, here or where it was copied from."""
+        return self.record_count < self.end_offset - self.base_offset
+
+    @property
     def info(self) -> SegmentInfo:
         """The segment as retention and inspection see it."""
         return SegmentInfo(

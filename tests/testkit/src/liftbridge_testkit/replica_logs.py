@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from liftbridge_broker.logformat.batch import HEADER_SIZE, BatchHeader
 from liftbridge_broker.model.ids import (
+    OFFSET_MAX,
     BrokerId,
     LeaderEpoch,
     MetadataIndex,
@@ -37,6 +38,7 @@ class ReplicaLog:
         high_watermark: What is known to be committed.
         recovery_point: What is on disk.
         compacted_offset: Up to where it was compacted.
+        holes_from: Where compaction has taken records first.
         epochs: Leader epochs.
         cut_count: Records that truncations removed so far.
     """
@@ -48,6 +50,7 @@ class ReplicaLog:
         self.high_watermark = Offset(0)
         self.recovery_point = Offset(0)
         self.compacted_offset = Offset(0)
+        self.holes_from = OFFSET_MAX
         self.epochs = LeaderEpochCache()
         self.cut_count = 0
         self._batches = Batches(partition)
@@ -69,6 +72,11 @@ class ReplicaLog:
     @property
     def log_end_offset(self) -> Offset:
         return Offset(self.base + len(self.records))
+
+    @property
+    def compacted_from(self) -> Offset:
+        """Where what was compacted begins; no record goes here."""
+        return Offset(min(self.holes_from, self.log_end_offset))
 
     def at(self, offset: int) -> Record:
         """Record at an offset."""

@@ -1,5 +1,6 @@
 """A store over files in memory, with a clock that the test turns and everything it tells noted."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,7 +22,15 @@ from liftbridge_broker.model.ids import (
     partition_id,
 )
 from liftbridge_broker.model.streams import StreamOptions
-from liftbridge_broker.ports.files import Token
+from liftbridge_broker.ports.files import FileEvent, Files, Token
+from liftbridge_broker.storage.compaction import (
+    CompactionJob,
+    CompactionResult,
+    CompactionRunner,
+    Steps,
+    compact,
+    encode_result,
+)
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.flush import Flushed
 from liftbridge_broker.storage.log import PartitionLog
@@ -75,6 +84,32 @@ def batch_of(
     )
 
 
+class CompactedAside:
+    """Compacts when it is asked and keeps the answers, as a helper process that is slow to tell.
+
+    Attributes:
+        done: Answers for the store.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self.done: deque[FileEvent] = deque()
+
+    def submit(self, token: Token, job: CompactionJob) -> None:
+        """As in the port."""
+        self.done.append(FileEvent(token, encode_result(_finished(compact(self._files, job)))))
+
+
+def _finished(steps: Steps) -> CompactionResult:
+    """Do all steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            result: CompactionResult = stop.value
+            return result
+
+
 @dataclass
 class StoreBed:
     """Owner of one store at a time over one set of files.
@@ -85,6 +120,7 @@ class StoreBed:
         transitions: What was told, in order.
         flushed: All `Flushed` so far.
         failures: Reasons given to `on_failed`.
+        runner: Compacts elsewhere; `None` has the store do it.
     """
 
     files: MemoryFiles = field(default_factory=MemoryFiles)
@@ -93,6 +129,7 @@ class StoreBed:
     transitions: list[tuple[str, Mapping[str, object]]] = field(default_factory=list)
     flushed: list[Flushed] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    runner: CompactionRunner | None = None
     _token: int = 0
 
     @property
@@ -123,6 +160,7 @@ class StoreBed:
             new_token=self.new_token,
             now=self.now,
             wall_ns=self.wall_ns,
+            runner=self.runner,
         )
         self.store.on_failed = self.failures.append
         return self.store

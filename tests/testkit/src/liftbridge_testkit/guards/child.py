@@ -36,6 +36,7 @@ LIVES = {
     "cores": ("liftbridge_testkit.replica_lives", "life"),
     "replicas": ("liftbridge_testkit.replica_cluster", "ReplicaCluster"),
     "epochs": ("liftbridge_testkit.epoch_life", "life"),
+    "compacted": ("liftbridge_testkit.compacted_life", "life"),
     "unclean": ("liftbridge_testkit.replica_recovery", "life"),
     "reports": ("liftbridge_testkit.replica_successions", "life"),
     "resigned": ("liftbridge_testkit.replica_successions", "resigned_life"),

@@ -34,6 +34,7 @@ WORLDS: Final = {
     "reports": 8,
     "resigned": 8,
     "unclean": 8,
+    "compacted": 8,
     "cores": 5,
     "replicas": 5,
     "sessions": 4,
