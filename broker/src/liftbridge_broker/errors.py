@@ -80,7 +80,7 @@ class FailedPreconditionError(LiftbridgeError):
 
 
 class ReadonlyError(FailedPreconditionError):
-    """The partition is read-only."""
+    """The partition is read-only, or no offset is left for another record."""
 
     code = "READONLY"
 

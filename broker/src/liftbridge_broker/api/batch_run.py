@@ -7,7 +7,7 @@ from typing import Final
 
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.errors import InvalidRequestError, TooLargeError
-from liftbridge_broker.model.ids import OFFSET_MAX, PublisherId
+from liftbridge_broker.model.ids import RESTORED_OFFSET_MAX, PublisherId
 from liftbridge_broker.node.intake import check_headers
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import AckSink, PublishRun, Ticket
@@ -146,16 +146,18 @@ def _offsets_of(request: data_pb2.PublishBatchRequest) -> Sequence[int] | None:
         target = request.target_offset
         if request.offsets:
             raise InvalidRequestError("offsets and target_offset: only one of them may be set")
-        if not 0 <= target <= OFFSET_MAX - count:
-            raise InvalidRequestError(f"target_offset {target}: must be 0 to {OFFSET_MAX - count}")
+        target_max = RESTORED_OFFSET_MAX - count
+        if not 0 <= target <= target_max:
+            raise InvalidRequestError(f"target_offset {target}: must be 0 to {target_max}")
         return range(target, target + count)
     if not request.offsets:
         return None
     if request.publisher_id:
         raise InvalidRequestError("offsets and publisher_id: only one of them may be set")
     offsets = list(request.offsets)
-    if offsets[0] < 0 or offsets[-1] >= OFFSET_MAX or any(b <= a for a, b in pairwise(offsets)):
-        raise InvalidRequestError(f"offsets: must increase and be 0 to {OFFSET_MAX - 1}")
+    last = RESTORED_OFFSET_MAX - 1
+    if offsets[0] < 0 or offsets[-1] > last or any(b <= a for a, b in pairwise(offsets)):
+        raise InvalidRequestError(f"offsets: must increase and be 0 to {last}")
     return offsets
 
 

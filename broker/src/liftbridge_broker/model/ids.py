@@ -42,6 +42,9 @@ Instant = NewType("Instant", int)
 PARTITION_NUMBER_BITS: Final = 24
 OFFSET_MAX: Final = 2**63 - 1
 
+RESTORED_OFFSET_MAX: Final = 2**62
+"""Records are restored below it: whoever may publish to a stream cannot use its offsets up."""
+
 
 def earliest(*deadlines: Instant | None) -> Instant | None:
     """The first of some deadlines, of which `None` are none.

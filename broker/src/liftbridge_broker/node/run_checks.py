@@ -6,7 +6,9 @@ from liftbridge_broker.errors import (
     IncorrectOffsetError,
     InvalidRequestError,
     OffsetNotAvailableError,
+    ReadonlyError,
 )
+from liftbridge_broker.model.ids import OFFSET_MAX, Offset
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.node.roles import Replication
 from liftbridge_broker.node.runs import PublishRun, Stored
@@ -47,9 +49,28 @@ def check_run(
             f"timestamps: {run.timestamps[0]} is before {log.largest_timestamp}, "
             "the largest in the log"
         )
-    if run.publisher is None:
-        return ()
-    return publishers.check(run.publisher, len(run.values))
+    pieces: tuple[StoredPiece, ...] = ()
+    if run.publisher is not None:
+        pieces = publishers.check(run.publisher, len(run.values))
+    _check_offsets_left(run, pieces, end)
+    return pieces
+
+
+def _check_offsets_left(run: PublishRun, pieces: Sequence[StoredPiece], end: Offset) -> None:
+    """Refuse a run that would go beyond the last offset that a log can have.
+
+    Raises:
+        ReadonlyError: Too few offsets are left.
+    """
+    if run.offsets is not None:
+        last = run.offsets[-1]
+    else:
+        last = end + len(run.values) - 1 - sum(piece.record_count for piece in pieces)
+    if last >= OFFSET_MAX:
+        raise ReadonlyError(
+            f"not appended: offsets end at {OFFSET_MAX - 1} and the log ends at {end}: "
+            "publish to another stream"
+        )
 
 
 def without_stored(run: PublishRun, pieces: Sequence[StoredPiece]) -> PublishRun | None:
