@@ -7,10 +7,7 @@ the machine says nothing: some 10 million lines are a second. What native code d
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -19,16 +16,12 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from liftbridge_broker.api.batch_run import RECORD_COUNT_MAX
-from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.health import Health
-from liftbridge_broker.api.transport import GrpcServer
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.controller.state import StreamState
-from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.model.ids import (
     BrokerId,
-    Instant,
     LeaderEpoch,
     MetadataIndex,
     PartitionNumber,
@@ -45,8 +38,9 @@ from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import admin_pb2, data_pb2
 from liftbridge_testkit.admin_calls import admin_of
 from liftbridge_testkit.client_calls import WorldClock
-from liftbridge_testkit.cluster_world import MS, ClusterWorld
+from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.lines import LINES_MAX, Lines
+from liftbridge_testkit.served_calls import Served
 
 STREAMS: Final = 100_000
 WIDE: Final = BrokerOptions().limits.stream_partitions_max
@@ -56,97 +50,6 @@ WIDE_COUNT: Final = 3
 OWN: Final = BrokerId("b1")
 ME: Final = "b1"
 LONG: Final = Limits().message_bytes_max
-
-
-@dataclass
-class Port:
-    """A connection with one call: does its steps one by one."""
-
-    steps: deque[Iterator[None]] = field(default_factory=deque)
-    end: tuple[int, str] | None = None
-    sent: int = 0
-
-    def room(self, _stream_id: int) -> int:
-        return 1 << 20
-
-    def begin(self, _stream_id: int, _fields: object) -> None: ...
-
-    def queue(self, _stream_id: int, _frames: object) -> bool:
-        self.sent += 1
-        return True
-
-    def go_on(self, _call: Call, steps: Iterator[None]) -> None:
-        self.steps.append(steps)
-
-    def finish(self, _call: Call, code: int, text: str, _error_code: str) -> None:
-        self.end = (code, text)
-
-    def expect_request(self, _stream_id: int) -> None: ...
-
-    def keep(self, _stream_id: int, _size: int) -> None: ...
-
-    def set_reading(self, _stream_id: int, *, is_reading: bool) -> None: ...
-
-    def peer_certificate(self) -> None: ...
-
-
-@dataclass
-class Cluster:
-    """One broker that holds some wide streams, in a cluster with very many others."""
-
-    world: ClusterWorld
-    server: GrpcServer
-
-    def call(self, path: str, messages: Sequence[bytes]) -> tuple[Lines, Port]:
-        """Make a call, and count what each turn of it does, until it is answered or waits."""
-        port, lines = Port(), Lines()
-        call = Call(port, 1, method=path, metadata=(), user_agent="", peer="", deadline=1e9)
-        handler = self.server.method(path)
-        assert handler is not None, path
-
-        def ends() -> None:
-            steps = call.on_half_close()
-            if steps is not None:
-                port.steps.append(steps)
-
-        self._do(lines, call, partial(handler, call))
-        self._do(lines, call, lambda: call.on_messages(list(messages)))
-        self._go_on(lines, call, port)
-        if call.is_open:
-            self._do(lines, call, ends)
-            self._go_on(lines, call, port)
-        self._do(lines, call, call.cancel)
-        return lines, port
-
-    @staticmethod
-    def _do(lines: Lines, call: Call, act: Callable[[], object]) -> None:
-        with lines:
-            try:
-                act()
-            except LiftbridgeError as error:
-                call.refuse(error)
-
-    def _go_on(self, lines: Lines, call: Call, port: Port) -> None:
-        """Let steps and the broker have their turns until nothing moves for a while."""
-        member, idle = self.world[1], 0
-        while idle < 20:
-            if port.steps:
-                steps = port.steps[0]
-                ended = object()
-                with lines:
-                    try:
-                        if next(steps, ended) is ended:
-                            port.steps.popleft()
-                    except LiftbridgeError as error:
-                        port.steps.popleft()
-                        call.refuse(error)
-                idle = 0
-                continue
-            with lines:
-                has_moved = member.take_turn()
-            idle = 0 if has_moved else idle + 1
-            if not has_moved:
-                self.world.now = Instant(self.world.now + MS)
 
 
 def _elsewhere(index: int) -> StreamState:
@@ -173,7 +76,7 @@ def _elsewhere(index: int) -> StreamState:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Cluster:
+def cluster() -> Served:
     world = ClusterWorld(1)
     for number in range(WIDE_COUNT):
         world.create(f"wide{number}", partitions=WIDE, factor=1)
@@ -185,7 +88,7 @@ def cluster() -> Cluster:
     api = make_api(BrokerOptions(), world[1].node, WorldClock(world), world[1], Health())
     api.context.turns, api.context.streams_max = None, 1 << 30
     register_admin(api.server, admin_of(world, 1).context)
-    return Cluster(world, api.server)
+    return Served(world, api.server)
 
 
 # -- the most that each method takes ------------------------------------------------------------
@@ -344,7 +247,7 @@ def _full(name: str) -> str:
     return name if name.startswith("/") else f"/liftbridge.ext.v1.Admin/{name}"
 
 
-def test_every_method_has_a_request_that_asks_for_the_most(cluster: Cluster) -> None:
+def test_every_method_has_a_request_that_asks_for_the_most(cluster: Served) -> None:
     asked = {_full(name) for name in REQUESTS}
     assert {_path(method) for method in METHODS} - asked == set()
     served = {path for path in cluster.server._methods if ".reflection." not in path}
@@ -358,10 +261,11 @@ ORDER = sorted(CALLS, key=lambda one: "Delete" in one[0])
 
 @pytest.mark.parametrize(("name", "requests"), ORDER, ids=[name for name, _ in ORDER])
 async def test_no_call_does_much_between_two_turns(
-    cluster: Cluster, name: str, requests: Requests
+    cluster: Served, name: str, requests: Requests
 ) -> None:
     raw = [one if isinstance(one, bytes) else one.SerializeToString() for one in requests]
-    lines, _ = cluster.call(_full(name), raw)
+    lines = Lines()
+    cluster.call(_full(name), raw, lines)
     await asyncio.sleep(0)
     assert lines.most <= LINES_MAX, name
 

@@ -13,6 +13,7 @@ from liftbridge_broker.api.batch_run import run_of
 from liftbridge_broker.api.brake import Brake
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.publish_async import check_publish
 from liftbridge_broker.api.turns import Turns, Waker
 from liftbridge_broker.errors import (
     FailedPreconditionError,
@@ -165,6 +166,7 @@ class PublishBatchCall:
         partition = node.find_led(request.stream, request.partition)
         acks.count = len(request.values)
         acks.leader_epoch = partition.leader_epoch
+        check_publish(partition, request.ack_policy)
         run = run_of(request, partition, acks, self.context)
         clock = self.context.clock
         node.publish(partition, run, clock.now(), clock.wall_ns())

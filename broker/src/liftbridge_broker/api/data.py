@@ -7,6 +7,7 @@ from google.protobuf.message import Message
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.api.streams import OVERRIDE_FIELDS, decode, overrides_of
+from liftbridge_broker.controller.checks import check_not_reserved
 from liftbridge_broker.controller.commands import AlterStream, CreateStream, InitPublisher
 from liftbridge_broker.controller.state import PublisherState, StreamState
 from liftbridge_broker.errors import (
@@ -145,6 +146,7 @@ class DataService:
         request = decode(call, data_pb2.InitPublisherRequest, raw)
         if request is None:
             return
+        check_not_reserved(request.stream, is_internal=False)
         node = self._context.node
         stream = StreamName(request.stream)
         command = InitPublisher(stream=stream, publisher=request.publisher)

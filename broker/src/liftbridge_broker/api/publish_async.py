@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from liftbridge_broker.api.brake import Brake
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context
+from liftbridge_broker.controller.checks import check_not_reserved
 from liftbridge_broker.errors import (
     GrpcStatus,
     IncorrectOffsetError,
@@ -330,8 +331,10 @@ def check_publish(partition: Partition | RemotePartition, policy: int) -> None:
 
     Raises:
         ReadonlyError: The partition is read-only.
-        InvalidRequestError: Optimistic concurrency needs an ack to tell the outcome.
+        InvalidRequestError: Brokers alone write to the stream, or optimistic concurrency needs an
+            ack to tell the outcome.
     """
+    check_not_reserved(partition.stream, is_internal=False)  # guard Publish.own
     if partition.is_readonly:
         raise ReadonlyError(f"readonly partition: {partition.number}")
     if partition.options.optimistic_concurrency and policy == POLICY_NONE:

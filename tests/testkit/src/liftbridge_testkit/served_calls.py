@@ -1,0 +1,132 @@
+"""Calls of any method of a broker's server, without a network and one turn after the other."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.model.ids import Instant
+from liftbridge_testkit.cluster_world import MS, ClusterWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from liftbridge_broker.api.transport import GrpcServer
+
+NOTHING: Final = nullcontext()
+
+
+@dataclass
+class Port:
+    """A connection with one call: does its steps one by one.
+
+    Attributes:
+        steps: Those that are left.
+        end: Status and text that the call ended with, `None` while it goes on.
+        sent: What was answered, prefixes of messages included.
+    """
+
+    steps: deque[Iterator[None]] = field(default_factory=deque)
+    end: tuple[int, str] | None = None
+    sent: bytearray = field(default_factory=bytearray)
+
+    def room(self, _stream_id: int) -> int:
+        """There is always room."""
+        return 1 << 20
+
+    def begin(self, _stream_id: int, _fields: object) -> None:
+        """Take no notice."""
+
+    def queue(self, _stream_id: int, frames: bytes | Sequence[bytes | memoryview]) -> bool:
+        """Keep what was sent."""
+        self.sent += frames if isinstance(frames, bytes) else b"".join(frames)
+        return True
+
+    def go_on(self, _call: Call, steps: Iterator[None]) -> None:
+        """Do them later."""
+        self.steps.append(steps)
+
+    def finish(self, _call: Call, code: int, text: str, _error_code: str) -> None:
+        """Keep how it ended."""
+        self.end = (code, text)
+
+    def expect_request(self, _stream_id: int) -> None:
+        """Nothing is late here."""
+
+    def keep(self, _stream_id: int, _size: int) -> None:
+        """Requests are whole at once."""
+
+    def set_reading(self, _stream_id: int, *, is_reading: bool) -> None:
+        """Nothing more is read."""
+
+    def peer_certificate(self) -> None:
+        """There is no TLS."""
+
+
+@dataclass
+class Served:
+    """The only broker of a world, and its server."""
+
+    world: ClusterWorld
+    server: GrpcServer
+
+    def call(
+        self,
+        path: str,
+        messages: Sequence[bytes],
+        watch: AbstractContextManager[None] = NOTHING,
+    ) -> Port:
+        """Make a call until it is answered or waits; each of its turns is made within `watch`."""
+        port = Port()
+        call = Call(port, 1, method=path, metadata=(), user_agent="", peer="", deadline=1e9)
+        handler = self.server.method(path)
+        assert handler is not None, path
+
+        def ends() -> None:
+            steps = call.on_half_close()
+            if steps is not None:
+                port.steps.append(steps)
+
+        self._do(watch, call, partial(handler, call))
+        self._do(watch, call, lambda: call.on_messages(list(messages)))
+        self._go_on(watch, call, port)
+        if call.is_open:
+            self._do(watch, call, ends)
+            self._go_on(watch, call, port)
+        self._do(watch, call, call.cancel)
+        return port
+
+    @staticmethod
+    def _do(watch: AbstractContextManager[None], call: Call, act: Callable[[], object]) -> None:
+        with watch:
+            try:
+                act()
+            except LiftbridgeError as error:
+                call.refuse(error)
+
+    def _go_on(self, watch: AbstractContextManager[None], call: Call, port: Port) -> None:
+        """Let steps and the broker have their turns until nothing moves for a while."""
+        member, idle = self.world[1], 0
+        while idle < 20:
+            if port.steps:
+                steps, ended = port.steps[0], object()
+                with watch:
+                    try:
+                        if next(steps, ended) is ended:
+                            port.steps.popleft()
+                    except LiftbridgeError as error:
+                        port.steps.popleft()
+                        call.refuse(error)
+                idle = 0
+                continue
+            with watch:
+                has_moved = member.take_turn()
+            idle = 0 if has_moved else idle + 1
+            if not has_moved:
+                self.world.now = Instant(self.world.now + MS)

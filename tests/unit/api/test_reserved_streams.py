@@ -1,0 +1,120 @@
+"""Clients read the streams that brokers keep for themselves, and change nothing of them.
+
+Every method that clients can call is called for such a stream, by its description: all that does
+not read refuses, and nothing of the stream is another one afterwards.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from liftbridge_broker.api.health import Health
+from liftbridge_broker.config.options import BrokerOptions
+from liftbridge_broker.controller.commands import CreateStream
+from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.model.ids import StreamName
+from liftbridge_broker.model.subjects import CURSORS_STREAM, internal_subject
+from liftbridge_broker.server.services import UNBUILT, make_api
+from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2
+from liftbridge_testkit.client_calls import WorldClock
+from liftbridge_testkit.cluster_world import ClusterWorld
+from liftbridge_testkit.served_calls import Served
+
+READS: Final = {
+    "FetchMetadata",
+    "FetchPartitionMetadata",
+    "ListStreams",
+    "PartitionBounds",
+    "AwaitNews",
+    "Subscribe",
+    "FetchBatches",
+    "FetchCursor",
+    "SetCursor",  # tells how far somebody reads a stream, and leaves the stream alone
+}
+METHODS: Final = [
+    method
+    for service in (
+        api_pb2.DESCRIPTOR.services_by_name["API"],
+        data_pb2.DESCRIPTOR.services_by_name["Data"],
+    )
+    for method in service.methods
+    if method.name not in UNBUILT
+]
+
+
+@pytest.fixture(scope="module")
+def served() -> Served:
+    world = ClusterWorld(1)
+    subject = internal_subject(world[1].node.options.namespace, "cursors")
+    outcome = world.propose(
+        CreateStream(
+            name=StreamName(CURSORS_STREAM),
+            subject=subject,
+            partitions=1,
+            replication_factor=1,
+            creation_timestamp=world.wall_ns,
+            is_internal=True,
+        )
+    )
+    assert not isinstance(outcome, LiftbridgeError)
+    world.until(lambda: world.leader(CURSORS_STREAM) is not None)
+    api = make_api(BrokerOptions(), world[1].node, WorldClock(world), world[1], Health())
+    api.context.turns = None
+    return Served(world, api.server)
+
+
+def _about(message: Message, subject: str) -> Message:
+    """The message with all names and texts that make it one about the stream."""
+    for field in message.DESCRIPTOR.fields:
+        if field.is_repeated:
+            if field.name == "values":
+                message.values.append(b"x")  # type: ignore[attr-defined]  # of `PublishBatchRequest`
+            elif field.name == "streams" and field.message_type is not None:
+                _about(message.streams.add(), subject)  # type: ignore[attr-defined]  # of `AwaitNewsRequest`
+        elif field.message_type is not None:
+            _about(getattr(message, field.name), subject)
+        elif field.name in ("name", "stream"):
+            setattr(message, field.name, CURSORS_STREAM)
+        elif field.name == "subject":
+            setattr(message, field.name, subject)
+        elif field.name in ("publisher", "cursorId"):
+            setattr(message, field.name, "x")
+    return message
+
+
+def _requests(method: MethodDescriptor, subject: str) -> Iterator[Message]:
+    """Requests with and without a subject, and with each of the optional numbers, as a restore."""
+    kind = GetMessageClass(method.input_type)
+    yield _about(kind(), subject)
+    yield _about(kind(), "")
+    for field in method.input_type.fields:
+        if field.has_presence and field.message_type is None:
+            more = _about(kind(), subject)
+            setattr(more, field.name, 7)
+            yield more
+
+
+def test_methods_that_read_exist() -> None:
+    assert {method.name for method in METHODS} >= READS
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda one: one.full_name)
+def test_clients_change_nothing_of_a_stream_that_brokers_keep(
+    served: Served, method: MethodDescriptor
+) -> None:
+    node = served.world[1].node
+    partition = node.find_replica(CURSORS_STREAM, 0)
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    told = ""
+    for request in _requests(method, partition.subject):
+        before = partition.log.log_end_offset, repr(node.state.stream(CURSORS_STREAM))
+        port = served.call(path, [request.SerializeToString()])
+        told += f"{port.end} {port.sent.decode(errors='replace')}"
+        after = partition.log.log_end_offset, repr(node.state.stream(CURSORS_STREAM))
+        assert after == before or method.name == "SetCursor"
+    assert ("reserved" in told) == (method.name not in READS)
