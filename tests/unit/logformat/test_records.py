@@ -275,3 +275,15 @@ def test_offsets_of_frames_must_rise() -> None:
     data = encoded(encoder, 5, [b"a"]) + encoded(encoder, 5, [b"b"])
     with pytest.raises(CorruptionError, match="do not rise"):
         list(iter_frames(data, 0, len(data)))
+
+
+def test_constants_of_long_subjects_are_not_kept() -> None:
+    encoder = RecordEncoder("s", 0)
+    whole = 0
+    for number in range(100):
+        for subject, reply in (("s" * 4_000 + str(number), ""), ("s", "r" * 4_000 + str(number))):
+            frames = encoded(encoder, number, [b"v"], subject=subject, reply=reply)
+            assert [(one.subject, one.replySubject) for one in parsed(frames)] == [(subject, reply)]
+            whole += len(frames)
+    kept = encoder._constants.values()
+    assert sum(len(one.all) for one in kept) < whole / 100

@@ -281,6 +281,7 @@ def test_caches_are_bounded_whatever_arrives():
     big = header_block([("n", "x" * 100_000)])
     parser.feed(hmsg("s", 1, big, b"x") + msg("y" * 2000, 1, b"x"))
     assert max(map(len, parser._heads)) < 1024
+    assert max(len(arrival.subject) for _, arrival in parser._arrivals) < 1024
     assert len(recorder.messages[1]) == 6 * HEAD_CACHE_COUNT_MAX + 2
     assert recorder.messages[1][-2] == (Arrival("s", "", big), b"x")
 

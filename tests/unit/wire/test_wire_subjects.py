@@ -5,13 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liftbridge_broker.errors import InvalidRequestError
-from liftbridge_broker.model.subjects import matches
+from liftbridge_broker.model.subjects import SUBJECT_BYTES_MAX, matches
+from liftbridge_broker.node.forwarded import AckInboxes
 from liftbridge_broker.wire.subjects import (
     INBOX_CACHE_COUNT_MAX,
     LOOKUP_CACHE_COUNT_MAX,
     ReservedSubjects,
     SubjectTable,
     is_publishable,
+    reserved_subjects,
 )
 
 RESERVED = ReservedSubjects("liftbridge-default")
@@ -85,6 +87,20 @@ def test_inbox_cache_is_bounded():
     for number in range(INBOX_CACHE_COUNT_MAX + 10):
         assert reserved.allows_ack_inbox(f"in.{number}")
     assert len(reserved._inboxes) <= INBOX_CACHE_COUNT_MAX
+
+
+def test_long_inboxes_are_refused_and_not_kept():
+    reserved = ReservedSubjects("ns")
+    for number in range(10):
+        assert not reserved.allows_ack_inbox(f"{number}" + "x" * SUBJECT_BYTES_MAX)
+    assert not reserved._inboxes
+
+
+def test_all_partitions_of_a_broker_keep_the_same_inboxes():
+    inboxes = [AckInboxes("ns"), AckInboxes("ns")]
+    assert inboxes[0].allows("one", b"")
+    assert "one" in inboxes[1].reserved._inboxes
+    assert inboxes[0].reserved is reserved_subjects("ns")
 
 
 @given(st.text(max_size=10))

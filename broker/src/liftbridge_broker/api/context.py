@@ -15,7 +15,7 @@ from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER
 from liftbridge_broker.ports.clock import Clock
-from liftbridge_broker.wire.subjects import ReservedSubjects
+from liftbridge_broker.wire.subjects import ReservedSubjects, reserved_subjects
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +54,7 @@ class Context:
 
     def __post_init__(self) -> None:
         """Know the reserved subjects of the cluster."""
-        self.reserved = ReservedSubjects(self.node.options.namespace)
+        self.reserved = reserved_subjects(self.node.options.namespace)
 
     def take_subscription(self, weight: int = 1) -> None:
         """Count a subscription that is about to open; `subscription_count` falls when it ends.

@@ -41,6 +41,7 @@ HEADER_REPLY: Final = "reply"
 HEADERS_RESERVED: Final = frozenset((HEADER_SUBJECT, HEADER_REPLY))
 
 _CACHE_ENTRIES_MAX: Final = 4096
+_CACHED_SUBJECTS_BYTES_MAX: Final = 256
 _PAGE_BITS: Final = 14
 _PAGE_SIZE: Final = 1 << _PAGE_BITS
 
@@ -268,7 +269,7 @@ class RecordEncoder:
         return [FRAME_PREFIX.pack(0, length) + number + before, value, tail]
 
     def _make_constants(self, subject: str | bytes, reply: str | bytes) -> _Constants:
-        """Build and keep what depends on the subjects."""
+        """Build what depends on the subjects, and keep it unless they are long."""
         if len(self._constants) >= _CACHE_ENTRIES_MAX:
             self._constants.clear()
         subject_bytes = _as_bytes(subject)
@@ -280,7 +281,8 @@ class RecordEncoder:
         )
         entries = header_entry(b"subject", subject_bytes) + header_entry(b"reply", reply_bytes)
         made = _Constants(names, entries)
-        self._constants[subject, reply] = made
+        if len(subject_bytes) + len(reply_bytes) <= _CACHED_SUBJECTS_BYTES_MAX:
+            self._constants[subject, reply] = made
         return made
 
     def _encode_page(

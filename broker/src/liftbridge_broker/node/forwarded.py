@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
 from liftbridge_broker.wire.signed_message import Purpose, signer_of
-from liftbridge_broker.wire.subjects import ReservedSubjects
+from liftbridge_broker.wire.subjects import reserved_subjects
 
 
 class AckInboxes:
@@ -18,7 +18,7 @@ class AckInboxes:
     def __init__(
         self, namespace: str, keyring: Callable[[], Keyring] = lambda: OPEN_KEYRING
     ) -> None:
-        self.reserved = ReservedSubjects(namespace)
+        self.reserved = reserved_subjects(namespace)
         self._keyring = keyring
 
     def allows(self, inbox: str, payload: bytes) -> bool:

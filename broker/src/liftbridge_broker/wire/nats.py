@@ -288,7 +288,7 @@ class NatsParser:
 
     def _shared(self, subscription: int, arrival: Arrival) -> Arrival:
         """The one object for equal arrivals, also when their messages differ in size."""
-        if len(arrival.headers) > CACHED_HEAD_BYTES_MAX:
+        if len(arrival.headers) + len(arrival.subject) > CACHED_HEAD_BYTES_MAX:
             return arrival
         if len(self._arrivals) >= HEAD_CACHE_COUNT_MAX:
             self._arrivals.clear()

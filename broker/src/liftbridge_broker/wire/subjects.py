@@ -6,11 +6,13 @@ what a client asked the broker to publish.
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
 from liftbridge_broker.errors import InvalidRequestError
 from liftbridge_broker.model.subjects import (
     INTERNAL_ROOT,
+    SUBJECT_BYTES_MAX,
     check_subject,
     has_wildcard,
     internal_subject,
@@ -110,8 +112,10 @@ class ReservedSubjects:
         """Whether an ack may be sent to an inbox named by a client; see `check_ack_inbox`.
 
         Internal subjects are closed to it, or a client could make the broker speak on them. Answers
-        are kept, because this is asked for each message with an inbox.
+        are kept, because this is asked for each message with an inbox; but none for long ones.
         """
+        if len(inbox) > SUBJECT_BYTES_MAX:
+            return False
         allowed = self._inboxes.get(inbox)
         if allowed is None:
             allowed = is_publishable(inbox) and not inbox.startswith(self._internal_prefixes)
@@ -137,6 +141,12 @@ class ReservedSubjects:
             literal.append(token)
         begins = ".".join(literal)
         return next((prefix for prefix in self._prefixes if begins.startswith(prefix)), None)
+
+
+@lru_cache(maxsize=8)
+def reserved_subjects(namespace: str) -> ReservedSubjects:
+    """Those of a cluster, the same for all who ask: the inboxes that it remembers are many."""
+    return ReservedSubjects(namespace)
 
 
 def _refusal(subject: str, prefix: str) -> str:
