@@ -1,6 +1,8 @@
 """Request headers: what becomes a call, what is malformed, HPACK state, and bounds."""
 
 from base64 import b64encode
+from collections.abc import Iterator
+from itertools import chain
 
 import pytest
 
@@ -14,12 +16,14 @@ from liftbridge_broker.http2.events import (
     StreamCancelled,
 )
 from liftbridge_broker.http2.frames import Http2Code
+from liftbridge_broker.http2.grpc import literal
 from liftbridge_broker.http2.headers import HEADER_FIELDS_MAX, HeaderDecoder
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_testkit.http2_peer import GRPC_FIELDS, Duel, Http2Peer, of_kind
 
 PSEUDO = [(":method", "POST"), (":scheme", "http"), (":path", "/a.B/C")]
 END_HEADERS = frames.FLAG_END_HEADERS
+TOKEN = b"Bearer sEcReT"
 FIELD = b"\x90"
 """A field of the static table: one byte to the client."""
 
@@ -184,6 +188,31 @@ def test_block_that_cannot_be_decoded_ends_the_connection(block: bytes) -> None:
     (ended,) = Duel().receive(frames.frame(frames.HEADERS, END_HEADERS, 1, block))
     assert isinstance(ended, ConnectionEnded)
     assert ended.code == Http2Code.COMPRESSION_ERROR
+
+
+def damaged_blocks() -> Iterator[bytes]:
+    """A block with a token in it: each of its bytes replaced by each other one, cut, and more."""
+    begun, token = b"\x83\x86\x84\x40\x01a\x01b", literal(b"authorization", TOKEN)
+    for position in range(len(begun)):
+        for octet in range(256):
+            yield begun[:position] + bytes((octet,)) + begun[position + 1 :] + token
+    yield from (begun + token[:end] for end in range(len(token)))
+    for first in range(256):  # an integer that does not end, of each kind of field
+        yield bytes((first,)) + b"\xff" * 11 + token
+        yield b"\x00\x01a" + bytes((first,)) + b"\xff" * 11 + token
+    yield b"\x7f" + b"\xff" * 16_000
+
+
+def test_no_byte_of_a_damaged_block_is_told_to_the_client_or_to_the_log() -> None:
+    faults = 0
+    for block in damaged_blocks():
+        duel = Duel()
+        events = duel.receive(frames.frame(frames.HEADERS, END_HEADERS, 1, block))
+        ended = [one for one in events if isinstance(one, ConnectionEnded)]
+        told = chain((one.text for one in ended), (str(one.payload) for one in duel.sent()))
+        assert all(len(text) < 200 and "sEcReT" not in text for text in told), block
+        faults += len(ended)
+    assert faults > 1_000
 
 
 def test_headers_may_be_padded_and_carry_a_priority() -> None:

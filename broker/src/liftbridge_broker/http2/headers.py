@@ -190,7 +190,9 @@ class HeaderDecoder:
                 code, "header list too large", flood="header_list"
             ) from error
         except HPACKError as error:
-            raise ConnectionFaultError(Http2Code.COMPRESSION_ERROR, str(error)) from error
+            # The library's text has the rest of the block in it, and so the tokens of the client.
+            text = "header block cannot be decoded"
+            raise ConnectionFaultError(Http2Code.COMPRESSION_ERROR, text) from error
         self.field_count = len(fields)
         if self.field_count > 2 * HEADER_FIELDS_MAX:
             text = f"header list of {self.field_count} fields, allowed are {HEADER_FIELDS_MAX}"
