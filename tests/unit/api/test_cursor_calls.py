@@ -80,7 +80,7 @@ def service(world: NodeWorld, seconds: float) -> CursorService:
 
 def call(deadline: float | None = None) -> tuple[Port, Call]:
     port = Port()
-    return port, Call(port, 1, method="/", metadata=(), user_agent="", peer="", deadline=deadline)
+    return port, Call(port, 1, method="/", peer="", deadline=deadline)
 
 
 SET = api_pb2.SetCursorRequest(stream="s", cursorId="c", offset=3).SerializeToString()

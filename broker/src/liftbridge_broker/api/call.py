@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from liftbridge_broker.errors import LiftbridgeError
-from liftbridge_broker.http2.events import Metadata
 from liftbridge_broker.http2.stream import Buffer
 
 MAIN_LISTENER: Final = ""
@@ -75,8 +74,6 @@ class Call:
 
     Attributes:
         method: Path of the request, `/package.Service/Method`.
-        metadata: The caller's own header fields in order; values of `-bin` names are bytes.
-        user_agent: Value of `user-agent`, empty when absent.
         peer: Address of the client, `host:port`.
         listener: Listener that it came by.
         deadline: Event loop time in seconds at which `grpc-timeout` ends, None without one. The
@@ -100,14 +97,12 @@ class Call:
         "deadline",
         "is_open",
         "listener",
-        "metadata",
         "method",
         "on_cancel",
         "on_half_close",
         "on_messages",
         "on_writable",
         "peer",
-        "user_agent",
         "writable",
     )
 
@@ -117,8 +112,6 @@ class Call:
         stream_id: int,
         *,
         method: str,
-        metadata: Metadata,
-        user_agent: str,
         peer: str,
         deadline: float | None,
         listener: str = MAIN_LISTENER,
@@ -126,8 +119,6 @@ class Call:
         self._port = port
         self._stream_id = stream_id
         self.method = method
-        self.metadata = metadata
-        self.user_agent = user_agent
         self.peer = peer
         self.deadline = deadline
         self.listener = listener

@@ -383,8 +383,6 @@ class GrpcConnection(asyncio.Protocol):
             self,
             stream_id,
             method=head.path,
-            metadata=head.metadata,
-            user_agent=head.user_agent,
             peer=self._peer,
             deadline=deadline,
             listener=self._listener,

@@ -30,7 +30,7 @@ DRAIN_NOTICE_NS: Final = SECOND_NS
 FRAMES_MAX: Final = 128
 """Frames that are read at once, besides those with one whole message each, which cost far less.
 
-Of those whose payload is read field by field, each 64 bytes count as one more.
+Of those whose payload is read field by field, each 32 bytes count as one more.
 """
 
 _FIELDS: Final = frozenset((frames.HEADERS, frames.CONTINUATION, frames.SETTINGS))
@@ -395,7 +395,7 @@ class Connection:
                 return position
             position = start + length
             stream_id &= frames.STREAM_ID_MAX
-            left -= 1 + (length >> 6 if word & 0xFF in _FIELDS else 0)
+            left -= 1 + (length >> 5 if word & 0xFF in _FIELDS else 0)
             self._on_frame(word & 0xFF, flags, stream_id, data, start, position)
         self._needed_bytes = 0
         self.has_unread = position < end

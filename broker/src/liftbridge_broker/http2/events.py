@@ -8,38 +8,33 @@ at most one of `StreamCancelled`, `MessageRefused` and `DeadlineExpired`.
 
 from typing import NamedTuple
 
-Metadata = tuple[tuple[str, str | bytes], ...]
-
 
 class RequestHead(NamedTuple):
-    """A request's header list, checked and split; shared between requests with equal headers.
+    """A request's header list, checked; shared between requests with equal headers.
 
     Attributes:
         verb: Value of `:method`, `POST` for every gRPC call.
         path: Value of `:path`; for gRPC `/package.Service/Method`.
-        content_type: Value of `content-type`, empty when absent.
         is_grpc: Whether the content type is `application/grpc`, alone or with `+proto`.
-        metadata: The caller's own fields in order, names in lower case; the values of names that
-            end in `-bin` are decoded to bytes. Neither pseudo-header fields nor what belongs to the
-            protocol (`te`, `content-type`, `grpc-timeout`, `grpc-encoding`, ...) is included.
-        user_agent: Value of `user-agent`, empty when absent.
         timeout_ns: Value of `grpc-timeout` in nanoseconds; None for no deadline.
         encoding: Value of `grpc-encoding`, `identity` when absent.
         content_length: Value of `content-length`, None when absent.
-        refusal: Why the call cannot be taken (bad timeout, bad binary metadata, header list too
-            large) as gRPC status and text; None for a good head.
+        refusal: Why the call cannot be taken (bad timeout, header list too large) as gRPC status
+            and text; None for a good head.
     """
 
     verb: str
     path: str
-    content_type: str
     is_grpc: bool
-    metadata: Metadata
-    user_agent: str
     timeout_ns: int | None
     encoding: str
     content_length: int | None
     refusal: tuple[int, str] | None
+
+    @property
+    def text_bytes(self) -> int:
+        """Size of the texts, which the client chose."""
+        return len(self.verb) + len(self.path) + len(self.encoding)
 
 
 class RequestReceived(NamedTuple):

@@ -4,8 +4,6 @@ Response blocks are HPACK without the dynamic table and without Huffman codes, s
 ones are constants (RFC 7541 6.2.2: 0x00, name, value, each behind its length).
 """
 
-import base64
-import binascii
 import re
 from bisect import bisect_right
 from itertools import accumulate
@@ -32,21 +30,6 @@ def parse_timeout(value: bytes) -> int | None:
     """Nanoseconds of a `grpc-timeout` value; None when it is malformed."""
     match = _TIMEOUT.fullmatch(value)
     return int(match[1]) * _TIMEOUT_UNIT_NS[match[2]] if match else None
-
-
-def decode_binary(value: bytes) -> list[bytes] | None:
-    """Values of a `-bin` field: base64 with or without padding, commas between several.
-
-    None when one is malformed.
-    """
-    decoded = []
-    for part in value.split(b","):
-        stripped = part.strip().rstrip(b"=")
-        try:
-            decoded.append(base64.b64decode(stripped + b"=" * (-len(stripped) % 4), validate=True))
-        except binascii.Error:
-            return None
-    return decoded
 
 
 def percent_encode(text: str) -> bytes:

@@ -1,4 +1,8 @@
-"""Request headers: HPACK, reassembly of blocks, and the rules of RFC 9113 8 and of gRPC."""
+"""Request headers: HPACK, reassembly of blocks, and the rules of RFC 9113 8 and of gRPC.
+
+The broker reads nothing that callers add of their own (gRPC's custom metadata): such fields are
+checked and forgotten. So they cost no more than HTTP/2 asks for, and a call keeps none of them.
+"""
 
 import re
 from typing import Final
@@ -7,13 +11,13 @@ from hpack import Decoder, HPACKError, OversizedHeaderListError
 
 from liftbridge_broker.http2.events import RequestHead
 from liftbridge_broker.http2.frames import ConnectionFaultError, Http2Code
-from liftbridge_broker.http2.grpc import decode_binary, parse_timeout
+from liftbridge_broker.http2.grpc import parse_timeout
 from liftbridge_broker.http2.limits import Limits
 
 Fields = list[tuple[bytes, bytes]]
 
-_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
-_FORBIDDEN_IN_VALUE = re.compile(rb"[\x00\r\n]")
+_NAME_OCTETS: Final = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
+_FORBIDDEN_IN_VALUE: Final = b"\x00\r\n"
 _GRPC_TYPE = re.compile(r"application/grpc(\+proto)?\s*(;.*)?")
 _PSEUDO: Final = frozenset((b":method", b":scheme", b":path", b":authority"))
 _CONNECTION_SPECIFIC: Final = frozenset(
@@ -26,8 +30,6 @@ _PROTOCOL: Final = frozenset(
         b"content-length",
         b"grpc-timeout",
         b"grpc-encoding",
-        b"grpc-accept-encoding",
-        b"user-agent",
     )
 )
 HEADER_FIELDS_MAX: Final = 128
@@ -36,58 +38,62 @@ HEADER_FIELDS_MAX: Final = 128
 A field of the table is one byte to the client and some 3 us to us.
 """
 _FIELD_OVERHEAD_BYTES: Final = 32
-_CACHED_HEADS_MAX: Final = 64
-_CACHED_BLOCK_BYTES_MAX: Final = 512
+_CACHED_HEADS_MAX: Final = 32
+_CACHED_BYTES_MAX: Final = 512
+"""Size of a block, and of the texts of a head, that is kept: with the objects some 50 kB in all."""
+
 _RESOURCE_EXHAUSTED: Final = 8
 _INTERNAL: Final = 13
 
 
-def split_fields(fields: Fields) -> tuple[dict[bytes, bytes], Fields] | None:
-    """Pseudo-header fields and regular fields of a request or of its trailers.
+def split_fields(fields: Fields) -> tuple[dict[bytes, bytes], dict[bytes, bytes]] | None:
+    """Pseudo-header fields of a request or of its trailers, and the protocol's own fields.
 
     None when the list is malformed (RFC 9113 8.2, 8.3): the stream is reset with PROTOCOL_ERROR.
     Spaces around values are taken off, since gRPC lets callers send them.
     """
     pseudo: dict[bytes, bytes] = {}
-    regular: Fields = []
+    own: dict[bytes, bytes] = {}
+    is_regular = False
     for name, value in fields:
         if name[:1] == b":":
-            if regular or name in pseudo or name not in _PSEUDO:
+            if is_regular or name in pseudo or name not in _PSEUDO:
                 return None
             pseudo[name] = value
         elif (
             name in _CONNECTION_SPECIFIC
-            or not _NAME.fullmatch(name)
-            or _FORBIDDEN_IN_VALUE.search(value)
+            or not name
+            or name.translate(None, _NAME_OCTETS)
+            or len(value.translate(None, _FORBIDDEN_IN_VALUE)) != len(value)
             or (name == b"te" and value != b"trailers")
         ):
             return None
         else:
-            regular.append((name, value.strip(b" \t")))
-    return pseudo, regular
+            is_regular = True
+            if name in _PROTOCOL:
+                own[name] = value.strip(b" \t")
+    return pseudo, own
 
 
 def parse_head(fields: Fields, header_list_bytes_max: int) -> RequestHead | None:
     """Check a decoded header list; None when it is malformed.
 
-    What is well-formed HTTP but cannot be taken as gRPC has a `refusal`.
+    What is well-formed HTTP but cannot be taken as gRPC has a `refusal`. Of a list that is too
+    large only the fields that the answer needs are looked at.
     """
+    refusal = _size_refusal(fields, header_list_bytes_max)
+    if refusal is not None:
+        fields = [field for field in fields if field[0] in _PSEUDO or field[0] in _PROTOCOL]
     parts = split_fields(fields)
     if parts is None:
         return None
-    pseudo, regular = parts
+    pseudo, own = parts
     path = pseudo.get(b":path")
     if not path or b":method" not in pseudo or b":scheme" not in pseudo:
         return None
-    own = dict(field for field in regular if field[0] in _PROTOCOL)
     length = own.get(b"content-length")
     if length is not None and (not length.isdigit() or len(length) > 18):
         return None
-    refusal = _size_refusal(fields, header_list_bytes_max)
-    metadata: list[tuple[str, str | bytes]] = []
-    for name, value in regular:
-        if name not in _PROTOCOL and not _add_metadata(metadata, name, value):
-            refusal = refusal or (_INTERNAL, f"malformed binary metadata {name.decode()}")
     timeout_ns = None
     if b"grpc-timeout" in own:
         timeout_ns = parse_timeout(own[b"grpc-timeout"])
@@ -97,10 +103,7 @@ def parse_head(fields: Fields, header_list_bytes_max: int) -> RequestHead | None
     return RequestHead(
         verb=pseudo[b":method"].decode("latin-1"),
         path=path.decode("latin-1"),
-        content_type=content_type,
         is_grpc=_GRPC_TYPE.fullmatch(content_type) is not None,
-        metadata=tuple(metadata),
-        user_agent=own.get(b"user-agent", b"").decode("latin-1"),
         timeout_ns=timeout_ns,
         encoding=own.get(b"grpc-encoding", b"identity").decode("latin-1"),
         content_length=None if length is None else int(length),
@@ -120,17 +123,6 @@ def _size_refusal(fields: Fields, limit: int) -> tuple[int, str] | None:
     if size <= limit:
         return None
     return _RESOURCE_EXHAUSTED, f"received metadata larger than max ({size} vs. {limit})"
-
-
-def _add_metadata(metadata: list[tuple[str, str | bytes]], name: bytes, value: bytes) -> bool:
-    """Append one field of the caller; whether it was well-formed."""
-    key = name.decode("ascii")
-    if not key.endswith("-bin"):
-        metadata.append((key, value.decode("latin-1")))
-        return True
-    values = decode_binary(value)
-    metadata.extend((key, each) for each in values or ())
-    return values is not None
 
 
 class HeaderDecoder:
@@ -170,7 +162,7 @@ class HeaderDecoder:
         # An insertion puts a new tuple first, so identity of the first entry tells.
         if before[:2] != after[:2] or before[2] is not after[2]:
             self._heads.clear()
-        elif head is not None and len(block) <= _CACHED_BLOCK_BYTES_MAX:
+        elif head is not None and max(len(block), head.text_bytes) <= _CACHED_BYTES_MAX:
             if len(self._heads) >= _CACHED_HEADS_MAX:
                 self._heads.clear()
             self._heads[block] = head

@@ -128,9 +128,7 @@ class AdminCalls:
         handler = self._server.method(ADMIN + method)
         assert handler is not None, method
         port = _Port()
-        call = Call(
-            port, 1, method=ADMIN + method, metadata=(), user_agent="", peer="", deadline=None
-        )
+        call = Call(port, 1, method=ADMIN + method, peer="", deadline=None)
         handler(call)
         call.on_messages([request])
         try:

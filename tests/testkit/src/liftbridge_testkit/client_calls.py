@@ -143,9 +143,7 @@ class ClientCalls:
     def begin(self, method: str, request: Message) -> Outcome:
         """Make a call; what comes of it later is added to the outcome."""
         outcome = Outcome(RESPONSES[method])
-        call = Call(
-            _Port(outcome), 1, method=method, metadata=(), user_agent="", peer="", deadline=None
-        )
+        call = Call(_Port(outcome), 1, method=method, peer="", deadline=None)
         raw = request.SerializeToString()
         try:
             unary = self._unary.get(method)

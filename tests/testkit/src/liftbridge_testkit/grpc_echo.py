@@ -3,7 +3,7 @@
 All messages are plain bytes, so a client needs no generated code. Methods of `/test.Echo/`:
 
 - `Unary`: answers with the request.
-- `Metadata`: answers with the caller's metadata as text, one `name=value` a line.
+- `Peer`: answers with nothing, and notes the certificate of the client.
 - `Fail`: finishes with the status named by the request's first byte and the rest as UTF-8 text.
 - `Refuse`: raises a refusal, whose text is the request.
 - `Hang`: never answers.
@@ -51,7 +51,7 @@ class EchoLog:
         opened: Methods of calls in the order in which handlers took them.
         cancelled: Methods of calls whose `on_cancel` ran.
         messages: Messages that `Hang` received.
-        certificates: What `Call.peer_certificate` gave for each `Metadata` call.
+        certificates: What `Call.peer_certificate` gave for each `Peer` call.
         hanging: Calls of `Hang` that are open.
     """
 
@@ -128,10 +128,9 @@ def add_echo(server: GrpcServer) -> EchoLog:
         log.opened.append(call.method)
         call.reply(request)
 
-    def metadata(call: Call, _request: bytes) -> None:
+    def peer(call: Call, _request: bytes) -> None:
         log.certificates.append(call.peer_certificate)
-        lines = [f"{name}={value!r}" for name, value in call.metadata]
-        call.reply("\n".join(lines).encode())
+        call.reply(b"")
 
     def fail(call: Call, request: bytes) -> None:
         call.finish(request[0], request[1:].decode())
@@ -151,7 +150,7 @@ def add_echo(server: GrpcServer) -> EchoLog:
         call.on_cancel = on_cancel
 
     server.unary(SERVICE + "Unary", unary)
-    server.unary(SERVICE + "Metadata", metadata)
+    server.unary(SERVICE + "Peer", peer)
     server.unary(SERVICE + "Fail", fail)
     server.unary(SERVICE + "Refuse", refuse)
     server.streaming(SERVICE + "Hang", hang)

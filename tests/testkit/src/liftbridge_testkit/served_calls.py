@@ -84,7 +84,7 @@ class Served:
     ) -> Port:
         """Make a call until it is answered or waits; each of its turns is made within `watch`."""
         port = Port()
-        call = Call(port, 1, method=path, metadata=(), user_agent="", peer="", deadline=1e9)
+        call = Call(port, 1, method=path, peer="", deadline=1e9)
         handler = self.server.method(path)
         assert handler is not None, path
 

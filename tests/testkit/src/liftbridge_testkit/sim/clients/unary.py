@@ -118,9 +118,7 @@ class Unary:
         return Context(self.node, clock, 1 << 20, streams_max=1 << 20, partitions_max=1 << 20)
 
     def _call(self, done: Done) -> Call:
-        return Call(
-            _Port(done), 1, method="", metadata=(), user_agent="", peer="sim", deadline=None
-        )
+        return Call(_Port(done), 1, method="", peer="sim", deadline=None)
 
     def bounds(
         self,
