@@ -8,6 +8,7 @@ the machine says nothing: some 10 million lines are a second. What native code d
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -16,9 +17,15 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from liftbridge_broker.api.batch_run import RECORD_COUNT_MAX
-from liftbridge_broker.api.health import Health
-from liftbridge_broker.config.options import BrokerOptions
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.grpc_connection import MESSAGES_MAX
+from liftbridge_broker.api.grpc_wire import REQUEST_BYTES_MAX
+from liftbridge_broker.api.health import HEALTH_SERVICE, WATCHERS_MAX, Health
+from liftbridge_broker.api.reflection import REFLECTION_SERVICES
+from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.config.options import BrokerOptions, GrpcOptions
 from liftbridge_broker.controller.state import StreamState
+from liftbridge_broker.errors import GrpcStatus
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.model.ids import (
     BrokerId,
@@ -33,14 +40,14 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOverrides
 from liftbridge_broker.server.admin import register_admin
 from liftbridge_broker.server.services import make_api
-from liftbridge_broker.wire.fields import bytes_field
+from liftbridge_broker.wire.fields import bytes_field, varint_field
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import admin_pb2, data_pb2
 from liftbridge_testkit.admin_calls import admin_of
 from liftbridge_testkit.client_calls import WorldClock
 from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.lines import LINES_MAX, Lines
-from liftbridge_testkit.served_calls import Served
+from liftbridge_testkit.served_calls import Port, Served
 
 STREAMS: Final = 100_000
 WIDE: Final = BrokerOptions().limits.stream_partitions_max
@@ -85,7 +92,8 @@ def cluster() -> Served:
     state = world[1].node.state
     for index in range(1 << 30, (1 << 30) + STREAMS):
         state.add_stream(_elsewhere(index))
-    api = make_api(BrokerOptions(), world[1].node, WorldClock(world), world[1], Health())
+    options = BrokerOptions(grpc=GrpcOptions(has_reflection=True))
+    api = make_api(options, world[1].node, WorldClock(world), world[1], Health())
     api.context.turns, api.context.streams_max = None, 1 << 30
     register_admin(api.server, admin_of(world, 1).context)
     return Served(world, api.server)
@@ -109,6 +117,16 @@ def _publish(**more: object) -> api_pb2.PublishRequest:
 
 
 Requests = Sequence[Message | bytes]
+API_FILE: Final = bytes_field(4, b"proto.API")
+"""Asks reflection for the file that defines it, and all that this one imports."""
+
+JUNK: Final = (varint_field(2, 1) * (LONG // 2), bytes_field(1, b"x" * (LONG - 8)))
+"""Of the services that read protobuf by hand: as many fields, and as long a one, as may be."""
+
+BY_HAND: Final = (
+    *(f"/{HEALTH_SERVICE}/{name}" for name in ("Check", "List", "Watch")),
+    *(f"/{one}/ServerReflectionInfo" for one in REFLECTION_SERVICES),
+)
 
 REQUESTS: Final[Mapping[str, Requests]] = {
     # One change of the metadata, of all partitions of one stream.
@@ -204,6 +222,7 @@ REQUESTS: Final[Mapping[str, Requests]] = {
     "/grpc.health.v1.Health/Check": (bytes_field(1, b"x" * LONG),),
     "/grpc.health.v1.Health/List": (b"",),
     "/grpc.health.v1.Health/Watch": (b"",),
+    **{f"/{one}/ServerReflectionInfo": (API_FILE,) * MESSAGES_MAX for one in REFLECTION_SERVICES},
 }
 """By path, or by the name of a method of Admin."""
 
@@ -228,6 +247,7 @@ MORE: Final[Sequence[tuple[str, Requests]]] = (
     ("ListPartitions", (admin_pb2.ListPartitionsRequest(only_degraded=True),)),
     ("ListPartitions", (admin_pb2.ListPartitionsRequest(broker=ME),)),
     ("CheckRestart", (admin_pb2.CheckRestartRequest(broker=ME, allow_unavailable=True),)),
+    *((path, (one,)) for path in BY_HAND for one in JUNK),
 )
 """Further ways to ask for much."""
 
@@ -250,8 +270,8 @@ def _full(name: str) -> str:
 def test_every_method_has_a_request_that_asks_for_the_most(cluster: Served) -> None:
     asked = {_full(name) for name in REQUESTS}
     assert {_path(method) for method in METHODS} - asked == set()
-    served = {path for path in cluster.server._methods if ".reflection." not in path}
-    assert served == asked
+    assert set(cluster.server._methods) == asked
+    assert {path for path in asked if path.startswith("/grpc.")} == set(BY_HAND)
 
 
 CALLS = [*REQUESTS.items(), *MORE]
@@ -268,6 +288,43 @@ async def test_no_call_does_much_between_two_turns(
     cluster.call(_full(name), raw, lines)
     await asyncio.sleep(0)
     assert lines.most <= LINES_MAX, name
+
+
+@pytest.mark.parametrize("path", [path for path in BY_HAND if not path.endswith("/List")])
+@pytest.mark.parametrize("size", [REQUEST_BYTES_MAX, REQUEST_BYTES_MAX + 1])
+def test_requests_that_are_read_by_hand_have_a_bound(cluster: Served, path: str, size: int) -> None:
+    port = cluster.call(path, [bytes_field(2, b"x" * (size - 3))])
+    text = f"request of {size} bytes, this method takes at most {REQUEST_BYTES_MAX}"
+    assert (port.end == (GrpcStatus.INVALID_ARGUMENT, text)) == (size > REQUEST_BYTES_MAX)
+
+
+def test_watchers_of_health_have_a_bound_and_are_told_quickly() -> None:
+    health, server = Health(), GrpcServer()
+    health.register(server)
+    watch = server.method(f"/{HEALTH_SERVICE}/Watch")
+    assert watch is not None
+    calls, ports = [], [Port() for _ in range(WATCHERS_MAX + 1)]
+    for port in ports:
+        calls.append(Call(port, 1, method="", peer="", deadline=None))
+        watch(calls[-1])
+        Served._do(Lines(), calls[-1], partial(calls[-1].on_messages, [b""]))
+    assert [port.end for port in ports[:-1]] == [None] * WATCHERS_MAX
+    assert ports[-1].end is not None
+    assert ports[-1].end[0] == GrpcStatus.RESOURCE_EXHAUSTED
+    lines = Lines()
+    with lines:
+        health.set_serving(is_serving=True)
+    assert lines.most <= LINES_MAX
+    one = len(ports[0].sent) // 2
+    assert [len(port.sent) for port in ports] == [2 * one] * WATCHERS_MAX + [0]
+    calls[0].cancel()
+    again, port = Call(ports[-1], 1, method="", peer="", deadline=None), ports[-1]
+    watch(again)
+    again.on_messages([b""])
+    assert len(port.sent) == one > 0
+    for call in (*calls[1:], again):
+        call.cancel()
+    assert health._watchers == {}
 
 
 def test_lines_are_counted() -> None:

@@ -4,8 +4,8 @@ import pytest
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
 from liftbridge_broker.api.grpc_connection import _peer_text
-from liftbridge_broker.api.grpc_wire import read_fields, text_field
-from liftbridge_broker.errors import InvalidRequestError
+from liftbridge_broker.api.grpc_wire import REQUEST_BYTES_MAX, read_fields, text_field
+from liftbridge_broker.errors import InvalidRequestError, TooLargeError
 
 
 def test_fields_are_those_that_protobuf_wrote() -> None:
@@ -23,6 +23,11 @@ def test_fixed_size_fields_are_passed_over() -> None:
         (2, b"9abcdefg"),
         (1, b"z"),
     ]
+
+
+def test_large_message_is_refused_before_it_is_read() -> None:
+    with pytest.raises(TooLargeError, match="request of 1025 bytes"):
+        read_fields(b"\x0b" * (REQUEST_BYTES_MAX + 1))
 
 
 @pytest.mark.parametrize(

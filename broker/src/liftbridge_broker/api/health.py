@@ -10,12 +10,14 @@ from typing import Final
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.grpc_wire import read_fields, text_field
 from liftbridge_broker.api.transport import GrpcServer
-from liftbridge_broker.errors import NotFoundError
+from liftbridge_broker.errors import LimitError, NotFoundError
 from liftbridge_broker.wire.fields import bytes_field, varint_field
 
 HEALTH_SERVICE: Final = "grpc.health.v1.Health"
 WHOLE_SERVER: Final = ""
 PUBLIC_API: Final = "proto.API"
+WATCHERS_MAX: Final = 1_000
+"""Calls of Watch at a time: all are told of a change in one turn."""
 
 
 class ServingStatus(IntEnum):
@@ -39,6 +41,7 @@ class Health:
             PUBLIC_API: ServingStatus.NOT_SERVING,
         }
         self._watchers: dict[str, dict[Call, None]] = {}
+        self._watcher_count = 0
 
     def register(self, server: GrpcServer) -> None:
         """Serve Check, List and Watch."""
@@ -85,10 +88,14 @@ class Health:
         def on_messages(messages: list[bytes]) -> None:
             call.on_messages = _ignore
             service = text_field(read_fields(messages[0]), 1)
+            if self._watcher_count >= WATCHERS_MAX:
+                raise LimitError(f"{WATCHERS_MAX} calls watch the health of this broker already")
+            self._watcher_count += 1
             watchers = self._watchers.setdefault(service, {})
             watchers[call] = None
 
             def on_cancel() -> None:
+                self._watcher_count -= 1
                 del watchers[call]
                 if not watchers:
                     self._watchers.pop(service, None)

@@ -4,6 +4,7 @@ Serves `grpc.reflection.v1` and `v1alpha`, which differ in name only
 (grpc/doc/server-reflection.md). Only files that a served service needs are shown.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
@@ -92,16 +93,22 @@ class Reflection:
         """Answer each request of a stream by one response, in order."""
 
         def on_messages(messages: list[bytes]) -> None:
-            for request in messages:
-                call.send_message(self.answer(request))
+            call.go_on(self._answers(call, messages))
 
         call.on_messages = on_messages
         call.on_half_close = call.finish
+
+    def _answers(self, call: Call, requests: list[bytes]) -> Iterator[None]:
+        """Answer requests with turns of others between them."""
+        for request in requests:
+            call.send_message(self.answer(request))
+            yield
 
     def answer(self, request: bytes) -> bytes:
         """`ServerReflectionResponse` to a `ServerReflectionRequest`.
 
         Raises:
+            TooLargeError: See `read_fields`.
             InvalidRequestError: The request is no protobuf message.
         """
         fields = read_fields(request)
