@@ -1,6 +1,7 @@
 """`SetCursor` and `FetchCursor` (spec 1.11), and `SetCursor` of a stream that is told by its id."""
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from google.protobuf.message import Message
@@ -35,13 +36,14 @@ class _Answer:
 
     __slots__ = ("_call", "_timer")
 
-    def __init__(self, call: Call, seconds: float) -> None:
+    def __init__(self, context: Context, call: Call, seconds: float) -> None:
         """Begin to wait; a call with a deadline is ended by the transport."""
         self._call = call
         self._timer: asyncio.TimerHandle | None = None
         if call.deadline is None:
             late = InternalError(f"no answer within {seconds:g} s")
-            self._timer = asyncio.get_running_loop().call_later(seconds, refuse, call, late)
+            end = context.in_turn(partial(refuse, call, late))
+            self._timer = asyncio.get_running_loop().call_later(seconds, end)
             call.on_cancel = self._timer.cancel
 
     def reply(self, response: Message) -> None:
@@ -104,7 +106,7 @@ class CursorService:
             [encode_cursor(cursor)],
             partition.subject,
             "grpc",
-            (Ticket(POLICY_ALL, _Answer(call, self._answer_seconds)),),
+            (Ticket(POLICY_ALL, _Answer(self._context, call, self._answer_seconds)),),
             [cursor.key],
             policy=POLICY_ALL,
         )
@@ -119,7 +121,7 @@ class CursorService:
         check_cursor(request.stream, request.cursorId)
         key = cursor_key(request.stream, request.partition, request.cursorId)
         partition = self._partition_of(key)
-        answer = _Answer(call, self._answer_seconds)
+        answer = _Answer(self._context, call, self._answer_seconds)
 
         def found(outcome: CursorPosition | LiftbridgeError) -> None:
             if isinstance(outcome, LiftbridgeError):

@@ -77,6 +77,7 @@ class GrpcConnection(asyncio.Protocol):
         self._events: deque[Event | _StepsBegun] = deque()
         self._steps: tuple[Call, Iterator[None]] | None = None
         self._is_in_turn = False
+        self._is_time_due = False
         self._is_in_line = False
         self._wants_slice = False
         self._is_held = False
@@ -151,6 +152,9 @@ class GrpcConnection(asyncio.Protocol):
         if self._transport is None:
             return False
         try:
+            if self._is_time_due:
+                self._is_time_due = False
+                self._events += self._core.on_time(self._now())
             if not (self._events or self._steps) and (self._unread or self._core.has_unread):
                 data = self._unread[0] if len(self._unread) == 1 else b"".join(self._unread)
                 self._unread.clear()
@@ -573,10 +577,10 @@ class GrpcConnection(asyncio.Protocol):
             self._timer = self._loop.call_at(at, self._on_timer)
 
     def _on_timer(self) -> None:
-        """Tell the core the time."""
+        """Tell the core the time, in turn: ten thousand calls may have deadlines."""
         self._timer = None
         self._armed_ns = NEVER
-        self._events += self._core.on_time(self._now())
+        self._is_time_due = True
         self._schedule()
 
 

@@ -7,6 +7,7 @@ append, fan-out and acks are paid once a run (bench: `tests/bench/run.py`, row P
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
@@ -285,7 +286,8 @@ class PublishAsyncCall:
             self.finish(GrpcStatus.OK, "")
         else:
             loop = asyncio.get_running_loop()
-            self._drain_timer = loop.call_later(DRAIN_SECONDS, self.finish, GrpcStatus.OK, "")
+            end = self.context.in_turn(partial(self.finish, GrpcStatus.OK, ""))
+            self._drain_timer = loop.call_later(DRAIN_SECONDS, end)
 
     def on_cancel(self) -> None:
         """The client went away; what it published stays published."""

@@ -258,6 +258,7 @@ class Connection:
             deadline = self._table.now + self._limits.message_ns
             stream.is_awaited = True
             stream.message_deadline_ns = deadline
+            self._table.deadlines.watch(stream, deadline)
             self._deadlines.bring_forward("streams", deadline)
 
     def keep(self, stream_id: int, size: int) -> None:
@@ -494,8 +495,6 @@ class Connection:
             stream = table.open(stream_id, flags, self._decoder.head(block))
             if stream is None or stream.is_refused:
                 self._count_lost_fields()
-            elif stream.deadline_ns:
-                self._deadlines.bring_forward("streams", stream.deadline_ns)
         else:
             self._decoder.skip(block)
             self._count_lost_fields()
@@ -510,9 +509,8 @@ class Connection:
         control = self._control
         if control.has_settings:
             self._deadlines.clear("handshake")
-        if self._messages.earliest_message_deadline_ns:
-            self._deadlines.bring_forward("streams", self._messages.earliest_message_deadline_ns)
-            self._messages.earliest_message_deadline_ns = 0
+        if self._table.deadlines.entries:
+            self._deadlines.bring_forward("streams", self._table.deadlines.entries[0][0])
         if control.pongs:
             if _DRAIN_PING in control.pongs:
                 self._send_final_goaway()
@@ -627,23 +625,21 @@ class Connection:
                 raise ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="slow")
 
     def _on_stream_deadlines(self, now: int) -> None:
-        """End calls whose time is over, and find the next deadline of the rest."""
+        """End calls whose time is over."""
         table = self._table
-        for stream in list(table.streams.values()):
+        for stream in table.deadlines.take_due(now):
             if stream.deadline_ns and stream.deadline_ns <= now:
-                stream.deadline_ns = 0
+                stream.deadline_ns = stream.message_deadline_ns = 0
                 if stream.queued:
                     # Trailers would wait behind bytes that nobody takes.
                     table.reset(stream, Http2Code.CANCEL)
-                    continue
-                table.events.append(DeadlineExpired(stream.id))
-            elif stream.message_deadline_ns and stream.message_deadline_ns <= now:
-                text = f"request incomplete after {self._limits.message_ns // SECOND_NS} s"
-                table.refuse_message(stream, _DEADLINE_EXCEEDED, text)
-        deadlines = [stream.next_deadline_ns() for stream in table.streams.values()]
-        pending = [deadline for deadline in deadlines if deadline]
-        if pending:
-            self._deadlines.set("streams", min(pending))
+                else:
+                    table.events.append(DeadlineExpired(stream.id))
+                continue
+            text = f"request incomplete after {self._limits.message_ns // SECOND_NS} s"
+            table.refuse_message(stream, _DEADLINE_EXCEEDED, text)
+            if stream.deadline_ns:
+                table.deadlines.watch(stream, stream.deadline_ns)
 
     def _on_keepalive(self, now: int) -> None:
         """Probe a silent peer, then give it up."""

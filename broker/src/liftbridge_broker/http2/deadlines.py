@@ -1,8 +1,15 @@
-"""The times at which a connection must look at itself, by name."""
+"""The times at which a connection must look at itself, by name, and those of its streams."""
 
+import heapq
 from typing import Final
 
+from liftbridge_broker.http2.stream import Stream
+
 NEVER: Final = 1 << 63
+DUE_MAX: Final = 256
+"""Streams that are told of at once; others have their turn before the next ones."""
+
+ENTRIES_SPARE: Final = 64
 
 
 class Deadlines:
@@ -41,4 +48,57 @@ class Deadlines:
         for name in due:
             del self._at[name]
         self.wake = min(self._at.values(), default=NEVER)
+        return due
+
+
+class StreamDeadlines:
+    """When calls must be over and their requests complete: time costs by what is due.
+
+    A stream has one entry that counts, `Stream.wake_ns`, at its earliest deadline or before.
+    Deadlines that are removed or moved later leave it alone, as a message that is completed does
+    each time; what the entry finds when its time comes decides. Entries of streams that are gone,
+    or have an earlier one since, are dropped when they are most of all.
+
+    Attributes:
+        entries: A heap of times and numbers of streams.
+    """
+
+    __slots__ = ("_streams", "entries")
+
+    def __init__(self, streams: dict[int, Stream]) -> None:
+        """Nothing is due; `streams` are those that are open, by number."""
+        self._streams = streams
+        self.entries: list[tuple[int, int]] = []
+
+    def watch(self, stream: Stream, at: int) -> None:
+        """Look at a stream at a time, or earlier."""
+        if stream.wake_ns and stream.wake_ns <= at:
+            return
+        stream.wake_ns = at
+        entries = self.entries
+        heapq.heappush(entries, (at, stream.id))
+        if len(entries) > 2 * len(self._streams) + ENTRIES_SPARE:
+            entries[:] = [(one.wake_ns, one.id) for one in self._streams.values() if one.wake_ns]
+            heapq.heapify(entries)
+
+    def take_due(self, now: int) -> list[Stream]:
+        """Streams with a deadline that is over; not all of them, if they are many.
+
+        Whoever keeps one open watches it again.
+        """
+        due: list[Stream] = []
+        entries = self.entries
+        for _ in range(DUE_MAX):
+            if not entries or entries[0][0] > now:
+                break
+            at, stream_id = heapq.heappop(entries)
+            stream = self._streams.get(stream_id)
+            if stream is None or stream.wake_ns != at:
+                continue
+            stream.wake_ns = 0
+            deadline = stream.next_deadline_ns()
+            if deadline > now:
+                self.watch(stream, deadline)
+            elif deadline:
+                due.append(stream)
         return due

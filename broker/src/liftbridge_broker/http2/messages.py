@@ -33,12 +33,7 @@ _NO_MESSAGES: Final[list[bytes]] = []
 
 
 class MessageReader:
-    """Reads DATA frames of all streams of one connection.
-
-    Attributes:
-        earliest_message_deadline_ns: Lower bound of the deadlines of begun messages that were set
-            since the owner looked; 0 for none.
-    """
+    """Reads DATA frames of all streams of one connection."""
 
     __slots__ = (
         "_batches",
@@ -48,7 +43,6 @@ class MessageReader:
         "_sender",
         "_table",
         "_unread",
-        "earliest_message_deadline_ns",
     )
 
     def __init__(self, limits: Limits, table: StreamTable, sender: Sender, guard: Guard) -> None:
@@ -62,7 +56,6 @@ class MessageReader:
         self._direct_bytes_max = min(
             limits.message_bytes_max, limits.frame_bytes_max - _PREFIX_BYTES
         )
-        self.earliest_message_deadline_ns = 0
 
     def read_run(self, data: bytes, position: int) -> int:
         """Read whole DATA frames that hold exactly one message each, as clients send them.
@@ -258,7 +251,7 @@ class MessageReader:
         if not stream.partial and not stream.is_awaited and self._limits.message_ns:
             deadline = table.now + self._limits.message_ns
             stream.message_deadline_ns = deadline
-            self.earliest_message_deadline_ns = self.earliest_message_deadline_ns or deadline
+            table.deadlines.watch(stream, deadline)
         with memoryview(data) as view:
             stream.partial += view[start:stop]
         table.add_partial(stream, stop - start)

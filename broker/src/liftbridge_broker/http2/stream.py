@@ -26,6 +26,7 @@ class Stream:
         deadline_ns: When `grpc-timeout` ends; 0 for never.
         message_deadline_ns: When the message begun, or an awaited request, must be complete; 0 for
             none.
+        wake_ns: When its deadlines are looked at next (`StreamDeadlines`); 0 for never.
         window: Bytes the client still takes on this stream; negative after it shrank its setting.
         queue: Framed bytes that wait to be sent.
         queued: Their size.
@@ -58,6 +59,7 @@ class Stream:
         "queue",
         "queued",
         "unread",
+        "wake_ns",
         "window",
     )
 
@@ -77,6 +79,7 @@ class Stream:
         self.opened_ns = 0
         self.deadline_ns = 0
         self.message_deadline_ns = 0
+        self.wake_ns = 0
         self.window = window
         self.queue: deque[Buffer] = deque()
         self.queued = 0

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from liftbridge_broker.http2.deadlines import StreamDeadlines
 from liftbridge_broker.http2.events import (
     Event,
     MessageRefused,
@@ -33,6 +34,7 @@ class StreamTable:
 
     Attributes:
         streams: Open streams by number.
+        deadlines: Theirs.
         last_id: Highest number the client has used.
         opened_count: Streams the client has opened.
         is_refusing: Whether new streams are refused because the connection is being drained.
@@ -47,6 +49,7 @@ class StreamTable:
         "_guard",
         "_limits",
         "_sender",
+        "deadlines",
         "events",
         "is_refusing",
         "last_id",
@@ -63,6 +66,7 @@ class StreamTable:
         self._guard = guard
         self._closed: dict[int, bool] = {}
         self.streams: dict[int, Stream] = {}
+        self.deadlines = StreamDeadlines(self.streams)
         self.last_id = 0
         self.opened_count = 0
         self.is_refusing = False
@@ -87,9 +91,10 @@ class StreamTable:
         stream.content_left = head.content_length
         stream.is_refused = head.refusal is not None
         stream.is_direct = head.is_grpc and not stream.is_refused and head.content_length is None
+        self.streams[stream_id] = stream
         if head.timeout_ns is not None:
             stream.deadline_ns = self.now + head.timeout_ns
-        self.streams[stream_id] = stream
+            self.deadlines.watch(stream, stream.deadline_ns)
         self.opened_count += 1
         self.events.append(RequestReceived(stream_id, head))
         if flags & FLAG_END_STREAM:
