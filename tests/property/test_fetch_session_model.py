@@ -22,7 +22,7 @@ class Led:
         self.log_start_offset = Offset(0)
         self.log_end_offset = Offset(0)
         self.high_watermark = Offset(0)
-        self.compacted_everywhere = Offset(0)
+        self.compacted_everywhere = self.dropped_offset = Offset(0)
         self.told = Offset(0)
 
     def on_fetch(self, _replica, fetch, _clock, _now):

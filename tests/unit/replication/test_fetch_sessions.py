@@ -44,7 +44,7 @@ class Led:
         self.log_start_offset = Offset(0)
         self.log_end_offset = Offset(end)
         self.high_watermark = Offset(0)
-        self.compacted_everywhere = Offset(0)
+        self.compacted_everywhere = self.dropped_offset = Offset(0)
         self.outcome = ACCEPTED
         self.fetches = []
         self.answered = []

@@ -123,6 +123,51 @@ def test_refusal_is_asked_again_later(error):
     assert answered(ReplicaLog(), error=error) == Wait(error, is_retry=True)
 
 
+# Tombstones that do not come any more (S143).
+
+
+def old_log(*, end: int = 4, dropped: int = 0) -> ReplicaLog:
+    log = ReplicaLog.of((1, end))
+    log.dropped_offset = Offset(dropped)
+    return log
+
+
+def test_log_that_ends_before_dropped_tombstones_begins_anew():
+    state = partition_of("a", leader_epoch=4)
+    assert answered(old_log(), state=state, dropped_offset=Offset(5)) == RestartAt(Offset(0))
+
+
+def test_log_that_ends_before_dropped_tombstones_keeps_its_own_start():
+    log = old_log()
+    log.set_log_start(2)
+    state = partition_of("a", leader_epoch=4)
+    assert answered(log, state=state, dropped_offset=Offset(5)) == RestartAt(Offset(2))
+
+
+def test_complete_replica_is_not_begun_anew_for_tombstones():
+    state = partition_of("ab", leader_epoch=4)
+    found = answered(old_log(), state=state, dropped_offset=Offset(5))
+    assert found == Wait(None, is_retry=True)
+    state = partition_of("a", elr="b", leader_epoch=4)
+    found = answered(old_log(), state=state, dropped_offset=Offset(5))
+    assert found == Wait(None, is_retry=True)
+
+
+@pytest.mark.parametrize(
+    ("log", "dropped"),
+    [
+        (old_log(), 4),  # it holds whatever may have been dropped, or compacted it itself
+        (old_log(dropped=5), 5),  # it began empty, and was told
+        (ReplicaLog(), 5),  # nothing is there to come back
+    ],
+)
+def test_log_that_holds_nothing_hidden_goes_on(log: ReplicaLog, dropped: int):
+    state = partition_of("a", leader_epoch=4)
+    found = answered(log, state=state, dropped_offset=Offset(dropped))
+    assert isinstance(found, Append)
+    assert found.dropped_offset == dropped
+
+
 # What is let through.
 
 

@@ -235,6 +235,9 @@ class Following:
         partition = self.partition
         log = partition.log
         if append.headers:
+            dropped = append.dropped_offset
+            if log.is_empty and dropped > log.dropped_offset:  # guard F3.copy
+                self.host.store.note_dropped(partition.partition_id, dropped, now)
             before = log.epochs.latest
             segments = log.segment_count
             try:

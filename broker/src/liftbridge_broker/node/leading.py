@@ -163,6 +163,11 @@ class Leading:
         """The least compacted offset of all replicas."""
         return self.core.compacted_everywhere
 
+    @property
+    def dropped_offset(self) -> Offset:
+        """Offset below which tombstones may be gone from the log."""
+        return self.partition.log.dropped_offset
+
     def on_compacted(self) -> None:
         """The log here was compacted."""
         self.core.note_compacted()

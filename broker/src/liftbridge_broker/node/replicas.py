@@ -305,6 +305,7 @@ class Replicas:
             return
         if state.is_recovering:
             leading.tell_of_loss()
+            self.store.lower_dropped(partition_id, log.log_end_offset, now)
         self._set_policy(partition, is_commit=is_commit, now=now)
         self.store.set_leader(partition_id, is_leader=True, tell=leading.on_trimmed)
         partition.rise(leading)

@@ -79,6 +79,7 @@ class FetchedHead(NamedTuple):
         diverging: Leader epoch and end offset where the logs part, `None` when they agree.
         data_bytes: Length of its records.
         compacted_offset: The least compacted offset of all replicas: tombstones below may go.
+        dropped_offset: Offset below which the leader may lack tombstones, and what they hid.
     """
 
     partition: PartitionId
@@ -90,6 +91,7 @@ class FetchedHead(NamedTuple):
     diverging: tuple[LeaderEpoch, Offset] | None
     data_bytes: int
     compacted_offset: Offset = Offset(0)
+    dropped_offset: Offset = Offset(0)
 
 
 class FetchReplyBody(NamedTuple):

@@ -70,10 +70,7 @@ class Truncate(NamedTuple):
 
 
 class RestartAt(NamedTuple):
-    """Drop the log and go on at `offset`: the leader holds nothing older.
-
-    No record below the high watermark goes that the leader still has.
-    """
+    """Drop the log and go on at `offset`: the leader holds nothing older, or this log too much."""
 
     offset: Offset
 
@@ -89,6 +86,8 @@ class Append(NamedTuple):
         high_watermark: To be stored; it may go down.
         log_start: To be stored; segments below may be deleted.
         compacted_offset: To be stored: tombstones below may be dropped.
+        dropped_offset: To be stored durably before the records, when the log is empty: what comes
+            may lack tombstones below.
     """
 
     data: bytes
@@ -96,6 +95,7 @@ class Append(NamedTuple):
     high_watermark: Offset
     log_start: Offset
     compacted_offset: Offset = Offset(0)
+    dropped_offset: Offset = Offset(0)
 
 
 class Damaged(NamedTuple):
@@ -288,7 +288,24 @@ class FollowerCore:
             return Damaged(f"the log holds leader epoch {latest}, newer than {state.leader_epoch}")
         return Wait(head.error, is_retry=True)
 
+    def _may_revive(self, head: FetchedHead) -> bool:
+        """Whether records here may be hidden by tombstones that do not come any more (S143).
+
+        The leader dropped them when all who were replicas had dropped what they hid. A log that
+        ends before them was of none of these: it is of a replica that was taken and given back.
+        An empty log holds nothing hidden, and one that began so knows what it will not get.
+        """
+        log = self._log
+        end = log.log_end_offset
+        return log.log_start_offset < end < head.dropped_offset > log.dropped_offset
+
     def _on_records(self, head: FetchedHead, data: bytes, now: Instant) -> FollowerOutcome:
+        if self._may_revive(head):  # guard F3.dropped
+            self._refused_since = None
+            # Who counts as complete was a replica all the time; should it not be so, it leaves.
+            if self.me in self._state.isr or self.me in self._state.elr:
+                return Wait(None, is_retry=True)
+            return RestartAt(max(head.log_start, self._log.log_start_offset))
         headers: tuple[BatchHeader, ...] = ()
         end = self._log.log_end_offset
         if data:
@@ -305,7 +322,9 @@ class FollowerCore:
         high_watermark = max(min(head.high_watermark, end), log_start)  # guard F3.high_watermark
         # Only the leader moves the log start, and never above what is committed.
         log_start = max(log_start, min(head.log_start, high_watermark))
-        return Append(data, headers, high_watermark, log_start, head.compacted_offset)
+        return Append(
+            data, headers, high_watermark, log_start, head.compacted_offset, head.dropped_offset
+        )
 
     def _mismatch(self, first: BatchHeader, last: BatchHeader) -> str:
         """Why batches that are in order among themselves do not belong here, empty if they do."""

@@ -353,8 +353,8 @@ class LeaderCore:
     def note_compacted(self) -> None:
         """A replica was compacted: find the least compacted offset of all of them (1.15).
 
-        Below it no replica holds what a tombstone hides, so that it may go; also no replica that
-        copies another one later.
+        Below it no replica holds what a tombstone hides, so that it may go. A broker that was not
+        a replica then and comes back with its old log begins anew (F3).
         """
         own = self._log.compacted_offset
         offsets = [one.compacted_offset for one in self._followers.values()]

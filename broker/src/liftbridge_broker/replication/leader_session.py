@@ -81,6 +81,11 @@ class LedPartition(Protocol):
         """The least compacted offset of all replicas."""
         ...
 
+    @property
+    def dropped_offset(self) -> Offset:
+        """Offset below which tombstones may be gone from the log."""
+        ...
+
     def on_fetch(
         self, replica: BrokerId, fetch: FetchPosition, clock: SessionClock, now: Instant
     ) -> FetchOutcome:
@@ -511,6 +516,7 @@ def _head(member: _Member, led: LedPartition, size: int) -> FetchedHead:
         None,
         size,
         compacted,
+        led.dropped_offset,
     )
 
 

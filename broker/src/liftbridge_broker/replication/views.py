@@ -62,6 +62,11 @@ class LogView(Protocol):
         ...
 
     @property
+    def dropped_offset(self) -> Offset:
+        """Offset below which tombstones may be gone; what they hid is gone for certain."""
+        ...
+
+    @property
     def epochs(self) -> Epochs:
         """Leader epochs."""
         ...

@@ -24,6 +24,7 @@ from liftbridge_broker.storage.compaction import (
     compact,
     decode_result,
 )
+from liftbridge_broker.storage.dropped import note_dropped
 from liftbridge_broker.storage.flush import StoredLog
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.segment import CLEANED_SUFFIX, LOG_SUFFIX
@@ -152,8 +153,11 @@ class Compactions:
         is_whole = not stored.is_closed and stored.cut_count == work.cut_count
         try:
             # Also without a record removed, headers of publishers may be.
-            if result.replacements and not stored.is_closed:
+            if result.replacements and is_whole:
                 self._save(stored)
+                if job.tombstones_before_ns and result.removed_count:  # guard Log.dropped
+                    dropped = max(stored.log.dropped_offset, job.tombstones_until)
+                    note_dropped(self._files, stored.log, dropped)
             for replacement in result.replacements:
                 is_whole = self._swap(work, replacement.segments) and is_whole
         except CorruptionError as error:
@@ -182,12 +186,11 @@ class Compactions:
 
     def _swap(self, work: _Work, group: Sequence[SegmentRef]) -> bool:
         """Put one compacted file in place; false when the log is not as it was."""
-        stored = work.stored
+        stored, log = work.stored, work.stored.log
         # Also where the cut is behind these segments: what made their records go may be gone.
         is_cut = stored.cut_count != work.cut_count  # guard Log.cut
         if stored.is_closed:
             return False
-        log = stored.log
         path = cleaned_path(log.directory, group[0].base)
         present = {info.base: info for info in log.segments() if info.sealed}
         for segment in group:

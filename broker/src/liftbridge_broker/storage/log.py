@@ -41,6 +41,8 @@ class PartitionLog:
         commit: Whether the fsync policy in force is `commit`; set by the owner.
         compacted_offset: No key has an older record below; 0 before a whole pass.
         compacted_everywhere: The same of all replicas, set by the owner; 0 while unknown.
+        dropped_offset: Below it tombstones may be gone, and what they hid is gone; a log that is
+            being copied may know so of what it does not hold yet. Kept by `dropped`.
         largest_timestamp: Largest timestamp ever appended, `NO_TIMESTAMP` for none.
         generation: Changes when segments are cut, dropped or replaced; readers seek anew then.
         is_offline: Whether recovery found damage that must not be cut; nothing may be appended.
@@ -60,6 +62,7 @@ class PartitionLog:
         "compacted_everywhere",
         "compacted_offset",
         "directory",
+        "dropped_offset",
         "epochs",
         "generation",
         "high_watermark",
@@ -106,7 +109,7 @@ class PartitionLog:
         self.recovery_point = state.recovery_point
         self.epochs = LeaderEpochCache(state.epochs)
         self.commit = False
-        self.compacted_offset = self.compacted_everywhere = Offset(0)
+        self.compacted_offset = self.compacted_everywhere = self.dropped_offset = Offset(0)
         self.generation = 0
         self.is_offline = False
         self.index_failures = 0

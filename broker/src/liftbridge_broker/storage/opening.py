@@ -11,6 +11,7 @@ from liftbridge_broker.model.ids import PartitionId, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.ports.files import Files
 from liftbridge_broker.storage.directory import DataDirectory
+from liftbridge_broker.storage.dropped import read_dropped
 from liftbridge_broker.storage.flush import StoredLog, effective_policy, limits_of_log
 from liftbridge_broker.storage.journal import Journal, LoadedJournal
 from liftbridge_broker.storage.log import PartitionLog
@@ -78,6 +79,7 @@ class Opener:
         )
         policy = effective_policy(options.fsync_policy)
         log.commit = policy is FsyncPolicy.COMMIT
+        log.dropped_offset = read_dropped(self._files, log)  # guard Log.dropped_kept
         is_proven = self.is_journal_whole and not has_doubt  # guard Log.doubt
         is_whole = is_strict and is_proven
         stored = StoredLog(

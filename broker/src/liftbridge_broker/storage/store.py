@@ -39,6 +39,7 @@ from liftbridge_broker.storage.directory import (
     keep_known_index,
     note_session,
 )
+from liftbridge_broker.storage.dropped import note_dropped
 from liftbridge_broker.storage.flush import (
     FlushDriver,
     Flushed,
@@ -395,6 +396,24 @@ class LogStore:
         stored.tell(self._journal)
         self._guarded(lambda: self._flush.require_journal(done, now), now)
 
+    def note_dropped(self, partition: PartitionId, offset: Offset, now: Instant) -> None:
+        """Remember durably that a log, still empty, is copied from one that lacks tombstones.
+
+        Raises:
+            FilesError: The disk is full; or it failed and the directory is offline.
+        """
+        try:
+            note_dropped(self._files, self._logs[partition].log, offset)
+        except FilesError as error:
+            self._met(error, now)
+            raise
+
+    def lower_dropped(self, partition: PartitionId, end: Offset, now: Instant) -> None:
+        """A log goes on at `end` in another way: tombstones to come may hide what it holds."""
+        log = self._logs[partition].log
+        if end < log.dropped_offset:
+            self._guarded(lambda: note_dropped(self._files, log, end), now)
+
     def truncate(self, cuts: Sequence[tuple[PartitionId, Offset]], now: Instant) -> None:
         """Cut logs at an offset each, with one sync of the journal for all of them.
 
@@ -410,6 +429,8 @@ class LogStore:
         except FilesError as error:
             self._fail(error)
             raise
+        for partition, end in cuts:
+            self.lower_dropped(partition, end, now)
         self._flush.note_journal(now)
 
     def restart(self, partition: PartitionId, offset: Offset, now: Instant) -> None:
@@ -420,6 +441,7 @@ class LogStore:
         except FilesError as error:
             self._met(error, now)
             raise
+        self.lower_dropped(partition, offset, now)
         self._flush.note_journal(now)
 
     def raise_log_start(self, partition: PartitionId, offset: Offset, now: Instant) -> None:

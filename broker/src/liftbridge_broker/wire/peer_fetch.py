@@ -121,6 +121,7 @@ def encode_fetch_reply(target: pb.FetchReply, body: FetchReplyBody) -> None:
             log_start=head.log_start,
             data_bytes=head.data_bytes,
             compacted_offset=head.compacted_offset,
+            dropped_offset=head.dropped_offset,
         )
         if head.error is not None:
             added.error = _ERRORS[head.error]
@@ -146,7 +147,7 @@ def decode_fetch_reply(message: pb.FetchReply) -> FetchReplyBody:
 
 def _head(found: pb.FetchReply.Partition) -> FetchedHead:
     _require(min(found.fetch_offset, found.high_watermark, found.log_start) >= 0)
-    _require(found.compacted_offset >= 0)
+    _require(min(found.compacted_offset, found.dropped_offset) >= 0)
     diverging = None
     if found.HasField("diverging"):
         _require(found.diverging.end_offset >= 0)
@@ -162,6 +163,7 @@ def _head(found: pb.FetchReply.Partition) -> FetchedHead:
         diverging,
         found.data_bytes,
         Offset(found.compacted_offset),
+        Offset(found.dropped_offset),
     )
 
 

@@ -39,6 +39,7 @@ class ReplicaLog:
         recovery_point: What is on disk.
         compacted_offset: Up to where it was compacted.
         holes_from: Where compaction has taken records first.
+        dropped_offset: Below it tombstones may be gone.
         epochs: Leader epochs.
         cut_count: Records that truncations removed so far.
     """
@@ -49,7 +50,7 @@ class ReplicaLog:
         self.log_start_offset = Offset(0)
         self.high_watermark = Offset(0)
         self.recovery_point = Offset(0)
-        self.compacted_offset = Offset(0)
+        self.compacted_offset = self.dropped_offset = Offset(0)
         self.holes_from = OFFSET_MAX
         self.epochs = LeaderEpochCache()
         self.cut_count = 0

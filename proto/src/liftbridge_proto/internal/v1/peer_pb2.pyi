@@ -365,7 +365,7 @@ class FetchReply(_message.Message):
         end_offset: int
         def __init__(self, leader_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
     class Partition(_message.Message):
-        __slots__ = ("partition_id", "fetch_offset", "leader_epoch", "high_watermark", "log_start", "error", "diverging", "data_bytes", "compacted_offset")
+        __slots__ = ("partition_id", "fetch_offset", "leader_epoch", "high_watermark", "log_start", "error", "diverging", "data_bytes", "compacted_offset", "dropped_offset")
         PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
         FETCH_OFFSET_FIELD_NUMBER: _ClassVar[int]
         LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -375,6 +375,7 @@ class FetchReply(_message.Message):
         DIVERGING_FIELD_NUMBER: _ClassVar[int]
         DATA_BYTES_FIELD_NUMBER: _ClassVar[int]
         COMPACTED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        DROPPED_OFFSET_FIELD_NUMBER: _ClassVar[int]
         partition_id: int
         fetch_offset: int
         leader_epoch: int
@@ -384,7 +385,8 @@ class FetchReply(_message.Message):
         diverging: FetchReply.Diverging
         data_bytes: int
         compacted_offset: int
-        def __init__(self, partition_id: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., error: _Optional[_Union[FetchError, str]] = ..., diverging: _Optional[_Union[FetchReply.Diverging, _Mapping]] = ..., data_bytes: _Optional[int] = ..., compacted_offset: _Optional[int] = ...) -> None: ...
+        dropped_offset: int
+        def __init__(self, partition_id: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., error: _Optional[_Union[FetchError, str]] = ..., diverging: _Optional[_Union[FetchReply.Diverging, _Mapping]] = ..., data_bytes: _Optional[int] = ..., compacted_offset: _Optional[int] = ..., dropped_offset: _Optional[int] = ...) -> None: ...
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_EPOCH_FIELD_NUMBER: _ClassVar[int]
     IS_SESSION_LOST_FIELD_NUMBER: _ClassVar[int]

@@ -199,6 +199,10 @@ class Led:
     def compacted_everywhere(self) -> Offset:
         return self.core.compacted_everywhere
 
+    @property
+    def dropped_offset(self) -> Offset:
+        return self.replica.log.dropped_offset
+
     def on_fetch(
         self, replica: BrokerId, fetch: FetchPosition, clock: SessionClock, now: Instant
     ) -> FetchOutcome:

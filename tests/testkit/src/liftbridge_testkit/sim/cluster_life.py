@@ -43,6 +43,7 @@ from liftbridge_testkit.sim.epilogue import LogRot
 from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.forging import CLUSTER_KEYS, Forger
 from liftbridge_testkit.sim.invariants import watch_all
+from liftbridge_testkit.sim.invariants.leaders import LeaderLogs
 from liftbridge_testkit.sim.invariants.retention import HeldBack, Promise
 from liftbridge_testkit.sim.late_frames import LateFrames
 from liftbridge_testkit.sim.leaps import Leaps
@@ -223,6 +224,7 @@ def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
     atlas = ClusterAtlas(world, variety.trusts_commit, variety.has_damage)
     life.faults = Faults(world, plan, atlas)
     rules = watch_all(world)
+    LeaderLogs(life.history, rules)
     world.watchers += [
         RarePoints(world, rules),
         GroupPoints(world, consensus_on),
@@ -246,6 +248,7 @@ def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
     if variety.has_leaps:
         _age_a_stream(life)
         Leaps(world)
+    _delete_keys(life, seed)
     rot = LogRot(life, seed)
     life.epilogue = rot if rot.is_wanted else None
     return life
@@ -307,6 +310,28 @@ def _add_archiver(life: Life, held: HeldBack) -> None:
     )
     life.archivers.append(archiver)
     held.promises[command.name] = Promise(lambda one: archiver.told.get(one, 0), bytes_max)
+
+
+def _delete_keys(life: Life, seed: int) -> None:
+    """Have keys of half of the streams that have any deleted, and their tombstones dropped soon.
+
+    Drawn by a generator of its own, so that lives without such streams stay as they were.
+    """
+    random = Random(f"deleted keys {seed}")
+    for at, command in enumerate(life.creates):
+        if not command.overrides.compact_enabled or command.is_internal or random.random() < 0.5:
+            continue
+        overrides = replace(
+            command.overrides,
+            tombstone_retention_ms=random.choice((1, 2_000)),
+            segment_bytes_max=800,
+            cleaner_interval_ms=500,
+        )
+        life.creates[at] = replace(command, overrides=overrides)
+        deletes_ppm = random.choice((100_000, 400_000))
+        for publisher in life.publishers:
+            if isinstance(publisher, Publisher) and publisher.plan.stream == command.name:
+                publisher.plan = replace(publisher.plan, deletes_ppm=deletes_ppm)
 
 
 def _age_a_stream(life: Life) -> None:

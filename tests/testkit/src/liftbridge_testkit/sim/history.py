@@ -31,7 +31,7 @@ class Write:
     Attributes:
         identity: Who wrote it, as which of its messages.
         partition: Where to.
-        value: What.
+        value: What; empty for a tombstone, which has a key.
         key: Key, empty for none.
         policy: Ack policy (`POLICY_*`).
         expected_offset: Optimistic concurrency; -1 for any offset.
@@ -90,8 +90,36 @@ class Frames:
 
 
 @dataclass(slots=True)
+class _Tombstones:
+    """Finds the write of a tombstone, which does not name it: by its place, and by its key.
+
+    Attributes:
+        by_key: Those of each key of a partition.
+        placed: Those that were found at a place before their ack told it, if one ever does.
+    """
+
+    by_key: dict[tuple[PartitionId, bytes], list[Write]] = field(default_factory=dict)
+    placed: dict[tuple[PartitionId, int], Write] = field(default_factory=dict)
+
+    def find(self, partition: PartitionId, record: Record) -> Write | None:
+        """The write whose ack named the place, or one that may be there."""
+        known = self.by_key.get((partition, record.key), [])
+        here = next((one for one in known if one.offset == record.offset), None)
+        if here is not None:
+            return here
+        place = (partition, record.offset)
+        if place not in self.placed:
+            taken = set(self.placed.values())
+            for one in known:
+                if one.offset < 0 and one.outcome is not Outcome.REFUSED and one not in taken:
+                    self.placed[place] = one
+                    break
+        return self.placed.get(place)
+
+
+@dataclass(slots=True)
 class FinalLog:
-    """A partition at the end of a run, read from its leader.
+    """A partition at the end of a run, or when somebody begins to lead it, read from one replica.
 
     Attributes:
         partition: Its id.
@@ -126,6 +154,9 @@ class Checker:
     def on_loss(self, partition: PartitionId, end: int) -> None:
         """What was promised no more than the log end at `end` allows: the rest may be gone."""
 
+    def on_leader(self, log: FinalLog) -> None:
+        """A replica with this log begins to serve as the leader."""
+
     def at_end(self, log: FinalLog) -> None:
         """The run is over and the partition has settled."""
 
@@ -146,6 +177,7 @@ class History:
     checkers: list[Checker] = field(default_factory=list)
     next_sequences: dict[int, int] = field(default_factory=dict)
     frames: Frames = field(default_factory=Frames)
+    _tombstones: _Tombstones = field(default_factory=_Tombstones)
 
     def new_publisher(self) -> int:
         """Number of a publisher that nobody had in this run."""
@@ -164,14 +196,18 @@ class History:
         key: bytes = b"",
         expected_offset: int = -1,
         is_idempotent: bool = False,
+        is_tombstone: bool = False,
     ) -> Write:
         """Note a write before it is sent."""
+        assert key or not is_tombstone
         sequence = self.next_sequences[publisher]
         self.next_sequences[publisher] = sequence + 1
         identity = Identity(publisher, sequence)
-        value = encode(identity, size)
+        value = b"" if is_tombstone else encode(identity, size)
         write = Write(identity, partition, value, key, policy, expected_offset, is_idempotent, now)
         self.writes[identity] = write
+        if is_tombstone:
+            self._tombstones.by_key.setdefault((partition, key), []).append(write)
         for checker in self.checkers:
             checker.on_invoke(write)
         return write
@@ -217,7 +253,24 @@ class History:
         for checker in self.checkers:
             checker.at_end(log)
 
-    def find(self, value: bytes) -> Write | None:
-        """The write of a value; `None` when nobody wrote it."""
-        identity = decode(value)
+    def check_leader(self, log: FinalLog) -> None:
+        """Hold what a leader begins with against everything noted."""
+        for checker in self.checkers:
+            checker.on_leader(log)
+
+    def find(self, partition: PartitionId, record: Record) -> Write | None:
+        """The write of a record; `None` when nobody wrote it."""
+        if not record.value:
+            return self._tombstones.find(partition, record)
+        identity = decode(record.value)
         return None if identity is None else self.writes.get(identity)
+
+    def may_be_deleted(self, partition: PartitionId, key: bytes, offset: int) -> bool:
+        """Whether compaction may have taken a record and the tombstone that hid it.
+
+        The tombstone is the record itself or lies behind it, or nobody knows where it lies.
+        """
+        return any(
+            one.offset >= offset or (one.offset < 0 and one.outcome is not Outcome.REFUSED)
+            for one in self._tombstones.by_key.get((partition, key), [])
+        )

@@ -1,6 +1,7 @@
 """Checkers of client histories, one promise each; all of them near-linear."""
 
 from liftbridge_testkit.sim.checkers.acked import AckedIsStored
+from liftbridge_testkit.sim.checkers.deleted import DeletedStaysDeleted
 from liftbridge_testkit.sim.checkers.expected import ExpectedOffsets
 from liftbridge_testkit.sim.checkers.offsets import OneWriteAtAnOffset
 from liftbridge_testkit.sim.checkers.order import PublisherOrder
@@ -16,8 +17,9 @@ def all_checkers(history: History) -> list[Checker]:
         OneWriteAtAnOffset(),
         RealTimeOrder(),
         ExpectedOffsets(),
-        ConsistentReads(),
-        AckedIsStored(),
+        ConsistentReads(history),
+        AckedIsStored(history),
+        DeletedStaysDeleted(),
         OnlyWhatWasPublished(history),
         PublisherOrder(history),
     ]

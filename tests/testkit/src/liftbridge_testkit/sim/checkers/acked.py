@@ -1,18 +1,19 @@
 """Nothing acknowledged is lost (I13): an acked record is there, at its offset, unchanged.
 
-Gone may be what retention removed, what compaction replaced, and what the promise of the ack policy
-and of the fsync policy allows to be lost (`on_loss`).
+Gone may be what retention removed, what compaction replaced or deleted, and what the promise of the
+ack policy and of the fsync policy allows to be lost (`on_loss`).
 """
 
 from liftbridge_broker.model.ids import PartitionId
 from liftbridge_testkit.sim.broken import BrokenInvariantError
-from liftbridge_testkit.sim.history import Checker, FinalLog, Write
+from liftbridge_testkit.sim.history import Checker, FinalLog, History, Write
 
 
 class AckedIsStored(Checker):
     """Keeps committed acks by partition and offset."""
 
-    def __init__(self) -> None:
+    def __init__(self, history: History) -> None:
+        self._history = history
         self._acked: dict[PartitionId, dict[int, Write]] = {}
 
     def on_ack(self, write: Write) -> None:
@@ -36,8 +37,11 @@ class AckedIsStored(Checker):
                 continue
             if record is None and offset < log.start:
                 continue
-            if record is None and log.is_compacted and newest.get(write.key, -1) > offset:
-                continue
+            if record is None and log.is_compacted:
+                if newest.get(write.key, -1) > offset:
+                    continue
+                if self._history.may_be_deleted(log.partition, write.key, offset):
+                    continue
             found = "nothing" if record is None else f"{record.value[:24]!r}"
             raise BrokenInvariantError(
                 "I13",

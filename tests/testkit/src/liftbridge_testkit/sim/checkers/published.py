@@ -16,7 +16,7 @@ class OnlyWhatWasPublished(Checker):
         self._history = history
 
     def _write_of(self, partition: PartitionId, record: Record) -> Write:
-        write = self._history.find(record.value)
+        write = self._history.find(partition, record)
         if write is None or write.partition != partition:
             raise BrokenInvariantError(
                 "published",

@@ -5,13 +5,14 @@ Also: a reader gets offsets in rising order without gaps, and acks and deliverie
 
 from liftbridge_broker.model.ids import PartitionId
 from liftbridge_testkit.sim.broken import BrokenInvariantError
-from liftbridge_testkit.sim.history import Checker, FinalLog, Record, Write
+from liftbridge_testkit.sim.history import Checker, FinalLog, History, Record, Write
 
 
 class ConsistentReads(Checker):
     """Keeps what was delivered or committed at each offset."""
 
-    def __init__(self) -> None:
+    def __init__(self, history: History) -> None:
+        self._history = history
         self._values: dict[PartitionId, dict[int, bytes]] = {}
         self._keys: dict[PartitionId, dict[int, bytes]] = {}
         self._positions: dict[tuple[PartitionId, str], int] = {}
@@ -70,8 +71,11 @@ class ConsistentReads(Checker):
             if found == value or (found is None and offset < log.start):
                 continue
             key = keys[offset]
-            if found is None and log.is_compacted and newest.get(key, -1) > offset:
-                continue
+            if found is None and log.is_compacted:
+                if newest.get(key, -1) > offset:
+                    continue
+                if self._history.may_be_deleted(log.partition, key, offset):
+                    continue
             raise BrokenInvariantError(
                 "I10",
                 f"offset {offset} of {log.partition} was {value[:24]!r} when it was read, and is "

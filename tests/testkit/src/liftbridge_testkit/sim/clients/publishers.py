@@ -28,6 +28,7 @@ from liftbridge_testkit.sim.clients.directory import Directory, Place
 from liftbridge_testkit.sim.history import History, Write
 from liftbridge_testkit.sim.invariants.copies import check_latest_told
 from liftbridge_testkit.sim.invariants.intake import publish
+from liftbridge_testkit.sim.network import PPM
 from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
 from liftbridge_testkit.sim.trace import Detail
 from liftbridge_testkit.sim.world import World
@@ -51,6 +52,7 @@ class PublisherPlan:
         run_max: Most messages of a run.
         size_max: Longest value.
         keys: Keys it chooses from; empty for none.
+        deletes_ppm: Messages that delete their key, in millionths.
         window: Runs under way at a time; 1 for a synchronous one.
         is_idempotent: Whether it numbers its messages; then `window` is 1.
         expects_offsets: Whether it uses optimistic concurrency; then runs have one message.
@@ -63,6 +65,7 @@ class PublisherPlan:
     run_max: int = 4
     size_max: int = 200
     keys: tuple[bytes, ...] = ()
+    deletes_ppm: int = 0
     window: int = 1
     is_idempotent: bool = False
     expects_offsets: bool = False
@@ -209,11 +212,17 @@ class Publisher:
                 key=random.choice(plan.keys) if plan.keys else b"",
                 expected_offset=expected,
                 is_idempotent=plan.is_idempotent,
+                is_tombstone=self._deletes(),
             )
             for _ in range(count)
         ]
         self.in_flight += 1
         self._send(place, writes, attempt=1)
+
+    def _deletes(self) -> bool:
+        """Whether a message is a tombstone; who never deletes draws nothing."""
+        ppm = self.plan.deletes_ppm
+        return ppm > 0 and self._random.randrange(PPM) < ppm
 
     def _send(self, place: Place, writes: list[Write], attempt: int) -> None:
         assert place.leader is not None

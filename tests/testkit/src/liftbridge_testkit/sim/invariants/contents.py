@@ -35,7 +35,7 @@ class Contents(Watcher):
         """Look at batches that no process wrote before."""
         if not fnmatchcase(path, LOG_FILES):
             return
-        for batch in _batches(data):
+        for batch in batches_of(data):
             if batch not in self._batches:
                 self._batches.add(batch)
                 for place, content in _records(batch):
@@ -52,7 +52,7 @@ class Contents(Watcher):
             )
 
 
-def _batches(data: bytes) -> Iterator[bytes]:
+def batches_of(data: bytes) -> Iterator[bytes]:
     """Whole batches from the beginning of what was written; other things begin otherwise."""
     at = 0
     while at + _HEADER.size <= len(data):
@@ -62,6 +62,17 @@ def _batches(data: bytes) -> Iterator[bytes]:
             return
         yield data[at:end]
         at = end
+
+
+def range_of(batch: bytes) -> tuple[int, int]:
+    """Offsets that a batch covers, the end exclusive, whatever records are left in it."""
+    base, last = _HEADER.unpack_from(batch)[-8:-6]
+    return base, last + 1
+
+
+def frames_of(batch: bytes) -> bytes:
+    """The records of a batch as they are sent."""
+    return batch[_HEADER.size :]
 
 
 def _records(batch: bytes) -> Iterator[tuple[_Place, int]]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from liftbridge_broker.logformat.frames import decode_frame, iter_frames
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.node.partition import Partition
+from liftbridge_testkit.sim.history import Record
 from liftbridge_testkit.sim.scripts.stage import Stage
 
 
@@ -60,20 +60,19 @@ def log(stage: Stage, words: Sequence[str]) -> str:
 
 def values(stage: Stage, words: Sequence[str]) -> str:
     """`values A s/0`: records of a replica, by the names they were published under."""
-    names = {write.value: name for name, write in stage.writes.items()}
-    return _list(names.get(value, "?") for value in _records(stage.replica(*words)))
+    names = {write: name for name, write in stage.writes.items()}
+    history, partition = stage.life.history, stage.replica(*words)
+    found = (history.find(partition.partition_id, one) for one in _records(stage, partition))
+    return _list("?" if write is None else names.get(write, "?") for write in found)
 
 
-def _records(partition: Partition) -> list[bytes]:
+def _records(stage: Stage, partition: Partition) -> list[Record]:
     """All records, committed or not."""
     reader = partition.log.reader(partition.log.log_start_offset)
-    found: list[bytes] = []
+    found: list[Record] = []
     while slices := reader.read(1 << 20, partition.log.log_end_offset).slices:
         for piece in slices:
-            found += [
-                bytes(decode_frame(piece, position, stop).value)
-                for position, stop, _ in iter_frames(piece, 0, len(piece))
-            ]
+            found += stage.life.history.frames.records(piece)
     reader.close()
     return found
 

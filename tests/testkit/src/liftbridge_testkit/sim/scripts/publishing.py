@@ -69,7 +69,7 @@ def told(outcome: object) -> list[str]:
 def create(stage: Stage, words: Sequence[str]) -> list[str]:
     """`create s rf=3 min-isr=2 [on=A,B,C] [partitions=] [fsync=] [unclean=] [segment=] ...`.
 
-    Also `[retention=] [cleaner=ms] [compact=on] [cursor=c] [cursor-bytes=]`.
+    Also `[retention=] [cleaner=ms] [compact=on] [tombstones=ms] [cursor=c] [cursor-bytes=]`.
     """
     (name,), options = split_options(words)
     overrides = StreamOverrides(
@@ -80,6 +80,7 @@ def create(stage: Stage, words: Sequence[str]) -> list[str]:
         retention_messages_max=int(options["retention"]) if "retention" in options else None,
         cleaner_interval_ms=int(options["cleaner"]) if "cleaner" in options else None,
         compact_enabled=True if "compact" in options else None,
+        tombstone_retention_ms=int(options["tombstones"]) if "tombstones" in options else None,
         retention_cursor=options.get("cursor"),
         retention_cursor_bytes_max=(
             int(options["cursor-bytes"]) if "cursor-bytes" in options else None
@@ -136,7 +137,10 @@ def settle_on(stage: Stage, name: str, target: tuple[BrokerId, ...]) -> None:
 
 
 def publish(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`publish s v1 [all|leader|none] [at=] [key=] [size=] [expect=N] [later]`: and its outcome."""
+    """`publish s v1 [all|leader|none] [at=] [key=] [size=] [expect=N] [later]`: and its outcome.
+
+    With `tombstone` it deletes its key.
+    """
     plain, options = split_options(words)
     place, name = plain[:2]
     policy = next((POLICIES[word] for word in plain[2:] if word in POLICIES), POLICY_ALL)
@@ -155,6 +159,7 @@ def publish(stage: Stage, words: Sequence[str]) -> list[str]:
         size=int(options.get("size", "64")),
         key=options.get("key", "").encode(),
         expected_offset=expected,
+        is_tombstone="tombstone" in plain,
     )
     stage.writes[name] = write
 

@@ -23,6 +23,7 @@ from liftbridge_testkit.sim.cluster_atlas import ClusterAtlas, broker_on, state_
 from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.history import Write
 from liftbridge_testkit.sim.invariants import watch_all
+from liftbridge_testkit.sim.invariants.leaders import LeaderLogs
 from liftbridge_testkit.sim.invariants.retention import HeldBack, Promise
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.machine import Machine
@@ -210,7 +211,9 @@ class Stage:
             Admin(self.world, self.life.calls, self.life.directory, AdminPlan(streams=()))
         )
         self.life.faults = Faults(self.world, FaultPlan(kinds=()), ClusterAtlas(self.world))
-        self.held = HeldBack(watch_all(self.world), self.world.coverage)
+        rules = watch_all(self.world)
+        LeaderLogs(self.life.history, rules)
+        self.held = HeldBack(rules, self.world.coverage)
         self.world.watchers += [
             self.held,
             self.epochs,

@@ -1,0 +1,56 @@
+"""Who begins to lead has a log that readers may begin with, by what its files hold.
+
+The files are decoded here, so that a log that says something else of itself is no excuse.
+"""
+
+from fnmatch import fnmatchcase
+
+from liftbridge_broker.model.ids import PartitionId
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.roles import Role
+from liftbridge_testkit.sim.broker import ClusterBroker
+from liftbridge_testkit.sim.disk import LOG_FILES
+from liftbridge_testkit.sim.history import FinalLog, History, Record
+from liftbridge_testkit.sim.invariants.contents import batches_of, frames_of, range_of
+from liftbridge_testkit.sim.invariants.replication import Look, ReplicationRules
+from liftbridge_testkit.sim.machine import Machine
+
+
+class LeaderLogs:
+    """Shows the checkers the log of each leader of a compacted stream that begins to serve."""
+
+    def __init__(self, history: History, rules: ReplicationRules) -> None:
+        """Look at what `rules` finds changed."""
+        self._history = history
+        rules.listeners.append(self._on_changed)
+
+    def _on_changed(
+        self,
+        machine: Machine,
+        broker: ClusterBroker,
+        partition: Partition,
+        before: Look | None,
+        look: Look,
+    ) -> None:
+        del broker
+        was = None if before is None else (before.role, before.leader_epoch)
+        begins = look.role is Role.LEADER and was != (look.role, look.leader_epoch)
+        # A rotten batch does not tell what it held.
+        if begins and partition.options.compact_enabled and not machine.files.is_damaged:
+            self._history.check_leader(self._log(machine, partition, look))
+
+    def _log(self, machine: Machine, partition: Partition, look: Look) -> FinalLog:
+        records: list[Record] = []
+        end = look.log_start
+        pattern = f"{partition.log.directory}/{LOG_FILES}"
+        for path in sorted(path for path in machine.files.paths() if fnmatchcase(path, pattern)):
+            for batch in batches_of(machine.files.content(path)):
+                end = range_of(batch)[1]
+                records += self._history.frames.records(frames_of(batch))
+        return FinalLog(
+            PartitionId(partition.partition_id),
+            look.log_start,
+            min(end, look.high_watermark),
+            [one for one in records if one.offset >= look.log_start],
+            is_compacted=True,
+        )
