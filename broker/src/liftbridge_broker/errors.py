@@ -6,7 +6,10 @@ original depend on are written where the refusal is raised; codes live here.
 """
 
 from enum import IntEnum
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
+
+TEXT_LENGTH_MAX: Final = 4_096
+"""Characters of a text; more of them would not fit into the end of a call."""
 
 
 class GrpcStatus(IntEnum):
@@ -47,8 +50,8 @@ class LiftbridgeError(Exception):
 
     @property
     def text(self) -> str:
-        """Message for the client."""
-        return str(self)
+        """Message for the client, cut where it names something that is very long."""
+        return str(self)[:TEXT_LENGTH_MAX]
 
 
 class InvalidRequestError(LiftbridgeError):

@@ -37,7 +37,7 @@ def percent_encode(text: str) -> bytes:
 
     Cut to 4 KiB at a whole character, because clients bound the header list.
     """
-    octets = text.encode("utf-8", "replace")
+    octets = text[:_MESSAGE_BYTES_MAX].encode("utf-8", "replace")
     pieces = [_ESCAPES[octet] for octet in octets]
     sizes = list(accumulate(map(len, pieces)))
     end = bisect_right(sizes, _MESSAGE_BYTES_MAX)

@@ -43,7 +43,7 @@ def check_stream_name(name: str) -> None:
     """
     if not name:
         raise InvalidRequestError("Name cannot be empty")
-    fault = _name_fault(name) or _text_fault(name, NAME_BYTES_MAX)
+    fault = _length_fault(name, NAME_BYTES_MAX) or _name_fault(name) or _text_fault(name)
     if fault:
         raise InvalidRequestError(f"Name is invalid: {fault}")
 
@@ -65,7 +65,7 @@ def check_group(group: str) -> None:
     Raises:
         InvalidRequestError: `Group is invalid: <rule>`.
     """
-    fault = _text_fault(group, NAME_BYTES_MAX)
+    fault = _length_fault(group, NAME_BYTES_MAX) or _text_fault(group)
     if fault:
         raise InvalidRequestError(f"Group is invalid: {fault}")
 
@@ -79,10 +79,12 @@ def check_subject(subject: str) -> None:
         InvalidRequestError: `Subject is invalid` for what the original refuses (empty, blanks, an
             empty token), with `: <rule>` behind it for a stricter rule of ours.
     """
-    tokens = subject.split(".")
-    if "" in tokens or any(blank in subject for blank in " \t\r\n"):
-        raise InvalidRequestError("Subject is invalid")
-    fault = _subject_fault(tokens) or _text_fault(subject, SUBJECT_BYTES_MAX)
+    fault = _length_fault(subject, SUBJECT_BYTES_MAX)
+    if not fault:
+        tokens = subject.split(".")
+        if "" in tokens or any(blank in subject for blank in " \t\r\n"):
+            raise InvalidRequestError("Subject is invalid")
+        fault = _subject_fault(tokens) or _text_fault(subject)
     if fault:
         raise InvalidRequestError(f"Subject is invalid: {fault}")
 
@@ -99,13 +101,18 @@ def _subject_fault(tokens: list[str]) -> str:
     return ""
 
 
-def _text_fault(text: str, bytes_max: int) -> str:
-    """Which rule of all texts is broken: printable, no blanks, bounded; empty when none."""
+def _length_fault(text: str, bytes_max: int) -> str:
+    """That a text is too long, asked before anybody looks into it; empty when it is not."""
+    if len(text) > bytes_max or len(text.encode()) > bytes_max:
+        return f"it is longer than {bytes_max} bytes"
+    return ""
+
+
+def _text_fault(text: str) -> str:
+    """Which rule of all texts is broken: printable, no blanks; empty when none."""
     # `isprintable` refuses control, format and separator characters, all blanks but the space.
     if " " in text or not text.isprintable():
         return "it contains a blank or a character that cannot be printed"
-    if len(text.encode()) > bytes_max:
-        return f"it is longer than {bytes_max} bytes"
     return ""
 
 

@@ -79,6 +79,8 @@ class ReservedSubjects:
         Raises:
             InvalidRequestError: `Subject is invalid: <why>`, as for a breach of the grammar.
         """
+        if len(subject) > SUBJECT_BYTES_MAX:
+            return  # no stream can have it
         reserved = self._prefix_of(subject)
         if reserved is None and partition_count > 1:
             reserved = self._prefix_of(f"{subject}.1")
@@ -104,8 +106,8 @@ class ReservedSubjects:
         """
         if not self.allows_ack_inbox(inbox):
             raise InvalidRequestError(
-                f"ackInbox is invalid or reserved: {inbox!r}; name a subject without wildcards"
-                f" that begins with none of {', '.join(self._internal_prefixes)}"
+                f"ackInbox is invalid or reserved: {inbox[:SUBJECT_BYTES_MAX]!r}; name a subject"
+                f" without wildcards that begins with none of {', '.join(self._internal_prefixes)}"
             )
 
     def allows_ack_inbox(self, inbox: str) -> bool:
