@@ -12,6 +12,7 @@ from liftbridge_broker.node.intake import check_headers
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import AckSink, PublishRun, Ticket
 from liftbridge_broker.replication.publishers import PublisherStamp
+from liftbridge_broker.wire.listed import mapping
 from liftbridge_proto.ext.v1 import data_pb2
 
 RECORD_COUNT_MAX: Final = 8_192
@@ -47,7 +48,7 @@ def run_of(
     for entry in request.headers:
         check_headers(entry.headers)
     headers: list[Mapping[str, bytes] | None] = [
-        dict(entry.headers) if entry.headers else None for entry in request.headers
+        mapping(entry.headers) if entry.headers else None for entry in request.headers
     ]
     _check_sizes(request, context.record_bytes_max)
     _check_timestamps(request.timestamps)
@@ -112,15 +113,15 @@ def _check_lengths(request: data_pb2.PublishBatchRequest) -> None:
         ("reply_subjects", request.reply_subjects),
         ("offsets", request.offsets),
     )
+    for name, column in columns:
+        if column and len(column) != count:
+            raise InvalidRequestError(f"{name}: {len(column)} entries for {count} values")
     header_count = sum(len(entry.headers) for entry in request.headers)
     if header_count > HEADER_COUNT_MAX:
         raise InvalidRequestError(
             f"headers: {header_count} in all records, at most {HEADER_COUNT_MAX} in a request; "
             "send fewer records in one request"
         )
-    for name, column in columns:
-        if column and len(column) != count:
-            raise InvalidRequestError(f"{name}: {len(column)} entries for {count} values")
 
 
 def _check_sizes(request: data_pb2.PublishBatchRequest, record_bytes_max: int) -> None:

@@ -14,6 +14,7 @@ from liftbridge_broker.api.brake import Brake
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.api.publish_async import check_publish
+from liftbridge_broker.api.streams import decode
 from liftbridge_broker.api.turns import Turns, Waker
 from liftbridge_broker.errors import (
     FailedPreconditionError,
@@ -37,6 +38,7 @@ from liftbridge_broker.model.ids import Offset, stream_of
 from liftbridge_broker.node.bulk import BulkRange, BulkRead, Chunk
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import Stored
+from liftbridge_broker.wire.listed import with_lists
 from liftbridge_proto.ext.v1 import data_pb2
 
 CHUNK_BYTES: Final = 1024 * 1024
@@ -44,6 +46,8 @@ IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of one call that wait for their acks before it is read no further."""
 
 Error = data_pb2.PublishBatchResponse
+
+_PARSE: Final = with_lists(data_pb2.PublishBatchRequest).FromString
 
 _CODES: Final[tuple[tuple[type[LiftbridgeError], int], ...]] = (
     (OutcomeUnknownError, Error.UNKNOWN),
@@ -143,7 +147,7 @@ class PublishBatchCall:
 
     def _take(self, raw: bytes) -> None:
         try:
-            request = data_pb2.PublishBatchRequest.FromString(raw)
+            request = _PARSE(raw)
         except DecodeError:
             self._call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
             return
@@ -210,10 +214,8 @@ class FetchBatchesCall:
             self._close()
             raise InvalidRequestError("FetchBatches takes one request")
         self._has_request = True
-        try:
-            request = data_pb2.FetchBatchesRequest.FromString(messages[0])
-        except DecodeError:
-            self._call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
+        request = decode(self._call, data_pb2.FetchBatchesRequest, messages[0])
+        if request is None:
             return
         wanted = BulkRange(
             Offset(request.start_offset),

@@ -19,6 +19,7 @@ from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.node.answers import Question, check_still
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.steps import STEP, in_steps
+from liftbridge_broker.wire.listed import mapping, with_lists
 from liftbridge_proto.ext.v1 import data_pb2
 
 WAIT_MS_MAX: Final = 30_000
@@ -33,6 +34,10 @@ NEWS_COUNT_MAX: Final = 1_000
 """Streams in one answer: looking up one that this broker does not serve raises an error."""
 
 
+_BOUNDS: Final = with_lists(data_pb2.PartitionBoundsRequest)
+_NEWS: Final = with_lists(data_pb2.AwaitNewsRequest)
+
+
 class BoundsService:
     """Tells of named partitions all or none, else of those served here."""
 
@@ -41,15 +46,17 @@ class BoundsService:
 
     def bounds(self, call: Call, raw: bytes) -> Iterator[None]:
         """Serve `PartitionBounds`."""
-        request = decode(call, data_pb2.PartitionBoundsRequest, raw)
+        request = decode(call, _BOUNDS, raw)
         if request is None:
             return
         _check_wait(request.wait_ms)
         check_named("partitions", len(request.partitions))
         check_named("known_high_watermarks", len(request.known_high_watermarks))
         yield
+        marks = mapping(request.known_high_watermarks)
+        yield
         asked = yield from self._asked(request)
-        known = {one: request.known_high_watermarks.get(one.number, -1) for one in asked}
+        known = {one: marks.get(one.number, -1) for one in asked}
         answer = partial(self._answer, call, request)
         if not request.wait_ms or not known or _has_passed(known.items()):
             yield from answer()
@@ -59,7 +66,7 @@ class BoundsService:
 
     def await_news(self, call: Call, raw: bytes) -> Iterator[None]:
         """Serve `AwaitNews`."""
-        request = decode(call, data_pb2.AwaitNewsRequest, raw)
+        request = decode(call, _NEWS, raw)
         if request is None:
             return
         _check_wait(request.wait_ms)
@@ -90,13 +97,14 @@ class BoundsService:
         quiet: dict[Partition, int] = {}
         # The last one counts of those that have the same name.
         streams = {one.name: one.high_watermarks for one in request.streams}
+        check_named("high_watermarks", sum(map(len, streams.values())))
         yield
         for name, known in streams.items():
             if len(news) == NEWS_COUNT_MAX:
                 break
             asked: dict[Partition, int] = {}
             try:
-                for number, mark in known.items():
+                for number, mark in mapping(known).items():
                     asked[find(name, number)] = mark
                     if len(asked) % STEP == 0:
                         yield

@@ -1,10 +1,13 @@
 """`Publish` and `PublishToSubject`: one message, one answer (spec 1.6, 1.8)."""
 
+from typing import Final
+
 from google.protobuf.message import DecodeError
 
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.api.publish_async import check_publish
+from liftbridge_broker.api.streams import REQUEST_BYTES_MAX
 from liftbridge_broker.errors import (
     GrpcStatus,
     InvalidRequestError,
@@ -17,7 +20,11 @@ from liftbridge_broker.node.remote import RemotePartition
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored, Ticket
 from liftbridge_broker.node.subjects import SubjectPublish, Waiter
 from liftbridge_broker.wire.acks import inbox_frame
+from liftbridge_broker.wire.listed import mapping, with_lists
 from liftbridge_proto import api_pb2
+
+_PARSE: Final = with_lists(api_pb2.PublishRequest).FromString
+_PARSE_TO_SUBJECT: Final = with_lists(api_pb2.PublishToSubjectRequest).FromString
 
 NO_ACK = api_pb2.PublishResponse().SerializeToString()
 NO_SUBJECT_ACK = api_pb2.PublishToSubjectResponse().SerializeToString()
@@ -84,19 +91,29 @@ class PublishService:
         if inbox:
             self._context.reserved.check_ack_inbox(inbox)
 
+    @staticmethod
+    def _check_size(raw: bytes, bytes_max: int) -> None:
+        """Refuse a large request before anybody looks into it.
+
+        Raises:
+            TooLargeError: It has more than so many bytes.
+        """
+        if len(raw) > bytes_max:
+            raise TooLargeError("message exceeds max replication size")
+
     def publish(self, call: Call, raw: bytes) -> None:
-        """Serve `Publish`; the checks stand in the order of the original."""
+        """Serve `Publish`; the checks stand in the order of the original, but for that of size."""
+        self._check_size(raw, self._context.record_bytes_max)
         try:
-            request = api_pb2.PublishRequest.FromString(raw)
+            request = _PARSE(raw)
         except DecodeError:
             call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
             return
         partition = self._find(request)
         self._check_inbox(request.ackInbox)
-        if len(raw) > self._context.record_bytes_max:
-            raise TooLargeError("message exceeds max replication size")
         check_headers(request.headers)
-        stamp = stamp_of(request.headers) if request.headers else None
+        headers = mapping(request.headers)
+        stamp = stamp_of(headers) if headers else None
         waits = request.ackPolicy != POLICY_NONE and call.deadline is not None
         sink = _UnaryAck(self._context, call, partition, request, waits=waits)
         tickets = [Ticket(request.ackPolicy, sink)]
@@ -113,7 +130,7 @@ class PublishService:
             "grpc",
             tickets,
             [request.key] if request.key else None,
-            [dict(request.headers)] if request.headers else None,
+            [headers] if headers else None,
             policy=request.ackPolicy,
             correlation_ids=[request.correlationId.encode()],
             ack_inbox=request.ackInbox,
@@ -136,8 +153,9 @@ class PublishService:
 
     def publish_to_subject(self, call: Call, raw: bytes) -> None:
         """Serve `PublishToSubject`: out over NATS, answered by the first ack that comes back."""
+        self._check_size(raw, max(self._context.record_bytes_max, REQUEST_BYTES_MAX))
         try:
-            request = api_pb2.PublishToSubjectRequest.FromString(raw)
+            request = _PARSE_TO_SUBJECT(raw)
         except DecodeError:
             call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
             return
@@ -160,7 +178,7 @@ class PublishService:
             subject=request.subject,
             value=request.value,
             key=request.key,
-            headers=dict(request.headers),
+            headers=mapping(request.headers),
             policy=request.ackPolicy,
             correlation_id=request.correlationId,
             ack_inbox=request.ackInbox,

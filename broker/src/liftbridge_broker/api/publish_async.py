@@ -34,6 +34,7 @@ from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.remote import RemotePartition
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored, Ticket
 from liftbridge_broker.replication.publishers import PublisherStamp
+from liftbridge_broker.wire.listed import mapping, with_lists, without_maps
 from liftbridge_proto import api_pb2
 
 DRAIN_SECONDS: Final = 5.0
@@ -62,7 +63,8 @@ def async_code(error: LiftbridgeError) -> "AsyncError.Code":
             return AsyncError.INTERNAL
 
 
-_PARSE: Final = api_pb2.PublishRequest.FromString
+_PARSE: Final = with_lists(api_pb2.PublishRequest).FromString
+_PARSE_LARGE: Final = without_maps(api_pb2.PublishRequest).FromString
 _ROUTE: Final = attrgetter("stream", "partition", "ackPolicy")
 
 
@@ -136,9 +138,9 @@ class PublishAsyncCall:
 
     def on_messages(self, messages: list[bytes]) -> None:
         """Decode one turn's requests and publish them in order."""
-        requests, is_damaged = _decode(messages)
         if max(map(len, messages)) > self.context.record_bytes_max:
-            requests = self._without_large(requests)
+            messages = self._without_large(messages)
+        requests, is_damaged = _decode(messages)
         # Without headers a message costs about as much as any other one, and there are few enough.
         if sum(map(len, messages)) > PIECE_BYTES and any(one.headers for one in requests):
             self.call.go_on(self._publish_pieces(requests, is_damaged=is_damaged))
@@ -203,7 +205,7 @@ class PublishAsyncCall:
         for request in requests:
             try:
                 check_headers(request.headers)
-                stamp = stamp_of(request.headers)
+                stamp = stamp_of(mapping(request.headers))
             except LiftbridgeError as error:
                 self.context.count_refused(error)
                 self.send_error(request.correlationId, error)
@@ -243,19 +245,21 @@ class PublishAsyncCall:
         )
         self.context.node.publish(partition, run, now, wall_ns)
 
-    def _without_large(
-        self, requests: list[api_pb2.PublishRequest]
-    ) -> list[api_pb2.PublishRequest]:
-        """Answer the requests that are too large for a record, and give back the others."""
+    def _without_large(self, messages: list[bytes]) -> list[bytes]:
+        """Answer the messages that are too large for a record, and give back the others."""
         limit = self.context.record_bytes_max
-        kept: list[api_pb2.PublishRequest] = []
-        for request in requests:
-            if request.ByteSize() > limit:
-                error = TooLargeError("message exceeds max replication size")
-                self.context.count_refused(error)
-                self.send_error(request.correlationId, error)
-            else:
-                kept.append(request)
+        kept: list[bytes] = []
+        for raw in messages:
+            if len(raw) <= limit:
+                kept.append(raw)
+                continue
+            try:
+                correlation_id = _PARSE_LARGE(raw).correlationId
+            except DecodeError:
+                return [*kept, raw]  # ends the call
+            error = TooLargeError("message exceeds max replication size")
+            self.context.count_refused(error)
+            self.send_error(correlation_id, error)
         return kept
 
     # -- responses ----------------------------------------------------------------------------
@@ -324,7 +328,7 @@ def _decode(messages: list[bytes]) -> tuple[list[api_pb2.PublishRequest], bool]:
 def _headers_of(
     requests: list[api_pb2.PublishRequest],
 ) -> list[Mapping[str, bytes] | None] | None:
-    headers = [dict(request.headers) or None for request in requests]
+    headers = [mapping(request.headers) or None for request in requests]
     return list(headers) if any(headers) else None
 
 

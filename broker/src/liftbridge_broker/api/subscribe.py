@@ -6,10 +6,9 @@ it holds no bytes of its own. Each pull sends whole gRPC frames, hundreds of mes
 
 from typing import Final, cast
 
-from google.protobuf.message import DecodeError
-
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.streams import decode
 from liftbridge_broker.api.turns import Turns, Waker
 from liftbridge_broker.errors import (
     GrpcStatus,
@@ -54,10 +53,8 @@ class SubscribeCall:
             self._end(InvalidRequestError("Subscribe takes one request"))
             return
         self._has_request = True
-        try:
-            request = api_pb2.SubscribeRequest.FromString(messages[0])
-        except DecodeError:
-            self._call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
+        request = decode(self._call, api_pb2.SubscribeRequest, messages[0])
+        if request is None:
             return
         node = self._context.node
         try:

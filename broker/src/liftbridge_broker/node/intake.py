@@ -4,7 +4,7 @@ The common case, a run of plain messages on one subject, costs one `startswith` 
 messages that name an inbox go back over NATS (spec of the envelope: `wire/envelope.py`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Final
 
 from liftbridge_broker.errors import (
@@ -32,6 +32,7 @@ from liftbridge_broker.replication.publishers import (
 )
 from liftbridge_broker.wire.acks import AckEncoder, AckError, inbox_frame
 from liftbridge_broker.wire.envelope import MAGIC, decode_publish, has_envelope
+from liftbridge_broker.wire.listed import mapping, with_lists
 from liftbridge_broker.wire.nats import appended_header_line
 from liftbridge_proto import api_pb2
 
@@ -43,6 +44,9 @@ UNKNOWN_PREFIX: Final = "outcome unknown: "
 
 REASON_LENGTH_MAX: Final = 500
 """Characters of the reason of another broker that are passed on."""
+
+
+_MESSAGE: Final = with_lists(api_pb2.Message)
 
 
 class InboxAcks:
@@ -266,7 +270,7 @@ class Intake:
         stamp = _stamp_of_block(arrival.headers) if may_stamp else None
         draft = _Draft(self, arrival, stamp)
         for payload in payloads:
-            message = decode_publish(payload) if payload.startswith(MAGIC) else None
+            message = decode_publish(payload, _MESSAGE) if payload.startswith(MAGIC) else None
             if len(payload) > self._record_bytes_max:
                 error = TooLargeError("message exceeds max replication size")
                 self._refuse(arrival, payload, message, error)
@@ -278,7 +282,7 @@ class Intake:
                     self._refuse(arrival, payload, message, error)
                     continue
                 is_proven = self._inboxes.is_proven(payload)  # guard Stamp.asked
-                own = _stamp_of(message.headers) if is_proven else None
+                own = _stamp_of(mapping(message.headers)) if is_proven else None
                 if own is not None:
                     draft.finish(runs)
                     draft = _Draft(self, arrival, own)
@@ -385,7 +389,7 @@ class _Draft:
         index = len(self._values)
         self._values.append(message.value)
         self._keys.append(message.key)
-        self._headers.append(dict(message.headers) if message.headers else None)
+        self._headers.append(mapping(message.headers) if message.headers else None)
         self._expected.append(message.offset)
         inbox = message.ackInbox
         if inbox and self._intake.allows_inbox(inbox, payload):
@@ -435,7 +439,7 @@ def ticket_of(policy: int, sink: InboxAcks) -> Ticket:
     return Ticket(policy, sink if policy != POLICY_NONE else _OnlyErrors(sink))
 
 
-def check_headers(headers: Mapping[str, bytes]) -> None:
+def check_headers(headers: Sized) -> None:
     """Refuse a message for the number of its headers.
 
     Raises:

@@ -100,10 +100,16 @@ def _places(data: bytes, byte: int) -> Iterator[int]:
         at = data.find(byte, at + 1)
 
 
-def decode_publish(data: bytes) -> api_pb2.Message | None:
+def decode_publish(
+    data: bytes, kind: type[api_pb2.Message] = api_pb2.Message
+) -> api_pb2.Message | None:
     """Message that a client published in an envelope, or `None` for a plain NATS message.
 
     Hot: once per message (benchmark `bench_nats.py::envelope`).
+
+    Args:
+        data: What came over NATS.
+        kind: What to make of it; see `wire.listed`.
     """
     # Nearly every enveloped message has exactly this header, so one comparison decides.
     if data.startswith(PUBLISH_HEADER):
@@ -115,7 +121,7 @@ def decode_publish(data: bytes) -> api_pb2.Message | None:
     if payload is None:
         return None
     try:
-        return api_pb2.Message.FromString(payload)
+        return kind.FromString(payload)
     except DecodeError:
         return None
 

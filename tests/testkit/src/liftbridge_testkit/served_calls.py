@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.http2.grpc import trailers_block
 from liftbridge_broker.model.ids import Instant
 from liftbridge_testkit.cluster_world import MS, ClusterWorld
 
@@ -52,8 +53,9 @@ class Port:
         """Do them later."""
         self.steps.append(steps)
 
-    def finish(self, _call: Call, code: int, text: str, _error_code: str) -> None:
-        """Keep how it ended."""
+    def finish(self, _call: Call, code: int, text: str, error_code: str) -> None:
+        """Keep how it ended, once that is made ready to be sent."""
+        trailers_block(code, text, error_code)
         self.end = (code, text)
 
     def expect_request(self, _stream_id: int) -> None:

@@ -1,0 +1,74 @@
+"""Messages whose maps are read as lists of entries, so that somebody counts them before they cost.
+
+On the wire a map is such a list. To make it is a tenth of the work, and its length tells whether
+the message is worth the rest: 4 MiB of headers take 300 ms as a map.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar, cast
+
+from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+_Kind = TypeVar("_Kind", bound=Message)
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+class _Entry(Protocol[_Key, _Value]):
+    key: _Key
+    value: _Value
+
+
+def with_lists(kind: type[_Kind]) -> type[_Kind]:
+    """The same message with lists of entries for maps, in messages within it too.
+
+    For whoever takes its maps by `len` and `mapping` alone; all else of it is as it was.
+    """
+    return _made(kind, _as_lists)
+
+
+def without_maps(kind: type[_Kind]) -> type[_Kind]:
+    """The same message without its maps, for whoever refuses it in any case: nearly free."""
+    return _made(kind, _leave_out)
+
+
+def _made(kind: type[_Kind], change: Callable[[DescriptorProto], None]) -> type[_Kind]:
+    """A message of a changed description."""
+    pool, added = DescriptorPool(), set[str]()
+
+    def add(file: FileDescriptor) -> None:
+        """Add a file and, before it, those that it needs."""
+        if file.name not in added:
+            added.add(file.name)
+            for needed in file.dependencies:
+                add(needed)
+            copy = FileDescriptorProto()
+            file.CopyToProto(copy)
+            for message in copy.message_type:
+                change(message)
+            pool.Add(copy)
+
+    add(cast("FileDescriptor", kind.DESCRIPTOR.file))
+    made = GetMessageClass(pool.FindMessageTypeByName(kind.DESCRIPTOR.full_name))
+    return cast("type[_Kind]", made)
+
+
+def _as_lists(message: DescriptorProto) -> None:
+    for nested in message.nested_type:
+        nested.options.ClearField("map_entry")
+
+
+def _leave_out(message: DescriptorProto) -> None:
+    maps = {one.name for one in message.nested_type if one.options.map_entry}
+    kept = [one for one in message.field if one.type_name.rpartition(".")[2] not in maps]
+    del message.field[:]
+    message.field.extend(kept)
+
+
+def mapping(field: Mapping[_Key, _Value]) -> dict[_Key, _Value]:
+    """A map of such a message, once its length is known; the last of equal keys counts."""
+    return {one.key: one.value for one in cast("Sequence[_Entry[_Key, _Value]]", field)}

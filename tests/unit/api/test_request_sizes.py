@@ -1,0 +1,197 @@
+"""A request that is full of one thing costs no more than a turn, whatever that is.
+
+Every field of every request that can be large - texts, bytes, lists and maps, those in messages
+within it, too - is filled up to the largest request that is not refused for its size. What counts
+is processor time, as nearly all of the work is native, of the fastest of three calls: an ordinary
+request takes a hundredth of the bound, and one that is looked into as a whole several times of it.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Final, NamedTuple
+
+import pytest
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
+from google.protobuf.message_factory import GetMessageClass
+
+from liftbridge_broker.api.health import Health
+from liftbridge_broker.api.streams import REQUEST_BYTES_MAX
+from liftbridge_broker.config.options import BrokerOptions
+from liftbridge_broker.http2.limits import Limits
+from liftbridge_broker.logformat.varint import encode_varint
+from liftbridge_broker.server.admin import register_admin
+from liftbridge_broker.server.services import make_api
+from liftbridge_broker.wire.fields import bytes_field
+from liftbridge_testkit.admin_calls import admin_of
+from liftbridge_testkit.client_calls import WorldClock
+from liftbridge_testkit.cluster_world import ClusterWorld
+from liftbridge_testkit.request_lists import SERVICES, named
+from liftbridge_testkit.served_calls import Served
+
+TURN_SECONDS: Final = 0.075
+ATTEMPTS: Final = 3
+OVERHEAD: Final = 256
+SIZES: Final = (
+    Limits().message_bytes_max - OVERHEAD,
+    REQUEST_BYTES_MAX - OVERHEAD,
+    BrokerOptions().clustering.record_bytes_max - OVERHEAD,
+)
+TOO_LARGE: Final = (b"without records", b"exceeds max replication size")
+"""What a request is told that is refused for its size alone."""
+
+
+TEXTS: Final[Mapping[str, tuple[bytes, bytes]]] = {
+    "letters": (b"", b"x"),
+    "tokens": (b"", b"a."),
+    "tokens of brokers": (b"_LIFTBRIDGE.", b"a."),
+    "wide letters": (b"", "é".encode()),
+    "blanks": (b"", b" "),
+}
+"""By name, what a text begins with and what is repeated then."""
+
+
+@dataclass
+class Longest:
+    """Processor time of the longest turn."""
+
+    seconds: float = 0.0
+    _began: float = 0.0
+
+    def __enter__(self) -> None:
+        self._began = time.thread_time()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = max(self.seconds, time.thread_time() - self._began)
+
+
+class Full(NamedTuple):
+    """A field that can be large, and what it may be full of.
+
+    Attributes:
+        path: Fields of messages that lead to it.
+        field: The field.
+        filling: What of.
+        make: Its bytes, of a given size.
+    """
+
+    path: tuple[FieldDescriptor, ...]
+    field: FieldDescriptor
+    filling: str
+    make: Callable[[int], bytes]
+
+    @property
+    def name(self) -> str:
+        return ".".join(one.name for one in (*self.path, self.field)) + f" of {self.filling}"
+
+    def request(self, base: bytes, size: int) -> bytes:
+        """A whole request."""
+        content = self.make(size - len(base))
+        for field in reversed(self.path):
+            content = bytes_field(field.number, content)
+        return base + content
+
+
+DIGITS: Final = range(0x21, 0x7F)
+KEYS: Final = [bytes(key) for key in product(DIGITS, DIGITS, DIGITS)]
+
+
+def _numbered(head: Callable[[bytes], bytes], size: int) -> bytes:
+    """As many distinct entries as fit."""
+    return b"".join(map(head, KEYS[: size // len(head(KEYS[0]))]))
+
+
+def _fillings(field: FieldDescriptor) -> Iterator[tuple[str, Callable[[int], bytes]]]:
+    number, kind = field.number, field.message_type
+    head = encode_varint(number << 3 | 2) + b"\0"
+    is_text = field.type == FieldDescriptor.TYPE_STRING
+    if not field.is_repeated:
+        if field.type == FieldDescriptor.TYPE_BYTES:
+            yield "bytes", lambda size: bytes_field(number, b"x" * size)
+        for name, (prefix, text) in TEXTS.items() if is_text else ():
+            yield name, partial(_text, number, prefix, text)
+        return
+    if kind is None and not is_text and field.type != FieldDescriptor.TYPE_BYTES:
+        yield "numbers", lambda size: bytes_field(number, b"\x01" * size)
+        return
+    yield "nothing", lambda size: head * (size // len(head))
+    if kind is not None and kind.GetOptions().map_entry:
+        has_texts = kind.fields_by_name["key"].type == FieldDescriptor.TYPE_STRING
+        yield (
+            "keys",
+            lambda size: _numbered(
+                lambda key: bytes_field(
+                    number, bytes_field(1, key) if has_texts else b"\x08" + _digits(key)
+                ),
+                size,
+            ),
+        )
+    elif kind is None:
+        yield "entries", lambda size: _numbered(lambda key: bytes_field(number, key), size)
+        yield "one text", lambda size: bytes_field(number, b"a." * (size // 2))
+
+
+def _text(number: int, prefix: bytes, text: bytes, size: int) -> bytes:
+    """A text of one thing."""
+    return bytes_field(number, prefix + text * ((size - len(prefix)) // len(text)))
+
+
+def _digits(key: bytes) -> bytes:
+    """A varint of three bytes."""
+    return bytes((key[0] | 0x80, key[1] | 0x80, key[2]))
+
+
+def _full(message: Descriptor, path: tuple[FieldDescriptor, ...] = ()) -> Iterator[Full]:
+    """All fields of a message, and of those within it."""
+    for field in message.fields:
+        for filling, make in _fillings(field):
+            yield Full(path, field, filling, make)
+        kind = field.message_type
+        if kind is not None and not kind.GetOptions().map_entry:
+            yield from _full(kind, (*path, field))
+
+
+METHODS: Final = [method for service in SERVICES for method in service.methods]
+
+
+@pytest.fixture(scope="module")
+def served() -> Served:
+    world = ClusterWorld(1)
+    world.create("s", factor=1)
+    world.commit(b"v")
+    api = make_api(BrokerOptions(), world[1].node, WorldClock(world), world[1], Health())
+    api.context.turns = None
+    register_admin(api.server, admin_of(world, 1).context)
+    return Served(world, api.server)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda one: one.full_name)
+def test_no_request_that_is_full_of_one_thing_takes_longer_than_a_turn(
+    served: Served, method: MethodDescriptor
+) -> None:
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    base = bytes_field(5, b"v") if method.name == "PublishBatch" else b""  # its one value
+    base += named(GetMessageClass(method.input_type)()).SerializeToString()
+    took: dict[str, float] = {}
+    for full in _full(method.input_type):
+        for size in SIZES:
+            raw = full.request(base, size)
+            seconds, told = _seconds(served, path, raw)
+            took[f"{full.name}, {size} bytes"] = seconds
+            if not any(one in told for one in TOO_LARGE):
+                break  # it was looked into, and a smaller one costs less
+    assert {name: one for name, one in took.items() if one > TURN_SECONDS} == {}
+
+
+def _seconds(served: Served, path: str, raw: bytes) -> tuple[float, bytes]:
+    """What the longest turn of a call takes, and what it is told."""
+    took: list[float] = []
+    told = b""
+    while len(took) < ATTEMPTS and min(took, default=1.0) > TURN_SECONDS:
+        watch = Longest()
+        port = served.call(path, [raw], watch)
+        took.append(watch.seconds)
+        told = bytes(port.sent) + f"{port.end}".encode()
+    return min(took), told
