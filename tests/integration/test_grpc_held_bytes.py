@@ -2,7 +2,7 @@
 
 import asyncio
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -10,6 +10,8 @@ import pytest
 from grpc import StatusCode, aio
 
 from liftbridge_broker.http2 import frames
+from liftbridge_broker.http2.frames import Http2Code
+from liftbridge_broker.http2.stream import STREAM_BYTES
 from liftbridge_testkit.grpc_echo import SERVICE, EchoServer, echo_server, eventually
 from liftbridge_testkit.grpc_raw import raw
 from liftbridge_testkit.http2_peer import Frame, Http2Peer, of_kind
@@ -36,10 +38,10 @@ def begun(peer: Http2Peer, stream_id: int, pieces: int) -> bytes:
     return peer.request(stream_id, SERVICE + "Unary") + Http2Peer.data(stream_id, first) + rest
 
 
-async def read_until_headers(reader: asyncio.StreamReader, peer: Http2Peer) -> list[Frame]:
+async def read_until(reader: asyncio.StreamReader, peer: Http2Peer, kind: int) -> list[Frame]:
     found: list[Frame] = []
     async with asyncio.timeout(10):
-        while not of_kind(found, frames.HEADERS):
+        while not of_kind(found, kind):
             data = await reader.read(65_536)
             assert data, found
             found += peer.read(data)
@@ -64,7 +66,7 @@ async def test_incomplete_requests_of_the_largest_connection_are_refused() -> No
             total += len(sent)
             writer.write(sent)
             await eventually(partial(has_received, echo, total))
-        answer = of_kind(await read_until_headers(*clients[0][:2]), frames.HEADERS)[0]
+        answer = of_kind(await read_until(*clients[0][:2], frames.HEADERS), frames.HEADERS)[0]
         assert answer.fields["grpc-status"] == str(StatusCode.RESOURCE_EXHAUSTED.value[0])
         assert "grpc.receive.max.bytes" in answer.fields["grpc-message"]
         stats = echo.server.stats
@@ -72,6 +74,60 @@ async def test_incomplete_requests_of_the_largest_connection_are_refused() -> No
         assert 25 * PIECE <= stats.received_held <= BOUND
         assert [(one["kind"], one["limit"]) for one in told.fields] == [("receive", BOUND)]
         assert stats.floods == {}
+    assert (stats.received_held, stats.unsent_held) == (0, 0)
+
+
+def silent_calls(peer: Http2Peer, count: int) -> bytes:
+    """Calls that never send a message."""
+    return b"".join(peer.request(one, SERVICE + "Hang") for one in range(1, 2 * count, 2))
+
+
+def unended_visits(peer: Http2Peer, count: int) -> bytes:
+    """Requests for the page at the root that do not end."""
+    ids = range(1, 2 * count, 2)
+    return b"".join(peer.request(one, "/", verb="GET", more=()) for one in ids)
+
+
+def unread_answers(peer: Http2Peer, count: int) -> bytes:
+    """Calls whose answers the client gives no window for."""
+    ids = range(1, 2 * count, 2)
+    return b"".join(
+        peer.request(one, SERVICE + "Unary") + Http2Peer.message(one, b"?", ends=True)
+        for one in ids
+    )
+
+
+@pytest.mark.parametrize("kind", [silent_calls, unended_visits, unread_answers])
+async def test_connection_with_most_of_too_many_streams_is_ended(
+    kind: Callable[[Http2Peer, int], bytes],
+) -> None:
+    told = Told()
+    async with AsyncExitStack() as stack:
+        echo = await stack.enter_async_context(echo_server(held_bytes_max=BOUND, observer=told))
+        clients, total = [], 0
+        count = BOUND // STREAM_BYTES
+        for streams in (count // 4, count // 2, count // 4, 2):
+            peer = Http2Peer()
+            reader, writer = await asyncio.open_connection("127.0.0.1", echo.port)
+            stack.callback(writer.transport.abort)
+            clients.append((reader, peer, writer))
+            settings = {frames.SETTING_INITIAL_WINDOW_SIZE: 0}
+            sent = peer.hello(settings) + kind(peer, streams)
+            total += len(sent)
+            writer.write(sent)
+            await eventually(partial(has_received, echo, total))
+        found = await read_until(*clients[1][:2], frames.GOAWAY)
+        (goaway,) = of_kind(found, frames.GOAWAY)
+        assert goaway.error_code == Http2Code.ENHANCE_YOUR_CALM
+        assert "grpc.receive.max.bytes" in goaway.debug_text
+        stats = echo.server.stats
+        assert [one["kind"] for one in told.fields] == ["receive"]
+        for reader, peer, writer in (clients[0], clients[2], clients[3]):
+            writer.write(frames.ping_frame(b"12345678"))
+            found = await read_until(reader, peer, frames.PING)
+            assert of_kind(found, frames.GOAWAY) == []
+        # At least what the streams of the others count.
+        assert count // 2 * STREAM_BYTES <= stats.received_held <= BOUND
     assert (stats.received_held, stats.unsent_held) == (0, 0)
 
 

@@ -298,6 +298,17 @@ def test_requests_that_are_read_by_hand_have_a_bound(cluster: Served, path: str,
     assert (port.end == (GrpcStatus.INVALID_ARGUMENT, text)) == (size > REQUEST_BYTES_MAX)
 
 
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.full_name)
+def test_one_request_is_waited_for_only_so_long(cluster: Served, method: MethodDescriptor) -> None:
+    port = Port()
+    handler = cluster.server.method(_path(method))
+    assert handler is not None
+    call = Call(port, 1, method="", peer="", deadline=None)
+    handler(call)
+    assert port.is_awaiting is not method.client_streaming
+    call.cancel()
+
+
 def test_watchers_of_health_have_a_bound_and_are_told_quickly() -> None:
     health, server = Health(), GrpcServer()
     health.register(server)

@@ -58,6 +58,7 @@ def test_grpc_request_is_split_into_its_parts() -> None:
         encoding="gzip",
         content_length=None,
         refusal=None,
+        text_bytes=len("POST/a.B/Cgzip"),
     )
 
 

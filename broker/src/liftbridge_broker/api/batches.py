@@ -208,6 +208,7 @@ class FetchBatchesCall:
         call.on_messages = self._on_messages
         call.on_writable = self._pump
         call.on_cancel = self._close
+        call.expect_request()
 
     def _on_messages(self, messages: list[bytes]) -> None:
         if self._has_request or len(messages) != 1:

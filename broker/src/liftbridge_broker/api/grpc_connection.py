@@ -352,7 +352,7 @@ class GrpcConnection(asyncio.Protocol):
         """Tell the server how much more, or less, is held; nothing once the connection is gone."""
         if self._transport is None:
             return
-        received = self._core.partial_bytes + self._unread_bytes
+        received = self._core.stream_bytes + self._core.partial_bytes + self._unread_bytes
         unsent = self._core.queued_bytes + self._in_transport
         if received != self.received_bytes or unsent != self.unsent_bytes:
             more_received = received - self.received_bytes

@@ -47,6 +47,7 @@ class SubscribeCall:
         call.on_half_close = _ignore
         call.on_cancel = self._close
         call.on_writable = self._pump
+        call.expect_request()
 
     def _on_messages(self, messages: list[bytes]) -> None:
         if self._has_request or len(messages) != 1:

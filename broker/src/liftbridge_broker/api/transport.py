@@ -44,7 +44,8 @@ class ServerStats:
         requests: Finished calls by method path (`unknown` for paths without a handler) and status.
         protocol_errors: Connections ended for an error, by HTTP/2 error code.
         floods: Connections ended for abuse, by kind.
-        received_held: Bytes of requests that are incomplete or wait for their turn.
+        received_held: Bytes of open calls, and of requests that are incomplete or wait for their
+            turn.
         unsent_held: Bytes of answers that wait to be sent.
         sheds: Times the largest user was shed because all together held too much, by which.
     """
@@ -281,8 +282,8 @@ class GrpcServer:
             held, limit = largest.received_bytes, self._receive_bytes_max
             self._told_shed("receive", largest, held, limit)
             largest.shed_requests(
-                f"incomplete requests of all connections hold more than {limit} bytes "
-                f"(grpc.receive.max.bytes), those of this one most of it: {held}; end requests "
+                f"calls and incomplete requests of all connections hold more than {limit} bytes "
+                f"(grpc.receive.max.bytes), those of this one most of it: {held}; end some "
                 "before beginning others"
             )
         if unsent > 0 and stats.unsent_held > self._send_bytes_max:

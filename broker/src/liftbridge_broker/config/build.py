@@ -37,6 +37,7 @@ _DATA_ROOT: Final = "/tmp/liftbridge/"  # noqa: S108 - the original's default
 _PORT_DEFAULT: Final = 9292
 _MESSAGE_BYTES_DEFAULT: Final = 4 << 20
 _HELD_BYTES_DEFAULT: Final = 256 << 20
+_CALL_BYTES_DEFAULT: Final = 4 << 10
 _MESSAGE_OVERHEAD_BYTES: Final = 64 << 10
 _SEGMENT_BYTES_OF_ZERO: Final = 1 << 30
 _SEGMENT_BYTES_MAX: Final = 2 << 30
@@ -219,10 +220,11 @@ def _derive(values: _Values) -> None:
 
 
 def _derive_held(values: _Values) -> None:
-    """Bytes that all connections may hold: several messages of the largest size."""
-    message_bytes_max = values.number("grpc.max.message.bytes")
-    for name in ("grpc.receive.max.bytes", "grpc.send.max.bytes"):
-        values.fill(name, max(_HELD_BYTES_DEFAULT, 4 * message_bytes_max))
+    """Bytes that all connections may hold: several messages of the largest size, and all calls."""
+    size = max(_HELD_BYTES_DEFAULT, 4 * values.number("grpc.max.message.bytes"))
+    values.fill("grpc.send.max.bytes", size)
+    call_bytes = _CALL_BYTES_DEFAULT * values.number("subscriptions.max")
+    values.fill("grpc.receive.max.bytes", max(size, call_bytes))
 
 
 def _derive_segments(values: _Values) -> None:

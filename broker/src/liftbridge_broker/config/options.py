@@ -318,7 +318,7 @@ class GrpcOptions:
         connections_max: Open connections; further ones are closed at once.
         header_bytes_max: Size of the header list of a request (SETTINGS_MAX_HEADER_LIST_SIZE).
         pending_bytes_max: Bytes of answers waiting to be sent on one connection.
-        receive_bytes_max: Bytes of incomplete requests of all connections.
+        receive_bytes_max: Bytes of open calls and incomplete requests of all connections.
         send_bytes_max: Bytes of answers waiting to be sent on all connections.
         idle_timeout_ns: A connection without calls is closed after this time; 0 = never.
         keepalive_ns: A silent connection is pinged after this time; 0 = never.

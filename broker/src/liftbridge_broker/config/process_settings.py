@@ -282,10 +282,12 @@ GRPC: Final = (
         "grpc.receive.max.bytes",
         Kind.SIZE,
         "",
-        "Bytes of incomplete requests that the broker holds for all connections together; above "
-        "it, the connection that holds the most loses its incomplete requests. Include it when "
-        "planning memory.",
-        derived="the larger of 256MiB and four times `grpc.max.message.bytes`",
+        "Bytes of open calls, 2KiB or more for each, and of incomplete requests that the broker "
+        "holds for all connections together; above it, the connection that holds the most loses "
+        "its incomplete requests or, if its calls hold more, is closed. Include it when planning "
+        "memory.",
+        derived="the largest of 256MiB, four times `grpc.max.message.bytes` and 4KiB for each of "
+        "`subscriptions.max`",
         is_original=False,
         maximum=1 << 40,
     ),

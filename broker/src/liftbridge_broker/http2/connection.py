@@ -118,6 +118,11 @@ class Connection:
         return self._table.reset_count
 
     @property
+    def stream_bytes(self) -> int:
+        """What the open streams count, whether anything was sent on them or not."""
+        return self._table.stream_bytes
+
+    @property
     def partial_bytes(self) -> int:
         """Bytes of incomplete requests, and of frames that were not read yet."""
         return self._table.partial_bytes + (self._held_bytes if self._held else 0)
@@ -333,11 +338,13 @@ class Connection:
         self._fail(ConnectionFaultError(code, text, flood="resets_of_all"))
 
     def shed_requests(self, text: str) -> None:
-        """Refuse the requests that are incomplete, or end if what is held belongs to none."""
-        begun = [one for one in self._table.streams.values() if one.partial or one.kept_bytes]
-        for stream in begun:
-            self._table.refuse_message(stream, _RESOURCE_EXHAUSTED, text)
-        if not begun:
+        """Refuse the requests that are incomplete, or end if that is not most of what is held."""
+        table = self._table
+        if table.partial_bytes > table.stream_bytes:
+            for stream in table.streams.values():
+                if stream.partial or stream.kept_bytes:
+                    table.refuse_message(stream, _RESOURCE_EXHAUSTED, text)
+        else:
             self._fail(ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="unended"))
 
     # Receiving.
@@ -584,9 +591,8 @@ class Connection:
             return
         self._has_ended = True
         self._held.clear()
-        for stream in self._table.streams.values():  # nothing of it is read or sent any more
-            self._table.drop_partial(stream)
-            self._sender.forget(stream)
+        for stream in self._table.streams.values():
+            self._table.let_go(stream)
         if fault.reply:
             self._sender.control(fault.reply)
         else:

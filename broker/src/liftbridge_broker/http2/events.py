@@ -21,6 +21,7 @@ class RequestHead(NamedTuple):
         content_length: Value of `content-length`, None when absent.
         refusal: Why the call cannot be taken (bad timeout, header list too large) as gRPC status
             and text; None for a good head.
+        text_bytes: Size of the texts, which the client chose.
     """
 
     verb: str
@@ -30,11 +31,7 @@ class RequestHead(NamedTuple):
     encoding: str
     content_length: int | None
     refusal: tuple[int, str] | None
-
-    @property
-    def text_bytes(self) -> int:
-        """Size of the texts, which the client chose."""
-        return len(self.verb) + len(self.path) + len(self.encoding)
+    text_bytes: int
 
 
 class RequestReceived(NamedTuple):

@@ -100,14 +100,16 @@ def parse_head(fields: Fields, header_list_bytes_max: int) -> RequestHead | None
         if timeout_ns is None:
             refusal = refusal or (_INTERNAL, "malformed grpc-timeout")
     content_type = own.get(b"content-type", b"").decode("latin-1")
+    encoding = own.get(b"grpc-encoding", b"identity")
     return RequestHead(
         verb=pseudo[b":method"].decode("latin-1"),
         path=path.decode("latin-1"),
         is_grpc=_GRPC_TYPE.fullmatch(content_type) is not None,
         timeout_ns=timeout_ns,
-        encoding=own.get(b"grpc-encoding", b"identity").decode("latin-1"),
+        encoding=encoding.decode("latin-1"),
         content_length=None if length is None else int(length),
         refusal=refusal,
+        text_bytes=len(pseudo[b":method"]) + len(path) + len(encoding),
     )
 
 

@@ -1,8 +1,12 @@
 """State of one HTTP/2 stream, receiving and sending half."""
 
 from collections import deque
+from typing import Final
 
 Buffer = bytes | memoryview
+
+STREAM_BYTES: Final = 2_048
+"""What an open stream counts, with the call on it, before anything was sent on it."""
 
 
 class Stream:
@@ -10,6 +14,7 @@ class Stream:
 
     Attributes:
         id: Number of the stream.
+        size: What it counts while it is open: `STREAM_BYTES` and the texts of its head.
         is_grpc: Whether its DATA carries gRPC messages; otherwise DATA is counted and dropped.
         is_direct: Whether the next DATA frame may be read by the hot loop: gRPC, not ended, not
             refused and no message begun.
@@ -58,6 +63,7 @@ class Stream:
         "partial",
         "queue",
         "queued",
+        "size",
         "unread",
         "wake_ns",
         "window",
@@ -65,6 +71,7 @@ class Stream:
 
     def __init__(self, stream_id: int, *, is_grpc: bool, window: int) -> None:
         self.id = stream_id
+        self.size = 0
         self.is_grpc = is_grpc
         self.is_direct = is_grpc
         self.is_remote_closed = False

@@ -20,7 +20,7 @@ from liftbridge_broker.http2.frames import (
 from liftbridge_broker.http2.guard import Guard
 from liftbridge_broker.http2.limits import SECOND_NS, Limits
 from liftbridge_broker.http2.sender import Sender
-from liftbridge_broker.http2.stream import Stream
+from liftbridge_broker.http2.stream import STREAM_BYTES, Stream
 
 CLOSED_REMEMBERED_MAX: Final = 1024
 SETTLED_NS: Final = SECOND_NS
@@ -41,6 +41,7 @@ class StreamTable:
         events: What happened since the owner last took it.
         now: Time of the call being handled, nanoseconds.
         partial_bytes: Bytes of incomplete messages and incomplete requests of all streams.
+        stream_bytes: Size of the open streams.
         reset_count: Resets that counted against the budget.
     """
 
@@ -57,6 +58,7 @@ class StreamTable:
         "opened_count",
         "partial_bytes",
         "reset_count",
+        "stream_bytes",
         "streams",
     )
 
@@ -73,6 +75,7 @@ class StreamTable:
         self.events: list[Event] = []
         self.now = 0
         self.partial_bytes = 0
+        self.stream_bytes = 0
         self.reset_count = 0
 
     def open(self, stream_id: int, flags: int, head: RequestHead | None) -> Stream | None:
@@ -91,6 +94,8 @@ class StreamTable:
         stream.content_left = head.content_length
         stream.is_refused = head.refusal is not None
         stream.is_direct = head.is_grpc and not stream.is_refused and head.content_length is None
+        stream.size = STREAM_BYTES + head.text_bytes
+        self.stream_bytes += stream.size
         self.streams[stream_id] = stream
         if head.timeout_ns is not None:
             stream.deadline_ns = self.now + head.timeout_ns
@@ -159,10 +164,16 @@ class StreamTable:
 
     def remove(self, stream: Stream, *, may_send: bool) -> None:
         """Forget an open stream; `may_send` when the peer may not know yet that it is closed."""
-        self._sender.forget(stream)
-        self.drop_partial(stream)
+        self.let_go(stream)
         del self.streams[stream.id]
         self._remember(stream.id, may_send=may_send)
+
+    def let_go(self, stream: Stream) -> None:
+        """Forget what is held for a stream: nothing of it is read or sent any more."""
+        self._sender.forget(stream)
+        self.drop_partial(stream)
+        self.stream_bytes -= stream.size
+        stream.size = 0
 
     def on_reset(self, stream_id: int, code: int) -> None:
         """Handle RST_STREAM (RFC 9113 6.4).

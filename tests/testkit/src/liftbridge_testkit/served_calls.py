@@ -31,11 +31,13 @@ class Port:
         steps: Those that are left.
         end: Status and text that the call ended with, `None` while it goes on.
         sent: What was answered, prefixes of messages included.
+        is_awaiting: Whether a request is to come soon.
     """
 
     steps: deque[Iterator[None]] = field(default_factory=deque)
     end: tuple[int, str] | None = None
     sent: bytearray = field(default_factory=bytearray)
+    is_awaiting: bool = False
 
     def room(self, _stream_id: int) -> int:
         """There is always room."""
@@ -59,7 +61,8 @@ class Port:
         self.end = (code, text)
 
     def expect_request(self, _stream_id: int) -> None:
-        """Nothing is late here."""
+        """Take note of it; nothing is late here."""
+        self.is_awaiting = True
 
     def keep(self, _stream_id: int, _size: int) -> None:
         """Requests are whole at once."""
