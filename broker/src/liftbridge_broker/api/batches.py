@@ -10,7 +10,6 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from liftbridge_broker.api.batch_run import run_of
-from liftbridge_broker.api.brake import Brake
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.api.publish_async import check_publish
@@ -125,7 +124,6 @@ class PublishBatchCall:
     def __init__(self, context: Context, call: Call) -> None:
         self.context = context
         self._call = call
-        self._brake = Brake(context.node, call)
         self._is_paused = False
         self._in_flight_bytes = 0
         self._in_flight_count = 0
@@ -163,7 +161,7 @@ class PublishBatchCall:
             self._is_paused = True
             self._call.pause_reading()
         else:
-            self._brake.apply()
+            self.context.brake.apply(self._call)
 
     def _publish(self, request: data_pb2.PublishBatchRequest, acks: _BatchAck) -> None:
         node = self.context.node

@@ -1,45 +1,65 @@
-"""Holding a publishing call back while NATS does not keep up.
+"""Holding publishing calls back while NATS does not keep up.
 
 Every message that is appended directly is also published to NATS. When the NATS server reads more
-slowly than clients publish, the call gets no further flow-control credit until the backlog is
+slowly than clients publish, their calls get no further flow-control credit until the backlog is
 gone, so that copies are delayed and never dropped.
 """
 
 import asyncio
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.node.node import Node
+from liftbridge_broker.node.steps import in_steps
 
 LOOK_SECONDS: Final = 0.002
 """Time between two looks at the backlog; 8 MiB take the server about ten of them."""
 
+HELD_MIN: Final = 64
+
 
 class Brake:
-    """Pauses and resumes the reading of one call."""
+    """Pauses and resumes the reading of the calls of one node.
 
-    __slots__ = ("_call", "_is_on", "_node")
+    There is one look for all that are held, and they go on in the turns of clients: ten thousand
+    may publish.
+    """
 
-    def __init__(self, node: Node, call: Call) -> None:
+    __slots__ = ("_do_later", "_held", "_held_max", "_node")
+
+    def __init__(self, node: Node, do_later: Callable[[Iterator[None]], None]) -> None:
+        """Nobody is held; `do_later` has steps done in the turns of clients."""
         self._node = node
-        self._call = call
-        self._is_on = False
+        self._do_later = do_later
+        self._held: dict[Call, None] = {}
+        self._held_max = HELD_MIN
 
-    def apply(self) -> None:
-        """Stop reading when the node is congested; goes on by itself. Called once a turn.
+    def apply(self, call: Call) -> None:
+        """Stop reading a call when the node is congested; it goes on by itself. Once a turn.
 
-        Costs two comparisons when it is not (bench: `tests/bench/run.py`, row PublishAsync).
+        Costs little when it is not (bench: `tests/bench/run.py`, row PublishAsync).
         """
-        if not self._is_on and self._node.is_congested:
-            self._is_on = True
-            self._call.pause_reading()
-            asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+        if not self._node.is_congested or call in self._held:
+            return
+        if not self._held:
+            self._look_later()
+        elif len(self._held) >= self._held_max:
+            self._held = {one: None for one in self._held if one.is_open}
+            self._held_max = max(HELD_MIN, 2 * len(self._held))
+        self._held[call] = None
+        call.pause_reading()
+
+    def _look_later(self) -> None:
+        asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        if not self._call.is_open:
-            return
         if self._node.is_congested:
-            asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+            self._look_later()
             return
-        self._is_on = False
-        self._call.resume_reading()
+        held, self._held = self._held, {}
+        self._do_later(in_steps(held, self._release))
+
+    def _release(self, call: Call) -> None:
+        if call not in self._held:  # nor held again meanwhile
+            call.resume_reading()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+from liftbridge_broker.api.brake import Brake
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.turns import Chore, Turns, Waker
 from liftbridge_broker.errors import LiftbridgeError, LimitError
@@ -37,6 +38,7 @@ class Context:
         all_ack_times: The same for policy ALL.
         refused_counts: Messages refused before they reached a partition, by code of the error.
         reserved: Subjects that clients cannot name.
+        brake: Holds calls back that publish more than NATS takes.
     """
 
     node: Node
@@ -51,10 +53,12 @@ class Context:
     all_ack_times: Histogram = field(default_factory=Histogram)
     refused_counts: dict[str, int] = field(default_factory=dict)
     reserved: ReservedSubjects = field(init=False)
+    brake: Brake = field(init=False)
 
     def __post_init__(self) -> None:
-        """Know the reserved subjects of the cluster."""
+        """Know the reserved subjects of the cluster; hold nobody back."""
         self.reserved = reserved_subjects(self.node.options.namespace)
+        self.brake = Brake(self.node, self.do_later)
 
     def take_subscription(self, weight: int = 1) -> None:
         """Count a subscription that is about to open; `subscription_count` falls when it ends.

@@ -14,7 +14,6 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from liftbridge_broker.api.brake import Brake
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.controller.checks import check_not_reserved
@@ -127,7 +126,6 @@ class PublishAsyncCall:
         self.is_open = True
         self.in_flight = 0
         self.context = context
-        self._brake = Brake(context.node, call)
         self._is_half_closed = False
         self._drain_timer: asyncio.TimerHandle | None = None
         call.on_messages = self.on_messages
@@ -167,7 +165,7 @@ class PublishAsyncCall:
         now, wall_ns = clock.now(), clock.wall_ns()
         for (stream, number, policy), group in groupby(requests, _ROUTE):
             self._publish(stream, number, policy, list(group), now, wall_ns)
-        self._brake.apply()
+        self.context.brake.apply(self.call)
         if is_damaged:
             self.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
 
