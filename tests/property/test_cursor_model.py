@@ -38,9 +38,9 @@ def test_every_look_up_gives_the_latest_or_says_that_it_must_scan(
         if found is Missing.ABSENT:
             found = UNKNOWN
         elif found is Missing.FORGOTTEN:
-            scan = CursorScan(key, Offset(0))
+            scan = CursorScan((key,), Offset(0))
             for offset, (other, value) in enumerate(records):
                 scan.feed(other, value, Offset(offset))
-            found = scan.result
+            found = scan.results[key]
         expected = latest.get(key)
         assert found == (UNKNOWN if expected is None else expected)

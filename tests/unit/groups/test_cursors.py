@@ -176,11 +176,13 @@ def test_beyond_the_bound_the_longest_unused_is_forgotten_and_that_is_told() -> 
 
 
 def test_a_scan_finds_what_was_forgotten() -> None:
-    scan = CursorScan(b"a", Offset(3))
-    assert (scan.next_offset, scan.result) == (Offset(3), UNKNOWN)
+    scan = CursorScan((b"a", b"none"), Offset(3))
+    assert scan.next_offset == Offset(3)
+    assert scan.results == {b"a": UNKNOWN, b"none": UNKNOWN}
     for offset, (key, value) in enumerate([(b"a", 1), (b"b", 9), (b"a", 2)], start=3):
         scan.feed(key, CursorPosition(value), Offset(offset))
 
-    assert (scan.next_offset, scan.result) == (Offset(6), CursorPosition(2))
+    assert scan.next_offset == Offset(6)
+    assert scan.results == {b"a": CursorPosition(2), b"none": UNKNOWN}
     scan.feed(b"a", None, Offset(6))
-    assert scan.result == UNKNOWN
+    assert scan.results[b"a"] == UNKNOWN

@@ -6,6 +6,8 @@ responsible partition answers from a `CursorIndex`, which its owner feeds with t
 of that partition in order: all of them once, at the first use, and then only what is new.
 """
 
+from collections import OrderedDict
+from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -151,7 +153,8 @@ class CursorIndex:
         """
         assert cursors_max > 0
         self.next_offset = log_start
-        self._cursors: dict[bytes, CursorPosition] = {}
+        # Of a plain dict the first one is looked for among all that were removed before it.
+        self._cursors: OrderedDict[bytes, CursorPosition] = OrderedDict()
         self._cursors_max = cursors_max
         self._has_forgotten = False
 
@@ -179,7 +182,7 @@ class CursorIndex:
             return
         self._cursors[key] = position
         if len(self._cursors) > self._cursors_max:
-            del self._cursors[next(iter(self._cursors))]
+            self._cursors.popitem(last=False)
             self._has_forgotten = True
 
     def skip_to(self, offset: Offset) -> None:
@@ -193,27 +196,26 @@ class CursorIndex:
             return Missing.FORGOTTEN if self._has_forgotten else Missing.ABSENT
         if self._has_forgotten:
             # Order is use only once it decides who is forgotten; until then reads stay cheap.
-            self._cursors[key] = self._cursors.pop(key)
+            self._cursors.move_to_end(key)
         return found
 
 
 class CursorScan:
-    """Search of the partition for one cursor that the index has forgotten.
+    """Search of the partition for cursors that the index has forgotten.
 
     Attributes:
         next_offset: First offset not looked at yet.
-        result: Latest position found so far; `UNKNOWN` until then.
+        results: Latest positions found so far, by key; `UNKNOWN` until then.
     """
 
-    __slots__ = ("_key", "next_offset", "result")
+    __slots__ = ("next_offset", "results")
 
-    def __init__(self, key: bytes, log_start: Offset) -> None:
-        self._key = key
+    def __init__(self, keys: Iterable[bytes], log_start: Offset) -> None:
         self.next_offset = log_start
-        self.result = UNKNOWN
+        self.results = dict.fromkeys(keys, UNKNOWN)
 
     def feed(self, key: bytes, position: CursorPosition | None, offset: Offset) -> None:
         """Look at a committed record; records come in order up to the high watermark."""
         self.next_offset = Offset(offset + 1)
-        if key == self._key:
-            self.result = UNKNOWN if position is None else position
+        if key in self.results:
+            self.results[key] = UNKNOWN if position is None else position

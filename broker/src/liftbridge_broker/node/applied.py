@@ -33,6 +33,7 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.node.chores import Chores
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.opening import watch_publishers
 from liftbridge_broker.node.openings import Openings
@@ -48,6 +49,7 @@ class PartitionOwner(Protocol):
     store: LogStore
     metadata: MetadataDriver
     openings: Openings
+    chores: Chores
 
     @property
     def broker(self) -> BrokerId:
@@ -143,8 +145,13 @@ def _take_record(owner: PartitionOwner, record: Record, now: Instant, wall_ns: i
             pass  # brokers: read from the state where they matter
 
 
+def is_waiting(owner: PartitionOwner) -> bool:
+    """Whether something is left for a turn of its own."""
+    return owner.openings.is_waiting or owner.metadata.is_behind or owner.chores.is_waiting
+
+
 def do_waiting(owner: PartitionOwner, now: Instant, wall_ns: int) -> None:
-    """Open, and close for good, some of the replicas that wait, in a turn of their own."""
+    """Open, and close for good, some of the replicas that wait, and do some of the chores."""
     deleted = owner.openings.take_deleted()
     if deleted:
         _close_deleted(owner, deleted, now, wall_ns)
@@ -153,6 +160,7 @@ def do_waiting(owner: PartitionOwner, now: Instant, wall_ns: int) -> None:
         if state is not None and owner.broker in state.replicas:
             _open_now(owner, owner.state.streams[stream_of(waiting)], state, now)
     owner.openings.settle()
+    owner.chores.go_on()
 
 
 def finish_deletions(owner: PartitionOwner, now: Instant) -> None:

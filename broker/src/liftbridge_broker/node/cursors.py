@@ -4,13 +4,15 @@ The index is fed from the log: everything once, at the first look-up, then only 
 record that is no cursor is skipped, because anyone may publish to the subject.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, Protocol
 
 from liftbridge_broker.errors import (
     CorruptionError,
     FilesError,
     LiftbridgeError,
+    LimitError,
     NotLeaderError,
 )
 from liftbridge_broker.groups.cursors import (
@@ -22,6 +24,7 @@ from liftbridge_broker.groups.cursors import (
 )
 from liftbridge_broker.logformat.records import FRAME_PREFIX, FRAME_PREFIX_SIZE
 from liftbridge_broker.model.ids import Offset, PartitionId
+from liftbridge_broker.node.chores import Chores
 from liftbridge_broker.node.partition import NOT_LEADER_TEXT, Partition
 from liftbridge_broker.node.subscription import ReadHost
 from liftbridge_broker.storage.reader import LogReader
@@ -30,7 +33,25 @@ from liftbridge_proto import api_pb2
 
 READ_BYTES: Final = 1024 * 1024
 
+STEP_BYTES: Final = 32 * 1024
+"""Records that are looked at in a step, in bytes; the last one may go beyond."""
+
+RECORD_WEIGHT: Final = 7
+ANSWER_WEIGHT: Final = 50
+WEIGHT_BYTES: Final = 1024
+"""Bytes that weigh one; see `node.chores`."""
+
+LOOK_UPS_MAX: Final = 10_000
+"""Look-ups that wait for one partition of `__cursors`."""
+
 LookUpDone = Callable[[CursorPosition | LiftbridgeError], None]
+FeedDone = Callable[[LiftbridgeError | None], None]
+
+
+class CursorsHost(ReadHost, Protocol):
+    """What the look-ups ask of their node."""
+
+    chores: Chores
 
 
 class _Fed(Protocol):
@@ -44,15 +65,20 @@ class _Fed(Protocol):
 
 
 class CursorTable:
-    """Latest cursors of one partition of `__cursors`, as long as it is led here."""
+    """Latest cursors of one partition of `__cursors`, as long as it is led here.
 
-    def __init__(self, partition: Partition, host: ReadHost) -> None:
+    Records are read, and answers given, in steps of which a turn does a few.
+    """
+
+    def __init__(self, partition: Partition, host: CursorsHost) -> None:
         self._partition = partition
         self._host = host
         self._index = CursorIndex(partition.log.log_start_offset)
         self._waiting: list[tuple[bytes, LookUpDone]] = []
+        self._waiting_count = 0
         self._is_feeding = False
-        self._scans: dict[bytes, list[LookUpDone]] = {}
+        self._scanned: dict[bytes, list[LookUpDone]] = {}
+        self._to_scan: dict[bytes, list[LookUpDone]] = {}
 
     def look_up(self, key: bytes, done: LookUpDone) -> None:
         """Find a cursor; `done` gets its position, `UNKNOWN` when it was never set, or the error.
@@ -60,6 +86,10 @@ class CursorTable:
         A new leader that does not know yet what is committed might find an older one than was
         acknowledged: it waits until it knows (I9).
         """
+        if self._waiting_count >= LOOK_UPS_MAX:
+            done(LimitError(f"{LOOK_UPS_MAX} look-ups of cursors wait here already"))
+            return
+        self._waiting_count += 1
         self._waiting.append((key, done))
         self._begin()
 
@@ -79,85 +109,103 @@ class CursorTable:
     def _answer(self, error: LiftbridgeError | None) -> None:
         self._is_feeding = False
         waiting, self._waiting = self._waiting, []
+        self._host.chores.begin(self._answers(waiting, error))
+
+    def _answers(
+        self, waiting: list[tuple[bytes, LookUpDone]], error: LiftbridgeError | None
+    ) -> Iterator[int]:
         for key, done in waiting:
-            if error is not None:
-                done(error)
-                continue
-            found = self._index.look_up(key)
-            match found:
-                case Missing.ABSENT:
-                    done(UNKNOWN)
-                case Missing.FORGOTTEN:
-                    self._scan(key, done)
-                case _:
-                    done(found)
+            found = self._index.look_up(key) if error is None else error
+            if found is Missing.FORGOTTEN:
+                self._scan(key, done)
+            else:
+                self._tell(done, UNKNOWN if isinstance(found, Missing) else found)
+            yield ANSWER_WEIGHT
+
+    def _tell(self, done: LookUpDone, outcome: CursorPosition | LiftbridgeError) -> None:
+        self._waiting_count -= 1
+        done(outcome)
 
     def _scan(self, key: bytes, done: LookUpDone) -> None:
-        """Look for a key in the whole partition; who asks for it meanwhile gets the same answer.
+        """Look for a key in the whole partition.
 
-        A scan ends with all that is committed then, so with all that was when any of them asked.
+        There is one scan at a time. A scan ends with all that is committed then, so with all that
+        was when any asked for its keys; who asks for another one waits for the next, which looks
+        for all keys that were asked for meanwhile.
         """
-        if key in self._scans:
-            self._scans[key].append(done)
+        keys = self._scanned if key in self._scanned else self._to_scan
+        keys.setdefault(key, []).append(done)
+        if not self._scanned:
+            self._begin_scan()
+
+    def _begin_scan(self) -> None:
+        self._scanned, self._to_scan = self._to_scan, {}
+        if not self._scanned:
             return
-        self._scans[key] = [done]
-        scan = CursorScan(key, self._partition.log.log_start_offset)
+        scan = CursorScan(self._scanned, self._partition.log.log_start_offset)
 
         def ended(error: LiftbridgeError | None) -> None:
-            for one in self._scans.pop(key):
-                one(scan.result if error is None else error)
+            self._host.chores.begin(self._results(self._scanned, scan, error))
+            self._begin_scan()
 
         self._feed(scan, ended)
 
-    def _feed(self, target: _Fed, done: Callable[[LiftbridgeError | None], None]) -> None:
-        reader = self._partition.log.reader(target.next_offset)
-        self._continue(reader, target, done)
-
-    def _continue(
+    def _results(
         self,
-        reader: LogReader,
-        target: _Fed,
-        done: Callable[[LiftbridgeError | None], None],
-    ) -> None:
-        """Read up to the high watermark; go on in a later turn when the disk must be asked."""
-        log = self._partition.log
-        while reader.next_offset < log.high_watermark:
+        asked: dict[bytes, list[LookUpDone]],
+        scan: CursorScan,
+        error: LiftbridgeError | None,
+    ) -> Iterator[int]:
+        for key, waiting in asked.items():
+            for done in waiting:
+                self._tell(done, scan.results[key] if error is None else error)
+                yield ANSWER_WEIGHT
+
+    def _feed(self, target: _Fed, done: FeedDone) -> None:
+        reader = self._partition.log.reader(target.next_offset)
+        self._host.chores.begin(self._steps(reader, target, done))
+
+    def _steps(self, reader: LogReader, target: _Fed, done: FeedDone) -> Iterator[int]:
+        """Read up to the high watermark; ends where the disk must be asked, and begins anew."""
+        partition = self._partition
+        log, error = partition.log, partition.closed_error
+        while error is None and reader.next_offset < log.high_watermark:
             try:
                 result = reader.read(READ_BYTES, log.high_watermark)
-            except (CorruptionError, FilesError) as error:
-                self._partition.on_unreadable(error)
-                reader.close()
-                done(error)
-                return
+            except (CorruptionError, FilesError) as unreadable:
+                partition.on_unreadable(unreadable)
+                error = unreadable
+                break
             if result.need is not None:
-
-                def read_done(outcome: bytes | LiftbridgeError) -> None:
-                    closed = self._partition.closed_error
-                    if closed is not None:
-                        reader.close()
-                        done(closed)
-                    elif isinstance(outcome, LiftbridgeError):
-                        self._partition.on_unreadable(outcome)
-                        reader.close()
-                        done(outcome)
-                    else:
-                        reader.feed(outcome)
-                        self._continue(reader, target, done)
-
+                read_done = partial(self._read_done, reader, target, done)
                 self._host.submit_read(result.need, read_done)
                 return
-            for piece in result.slices:
-                _feed_frames(bytes(piece), target)
             if not result.slices:
                 break
+            yield from _feed_frames(b"".join(result.slices), target)
+            error = partition.closed_error
         reader.close()
-        done(None)
+        done(error)
+
+    def _read_done(
+        self, reader: LogReader, target: _Fed, done: FeedDone, outcome: bytes | LiftbridgeError
+    ) -> None:
+        error = self._partition.closed_error
+        if error is None and isinstance(outcome, bytes):
+            reader.feed(outcome)
+            self._host.chores.begin(self._steps(reader, target, done))
+            return
+        if error is None and isinstance(outcome, LiftbridgeError):
+            self._partition.on_unreadable(outcome)
+            error = outcome
+        reader.close()
+        done(error)
 
 
 class CursorTables:
     """Tables of the partitions of `__cursors` that are asked here, each for one leadership."""
 
-    def __init__(self, host: ReadHost) -> None:
+    def __init__(self, host: CursorsHost) -> None:
         """Begin with none."""
         self._host = host
         self._tables: dict[PartitionId, CursorTable] = {}
@@ -174,13 +222,17 @@ class CursorTables:
         self._tables.pop(partition_id, None)
 
 
-def _feed_frames(frames: bytes, target: _Fed) -> None:
-    """Give every cursor record of a run of frames to `target`."""
-    at = 0
+def _feed_frames(frames: bytes, target: _Fed) -> Iterator[int]:
+    """Give every cursor record of a run of frames to `target`, in steps."""
+    at = began = count = 0
     while at < len(frames):
+        if at - began >= STEP_BYTES:
+            yield count * RECORD_WEIGHT + (at - began) // WEIGHT_BYTES
+            began, count = at, 0
         _, length = FRAME_PREFIX.unpack_from(frames, at)
         start = at + FRAME_PREFIX_SIZE
         at = start + length
+        count += 1
         message = api_pb2.Message.FromString(frames[start:at])
         if not message.key:
             continue
@@ -190,3 +242,4 @@ def _feed_frames(frames: bytes, target: _Fed) -> None:
             continue
         position = None if cursor is None else CursorPosition(cursor.offset, cursor.stream_id)
         target.feed(message.key, position, Offset(message.offset))
+    yield count * RECORD_WEIGHT + (at - began) // WEIGHT_BYTES

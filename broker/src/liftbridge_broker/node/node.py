@@ -27,6 +27,7 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.node import applied
 from liftbridge_broker.node.auto_pause import AutoPause
+from liftbridge_broker.node.chores import Chores
 from liftbridge_broker.node.cluster_clock import ClusterClock, Date
 from liftbridge_broker.node.cursors import CursorTables
 from liftbridge_broker.node.finding import PartitionNames
@@ -57,7 +58,6 @@ from liftbridge_broker.storage.types import ReadNeed
 INBOX_SUBSCRIPTION: Final = SubscriptionId(0)
 """Subscription of the broker's own ack inbox; partitions use their ids, which are above."""
 
-
 ReadDone = Callable[[bytes | LiftbridgeError], None]
 
 
@@ -75,6 +75,7 @@ class Node:
         ack_times: Nanoseconds from the append of runs to their acks over NATS, by ack policy.
         has_stopped: Whether `stop` was called.
         cursors: Finds cursors in partitions of `__cursors` that are led here.
+        chores: Work that is done in steps.
         clock: The time by which records are old.
         openings: Replicas that wait to be opened.
     """
@@ -92,6 +93,7 @@ class Node:
     partitions: dict[PartitionId, Partition] = field(default_factory=dict)
     cluster: Membership | None = None
     cursors: CursorTables = field(init=False)
+    chores: Chores = field(init=False)
     clock: ClusterClock = field(init=False)
     openings: Openings = field(init=False)
     _to_subjects: SubjectPublisher = field(init=False)
@@ -116,6 +118,7 @@ class Node:
 
     def __post_init__(self) -> None:
         options = self.options
+        self.chores = Chores(lambda: self.now, self._arm)
         self.cursors = CursorTables(self)
         self.openings = Openings(options.openings_per_turn)
         newest = partial(newest_timestamp, self.partitions)
@@ -428,7 +431,7 @@ class Node:
         self._to_subjects.inbox.expire(now)
         applied.do_waiting(self, now, wall_ns)
         for command in self._idle.take_due(self.partitions, now):
-            self.propose(command, now, _ignore_outcome)
+            self.propose(command, now, lambda _: None)  # shows at the next check
         self._arm()
 
     def _arm(self) -> None:
@@ -448,7 +451,7 @@ class Node:
             self._to_subjects.inbox.next_deadline(),
             self._idle.next_deadline(),
             None if self.cluster is None else self.cluster.next_deadline(),
-            self.now if self.openings.is_waiting or self.metadata.is_behind else None,
+            self.now if applied.is_waiting(self) else None,
         )
 
     def open_partitions(self, now: Instant) -> None:
@@ -589,7 +592,3 @@ class Node:
         self.openings.end()
         for partition_id in list(self.partitions):
             self.close_partition(partition_id, stopped())
-
-
-def _ignore_outcome(_outcome: object) -> None:
-    """Whether an automatic pause succeeded shows at the next check."""

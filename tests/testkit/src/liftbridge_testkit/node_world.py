@@ -317,7 +317,7 @@ class NodeWorld:
     # Turns.
 
     def settle(self) -> None:
-        """Let every submitted file call end and carry every message round, until nothing moves."""
+        """Let every file call end, carry every message round and do chores, until nothing moves."""
         while True:
             events = self.files.pump()
             for event in events:
@@ -325,7 +325,9 @@ class NodeWorld:
             messages, self.messaging.new = self.messaging.new, []
             for message in messages:
                 self._carry(message)
-            if not events and not messages:
+            if self.node.chores.is_waiting:
+                self.node.on_timer(self.now, self.wall_ns)
+            elif not events and not messages:
                 return
 
     def _carry(self, message: Sent) -> None:
