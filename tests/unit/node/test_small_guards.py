@@ -38,6 +38,7 @@ class Log:
     def __init__(self):
         self.epochs = SimpleNamespace(latest=1)
         self.segment_count = 1
+        self.is_empty = False
         self.high_watermark = self.log_end_offset = Offset(5)
         self.log_start_offset = Offset(0)
 

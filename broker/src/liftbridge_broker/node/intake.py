@@ -4,7 +4,7 @@ The common case, a run of plain messages on one subject, costs one `startswith` 
 messages that name an inbox go back over NATS (spec of the envelope: `wire/envelope.py`).
 """
 
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from typing import Final
 
 from liftbridge_broker.errors import (
@@ -322,15 +322,14 @@ class Intake:
         """A new sink for acks of messages on `subject`."""
         return InboxAcks(self._encoder, subject, self._publish, self._ack_times, self._inboxes)
 
-    def copies_of(self, run: PublishRun) -> list[PublishRun]:
+    def copies_of(self, run: PublishRun) -> Iterator[PublishRun]:
         """A run that was appended beside this partition, as this one stores it.
 
         Acks go to the inbox that the publisher named, if any; a server-made one is never in a run.
         """
         count = len(run.values)
-        if not self.takes_singles:
-            return [self._copy(run, 0, count)]
-        return [self._copy(run, index, index + 1) for index in range(count)]
+        size = 1 if self.takes_singles else count
+        return (self._copy(run, index, index + size) for index in range(0, count, size))
 
     def _copy(self, run: PublishRun, start: int, end: int) -> PublishRun:
         tickets: tuple[Ticket, ...] = ()

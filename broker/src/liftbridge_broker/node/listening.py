@@ -3,13 +3,39 @@
 The brokers' own streams take nothing from NATS: their leaders alone write to them.
 """
 
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, Protocol
+
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.model.ids import Instant, PartitionId
 from liftbridge_broker.model.subjects import RESERVED_STREAMS
+from liftbridge_broker.node.chores import Chores
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import PublishRun
 from liftbridge_broker.ports.messaging import Messaging, SubscriptionId
 from liftbridge_broker.wire.subjects import SubjectTable
+
+COPY_WEIGHT: Final = 100
+"""Weight of a copy of a run, besides its records; see `node.chores`."""
+
+WEIGHT_BYTES: Final = 128
+"""Bytes of a copy that weigh as much as a record."""
+
+RUN_BYTES: Final = 1_000
+RECORD_BYTES: Final = 64
+"""What a run, and a record or header of it, takes besides its bytes."""
+
+WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Runs that wait to be copied to neighbours."""
+
+
+class ListeningHost(Protocol):
+    """What this asks of its node."""
+
+    chores: Chores
+    now: Instant
+    wall_ns: int
 
 
 class Listening:
@@ -19,9 +45,12 @@ class Listening:
         lost_copy_count: Messages that other listeners of a subject missed, NATS being away.
     """
 
-    def __init__(self, messaging: Messaging) -> None:
+    def __init__(self, messaging: Messaging, host: ListeningHost) -> None:
         """Begin deaf; see `begin`."""
         self._messaging = messaging
+        self._host = host
+        self._waiting: deque[tuple[Partition, PublishRun, tuple[Partition, ...]]] = deque()
+        self._waiting_bytes = 0
         self._subjects: SubjectTable[Partition] = SubjectTable()
         self._taken: dict[PartitionId, Partition] = {}
         self._has_begun = False
@@ -62,11 +91,22 @@ class Listening:
             self._messaging.unsubscribe(SubscriptionId(partition.partition_id))
             self._subjects.remove(partition.subject, partition)
 
-    def fan_out(self, partition: Partition, run: PublishRun, now: Instant, wall_ns: int) -> None:
+    @property
+    def is_behind(self) -> bool:
+        """Whether publishers should be read no further until copies are made."""
+        return self._waiting_bytes > WAITING_BYTES_MAX // 8
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more may be published that is copied."""
+        return self._waiting_bytes >= WAITING_BYTES_MAX
+
+    def fan_out(self, partition: Partition, run: PublishRun) -> None:
         """Copy a directly appended run to the partitions beside it and to NATS.
 
         The quiet connection does not bring it back here, so the partitions of this broker on the
-        same subject, queue groups apart, get it at once (ADR 0005).
+        same subject, queue groups apart, get it from here (ADR 0005): at once, as far as the turn
+        allows, and in the order in which runs were appended.
         """
         try:
             self._messaging.publish_quiet(partition.envelopes_of(run))
@@ -74,7 +114,31 @@ class Listening:
             self.lost_copy_count += len(run.values)
         neighbours = self._subjects.lookup(run.subject)
         if len(neighbours) > 1:
+            self._waiting.append((partition, run, neighbours))
+            self._waiting_bytes += _size_of(run)
+            if len(self._waiting) == 1:
+                self._host.chores.begin(self._copy())
+
+    def _copy(self) -> Iterator[int]:
+        """Copy what waits; whoever ceased to lead meanwhile takes nothing."""
+        host, waiting = self._host, self._waiting
+        while waiting:
+            partition, run, neighbours = waiting[0]
+            size, count = _size_of(run), len(run.values)
+            weight = (count + size // WEIGHT_BYTES) // 2
             for neighbour in neighbours:
                 if neighbour is not partition:
                     for copy in neighbour.intake.copies_of(run):
-                        neighbour.take_copy(copy, now, wall_ns)
+                        neighbour.take_copy(copy, host.now, host.wall_ns)
+                        yield COPY_WEIGHT + weight * len(copy.values) // count
+            waiting.popleft()
+            self._waiting_bytes -= size
+
+
+def _size_of(run: PublishRun) -> int:
+    """Bytes that a run takes, about."""
+    size = RUN_BYTES + sum(map(len, run.values)) + RECORD_BYTES * len(run.values)
+    for headers in run.headers or ():
+        if headers:
+            size += sum(len(name) + len(value) + RECORD_BYTES for name, value in headers.items())
+    return size

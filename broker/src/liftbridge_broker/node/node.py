@@ -125,7 +125,7 @@ class Node:
         self.clock = ClusterClock(options.clock, self.transition, newest)
         self.store.set_age_clock(self.clock.time_for_age)
         self._to_subjects = SubjectPublisher(self.messaging, options)
-        self._listening = Listening(self.messaging)
+        self._listening = Listening(self.messaging, self)
         self._names = PartitionNames(self, self._remote)
         if self.parts is not None:
             self.cluster = Membership(self, self.parts)
@@ -256,14 +256,16 @@ class Node:
         self._arm_for(self.store.next_deadline())
 
     def can_fan_out(self) -> bool:
-        """Whether the link to NATS takes messages; asked before anything is appended."""
+        """Whether NATS and neighbours take messages; asked before anything is appended."""
         messaging = self.messaging
-        return messaging.is_connected and messaging.backlog_bytes < messaging.backlog_bytes_max // 2
+        is_behind = messaging.backlog_bytes >= messaging.backlog_bytes_max // 2
+        return messaging.is_connected and not is_behind and not self._listening.is_full
 
     @property
     def is_congested(self) -> bool:
         """Whether publishers should be read no further until NATS or the disk has caught up."""
         is_behind = self.messaging.backlog_bytes > self.messaging.backlog_bytes_max // 8
+        is_behind = is_behind or self._listening.is_behind
         return is_behind or self.unanswered_bytes > self.options.unanswered_bytes_max
 
     @property
@@ -293,9 +295,9 @@ class Node:
         """Whether the disk is too full to append."""
         return self.store.is_full
 
-    def fan_out(self, partition: Partition, run: PublishRun, now: Instant, wall_ns: int) -> None:
+    def fan_out(self, partition: Partition, run: PublishRun) -> None:
         """Copy a directly appended run to every other listener of its subject."""
-        self._listening.fan_out(partition, run, now, wall_ns)
+        self._listening.fan_out(partition, run)
 
     def request_resume(self, partition: Partition, now: Instant) -> None:
         """Resume because a message came."""

@@ -83,12 +83,12 @@ class PartitionHost(Protocol):
         """Tell that bytes were appended and wait for a sync by the stream's policy."""
         ...
 
-    def fan_out(self, partition: "Partition", run: PublishRun, now: Instant, wall_ns: int) -> None:
+    def fan_out(self, partition: "Partition", run: PublishRun) -> None:
         """Give a directly appended run to every other listener of its subject."""
         ...
 
     def can_fan_out(self) -> bool:
-        """Whether the link to NATS takes messages at this moment."""
+        """Whether NATS and the partitions beside take messages at this moment."""
         ...
 
     def is_full(self) -> bool:
@@ -237,12 +237,12 @@ class Partition:
             self._append(run, now, wall_ns)
             return
         if not self.host.can_fan_out():
-            text = "not appended: the connection to NATS is lost or too slow"
+            text = "not appended: the connection to NATS is lost or too slow, or copies wait"
             self._refuse(run, NotAppendedError(text))
             return
         appended = self._append(run, now, wall_ns)
         if appended is not None:
-            self.host.fan_out(self, appended, now, wall_ns)
+            self.host.fan_out(self, appended)
 
     def envelopes_of(self, run: PublishRun) -> list[bytes]:
         """NATS frames that carry a run to all other listeners; a new leader stores none again."""
