@@ -110,9 +110,8 @@ class PartitionLog:
         self.epochs = LeaderEpochCache(state.epochs)
         self.commit = False
         self.compacted_offset = self.compacted_everywhere = self.dropped_offset = Offset(0)
-        self.generation = 0
+        self.generation = self.index_failures = 0
         self.is_offline = False
-        self.index_failures = 0
         self.largest_timestamp = max(segment.largest_timestamp for segment in segments)
         self._sync_limit = Offset(OFFSET_MAX)
         self._syncing: list[Segment] = []

@@ -209,12 +209,8 @@ class LogStore:
     def begin(self, applied_index: MetadataIndex, now: Instant) -> None:
         """All partitions are open: make the state durable and take the clean marker away.
 
-        Must return before the first append, and before more metadata are applied. Blocks for a
-        few syncs.
-
-        Args:
-            applied_index: Metadata that are applied.
-            now: The time.
+        Must return before the first append, and before more metadata than `applied_index` are
+        applied. Blocks for a few syncs.
 
         Raises:
             FilesError: The disk failed.
@@ -397,16 +393,9 @@ class LogStore:
         self._guarded(lambda: self._flush.require_journal(done, now), now)
 
     def note_dropped(self, partition: PartitionId, offset: Offset, now: Instant) -> None:
-        """Remember durably that a log, still empty, is copied from one that lacks tombstones.
-
-        Raises:
-            FilesError: The disk is full; or it failed and the directory is offline.
-        """
-        try:
-            note_dropped(self._files, self._logs[partition].log, offset)
-        except FilesError as error:
-            self._met(error, now)
-            raise
+        """Remember durably that an empty log is copied from one that lacks tombstones."""
+        put = partial(note_dropped, self._files, self._logs[partition].log, offset)
+        self._with_reserve(put, now)
 
     def lower_dropped(self, partition: PartitionId, end: Offset, now: Instant) -> None:
         """A log goes on at `end` in another way: tombstones to come may hide what it holds."""
