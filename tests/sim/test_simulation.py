@@ -99,6 +99,8 @@ REGRESSION_SEEDS = {
         # All clocks were set back for a while, soon after the leader had started: it stamped
         # records with the past, which were old too early.
         840_000_163,
+        # As 260490472482 of shapes: no fault.
+        260_490_473_814,
     ),
     "shapes": (
         # A leader that stood still longer than it waits for the metadata group took its request for
@@ -142,6 +144,8 @@ REGRESSION_SEEDS = {
         890_003_792,
         # The only replica lost what nobody alive knew of any more: no fault.
         910_001_075,
+        # Tombstones of one key were taken for each other: no fault.
+        260_490_472_482,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""

@@ -58,6 +58,11 @@ class Write:
     leader_epoch: int = 0
     is_committed: bool = False
 
+    @property
+    def is_unplaced(self) -> bool:
+        """Whether it may be stored, and nobody knows where."""
+        return self.offset < 0 and self.outcome is not Outcome.REFUSED
+
 
 class Record(NamedTuple):
     """One record of a log as a reader gets it; `timestamp` is 0 where nobody looks at it."""
@@ -108,13 +113,21 @@ class _Tombstones:
         if here is not None:
             return here
         place = (partition, record.offset)
-        if place not in self.placed:
-            taken = set(self.placed.values())
-            for one in known:
-                if one.offset < 0 and one.outcome is not Outcome.REFUSED and one not in taken:
-                    self.placed[place] = one
-                    break
-        return self.placed.get(place)
+        guess = self.placed.get(place)
+        if guess is None or not guess.is_unplaced:
+            # Acks that came since may tell where guessed ones are, and who is at their places.
+            acked = {(partition, one.offset) for one in known} | {place}
+            taken = {one for at, one in self.placed.items() if at not in acked}
+            guess = next((one for one in known if one.is_unplaced and one not in taken), None)
+            if guess is not None:
+                self.placed[place] = guess
+        return guess
+
+    def forget(self, partition: PartitionId, end: int) -> None:
+        """Places from `end` on may be others' by now."""
+        gone = [(where, at) for where, at in self.placed if where == partition and at >= end]
+        for place in gone:
+            del self.placed[place]
 
 
 @dataclass(slots=True)
@@ -245,6 +258,7 @@ class History:
 
     def may_lose(self, partition: PartitionId, end: int) -> None:
         """The promise allows everything from `end` on to be gone."""
+        self._tombstones.forget(partition, end)
         for checker in self.checkers:
             checker.on_loss(partition, end)
 
