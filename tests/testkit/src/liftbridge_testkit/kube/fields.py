@@ -6,7 +6,7 @@ asked.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 _T = TypeVar("_T")
@@ -143,17 +143,49 @@ def merged(live: Any, intent: Any, at: Path = ()) -> Any:
         return found
     keys = _keys(at, intent)
     if keys and isinstance(live, list):
-        found_items = [dict(item) for item in live]
-        for item in intent:
-            match = {key: item[key] for key in keys if key in item}
-            here = (*at, _segment(item, keys))
-            before = _find(found_items, match)
-            if before is None:
-                found_items.append(copied(item))
-            else:
-                found_items[found_items.index(before)] = merged(before, item, here)
-        return found_items
+        return list(_merged_items(live, intent, keys, at))
     return copied(intent)
+
+
+def _merged_items(
+    live: Sequence[Any], intent: Sequence[Any], keys: tuple[str, ...], at: Path
+) -> Iterator[Any]:
+    """Items of both lists: in the order of the intent, those of one alone where they stand.
+
+    As structured-merge-diff orders them (`visitListItems` of typed/merge.go).
+    """
+    theirs = [_segment(item, keys) for item in intent]
+    mine = [_segment(item, keys) for item in live]
+    for name, item in zip(theirs, intent, strict=True):
+        before = _find(live, {key: item[key] for key in keys if key in item})
+        if before is not None:
+            mine[live.index(before)] = name  # it may have keys by default that nobody named
+    meant, known = set(theirs), dict(zip(mine, live, strict=True))
+    shared = [one for one in theirs if one in known]
+    done: set[str] = set()
+    left, right = 0, 0
+    while left < len(mine) or right < len(theirs):
+        both = left < len(mine) and right < len(theirs)
+        if both and mine[left] != theirs[right]:
+            name = mine[left]
+            if name in meant and (not shared or name != shared[0]):
+                left += 1
+                continue
+        if left < len(mine) and not (both and mine[left] == theirs[right]):
+            if mine[left] not in meant:
+                yield copied(live[left])
+                left += 1
+                continue
+            if mine[left] in done:
+                left += 1
+                continue
+        name = theirs[right]
+        left += both and mine[left] == name
+        yield merged(known.get(name), intent[right], (*at, name))
+        done.add(name)
+        if shared and shared[0] == name:
+            del shared[0]
+        right += 1
 
 
 def without(value: Any, path: Path) -> None:
