@@ -2,8 +2,8 @@
 
 A step has a weight, about the microseconds that it takes. What is beyond the weight of a turn waits
 for the next ones, and the metadata group, fetches and clients have their turns between them. Those
-who have work do a slice of it, one after the other. A call at the start of each
-turn would wake the loop for that alone, so the budget also grows with time.
+who have work do a slice of it, one after the other. Nothing tells where a turn begins, so the
+budget also grows with time.
 """
 
 from collections import deque
