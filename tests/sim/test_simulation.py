@@ -101,6 +101,7 @@ REGRESSION_SEEDS = {
         840_000_163,
         # As 260490472482 of shapes: no fault.
         260_490_473_814,
+        189_465_230_440,
     ),
     "shapes": (
         # A leader that stood still longer than it waits for the metadata group took its request for

@@ -39,12 +39,12 @@ def acked(history, publisher, offset, **fields):
 
 
 def log(*writes, start=0, is_compacted=False):
-    records = [Record(start + at, one.key, one.value) for at, one in enumerate(writes)]
+    records = [Record(start + at, one.key, one.name) for at, one in enumerate(writes)]
     return FinalLog(HERE, start, start + len(writes), records, is_compacted)
 
 
 def record(one, offset):
-    return Record(offset, one.key, one.value)
+    return Record(offset, one.key, one.name)
 
 
 def expect_broken(name):

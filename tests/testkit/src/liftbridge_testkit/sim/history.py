@@ -1,19 +1,23 @@
 """What clients did and learned, kept as it happens, and handed to the checkers.
 
 A write is *acked*, definitely *refused*, or *unknown*; an unknown one may be stored later, once.
-Values are unique and tell who wrote them as which of their writes, so what a reader sees names its
-write. Histories are kept for each partition id, which a stream that is made anew does not share.
+Values are unique and tell who wrote them as which of their writes, and so does a header of
+tombstones, which have no value: what a reader sees names its write. Histories are kept for each
+partition id, which a stream that is made anew does not share.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from liftbridge_broker.logformat.frames import decode_frame, iter_frames
+from liftbridge_broker.logformat.frames import Frame, decode_frame, iter_frames
 from liftbridge_broker.model.ids import PartitionId
 from liftbridge_testkit.checker import Identity, decode, encode
 from liftbridge_testkit.sim.coverage import Coverage
+
+WRITE_HEADER: Final = "write"
+"""Header of a tombstone that tells which write it is."""
 
 
 class Outcome(Enum):
@@ -31,11 +35,12 @@ class Write:
     Attributes:
         identity: Who wrote it, as which of its messages.
         partition: Where to.
-        value: What; empty for a tombstone, which has a key.
+        name: Bytes that no other write has: its value, or the header of a tombstone.
         key: Key, empty for none.
         policy: Ack policy (`POLICY_*`).
         expected_offset: Optimistic concurrency; -1 for any offset.
         is_idempotent: Whether it carries a publisher's stamp and may be sent again.
+        is_tombstone: Whether it deletes its key.
         invoked_at: True time it was sent first.
         ended_at: True time the outcome was learned; -1 while unknown.
         outcome: What is known.
@@ -46,11 +51,12 @@ class Write:
 
     identity: Identity
     partition: PartitionId
-    value: bytes
+    name: bytes
     key: bytes
     policy: int
     expected_offset: int
     is_idempotent: bool
+    is_tombstone: bool
     invoked_at: int
     ended_at: int = -1
     outcome: Outcome = Outcome.UNKNOWN
@@ -59,17 +65,29 @@ class Write:
     is_committed: bool = False
 
     @property
-    def is_unplaced(self) -> bool:
-        """Whether it may be stored, and nobody knows where."""
-        return self.offset < 0 and self.outcome is not Outcome.REFUSED
+    def value(self) -> bytes:
+        """What is published; a tombstone has no value."""
+        return b"" if self.is_tombstone else self.name
+
+    @property
+    def headers(self) -> dict[str, bytes] | None:
+        """What else is published."""
+        return {WRITE_HEADER: self.name} if self.is_tombstone else None
 
 
 class Record(NamedTuple):
-    """One record of a log as a reader gets it; `timestamp` is 0 where nobody looks at it."""
+    """One record of a log as a reader gets it.
+
+    Attributes:
+        offset: Its offset.
+        key: Key, empty for none.
+        name: Value, or what the header of a tombstone says.
+        timestamp: By the leader's clock; 0 where nobody looks at it.
+    """
 
     offset: int
     key: bytes
-    value: bytes
+    name: bytes
     timestamp: int = 0
 
 
@@ -87,47 +105,14 @@ class Frames:
             raw = data[position:stop]
             record = known.get(raw)
             if record is None:
-                frame = decode_frame(data, position, stop)
-                key, value = bytes(frame.key), bytes(frame.value)
-                record = Record(int(frame.offset), key, value, frame.timestamp)
-                known[raw] = record
+                record = known[raw] = record_of(decode_frame(data, position, stop))
             yield record
 
 
-@dataclass(slots=True)
-class _Tombstones:
-    """Finds the write of a tombstone, which does not name it: by its place, and by its key.
-
-    Attributes:
-        by_key: Those of each key of a partition.
-        placed: Those that were found at a place before their ack told it, if one ever does.
-    """
-
-    by_key: dict[tuple[PartitionId, bytes], list[Write]] = field(default_factory=dict)
-    placed: dict[tuple[PartitionId, int], Write] = field(default_factory=dict)
-
-    def find(self, partition: PartitionId, record: Record) -> Write | None:
-        """The write whose ack named the place, or one that may be there."""
-        known = self.by_key.get((partition, record.key), [])
-        here = next((one for one in known if one.offset == record.offset), None)
-        if here is not None:
-            return here
-        place = (partition, record.offset)
-        guess = self.placed.get(place)
-        if guess is None or not guess.is_unplaced:
-            # Acks that came since may tell where guessed ones are, and who is at their places.
-            acked = {(partition, one.offset) for one in known} | {place}
-            taken = {one for at, one in self.placed.items() if at not in acked}
-            guess = next((one for one in known if one.is_unplaced and one not in taken), None)
-            if guess is not None:
-                self.placed[place] = guess
-        return guess
-
-    def forget(self, partition: PartitionId, end: int) -> None:
-        """Places from `end` on may be others' by now."""
-        gone = [(where, at) for where, at in self.placed if where == partition and at >= end]
-        for place in gone:
-            del self.placed[place]
+def record_of(frame: Frame) -> Record:
+    """What a checker looks at of a stored record."""
+    name = frame.value or dict(frame.headers).get(WRITE_HEADER, b"")
+    return Record(int(frame.offset), bytes(frame.key), bytes(name), frame.timestamp)
 
 
 @dataclass(slots=True)
@@ -190,7 +175,7 @@ class History:
     checkers: list[Checker] = field(default_factory=list)
     next_sequences: dict[int, int] = field(default_factory=dict)
     frames: Frames = field(default_factory=Frames)
-    _tombstones: _Tombstones = field(default_factory=_Tombstones)
+    _tombstones: dict[tuple[PartitionId, bytes], list[Write]] = field(default_factory=dict)
 
     def new_publisher(self) -> int:
         """Number of a publisher that nobody had in this run."""
@@ -216,11 +201,20 @@ class History:
         sequence = self.next_sequences[publisher]
         self.next_sequences[publisher] = sequence + 1
         identity = Identity(publisher, sequence)
-        value = b"" if is_tombstone else encode(identity, size)
-        write = Write(identity, partition, value, key, policy, expected_offset, is_idempotent, now)
+        write = Write(
+            identity,
+            partition,
+            encode(identity, size),
+            key,
+            policy,
+            expected_offset,
+            is_idempotent,
+            is_tombstone,
+            now,
+        )
         self.writes[identity] = write
         if is_tombstone:
-            self._tombstones.by_key.setdefault((partition, key), []).append(write)
+            self._tombstones.setdefault((partition, key), []).append(write)
         for checker in self.checkers:
             checker.on_invoke(write)
         return write
@@ -258,7 +252,6 @@ class History:
 
     def may_lose(self, partition: PartitionId, end: int) -> None:
         """The promise allows everything from `end` on to be gone."""
-        self._tombstones.forget(partition, end)
         for checker in self.checkers:
             checker.on_loss(partition, end)
 
@@ -272,11 +265,9 @@ class History:
         for checker in self.checkers:
             checker.on_leader(log)
 
-    def find(self, partition: PartitionId, record: Record) -> Write | None:
+    def find(self, record: Record) -> Write | None:
         """The write of a record; `None` when nobody wrote it."""
-        if not record.value:
-            return self._tombstones.find(partition, record)
-        identity = decode(record.value)
+        identity = decode(record.name)
         return None if identity is None else self.writes.get(identity)
 
     def may_be_deleted(self, partition: PartitionId, key: bytes, offset: int) -> bool:
@@ -286,5 +277,5 @@ class History:
         """
         return any(
             one.offset >= offset or (one.offset < 0 and one.outcome is not Outcome.REFUSED)
-            for one in self._tombstones.by_key.get((partition, key), [])
+            for one in self._tombstones.get((partition, key), [])
         )

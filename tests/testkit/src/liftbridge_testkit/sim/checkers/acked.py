@@ -33,7 +33,7 @@ class AckedIsStored(Checker):
         newest = {record.key: record.offset for record in log.records if record.key}
         for offset, write in self._acked.get(log.partition, {}).items():
             record = stored.get(offset)
-            if record is not None and record.value == write.value:
+            if record is not None and record.name == write.name:
                 continue
             if record is None and offset < log.start:
                 continue
@@ -42,7 +42,7 @@ class AckedIsStored(Checker):
                     continue
                 if self._history.may_be_deleted(log.partition, write.key, offset):
                     continue
-            found = "nothing" if record is None else f"{record.value[:24]!r}"
+            found = "nothing" if record is None else f"{record.name[:24]!r}"
             raise BrokenInvariantError(
                 "I13",
                 f"{write.identity} was acked at {offset} of {log.partition}, which holds {found} "

@@ -72,7 +72,7 @@ class AnswersAreTrue(Checker):
     def on_ack(self, write: Write) -> None:
         """A record is there for good."""
         if write.is_committed:
-            self._acked.setdefault(write.partition, {})[write.offset] = write.value
+            self._acked.setdefault(write.partition, {})[write.offset] = write.name
 
     def on_loss(self, partition: PartitionId, end: int) -> None:
         """From `end` on nothing that was told or acknowledged counts any more."""

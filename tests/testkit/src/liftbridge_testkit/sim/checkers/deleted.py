@@ -17,7 +17,7 @@ class DeletedStaysDeleted(Checker):
 
     def on_ack(self, write: Write) -> None:
         """Remember a committed tombstone."""
-        if write.is_committed and not write.value:
+        if write.is_committed and write.is_tombstone:
             self._tombstones.setdefault(write.partition, {})[write.offset] = write
 
     def on_loss(self, partition: PartitionId, end: int) -> None:

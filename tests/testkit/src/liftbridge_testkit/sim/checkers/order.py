@@ -14,7 +14,7 @@ class PublisherOrder(Checker):
         """Sequences of one publisher rise."""
         last: dict[int, int] = {}
         for record in log.records:
-            write = self._history.find(log.partition, record)
+            write = self._history.find(record)
             if write is None or not write.is_idempotent:
                 continue
             publisher, sequence = write.identity

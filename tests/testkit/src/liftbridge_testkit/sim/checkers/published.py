@@ -16,12 +16,12 @@ class OnlyWhatWasPublished(Checker):
         self._history = history
 
     def _write_of(self, partition: PartitionId, record: Record) -> Write:
-        write = self._history.find(partition, record)
+        write = self._history.find(record)
         if write is None or write.partition != partition:
             raise BrokenInvariantError(
                 "published",
                 f"offset {record.offset} of {partition} holds what nobody published there: "
-                f"{record.value[:24]!r}",
+                f"{record.name[:24]!r}",
             )
         if write.outcome is Outcome.REFUSED:
             raise BrokenInvariantError(

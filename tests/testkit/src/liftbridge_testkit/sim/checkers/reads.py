@@ -21,7 +21,7 @@ class ConsistentReads(Checker):
     def on_ack(self, write: Write) -> None:
         """A committed ack fixes a value as a delivery does."""
         if write.is_committed:
-            self._fix(write.partition, "ack", Record(write.offset, write.key, write.value))
+            self._fix(write.partition, "ack", Record(write.offset, write.key, write.name))
 
     def on_seen(self, partition: PartitionId, reader: str, record: Record, log_start: int) -> None:
         """A delivery fixes a value; without a reader's name it says nothing of positions."""
@@ -41,12 +41,12 @@ class ConsistentReads(Checker):
 
     def _fix(self, partition: PartitionId, who: str, record: Record) -> None:
         values = self._values.setdefault(partition, {})
-        known = values.setdefault(record.offset, record.value)
+        known = values.setdefault(record.offset, record.name)
         self._keys.setdefault(partition, {})[record.offset] = record.key
-        if known != record.value:
+        if known != record.name:
             raise BrokenInvariantError(
                 "I10",
-                f"{who} found {record.value[:24]!r} at offset {record.offset} of {partition}, "
+                f"{who} found {record.name[:24]!r} at offset {record.offset} of {partition}, "
                 f"where {known[:24]!r} was",
             )
 
@@ -63,7 +63,7 @@ class ConsistentReads(Checker):
     def at_end(self, log: FinalLog) -> None:
         """Whatever was seen is still there, and what was skipped is not."""
         self._check_gaps(log)
-        stored = {record.offset: record.value for record in log.records}
+        stored = {record.offset: record.name for record in log.records}
         newest = {record.key: record.offset for record in log.records if record.key}
         keys = self._keys.get(log.partition, {})
         for offset, value in self._values.get(log.partition, {}).items():

@@ -342,7 +342,7 @@ class Inquiry:
 
     def _keep(self, piece: bytes | memoryview) -> None:
         for record in self._asker.take(piece):
-            self.given[record.offset] = record.value
+            self.given[record.offset] = record.name
             self.times[record.offset] = record.timestamp
 
     def _end(

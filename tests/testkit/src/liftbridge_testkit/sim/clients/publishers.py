@@ -255,6 +255,7 @@ class Publisher:
                 "grpc",
                 () if policy == POLICY_NONE else (Ticket(policy, Sink(stored)),),
                 [write.key for write in writes] if self.plan.keys else None,
+                [write.headers for write in writes] if self.plan.deletes_ppm else None,
                 policy=policy,
                 expected_offsets=[write.expected_offset for write in writes],
                 publisher=stamp,

@@ -52,7 +52,7 @@ def _told(stage: Stage, inquiry: Inquiry) -> str:
         return str(inquiry.end)
     if inquiry.kind is Kind.TIME:
         return str(inquiry.place)
-    names = {write.value: name for name, write in stage.writes.items()}
+    names = {write.name: name for name, write in stage.writes.items()}
     given = sorted(inquiry.given.items())
     return f"[{' '.join(names.get(value, '?') for _, value in given)}]"
 

@@ -62,7 +62,7 @@ def values(stage: Stage, words: Sequence[str]) -> str:
     """`values A s/0`: records of a replica, by the names they were published under."""
     names = {write: name for name, write in stage.writes.items()}
     history, partition = stage.life.history, stage.replica(*words)
-    found = (history.find(partition.partition_id, one) for one in _records(stage, partition))
+    found = (history.find(one) for one in _records(stage, partition))
     return _list("?" if write is None else names.get(write, "?") for write in found)
 
 

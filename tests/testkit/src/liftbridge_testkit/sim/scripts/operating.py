@@ -38,7 +38,7 @@ from liftbridge_broker.wire.cursors import encode_cursor
 from liftbridge_testkit.sim.clients.calls import Answer, Lost, Serving
 from liftbridge_testkit.sim.clients.publishers import Sink
 from liftbridge_testkit.sim.disk import LOG_FILES
-from liftbridge_testkit.sim.history import Record
+from liftbridge_testkit.sim.history import Record, record_of
 from liftbridge_testkit.sim.network import PPM
 from liftbridge_testkit.sim.scripts import over_nats, senders
 from liftbridge_testkit.sim.scripts.publishing import (
@@ -291,8 +291,7 @@ def _read(stage: Stage, words: Sequence[str]) -> list[str]:
         while slices := subscription.pull(PULL_BYTES).slices:
             for piece in slices:
                 for at, stop, _ in iter_frames(piece, 0, len(piece)):
-                    frame = decode_frame(piece, at, stop)
-                    record = Record(int(frame.offset), bytes(frame.key), bytes(frame.value))
+                    record = record_of(decode_frame(piece, at, stop))
                     records.append((record, int(partition.log.log_start_offset)))
         subscription.close(now)
         answer(records)
@@ -300,11 +299,11 @@ def _read(stage: Stage, words: Sequence[str]) -> list[str]:
     outcome = ask(stage, leader_of(stage, place, options), serve)
     if not isinstance(outcome, list):
         return told(outcome)
-    names = {write.value: name for name, write in stage.writes.items()}
+    names = {write.name: name for name, write in stage.writes.items()}
     for record, log_start in outcome:
         stage.life.history.seen(partition_id, reader, record, log_start)
         stage.positions[key] = record.offset + 1
-    return [f"[{' '.join(names.get(record.value, '?') for record, _ in outcome)}]"]
+    return [f"[{' '.join(names.get(record.name, '?') for record, _ in outcome)}]"]
 
 
 # -- cursors --------------------------------------------------------------------------------------

@@ -172,6 +172,7 @@ def publish(stage: Stage, words: Sequence[str]) -> list[str]:
             "grpc",
             tickets,
             [write.key] if write.key else None,
+            [write.headers] if write.headers else None,
             policy=policy,
             expected_offsets=[expected] if "expect" in options else None,
         )
