@@ -20,8 +20,8 @@ from liftbridge_broker.storage.directory import (
     DataDirectory,
     Identity,
     Trashed,
-    keep_known_index,
-    note_session,
+    note_known_index,
+    read_known_index,
 )
 from liftbridge_broker.storage.journal import JournalStamp
 from liftbridge_broker.storage.smallfile import write_small_file
@@ -246,29 +246,40 @@ def test_names_left_by_a_killed_process_are_made_durable_at_the_next_start() -> 
     assert set(reopened(files).logs()) == {key(1, 0)}
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_known_metadata_are_those_of_the_last_session(seed: int) -> None:
-    files, random = MemoryFiles(), Random(seed)
-    known = applied = 0
-    had_session = False
-    for _ in range(30):
+def test_known_metadata_are_those_noted_last_whatever_the_power_cuts() -> None:
+    files, random = MemoryFiles(), Random(1)
+    known = 0
+    assert read_known_index(files, MetadataIndex(99)) == known
+    for _ in range(50):
+        index = known + random.randrange(3)
         is_full = random.random() < 0.3
-        known = applied if had_session else known
         files.capacity_bytes = 0 if is_full else 1 << 20
-        assert keep_known_index(files, MetadataIndex(applied)) == known
-        files.capacity_bytes = 1 << 20
-        known = 0 if had_session and is_full else known
-        applied += random.randrange(3)
-        had_session = random.random() < 0.5
-        if had_session:
-            note_session(files)
-            applied += random.randrange(3)
+        try:
+            note_known_index(files, MetadataIndex(index))
+        except FilesError:
+            assert is_full
+        else:
+            known = index
         files.crash(None)
+        assert read_known_index(files, MetadataIndex(99)) == known
 
 
-def test_damaged_record_of_a_start_says_that_nothing_was_known() -> None:
+@pytest.mark.parametrize("content", [b"rot", b""])
+def test_damaged_note_says_that_nothing_was_known(content: bytes) -> None:
     files = MemoryFiles()
-    note_session(files)
-    keep_known_index(files, MetadataIndex(7))
-    files.put(KNOWN, b"rot")
-    assert keep_known_index(files, MetadataIndex(9)) == 0
+    note_known_index(files, MetadataIndex(6))
+    note_known_index(files, MetadataIndex(7))
+    files.put(KNOWN, content)
+    assert read_known_index(files, MetadataIndex(99)) == 0
+
+
+def test_nothing_is_known_beyond_what_is_applied() -> None:
+    files = MemoryFiles()
+    note_known_index(files, MetadataIndex(7))
+    assert read_known_index(files, MetadataIndex(5)) == 5
+
+
+def test_note_of_another_form_says_that_nothing_was_known() -> None:
+    files = MemoryFiles()
+    write_small_file(files, KNOWN, b"session")
+    assert read_known_index(files, MetadataIndex(99)) == 0

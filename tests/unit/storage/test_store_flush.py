@@ -362,7 +362,7 @@ def test_log_that_lost_what_may_have_counted_is_not_whole_at_a_later_start_eithe
     bed.advance(1_000)
     assert not restarted(bed, COMMIT)
     bed.pump()
-    bed.store.begin_session(bed.now)
+    bed.store.begin_session(MetadataIndex(0), bed.now)
     bed.advance(1_000)
     assert restarted(bed, COMMIT)
 

@@ -313,6 +313,9 @@ def _alter(owner: PartitionOwner, record: StreamAltered, now: Instant) -> None:
         if partition is not None and owner.broker in state.replicas:
             owner.set_options(partition, options, now)
             owner.assign_role(partition, stream, state, now)
+    applied_index = owner.state.applied_index
+    if record.policy.fsync_index == applied_index:
+        owner.store.note_known(applied_index, now)
     overrides = record.overrides
     changed = [f.name for f in fields(overrides) if getattr(overrides, f.name) is not None]
     owner.transition("stream_altered", {"stream": record.name, "changes": changed})

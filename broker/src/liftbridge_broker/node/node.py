@@ -410,6 +410,8 @@ class Node:
         if self.cluster is not None:
             self.cluster.replicas.forget_positions()
         applied.take_state(self, self.now, self.wall_ns)
+        if self.is_caught_up:
+            self.store.note_known(self.state.applied_index, self.now)
         if self.cluster is not None:
             self.cluster.on_brokers(self.now)
         self._remotes.on_change(self.now)

@@ -115,7 +115,7 @@ async def register(core: Core, port: int, listeners: tuple[ListenerAddress, ...]
         LiftbridgeError: The metadata refused.
     """
     own = await _begin(core, port)
-    core.store.begin_session(core.clock.now())
+    core.store.begin_session(core.node.state.applied_index, core.clock.now())
     await advertise(core, listeners)
     core.node.listen()
     await _be_unfenced(core, own)

@@ -2,7 +2,7 @@
 
     identity            small file: id of this directory, id of the broker it belongs to
     clean               small file, only while no broker runs after a clean shutdown
-    known               small file: how much metadata the broker knew that wrote the logs
+    known               small file: by how much metadata the broker that wrote the logs synced them
     journal             small state of all partitions (journal.py)
     reserve             space set aside for a full disk (reserve.py)
     retired             small file, once its broker left the cluster for good (retirement.py)
@@ -18,7 +18,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Self
 
-from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.ids import (
     PARTITION_NUMBER_BITS,
     BrokerId,
@@ -50,7 +49,6 @@ STREAMS: Final = "streams"
 TRASH: Final = "trash"
 LOCK: Final = ".lock"
 _KNOWN: Final = frozenset((IDENTITY, CLEAN, KNOWN, JOURNAL, RESERVE, RETIRED, STREAMS, TRASH, LOCK))
-_IN_SESSION: Final = b"session"
 _SUFFIXES: Final = (".new", ".previous", ".damaged")
 _STREAM: Final = re.compile(r"([0-9a-f]{10})-[A-Za-z0-9_.-]*")
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,7}")
@@ -318,36 +316,30 @@ def write_identity(files: Files, identity: Identity) -> None:
     forget_previous(files, IDENTITY)
 
 
-def keep_known_index(files: Files, applied_index: MetadataIndex) -> MetadataIndex:
-    """Metadata that were applied when a broker here last had a session; 0 if that is not known.
+def read_known_index(files: Files, applied_index: MetadataIndex) -> MetadataIndex:
+    """Metadata by which the broker that wrote the logs here synced them for certain; 0 for none.
 
-    They are kept until the next session begins: a start that ends before that may apply more, of
-    which the broker that wrote the logs did not know (replication C1).
+    Never more than `applied_index`: what else is known here may be of a history that was given up.
+
+    A start that ends before its session may apply more, of which that broker did not know, and so
+    does a start after a kill between the commit of a change and its effect (replication C1).
 
     Raises:
-        FilesError: They may not be kept. If the disk is full, the next start knows nothing.
+        FilesError: The disk refused.
     """
     found = read_small_file(files, KNOWN)
-    if found is None or found.is_previous:
+    if found is None or found.is_previous or not found.payload.isdigit():
         return MetadataIndex(0)
-    if found.payload != _IN_SESSION:
-        return MetadataIndex(min(int(found.payload), applied_index))
-    try:
-        write_small_file(files, KNOWN, b"%d" % applied_index)
-    except FilesError as error:
-        if not error.is_full:
-            raise
-        remove_small_file(files, KNOWN)
-    return applied_index
+    return min(MetadataIndex(int(found.payload)), applied_index)
 
 
-def note_session(files: Files) -> None:
-    """Note that a broker here has a session: the next start takes what it finds applied as known.
+def note_known_index(files: Files, applied_index: MetadataIndex) -> None:
+    """Note, durably, that logs are synced by what these metadata say.
 
     Raises:
         FilesError: The note may not be kept: the next start knows less, or nothing.
     """
-    write_small_file(files, KNOWN, _IN_SESSION)
+    write_small_file(files, KNOWN, b"%d" % applied_index)
 
 
 def read_identity(files: Files) -> Identity | None:

@@ -36,8 +36,8 @@ from liftbridge_broker.storage.directory import (
     RESERVE,
     CleanMarker,
     DataDirectory,
-    keep_known_index,
-    note_session,
+    note_known_index,
+    read_known_index,
 )
 from liftbridge_broker.storage.dropped import note_dropped
 from liftbridge_broker.storage.flush import (
@@ -92,7 +92,7 @@ class LogStore:
     Attributes:
         identity, is_identity_new: Who the directory says it is, and whether this start made that.
         clean_broker_epoch: Epoch that broker had; `None` when the stop was not clean.
-        known_index: Metadata that were applied when a broker here last had a session.
+        known_index: Metadata by which the broker that wrote the logs here synced them for certain.
         sync_times: Nanoseconds that groups of syncs took.
         slowness: What they tell of the disk.
         unknown_count: What `begin` found in the directory that belongs to nobody.
@@ -125,8 +125,7 @@ class LogStore:
         self._space = SpaceGuard(files, RESERVE, options.space, self._on_space)
         self._trash = TrashBin(files, directory, options.trash_grace_ns, new_token)
         self._flush = FlushDriver(files, journal, options.flush, new_token, self._on_full)
-        self.sync_times = self._flush.sync_times
-        self.slowness = self._flush.slowness
+        self.sync_times, self.slowness = self._flush.sync_times, self._flush.slowness
         self._removals = Removals(files, new_token)
         save = partial(save_publishers, files)
         self._compactions = Compactions(
@@ -145,10 +144,8 @@ class LogStore:
         self._logs: dict[PartitionId, StoredLog] = {}
         is_whole = self._opener.is_journal_whole and not loaded.torn_bytes
         self._stamp = loaded.stamp if is_whole else None
-        self._scanned_bytes = 0
-        self._has_begun = False
-        self.identity = directory.identity
-        self.is_identity_new = directory.is_identity_new
+        self._scanned_bytes, self._has_begun = 0, False
+        self.identity, self.is_identity_new = directory.identity, directory.is_identity_new
         self.clean_broker_epoch: int | None = None
         self.known_index = MetadataIndex(0)
         self.unknown_count = 0
@@ -230,7 +227,7 @@ class LogStore:
             # What recovery found can be found again; a full disk is no reason not to serve.
             if not error.is_full:
                 raise
-        self.known_index = keep_known_index(self._files, applied_index)  # guard Log.known_index
+        self.known_index = read_known_index(self._files, applied_index)  # guard Log.known_index
         self._directory.remove_clean_marker()
         self._teller.tell(
             "data_directory_opened",
@@ -241,9 +238,9 @@ class LogStore:
             duration_ms=(now - self._opened_at) // MILLISECOND_NS,
         )
 
-    def begin_session(self, now: Instant) -> None:
+    def begin_session(self, applied_index: MetadataIndex, now: Instant) -> None:
         """The metadata group knows which logs this process found whole, and which it did not."""
-        self._guarded(lambda: note_session(self._files), now)
+        self.note_known(applied_index, now)
         self._opener.in_session = True
         for stored in self._logs.values():
             stored.in_session = True
@@ -251,6 +248,10 @@ class LogStore:
                 stored.tell(self._journal)
         if self._journal.has_pending:
             self._flush.note_journal(now)
+
+    def note_known(self, applied_index: MetadataIndex, now: Instant) -> None:
+        """Logs are synced by what these metadata say, also by those that changed it last."""
+        self._guarded(lambda: note_known_index(self._files, applied_index), now)
 
     @property
     def was_clean(self) -> bool:

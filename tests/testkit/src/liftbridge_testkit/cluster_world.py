@@ -266,7 +266,7 @@ class Member:
             if life != self.life:
                 return
             if isinstance(outcome, BrokerEpochAnswer):
-                self.store.begin_session(self.world.now)
+                self.store.begin_session(self.node.state.applied_index, self.world.now)
                 self.is_registered = True
                 self.node.listen()
             else:

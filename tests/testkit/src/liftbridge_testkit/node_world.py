@@ -270,7 +270,7 @@ class NodeWorld:
         self.node.open_partitions(self.now)
         self.store.begin(self.node.state.applied_index, self.now)
         self._register()
-        self.store.begin_session(self.now)
+        self.store.begin_session(self.node.state.applied_index, self.now)
         self.node.listen()
 
     def _register(self) -> None:

@@ -171,7 +171,7 @@ class StoreBed:
         for partition, options in logs.items():
             store.open(partition, StreamName("stream"), options, self.now)
         store.begin(MetadataIndex(0), self.now)
-        store.begin_session(self.now)
+        store.begin_session(MetadataIndex(0), self.now)
         return store
 
     def log(self, partition: PartitionId) -> PartitionLog:

@@ -38,7 +38,12 @@ from liftbridge_broker.raft.types import (
     Peer,
     Snapshot,
 )
-from liftbridge_broker.storage.directory import Identity, keep_known_index, read_identity
+from liftbridge_broker.storage.directory import (
+    Identity,
+    note_known_index,
+    read_identity,
+    read_known_index,
+)
 from liftbridge_broker.storage.offline import proven_index
 from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.storage.raft_snapshots import SUFFIX, read_snapshot, snapshot_of
@@ -123,7 +128,8 @@ def recover_lines(root: Path, *, snapshot: Path | None, is_applied: bool, output
             finish(files)
             return [f"Done: the interrupted recovery of {root} is complete."]
         found = find(files, snapshot)
-        keep_known_index(files, MetadataIndex(found.told.commit_index))
+        commit_index = MetadataIndex(found.told.commit_index)
+        note_known_index(files, read_known_index(files, commit_index))
         path = apply(files, found.snapshot)
         return _lines(found, root, snapshot, output, path=str(root / path))
 

@@ -343,7 +343,7 @@ class ClusterBroker:
             return
         if not self._listens:
             self._listens = True
-            self.store.begin_session(now)
+            self.store.begin_session(self.node.state.applied_index, now)
             self.node.listen()
         if not own.fenced:
             self.is_ready = True

@@ -160,7 +160,7 @@ class LoneBroker:
             self.ports.failed(outcome.text)
             return
         assert self._store is not None
-        self._store.begin_session(self.ports.process.now())
+        self._store.begin_session(self.node.state.applied_index, self.ports.process.now())
         self.node.listen()
         self.is_ready = True
 
