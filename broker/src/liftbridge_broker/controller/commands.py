@@ -84,7 +84,7 @@ class RegisterBroker:
 
     Attributes:
         broker: Configured id of the broker.
-        incarnation_id: Random text chosen at process start; a command with the incarnation of the
+        incarnation_id: Random text chosen at process start; a command with the id of the
             present registration is a retry.
         data_dir_id: Random text written once into the data directory.
         host: Address clients reach the broker at.

@@ -1,6 +1,6 @@
 """Records: what `decide` made of a command, with every value `replay` puts in place; and answers.
 
-A record tells the outcome, never the wish, so that replay has nothing to decide. Those who react
+A record tells the outcome, never the request, so that replay has nothing to decide. Those who react
 to changes, such as the node, match on the same records.
 """
 

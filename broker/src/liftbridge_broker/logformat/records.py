@@ -162,7 +162,7 @@ class RecordEncoder:
         keys: Sequence[bytes] | None = None,
         headers: Sequence[Mapping[str, bytes] | None] | None = None,
     ) -> list[bytes]:
-        """Encode a run of records that came in together.
+        """Encode records that came in together.
 
         Args:
             base_offset: Offset of the first record; the others follow it.

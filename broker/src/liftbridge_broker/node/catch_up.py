@@ -28,7 +28,7 @@ class CatchUp(Generic[_Sender]):
     """
 
     def __init__(self, rate: Callable[[], int]) -> None:
-        """Begin with nothing owed.
+        """Begin without debt.
 
         Args:
             rate: Tells the bytes a second in force; 0 is no limit.

@@ -53,7 +53,7 @@ class InboxAcks:
     """Acks of one run that go to NATS inboxes.
 
     Attributes:
-        entries: For each owed ack: index in the run, inbox, UTF-8 correlation id, policy.
+        entries: For each pending ack: index in the run, inbox, UTF-8 correlation id, policy.
     """
 
     __slots__ = ("_encoder", "_inboxes", "_publish", "_subject", "_times", "entries")
@@ -434,7 +434,7 @@ class _OnlyErrors:
 
 
 def ticket_of(policy: int, sink: InboxAcks) -> Ticket:
-    """Ticket of acks to inboxes; under policy NONE only refusals are sent."""
+    """Pending acks to inboxes; under policy NONE only refusals are sent."""
     return Ticket(policy, sink if policy != POLICY_NONE else _OnlyErrors(sink))
 
 

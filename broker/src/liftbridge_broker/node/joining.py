@@ -1,9 +1,9 @@
 """A broker with metadata and those without: who looks is answered, and who is no member asks.
 
 A broker that was let in elsewhere begins with an empty log. It belongs to the group only once the
-leader has added it, so it repeats its wish until its own configuration holds it. The leader may
+leader has added it, so it repeats its request until its own configuration holds it. The leader may
 have changed by then: each time it asks everybody anew who leads, and who was told last gets the
-next wish. What its own configuration says
+next request. What its own configuration says
 may be void: an addition that was not committed goes with the leader that made it, and a removal is
 not sent to who was removed. So one that has heard no leader for a while asks as well.
 
@@ -29,7 +29,7 @@ UNHEARD_NS: Final = 3_000 * MILLISECOND_NS
 """Time without a leader after which a member takes itself for one that was left out."""
 
 CALL_NS: Final = 10_000 * MILLISECOND_NS
-"""Time between two questions for other clusters, as in the original, and between two tellings."""
+"""Time between two questions for other clusters, as in the original, and between two events."""
 
 
 class Group(Protocol):

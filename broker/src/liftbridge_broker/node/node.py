@@ -573,7 +573,7 @@ class Node:
         partition.close(error)
 
     def begin_stop(self, settled: Callable[[], None]) -> None:
-        """Refuse new work; `settled` is called once, perhaps at once, when no ack is owed."""
+        """Refuse new work; `settled` is called once, perhaps at once, when no ack is pending."""
         self._is_stopping = True
         self.openings.end()
         for partition in self.partitions.values():

@@ -1,7 +1,7 @@
 """One partition of this broker: intake, commit, acks, readers, pause and read-only.
 
 Runs come in through `publish` (gRPC) and `on_messages` (NATS); bytes go to the log, copies to every
-other listener of the subject, acks to their tickets. Offsets are exclusive ends. With one replica a
+other listener of the subject, acks to their callers. Offsets are exclusive ends. With one replica a
 record is committed when it is appended, or, under fsync policy `commit`, when it is on disk
 (replication.md 1.9, 1.15); with several, `replication` says when. `commit_to` is the only place
 that moves the high watermark of a leader.
@@ -226,7 +226,7 @@ class Partition:
     def publish(self, run: PublishRun, now: Instant, wall_ns: int) -> None:
         """Append a run that came in directly, and give it to the other listeners.
 
-        A paused partition is resumed first; the run waits for that. Every ticket of the run is
+        A paused partition is resumed first; the run waits for that. Every pending ack of the run is
         answered exactly once, now or later.
         """
         if (self.is_paused or self.role is Role.RISING) and self.closed_error is None:
@@ -570,14 +570,14 @@ class Partition:
         return len(self._owed) > 0 or len(self._owed_on_disk) > 0
 
     def refuse_appends(self, error: LiftbridgeError) -> None:
-        """Append nothing more, because of `error`; reads and acks that are owed go on."""
+        """Append nothing more, because of `error`; reads and pending acks go on."""
         self.closed_error = error
         self.resume_failed(NotAppendedError(f"not appended: {error}"))
 
     def close(self, error: LiftbridgeError) -> None:
         """End everything: the stream was deleted, or the broker stops.
 
-        Acks that are owed get an unknown outcome when the broker stops, because their records may
+        Pending acks get an unknown outcome when the broker stops, because their records may
         be on disk; with the stream gone there is nothing left to know.
         """
         self.refuse_appends(error)

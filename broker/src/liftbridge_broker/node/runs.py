@@ -58,7 +58,7 @@ class AckSink(Protocol):
 
 
 class Ticket(NamedTuple):
-    """An ack that is owed: to whom, and when. Never made for policy NONE."""
+    """A pending ack: to whom, and when. Never made for policy NONE."""
 
     policy: int
     sink: AckSink
@@ -72,7 +72,7 @@ class PublishRun:
         values: Values of the messages.
         subject: Concrete NATS subject they were, or are, published to.
         path: Where they came in, for metrics: `grpc`, `batch` or `nats`.
-        tickets: Acks owed once the run is stored.
+        tickets: Pending acks, due once the run is stored.
         keys: Keys, empty for none; `None` when no message has one.
         headers: User headers; `None` when no message has any.
         reply: NATS reply subject, empty for none.
@@ -121,7 +121,7 @@ class PublishRun:
         return sum(map(len, self.values)) + keys
 
     def part(self, start: int, end: int) -> "PublishRun":
-        """Messages `start` to `end`, exclusive, with the tickets of the whole."""
+        """Messages `start` to `end`, exclusive, with the pending acks of the whole."""
         publisher = self.publisher
         if publisher is not None:
             publisher = publisher._replace(first_sequence=publisher.first_sequence + start)

@@ -28,7 +28,7 @@ PAUSE_NS_MAX: Final = 3_600_000 * MILLISECOND_NS
 
 
 class ScrubHost(Protocol):
-    """What the scrubber needs of its node."""
+    """What scrubbing needs of its node."""
 
     @property
     def partitions(self) -> Mapping[PartitionId, Partition]:

@@ -52,7 +52,7 @@ class LeaderReads:
             RaftBusyError: Too many wait.
         """
         if len(self._early) + len(self._waiting) >= self._reads_max:
-            raise RaftBusyError("too many reads wait for the metadata quorum")
+            raise RaftBusyError("too many reads wait for the metadata group")
         read = _Read(origin, number)
         if commit is None:
             self._early.append(read)

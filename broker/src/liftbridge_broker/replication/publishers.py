@@ -49,7 +49,7 @@ _EXTENT: Final = Struct(">qqq")
 
 
 class PublisherStamp(NamedTuple):
-    """Place of a run of records in what one publisher sends to one partition.
+    """Place of consecutive records in what one publisher sends to one partition.
 
     Attributes:
         publisher_id: Id from `InitPublisher`.

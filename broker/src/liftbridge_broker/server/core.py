@@ -90,7 +90,7 @@ class Core:
         node: The broker without I/O, after `open`.
         consensus: Its member of the metadata group, after `open`.
         joining: Its place in that group, after `open`.
-        scrubber: Looks for rot in what the node has stored, after `open`.
+        scrubber: Looks for damage in what the node has stored, after `open`.
         is_open: Whether `open` was called.
         was_retired: Whether the directory left its cluster once and has no other yet: it may only
             be let in.

@@ -1,6 +1,6 @@
 """Reading stored batches in order, as replicas and bulk readers get them.
 
-Each batch is verified once, as in `reader.py`, and by the scrubber each time.
+Each batch is verified once, as in `reader.py`, and by scrubbing each time.
 """
 
 from liftbridge_broker.logformat.batch import COVERED_START, HEADER_SIZE, LENGTH_MIN, PROLOGUE

@@ -329,5 +329,5 @@ def _removable_end(stored: StoredLog, log_start: Offset) -> Offset:
 
 
 def _interval_ns(stored: StoredLog) -> int:
-    # A cleaner that never rests is nobody's wish.
+    # Nobody wants a cleaner that never rests.
     return max(1, stored.options.cleaner_interval_ms) * MILLISECOND_NS

@@ -32,10 +32,10 @@ class DamageNotes:
             self._owed.add(path)
 
     def write(self, files: Files) -> None:
-        """Write the notes that are owed, durably.
+        """Write the notes that wait, durably.
 
         Raises:
-            FilesError: The disk refused; the notes not written are still owed.
+            FilesError: The disk refused; the notes not written still wait.
         """
         for path in sorted(self._owed):
             files.close(files.open(path + DAMAGED_SUFFIX, create=True))

@@ -65,7 +65,7 @@ class DiscoverReply(NamedTuple):
 
 
 class Join(NamedTuple):
-    """Wish to be added to the metadata group as a learner.
+    """Request to be added to the metadata group as a learner.
 
     Attributes:
         data_dir_id: The sender's data directory.
@@ -166,7 +166,7 @@ def decode_discover_reply(message: pb.Peer) -> DiscoverReply:
 
 
 def decode_join(message: pb.Peer) -> Join:
-    """Read a wish to be added.
+    """Read a request to be added.
 
     Raises:
         WireError: A field breaks its bounds.
