@@ -42,7 +42,7 @@ def decide(seen: Observation, memory: Memory) -> Decision:
     seen, memory = clock.as_counted(seen, memory)
     view = View(seen)
     made = plan.make(view)
-    memory = refusals.current(memory, seen.wanted.generation)
+    memory = growth.still_refused(view, refusals.current(memory, seen.wanted.generation))
     waits: list[Wait] = _of_objects(memory, view)
     progressing = ""
     action = None

@@ -29,6 +29,16 @@ def grow_claims(view: View, memory: Memory) -> Outcome | None:
     return Outcome(EXPANDING, grown, waits=tuple(map(refusals.wait, refused)))
 
 
+def still_refused(view: View, memory: Memory) -> Memory:
+    """The memory without refusals of volumes that somebody else let grow, or that are gone.
+
+    Nothing would settle them, and the set would wait for ever for what nobody asks for any more.
+    """
+    due = {one.name for one in growths(view)}
+    left = (one for one in memory.refused if one.action != GROW or one.object in due)
+    return replace(memory, refused=tuple(left))
+
+
 def growths(view: View) -> list[GrowClaim]:
     """What is to be asked for."""
     return [

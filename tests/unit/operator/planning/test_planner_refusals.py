@@ -132,6 +132,30 @@ def test_size_may_go_back_to_what_the_claims_have():
     assert decision.memory.refused == ()
 
 
+NO_LONGER_GROWN = {
+    "grown by somebody else": {"requested_bytes": 20, "capacity_bytes": 20},
+    "asked for by somebody else": {"requested_bytes": 20},
+    "going": {"is_terminating": True},
+    "made again": {"is_bound": False},
+}
+
+
+@pytest.mark.parametrize("way", NO_LONGER_GROWN)
+def test_refusal_goes_with_the_need_of_what_was_refused(way):
+    growing = growths(GROWING)
+    memory = refused(*growing)
+    left = {one.name for one in growing}
+    seen = GROWING
+    for one in growing:
+        seen = with_claim(seen, one.name, **NO_LONGER_GROWN[way])
+        left.remove(one.name)
+        decision = decide(seen, memory)
+        assert {kept.object for kept in decision.memory.refused} == left
+        is_named = {wait.object for wait in decision.status.waits if wait.is_stalled}
+        assert is_named == left
+    assert isinstance(decision.action, act.Record)
+
+
 def test_set_is_not_made_again_for_volumes_that_cannot_grow():
     memory = refused(*growths(GROWING))
     decision = decide(GROWING, memory)
