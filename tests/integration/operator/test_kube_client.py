@@ -17,6 +17,7 @@ from liftbridge_operator.kube.errors import (
     InvalidError,
     KubeError,
     NotFoundError,
+    UnansweredError,
     UnauthorizedError,
     UnavailableError,
 )
@@ -238,6 +239,69 @@ async def test_request_without_an_answer_ends(world):
         with pytest.raises(UnavailableError):
             await world.client.get(CONFIG_MAPS, "n", "c")
     assert world.answers == [("GET", "error")]
+    never.set()
+
+
+HASTY = Bounds(request_s=0.2, attempts_max=3, backoff_s=0.5, hung_s=0.1, silence_s=60.0)
+WRITES = {
+    "create": lambda client, _: client.create(config("d")),
+    "apply": lambda client, _: client.apply(config(b="2")),
+    "patch": lambda client, meant: client.patch(
+        CONFIG_MAPS, "n", "c", {"data": {"b": "3"}}, preconditions=meant
+    ),
+    "delete": lambda client, meant: client.delete(CONFIG_MAPS, "n", "c", preconditions=meant),
+}
+METHODS = {"create": "POST", "apply": "PATCH", "patch": "PATCH", "delete": "DELETE"}
+OTHER = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "n"}}
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_write_that_hangs_is_told_apart_from_an_api_server_that_is_away(world, write):
+    seen = world.kube.put(config())
+    meant = Preconditions(seen["metadata"]["uid"])
+    never = asyncio.Event()
+    method = METHODS[write]
+    async with world.connected(HASTY):
+        world.server.hold(method, never.wait)
+        world.server.hold("GET", never.wait)
+        with pytest.raises(UnavailableError) as away:
+            await WRITES[write](world.client, meant)
+        world.server.hold(method, never.wait)
+        with pytest.raises(UnansweredError) as hung:
+            await WRITES[write](world.client, meant)
+        assert not isinstance(away.value, UnansweredError)
+        assert hung.value.is_sent
+        assert f"{method} /api/v1/namespaces/n/configmaps" in hung.value.message
+        assert len(world.server.writes) == 2
+        # Others of the kind do not wait for it, and other kinds are not held back.
+        with pytest.raises(UnansweredError) as spared:
+            await WRITES[write](world.client, meant)
+        assert not spared.value.is_sent
+        assert hung.value.message.removesuffix(" (reads are answered)") in spared.value.message
+        await world.client.create(OTHER)
+        assert len(world.server.writes) == 3
+    never.set()
+
+
+async def test_write_that_is_refused_at_once_each_time_is_told_and_holds_no_other_back(world):
+    for _ in range(HASTY.attempts_max):
+        world.server.refuse("PATCH", 504, "context deadline exceeded")
+    async with world.connected(HASTY):
+        with pytest.raises(UnansweredError) as told:
+            await world.client.apply(config(b="2"))
+        assert "context deadline exceeded" in told.value.message
+        await world.client.apply(config(b="2"))
+
+
+async def test_nobody_waits_for_a_write_longer_than_a_request_and_a_read(world):
+    never = asyncio.Event()
+    async with world.connected(HASTY):
+        for _ in range(HASTY.attempts_max):
+            world.server.hold("PATCH", never.wait)
+            world.server.hold("GET", never.wait)
+        with pytest.raises(UnavailableError):
+            await world.client.apply(config())
+        assert [one.method for one in world.server.requests] == ["PATCH", "GET"]
     never.set()
 
 

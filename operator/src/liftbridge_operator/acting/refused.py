@@ -1,5 +1,6 @@
 """Why the API server refuses a write, told apart by its words, as waits of the catalogue."""
 
+from dataclasses import replace
 from typing import Final
 
 from liftbridge_operator.kube.errors import (
@@ -7,6 +8,7 @@ from liftbridge_operator.kube.errors import (
     ForbiddenError,
     InvalidError,
     KubeError,
+    UnansweredError,
 )
 from liftbridge_operator.planning.refusals import Refusal
 
@@ -30,10 +32,21 @@ _ADMISSION: Final = (
 
 
 def refusal_of(error: KubeError) -> Refusal | None:
-    """What was said against a write; None for what is no refusal but a change or a silence."""
+    """What was said against a write; None for what is no refusal but a change or a silence.
+
+    A write that hangs while reads are answered is one: somebody who has to admit it is silent.
+    """
+    said = _said(error)
+    is_untried = isinstance(error, UnansweredError) and not error.is_sent
+    return replace(said, is_tried=False) if said is not None and is_untried else said
+
+
+def _said(error: KubeError) -> Refusal | None:
     text = error.message.lower()
     if any(words in text for words in _ADMISSION):
         return Refusal("AdmissionDenied", error.message)
+    if isinstance(error, UnansweredError):
+        return Refusal("NoAnswer", error.message)
     if isinstance(error, ApplyConflictError):
         held = ", ".join(f"{one.field} of {one.manager}" for one in error.fields[:3])
         return Refusal("Conflict", f"{held}: {error.message}")

@@ -159,7 +159,8 @@ async def _configs(context: ActionContext, wanted: Iterable[Object], done: Suppl
         except NotFoundError:
             pass
         else:
-            await _keep_config(context, body, live, done)
+            async with told(done, shown(body)):
+                await _keep_config(context, body, live, done)
             continue
         if shown(body) in context.held:
             done.refusals[shown(body)] = context.held[shown(body)]

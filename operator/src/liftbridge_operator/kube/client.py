@@ -21,8 +21,8 @@ from kubernetes.aio import config as kube_config
 from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 
-from liftbridge_operator.kube.answers import error_of, is_retried
-from liftbridge_operator.kube.errors import KubeError, UnavailableError
+from liftbridge_operator.kube.answers import error_of, is_retried, is_silence
+from liftbridge_operator.kube.errors import KubeError, UnansweredError, UnavailableError
 from liftbridge_operator.kube.kinds import Kind, kind_of
 from liftbridge_operator.kube.port import (
     FIELD_MANAGER,
@@ -36,6 +36,7 @@ from liftbridge_operator.kube.port import (
     check_delete,
     patch_body,
 )
+from liftbridge_operator.kube.silence import Silence, written
 
 PAGE_ITEMS: Final = 500
 """Objects of one page of a list, as kubectl reads them."""
@@ -58,6 +59,9 @@ class Bounds:
         backoff_s: Longest wait before the second attempt; doubles with each further one.
         backoff_max_s: Longest wait, also of those the API server asks for.
         in_flight_max: Requests at the same time; others wait for their turn.
+        hung_s: A write without an answer for so long hangs, and is not sent again.
+        silence_s: So long no other write of the kind of one that hung is sent; with 0 writes are
+            like reads, and nobody asks whether reads are answered.
     """
 
     request_s: float = 10.0
@@ -65,6 +69,8 @@ class Bounds:
     backoff_s: float = 0.25
     backoff_max_s: float = 4.0
     in_flight_max: int = 32
+    hung_s: float = 5.0
+    silence_s: float = 0.0
 
 
 class KubeClient:
@@ -72,7 +78,8 @@ class KubeClient:
 
     Safe calls (reads, applies, patches and deletions with preconditions) are sent again after a
     broken connection; a create is sent again only when the API server refused to look at it. Every
-    attempt of a write asks the fence first.
+    attempt of a write asks the fence first. A write that hangs while reads are answered is told
+    apart from an API server that is away.
     """
 
     def __init__(
@@ -105,6 +112,7 @@ class KubeClient:
         self._on_answer = on_answer
         self._manager = manager
         self._turn = asyncio.Semaphore(bounds.in_flight_max)
+        self._silence = Silence(bounds.silence_s)
 
     # -- reads --------------------------------------------------------------------------------
 
@@ -154,11 +162,13 @@ class KubeClient:
 
     async def create(self, body: Object, *, dry_run: bool = False) -> Object:
         """As the port."""
-        kind = kind_of(body)
-        path = path_of(kind, body["metadata"].get("namespace", ""))
+        kind, metadata = kind_of(body), body["metadata"]
+        where = metadata.get("namespace", "")
         query = [("fieldManager", self._manager), ("fieldValidation", "Strict")]
         query += [("dryRun", "All")] if dry_run else []
-        return await self._call("POST", path, query, body, content=_JSON)
+        subject = path_of(kind, where, metadata.get("name", ""))
+        path = path_of(kind, where)
+        return await self._call("POST", path, query, body, content=_JSON, subject=subject)
 
     async def apply(
         self, body: Object, *, force: bool = False, manager: str = FIELD_MANAGER
@@ -168,21 +178,24 @@ class KubeClient:
         check_apply(body, kind, force=force)
         metadata = body["metadata"]
         path = path_of(kind, metadata.get("namespace", ""), metadata["name"])
-        return await self._apply(path, body, manager, force=force)
+        return await self._apply(path, "", body, manager, force=force)
 
     async def apply_status(self, body: Object, *, manager: str = STATUS_MANAGER) -> Object:
         """As the port."""
         metadata = body["metadata"]
         path = path_of(kind_of(body), metadata.get("namespace", ""), metadata["name"])
-        return await self._apply(f"{path}/status", body, manager, force=True)
+        return await self._apply(path, "/status", body, manager, force=True)
 
-    async def _apply(self, path: str, body: Object, manager: str, *, force: bool) -> Object:
+    async def _apply(
+        self, subject: str, part: str, body: Object, manager: str, *, force: bool
+    ) -> Object:
         query = [
             ("fieldManager", manager),
             ("force", "true" if force else "false"),
             ("fieldValidation", "Strict"),
         ]
-        return await self._call("PATCH", path, query, body, content=_APPLY)
+        path = subject + part
+        return await self._call("PATCH", path, query, body, content=_APPLY, subject=subject)
 
     async def patch(
         self,
@@ -197,10 +210,12 @@ class KubeClient:
     ) -> Object:
         """As the port."""
         content, body = patch_body(changes, preconditions)
-        path = path_of(kind, namespace, name) + (f"/{subresource}" if subresource else "")
+        subject = path_of(kind, namespace, name)
+        path = subject + (f"/{subresource}" if subresource else "")
         query = [("fieldManager", self._manager), ("fieldValidation", "Strict")]
         query += [("dryRun", "All")] if dry_run else []
-        return await self._call("PATCH", path, query, body, content=content.value)
+        how = content.value
+        return await self._call("PATCH", path, query, body, content=how, subject=subject)
 
     async def delete(
         self,
@@ -225,36 +240,80 @@ class KubeClient:
         }
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = grace_seconds
-        await self._call("DELETE", path_of(kind, namespace, name), (), body, content=_JSON)
+        path = path_of(kind, namespace, name)
+        await self._call("DELETE", path, (), body, content=_JSON, subject=path)
 
     # -- requests -----------------------------------------------------------------------------
 
     async def _call(
-        self, verb: str, path: str, query: Query = (), body: Any = None, *, content: str = ""
+        self,
+        verb: str,
+        path: str,
+        query: Query = (),
+        body: Any = None,
+        *,
+        content: str = "",
+        subject: str = "",
     ) -> Object:
         """One call that is answered by an object."""
-        return _parsed(await self._send(verb, path, query, body, content=content))
+        answer = await self._send(verb, path, query, body, content=content, subject=subject)
+        return _parsed(answer)
 
     async def _send(
-        self, verb: str, path: str, query: Query = (), body: Any = None, *, content: str = ""
+        self,
+        verb: str,
+        path: str,
+        query: Query = (),
+        body: Any = None,
+        *,
+        content: str = "",
+        subject: str = "",
     ) -> bytes:
-        """One call with its attempts.
+        """One call with its attempts; of a write `subject` is the address of the object.
 
         Raises:
             KubeError: The last attempt's.
         """
-        bounds = self._bounds
+        bounds, time = self._bounds, asyncio.get_running_loop().time
+        tells_apart = subject != "" and bounds.silence_s > 0
+        took_s = 0.0
         for attempt in range(1, bounds.attempts_max + 1):
+            began_s = time()
             try:
                 async with self._turn:
                     if verb != "GET" and self._fence is not None:
                         self._fence.check(_namespace_of(path))
+                    if tells_apart:
+                        self._silence.check(written(path, subject), time())
+                    began_s = time()
                     return await self._attempt(verb, path, query, body, content)
             except _RefusedError as refused:
-                if attempt == bounds.attempts_max or not is_retried(verb, refused.error):
-                    raise refused.error from refused.__cause__
-                await self._sleep(self._wait_s(attempt, refused.retry_after_s))
+                took_s += time() - began_s
+                is_last = attempt == bounds.attempts_max
+                has_hung = tells_apart and took_s >= bounds.hung_s
+                if not (is_last or has_hung) and is_retried(verb, refused.error):
+                    await self._sleep(self._wait_s(attempt, refused.retry_after_s))
+                    continue
+                error = refused.error
+                if tells_apart and (is_last or has_hung) and is_silence(error):
+                    error = await self._told_apart(error, path, subject, has_hung=has_hung)
+                raise error from refused.__cause__
         raise AssertionError("unreachable")
+
+    async def _told_apart(
+        self, error: KubeError, path: str, subject: str, *, has_hung: bool
+    ) -> KubeError:
+        """What a write ended with: one that hung, if its object can be read all the same."""
+        try:
+            async with self._turn:
+                await self._attempt("GET", subject, (), None, "")
+        except _RefusedError as refused:
+            if isinstance(refused.error, UnavailableError):
+                return error
+        if has_hung:
+            now_s = asyncio.get_running_loop().time()
+            self._silence.note(written(path, subject), error.message, now_s)
+        return UnansweredError(f"{error.message} (reads are answered)", status=error.status)
 
     async def _attempt(self, verb: str, path: str, query: Query, body: Any, content: str) -> bytes:
         headers = {"Accept": _JSON} | ({"Content-Type": content} if content else {})
@@ -274,7 +333,7 @@ class KubeClient:
                 text: bytes = await answer.read()  # type: ignore[no-untyped-call]  # it has no types
         except (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError) as error:
             self._tell(verb, "error")
-            message = f"{verb} {path}: {type(error).__name__}: {error}"
+            message = f"{verb} {path}: {type(error).__name__}: {error}".rstrip(": ")
             raise _RefusedError(UnavailableError(message)) from error
         self._tell(verb, str(answer.status))
         if 200 <= answer.status < 300:

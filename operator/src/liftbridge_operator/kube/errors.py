@@ -79,5 +79,17 @@ class UnavailableError(KubeError):
     """
 
 
+class UnansweredError(UnavailableError):
+    """A write got no usable answer, though the API server answers reads: who admits it hangs.
+
+    Attributes:
+        is_sent: Whether it was asked for at all; not when others of its kind have just hung.
+    """
+
+    def __init__(self, message: str, *, status: int = 0, is_sent: bool = True) -> None:
+        super().__init__(message, status=status)
+        self.is_sent = is_sent
+
+
 class FencedError(KubeError):
     """The write was not sent: this process can no longer be sure that it is the leader."""

@@ -30,6 +30,7 @@ REFUSALS: Final = frozenset(
         "AdmissionDenied",
         "Contested",
         "MissingRights",
+        "NoAnswer",
         "PodMissing",
         "PortTaken",
         "QuotaExceeded",
@@ -73,11 +74,13 @@ class Refusal:
         reason: A wait of the catalogue.
         text: In the words of who refused it.
         needs_person: Whether it does not end by itself.
+        is_tried: Whether it was asked for; what was not is due at once.
     """
 
     reason: str
     text: str
     needs_person: bool = True
+    is_tried: bool = True
 
 
 _OBJECTS: Final[Mapping[type, str]] = {
@@ -125,9 +128,9 @@ def noted(
         now: Time of day, in milliseconds.
     """
     former = _find(memory.refused, action, object_, generation)
-    count = former.count + 1 if former is not None else 1
+    count = (former.count if former is not None else 0) + said.is_tried
     # The first attempts come soon; no power of two grows beyond what is waited at most.
-    pause = min(BACKOFF_MS << min(count - 1, 10), BACKOFF_MAX_MS)
+    pause = min(BACKOFF_MS << min(count - 1, 10), BACKOFF_MAX_MS) if said.is_tried else 0
     made = Refused(
         action, object_, said.reason, said.text, generation, count, now + pause, said.needs_person
     )

@@ -34,7 +34,7 @@ from liftbridge_operator.runtime.claims import (
     NamespaceClaims,
 )
 from liftbridge_operator.runtime.clock import Clock, SystemClock
-from liftbridge_operator.runtime.dispatcher import Dispatcher
+from liftbridge_operator.runtime.dispatcher import PASS_SECONDS_MAX, Dispatcher
 from liftbridge_operator.runtime.lease import Lease, LeaseLostError, LeaseTimes
 from liftbridge_operator.runtime.metrics import ConditionBoard, Metrics, Reading, label_of
 from liftbridge_operator.runtime.probes import serve_probes
@@ -262,7 +262,8 @@ class _Process:
         self, api: Any, fence: LeaderFence, make_reconcilers: MakeReconcilers
     ) -> AsyncIterator[Context]:
         """Reconcilers and their queues."""
-        bounds = Bounds(in_flight_max=_IN_FLIGHT_MAX)
+        # What a pass has learnt of writes that hang holds until the end of the next one.
+        bounds = Bounds(in_flight_max=_IN_FLIGHT_MAX, silence_s=PASS_SECONDS_MAX)
         kube = KubeClient(api, fence=fence, rng=self.rng, bounds=bounds, on_answer=self._on_answer)
         context = Context(
             kube=kube,

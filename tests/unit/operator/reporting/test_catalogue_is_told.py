@@ -173,6 +173,7 @@ ACCOUNTS = {
         for reason in (
             "AdmissionDenied",
             "Contested",
+            "NoAnswer",
             "PodMissing",
             "PortTaken",
             "VolumeCannotGrow",
