@@ -4,7 +4,8 @@ An object is compared first and written only when it differs; what somebody else
 took away is put back. Objects of somebody else are never touched, whatever their names.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,9 +14,10 @@ from liftbridge_operator.acting.whole import Kept, fought_for, keep_whole, shown
 from liftbridge_operator.catalogue.claim import Claim
 from liftbridge_operator.catalogue.names import Reason
 from liftbridge_operator.kube.errors import (
-    ConflictError,
+    FencedError,
     KubeError,
     NotFoundError,
+    UnavailableError,
 )
 from liftbridge_operator.kube.kinds import (
     CONFIG_MAPS,
@@ -47,8 +49,8 @@ class Applied:
     """What came of it.
 
     Attributes:
-        workload: The object that runs the job, as it is now.
-        obstacle: What a person has to mend; nothing further was done then.
+        workload: The object that runs the job, as it is now; None where it was not brought.
+        obstacle: What a person has to mend.
         drift: Objects with the fields that somebody else had changed.
     """
 
@@ -57,13 +59,45 @@ class Applied:
     drift: list[tuple[str, str]] = field(default_factory=list)
 
 
+class HinderedError(Exception):
+    """Something is in the way that a person has to mend.
+
+    Attributes:
+        claim: What is told of it.
+    """
+
+    def __init__(self, claim: Claim) -> None:
+        super().__init__(claim.reason)
+        self.claim = claim
+
+
+@contextmanager
+def about(what: str) -> Iterator[None]:
+    """Name what a request is about, if it is refused within.
+
+    Raises:
+        HinderedError: It is.
+        KubeError: The API server is away, or this process does not lead any more.
+    """
+    try:
+        yield
+    except KubeError as error:
+        is_away = isinstance(error, UnavailableError | FencedError)
+        if is_away and refusal_of(error) is None:
+            raise
+        values = {"object": what, "detail": error.message}
+        raise HinderedError(Claim(Reason.REFUSED, values)) from error
+
+
 async def pods_of(kube: Kube, namespace: str, pipeline: str) -> Sequence[Object]:
     """Pods of a pipeline, but for executors.
 
     Raises:
-        KubeError: The call failed.
+        HinderedError: They may not be listed.
+        KubeError: The API server is away.
     """
-    return (await kube.list_all(PODS, namespace, selector=f"{names.PIPELINE}={pipeline}")).items
+    with about(PODS.qualified):
+        return (await kube.list_all(PODS, namespace, selector=f"{names.PIPELINE}={pipeline}")).items
 
 
 def kinds_of(means: Means) -> Sequence[Kind]:
@@ -99,28 +133,38 @@ async def apply_all(applier: Applier, wanted: Sequence[Object], uid: str) -> App
         uid: Of the pipeline, which owns them.
 
     Raises:
-        KubeError: A call failed, but for what a person has to mend.
+        KubeError: The API server is away, or this process does not lead any more.
     """
     done = Applied()
+    try:
+        await _bring(applier, wanted, uid, done)
+    except HinderedError as hindered:
+        done.obstacle, done.workload = hindered.claim, None
+    return done
+
+
+async def _bring(applier: Applier, wanted: Sequence[Object], uid: str, done: Applied) -> None:
+    """As `apply_all`.
+
+    Raises:
+        HinderedError: What it is about is as it was, and nothing further was done.
+    """
     present = await _present(applier, wanted[-1])
     rendered = {(kind_of(one), str(metadata_of(one)["name"])) for one in wanted}
     # What is not wanted goes first: two workloads of one pipeline would run side by side.
     for (kind, name), live in present.items():
         if kind in PRUNED and (kind, name) not in rendered and _is_mine(live, uid):
-            await _delete(applier.kube, kind, live)
+            try:
+                with about(shown(live)):
+                    await _delete(applier.kube, kind, live)
+            except HinderedError as hindered:
+                done.obstacle = hindered.claim
+                if kind in WORKLOADS:
+                    raise
     for body in wanted:
         known = present.get((kind_of(body), str(metadata_of(body)["name"])))
-        try:
+        with about(shown(body)):
             done.workload = await _apply(applier, body, known, uid, done)
-        except KubeError as error:
-            if refusal_of(error) is None and not isinstance(error, ConflictError):
-                raise
-            values = {"object": shown(body), "detail": error.message}
-            done.obstacle = Claim(Reason.REFUSED, values)
-        if done.obstacle is not None:
-            done.workload = None
-            return done
-    return done
 
 
 async def _present(applier: Applier, workload: Object) -> dict[tuple[Kind, str], Object]:
@@ -130,7 +174,8 @@ async def _present(applier: Applier, workload: Object) -> dict[tuple[Kind, str],
     found: dict[tuple[Kind, str], Object] = {}
     for kind in applier.kinds:
         selector = f"{names.PIPELINE}={pipeline}"
-        listed = await applier.kube.list_all(kind, namespace, selector=selector)
+        with about(kind.qualified):
+            listed = await applier.kube.list_all(kind, namespace, selector=selector)
         found |= {(kind, str(metadata_of(one)["name"])): one for one in listed.items}
     if applier.former is None:
         return found
@@ -140,7 +185,8 @@ async def _present(applier: Applier, workload: Object) -> dict[tuple[Kind, str],
         if kind == JOBS:  # the name of a Job depends on what it ran
             name = workload_name if workload_kind == JOBS.kind else ""
         if name and (kind, name) not in found:
-            live = await _unlabelled(applier.kube, kind, namespace, name)
+            with about(f"{kind.kind}/{name}"):
+                live = await _unlabelled(applier.kube, kind, namespace, name)
             found |= {(kind, name): live} if live is not None else {}
     return found
 
@@ -153,16 +199,17 @@ async def _delete(kube: Kube, kind: Kind, live: Object) -> None:
         await kube.delete(
             kind, metadata["namespace"], metadata["name"], preconditions=Preconditions.of(live)
         )
-    except (NotFoundError, ConflictError):
-        return  # somebody is at it: the next pass looks again
+    except NotFoundError:
+        return
 
 
 async def _apply(
     applier: Applier, body: Object, live: Object | None, uid: str, done: Applied
-) -> Object | None:
+) -> Object:
     """The object as it is then.
 
     Raises:
+        HinderedError: It is of somebody else, or fought for.
         KubeError: A call failed.
     """
     kind, metadata, name = kind_of(body), metadata_of(body), shown(body)
@@ -172,12 +219,10 @@ async def _apply(
     if live is None:
         return await applier.kube.apply(body, force=True)
     if not _is_mine(live, uid):
-        done.obstacle = Claim(Reason.CONFLICT, {"object": name})
-        return None
+        raise HinderedError(Claim(Reason.CONFLICT, {"object": name}))
     rival = fought_for(applier.kept, name, applier.now_ms)
     if rival is not None:
-        done.obstacle = Claim(Reason.CONTESTED, {"object": name, "detail": rival.text})
-        return None
+        raise HinderedError(Claim(Reason.CONTESTED, {"object": name, "detail": rival.text}))
     if kind == ROLE_BINDINGS and live.get("roleRef") != body["roleRef"]:
         await _delete(applier.kube, kind, live)  # a binding keeps its role for good
         return await applier.kube.apply(body, force=True)

@@ -15,14 +15,27 @@ from pydantic import ValidationError
 from liftbridge_operator.acting.whole import Kept
 from liftbridge_operator.catalogue.claim import Claim
 from liftbridge_operator.catalogue.names import EventReason, PipelineConditionType, Reason
-from liftbridge_operator.kube.errors import ForbiddenError, KubeError, NotFoundError
+from liftbridge_operator.kube.errors import (
+    ForbiddenError,
+    KubeError,
+    NotFoundError,
+    UnavailableError,
+)
 from liftbridge_operator.kube.kinds import CLUSTERS, PIPELINES
 from liftbridge_operator.kube.port import Kube, Object
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.model.pipeline import PipelineMode, PipelineType
 from liftbridge_operator.observing.times import moment_ms
 from liftbridge_operator.pipelines import names
-from liftbridge_operator.pipelines.apply import Applied, Applier, apply_all, kinds_of, pods_of
+from liftbridge_operator.pipelines.apply import (
+    Applied,
+    Applier,
+    HinderedError,
+    about,
+    apply_all,
+    kinds_of,
+    pods_of,
+)
 from liftbridge_operator.pipelines.commands import interval_seconds
 from liftbridge_operator.pipelines.conditions import Progress, Seen, failure_of
 from liftbridge_operator.pipelines.observation import (
@@ -129,6 +142,7 @@ class PipelineReconciler:
         self._asked: dict[Key, _Asked] = {}
         self._kept = defaultdict[Key, dict[str, Kept]](dict)
         self._ahead: dict[Key, dict[int, int]] = {}
+        self._missed: set[Key] = set()
 
     async def close(self) -> None:
         """Close the connections to all brokers."""
@@ -145,7 +159,7 @@ class PipelineReconciler:
             return None
         if body["metadata"].get("deletionTimestamp"):
             return None  # what it owns goes with it
-        seen, drift = await self._look(key, body)
+        seen, drift = await self._looked(key, body)
         told = await self._say(key, body, seen)
         for name, fields in drift:
             values = {"object": name, "fields": fields}
@@ -160,10 +174,29 @@ class PipelineReconciler:
         self._asked.pop(key, None)
         self._kept.pop(key, None)
         self._ahead.pop(key, None)
+        self._missed.discard(key)
         self._board.forget(key)
         await self._disconnect(key)
 
     # -- look ---------------------------------------------------------------------------------
+
+    async def _looked(self, key: Key, body: Object) -> tuple[Seen, list[tuple[str, str]]]:
+        """What `_look` tells; what is not answered the second time in a row is told as well.
+
+        If the API server is away, that cannot be written either.
+        """
+        try:
+            found = await self._look(key, body)
+        except UnavailableError as error:
+            if key not in self._missed:
+                self._missed.add(key)
+                raise
+            pipeline = pipeline_of(body)
+            claim = Claim(Reason.REFUSED, {"object": "a request", "detail": error.message})
+            unknown = Progress(unknown=_unreachable(pipeline, error.message))
+            return Seen(pipeline.spec, claim, None, (), unknown), []
+        self._missed.discard(key)
+        return found
 
     async def _look(self, key: Key, body: Object) -> tuple[Seen, list[tuple[str, str]]]:
         """All that is seen, after everything was brought; and what somebody else had changed."""
@@ -175,14 +208,15 @@ class PipelineReconciler:
         found = await self._cluster(pipeline)
         if isinstance(found, Claim):
             unknown = Progress(unknown=_unreachable(pipeline, "it is not there"))
-            seen = Seen(pipeline.spec, found, None, await self._runs(pipeline), unknown)
-            return seen, []
+            runs, _ = await self._runs(pipeline)
+            return Seen(pipeline.spec, found, None, runs, unknown), []
         brought = await self._apply(key, pipeline, found, body)
-        runs = await self._runs(pipeline)
+        runs, unlisted = await self._runs(pipeline)
+        obstacle = brought.obstacle or unlisted
         workload = workload_of(brought.workload) if brought.workload is not None else None
         progress = await self._progress(key, pipeline, found, body, workload)
         is_recovered = _is_recovered(runs, self._moments(key))
-        seen = Seen(pipeline.spec, brought.obstacle, workload, runs, progress, is_recovered)
+        seen = Seen(pipeline.spec, obstacle, workload, runs, progress, is_recovered)
         return seen, brought.drift
 
     async def _cluster(self, pipeline: Pipeline) -> Object | Claim:
@@ -191,8 +225,11 @@ class PipelineReconciler:
         namespace = ref.namespace or pipeline.namespace
         shown = f"{namespace}/{ref.name}"
         try:
-            body = await self._kube.get(CLUSTERS, namespace, ref.name)
-        except (NotFoundError, ForbiddenError):
+            with about(f"{CLUSTERS.kind} {shown}"):
+                body = await self._kube.get(CLUSTERS, namespace, ref.name)
+        except HinderedError as hindered:
+            if not isinstance(hindered.__cause__, NotFoundError | ForbiddenError):
+                return hindered.claim
             return Claim(Reason.CLUSTER_NOT_FOUND, {"cluster": shown})
         allowed = (body.get("spec", {}).get("streams") or {}).get("allowedNamespaces") or ()
         if namespace != pipeline.namespace and not {"*", pipeline.namespace} & set(allowed):
@@ -218,9 +255,13 @@ class PipelineReconciler:
         )
         return await apply_all(applier, wanted, pipeline.uid)
 
-    async def _runs(self, pipeline: Pipeline) -> tuple[Run, ...]:
-        pods = await pods_of(self._kube, pipeline.namespace, pipeline.name)
-        return tuple(run_of(one) for one in pods)
+    async def _runs(self, pipeline: Pipeline) -> tuple[tuple[Run, ...], Claim | None]:
+        """Its runs, and why they are not known."""
+        try:
+            pods = await pods_of(self._kube, pipeline.namespace, pipeline.name)
+        except HinderedError as hindered:
+            return (), hindered.claim
+        return tuple(run_of(one) for one in pods), None
 
     def _moments(self, key: Key) -> Moments:
         """Moments that the API server and kubelets tell of a pipeline, as they count now."""
@@ -399,5 +440,7 @@ def _is_at_rest(seen: Seen) -> bool:
     spec, workload = seen.spec, seen.workload
     if spec is None:
         return True
+    if seen.obstacle is not None:
+        return False
     is_done = workload is not None and (workload.is_complete or workload.is_failed)
     return spec.mode is PipelineMode.ONCE and is_done
