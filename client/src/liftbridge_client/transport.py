@@ -13,6 +13,7 @@ from liftbridge_client.core.forks import Opener
 from liftbridge_client.errors import CallTimeoutError, LiftbridgeError, UsageError, error_of
 from liftbridge_client.events import Connected, ConnectFailed, Disconnected, Event
 from liftbridge_client.model import TlsFiles
+from liftbridge_client.pem import read_pem
 from liftbridge_client.strangers import PORT_ADVICE
 
 _Request = TypeVar("_Request", bound=ProtoMessage)
@@ -113,7 +114,7 @@ class Transport:
         """Read the TLS files.
 
         Raises:
-            UsageError: A file cannot be read.
+            UsageError: A file cannot be read, or is not what it is given as.
         """
         if self._tls is not None:
             self._credentials = _credentials(self._tls)
@@ -375,11 +376,5 @@ class Duplex(Reading[_Response], Generic[_Request, _Response]):
 
 
 def _credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
-    try:
-        return grpc.ssl_channel_credentials(
-            tls.ca.read_bytes() if tls.ca is not None else None,
-            tls.key.read_bytes() if tls.key is not None else None,
-            tls.cert.read_bytes() if tls.cert is not None else None,
-        )
-    except OSError as error:
-        raise UsageError(f"TLS: cannot read {error.filename}: {error.strerror}") from error
+    found = read_pem(tls)
+    return grpc.ssl_channel_credentials(found.ca, found.key, found.cert)

@@ -10,6 +10,7 @@ from liftbridge_client.cli.command import CommandGroup, Run, command
 from liftbridge_client.cli.output import Shape
 from liftbridge_client.core.addresses import ADMIN_PORT, parse_addresses
 from liftbridge_client.errors import UsageError
+from liftbridge_client.pem import read_pem
 
 GROUP: Final = "profile"
 
@@ -91,6 +92,8 @@ async def add(
         admin=admin,
         **{option: str(path) for option, path in files.items() if path is not None},
     )
+    if (given := profile.tls_files()) is not None:
+        read_pem(given)
     known = profiles.load()
     current = name if use or not known.current else known.current
     by_name = {**known.by_name, profiles.check_name(name): profile}
