@@ -7,9 +7,7 @@ of a loop in the same run: an ordinary request takes a hundredth of the bound, a
 looked into as a whole several times of it.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Final, NamedTuple
@@ -31,11 +29,8 @@ from liftbridge_testkit.client_calls import WorldClock
 from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.request_lists import SERVICES, named
 from liftbridge_testkit.served_calls import Served
+from liftbridge_testkit.turn_time import ATTEMPTS, Longest, seconds_of_a_turn
 
-LOOP_COUNT: Final = 2_000_000
-"""Rounds of a loop that counts, which take as long as a turn may: some 70 ms."""
-
-ATTEMPTS: Final = 3
 OVERHEAD: Final = 256
 SIZES: Final = (
     Limits().message_bytes_max - OVERHEAD,
@@ -54,20 +49,6 @@ TEXTS: Final[Mapping[str, tuple[bytes, bytes]]] = {
     "blanks": (b"", b" "),
 }
 """By name, what a text begins with and what is repeated then."""
-
-
-@dataclass
-class Longest:
-    """Processor time of the longest turn."""
-
-    seconds: float = 0.0
-    _began: float = 0.0
-
-    def __enter__(self) -> None:
-        self._began = time.thread_time()
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = max(self.seconds, time.thread_time() - self._began)
 
 
 class Full(NamedTuple):
@@ -161,16 +142,7 @@ METHODS: Final = [method for service in SERVICES for method in service.methods]
 
 @pytest.fixture(scope="module")
 def turn_seconds() -> float:
-    """Processor time that a turn may take on this machine: of a loop, the fastest of three."""
-    took: list[float] = []
-    for _ in range(ATTEMPTS):
-        rounds = 0
-        watch = Longest()
-        with watch:
-            for _ in range(LOOP_COUNT):
-                rounds += 1
-        took.append(watch.seconds)
-    return min(took)
+    return seconds_of_a_turn()
 
 
 @pytest.fixture(scope="module")

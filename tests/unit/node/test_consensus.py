@@ -564,3 +564,15 @@ def test_snapshots_are_told_by_their_index() -> None:
     group[1].snapshot()
 
     assert group[1].running.snapshot_index == MetadataIndex(2)
+
+
+def test_snapshot_of_what_a_newer_one_covers_is_not_kept() -> None:
+    """A leader's may have come while the state was written down, and is not told of yet."""
+    group = Group(1)
+    group.commit(b"a")
+    group[1].snapshot()
+
+    group[1].running.snapshot(MetadataIndex(1), b"older")
+
+    assert group[1].running.failure is None
+    assert group[1].running.snapshot_index == MetadataIndex(2)

@@ -8,6 +8,7 @@ broker states are values: one that was read stays as it was.
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, NamedTuple
 
 from liftbridge_broker.model.ids import (
@@ -283,8 +284,7 @@ class ClusterState:
         self.streams[stream.stream_id] = stream
         self.stream_ids[stream.name] = stream.stream_id
         self.partition_count += len(stream.partitions)
-        for partition in stream.partitions:
-            self.replica_counts.update(partition.replicas)
+        self.replica_counts.update(chain.from_iterable(one.replicas for one in stream.partitions))
         for publisher in stream.publishers.values():
             self.publisher_epochs[publisher.publisher_id] = publisher.publisher_epoch
 

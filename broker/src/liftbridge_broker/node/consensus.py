@@ -284,7 +284,7 @@ class RaftConsensus:
 
     def snapshot(self, index: MetadataIndex, state: bytes) -> None:
         """Keep the state after `index`; see `MetadataConsensus`."""
-        if self.failure is None:
+        if self.failure is None and index > self.snapshot_index:
             self._try(lambda: self._log.save_snapshot(index, state))
 
     def on_timer(self, now: Instant) -> None:

@@ -4,10 +4,14 @@ Commands are answered with what `decide` says when they are committed, never bef
 durable (architecture 5). Refusing early, by `decide` on the present state, only saves the log an
 entry that would change nothing. Whoever reacts to changes gets the records in the order of the log,
 before the proposer hears of it.
+
+Snapshots of the state are made, and those of a leader read, in steps, over as many turns as needed.
+Nothing is applied meanwhile, so the state that is written is one of a single moment, and the state
+is replaced at once by one that is whole. The metadata group goes on: what it tells waits here.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from typing import Final, NamedTuple
 
 from liftbridge_broker.controller.commands import (
@@ -50,6 +54,7 @@ from liftbridge_broker.errors import (
     OutcomeUnknownError,
 )
 from liftbridge_broker.model.ids import Instant, MetadataIndex, PartitionId
+from liftbridge_broker.model.steps import finish
 from liftbridge_broker.node.refusals import failed_change
 from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.ports.metadata import (
@@ -68,11 +73,11 @@ from liftbridge_broker.ports.metadata import (
     Urgency,
 )
 from liftbridge_broker.wire.metadata import decode_command, encode_command
-from liftbridge_broker.wire.snapshots import decode_state, encode_state
+from liftbridge_broker.wire.snapshots import decode_state_in_steps, encode_state_in_steps
 
 COMMANDS_PER_TURN: Final = 32
-"""Commands applied in a turn. Each may make or move directories, and thousands may be committed at
-once: in between others have their turns."""
+"""Commands applied, or steps of a snapshot done, in a turn. A command may make or move directories,
+and thousands may be committed at once: in between others have their turns."""
 
 SNAPSHOT_ENTRIES_DEFAULT: Final = 8_192
 PROPOSAL_TIMEOUT_NS_DEFAULT: Final = 5_000_000_000
@@ -147,7 +152,8 @@ class MetadataDriver:
     Attributes:
         state: The state after `state.applied_index`; read only for everyone else.
         deleted: Partitions whose deletion the log holds behind its snapshot, as it was opened.
-        is_behind: Whether what is committed waits for another turn, which `on_timer` begins.
+        is_behind: Whether what is committed, or the rest of a snapshot, waits for another turn,
+            which `on_timer` begins.
     """
 
     def __init__(
@@ -196,7 +202,8 @@ class MetadataDriver:
         self._reads: dict[ReadToken, ReadReply] = {}
         self._events: deque[MetadataEvent] = deque()
         self._is_draining = False
-        self._applied_count = 0
+        self._work: Iterator[None] | None = None
+        self._done_count = 0
         self.is_behind = False
         self._snapshot_index = recovered.snapshot_index
         self.state, self.deleted = restore(recovered)
@@ -271,42 +278,56 @@ class MetadataDriver:
         if self._is_draining or self.is_behind:
             return
         self._is_draining = True
-        self._applied_count = 0
+        self._done_count = 0
         try:
-            while self._applied_count < COMMANDS_PER_TURN and self._advance():
+            while self._done_count < COMMANDS_PER_TURN and self._advance():
                 pass
             self._events.extend(self._consensus.take_events())
-            self.is_behind = bool(self._events)
+            self.is_behind = bool(self._events) or self._work is not None
         finally:
             self._is_draining = False
 
     def _advance(self) -> bool:
-        """Handle one event, or make a snapshot when no event is left; false when none is due."""
+        """Go on with a snapshot, else handle one event, else begin a snapshot; false when idle."""
+        if self._work is not None:
+            self._go_on(self._work)
+            return True
         self._events.extend(self._consensus.take_events())
         if self._events:
             self._handle(self._events.popleft())
             return True
-        index = self.state.applied_index
-        if index - self._snapshot_index < self._snapshot_entries:
+        if self.state.applied_index - self._snapshot_index < self._snapshot_entries:
             return False
+        self._work = self._make_snapshot()
+        return True
+
+    def _go_on(self, work: Iterator[None]) -> None:
+        """Do as many steps as the turn has left."""
+        for _ in work:
+            self._done_count += 1
+            if self._done_count >= COMMANDS_PER_TURN:
+                return
+        self._work = None
+
+    def _make_snapshot(self) -> Iterator[None]:
+        index = self.state.applied_index
         # Counted even when a full disk refuses it: the next attempt is a threshold away.
         self._snapshot_index = index
-        state = encode_state(self.state)
+        state = yield from encode_state_in_steps(self.state)
         self._consensus.snapshot(index, state)
         self._on_snapshot(index, len(state))
-        return True
 
     def _handle(self, event: MetadataEvent) -> None:
         match event:
             case Committed():
-                self._applied_count += 1
+                self._done_count += 1
                 self._apply(event)
             case Refused(token, error):
                 self._settle(token, error)
             case Failed(error):
                 self._on_failed(error)
             case Restored():
-                self._restore(event)
+                self._work = self._restore(event)
             case LeaderChanged():
                 self._on_leader(event)
             case ReadReady(token):
@@ -314,9 +335,9 @@ class MetadataDriver:
             case ReadFailed(token, error):
                 self._reads.pop(token)(error)
 
-    def _restore(self, event: Restored) -> None:
+    def _restore(self, event: Restored) -> Iterator[None]:
         """Go on with a leader's snapshot, which this broker keeps as its own by now."""
-        self.state, _ = restore(RecoveredMetadata(event.entry_index, event.state, (), ()))
+        self.state = yield from _state_of(event.entry_index, event.state)
         self._snapshot_index = event.entry_index
         self._on_restored()
 
@@ -350,12 +371,9 @@ def restore(recovered: RecoveredMetadata) -> tuple[ClusterState, frozenset[Parti
     Raises:
         CorruptionError: The log holds what this version does not know.
     """
-    state = decode_state(recovered.snapshot) if recovered.snapshot_index else ClusterState()
-    if state.applied_index != recovered.snapshot_index:
-        raise CorruptionError(
-            f"metadata snapshot: index {state.applied_index} in the file of index "
-            f"{recovered.snapshot_index}"
-        )
+    state = ClusterState()
+    if recovered.snapshot_index:
+        state = finish(_state_of(recovered.snapshot_index, recovered.snapshot))
     deleted: set[PartitionId] = set()
     for entry in recovered.entries:
         if not entry.command:
@@ -365,3 +383,17 @@ def restore(recovered: RecoveredMetadata) -> tuple[ClusterState, frozenset[Parti
             if isinstance(record, StreamDeleted):
                 deleted.update(record.partition_ids)
     return state, frozenset(deleted)
+
+
+def _state_of(index: MetadataIndex, snapshot: bytes) -> Generator[None, None, ClusterState]:
+    """State in the snapshot after an entry, read in steps.
+
+    Raises:
+        CorruptionError: It is none of this version, or of another index.
+    """
+    state = yield from decode_state_in_steps(snapshot)
+    if state.applied_index != index:
+        raise CorruptionError(
+            f"metadata snapshot: index {state.applied_index} in the file of index {index}"
+        )
+    return state

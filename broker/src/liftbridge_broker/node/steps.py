@@ -4,7 +4,7 @@ What is looked at may change between two steps, so loops go over what was there 
 look again where it matters whether it is there still.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from liftbridge_broker.controller.state import ClusterState, StreamState
@@ -14,7 +14,6 @@ STEP: Final = 100
 """Streams, partitions or names in a step."""
 
 Item = TypeVar("Item")
-Outcome = TypeVar("Outcome")
 
 
 def in_steps(items: Iterable[Item], handle: Callable[[Item], None]) -> Iterator[None]:
@@ -33,13 +32,3 @@ def all_partitions(state: ClusterState) -> Iterator[tuple[StreamState, Partition
     for stream in list(state.streams.values()):
         for partition in tuple(stream.partitions):
             yield stream, partition
-
-
-def finish(steps: Generator[None, None, Outcome]) -> Outcome:
-    """Do all steps at once, for a caller that has the time."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as ended:
-            outcome: Outcome = ended.value
-            return outcome

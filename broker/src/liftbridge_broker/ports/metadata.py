@@ -208,6 +208,7 @@ class MetadataConsensus(Protocol):
     def snapshot(self, index: MetadataIndex, state: bytes) -> None:
         """Keep the state after entry `index`, which was told as committed; drop entries before it.
 
-        A full disk leaves the log as it is, whole and longer; a broken one is told as `Failed`.
+        A full disk leaves the log as it is, whole and longer, and so does a state that the log has
+        a newer snapshot than, of a leader; a broken disk is told as `Failed`.
         """
         ...
