@@ -5,6 +5,8 @@ within it, too - is filled up to the largest request that is not refused for its
 is processor time, as nearly all of the work is native, of the fastest of three calls, beside that
 of a loop in the same run: an ordinary request takes a hundredth of the bound, and one that is
 looked into as a whole several times of it.
+
+Nor does a text of that size get into a change of the metadata, for all brokers to store.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,13 +23,14 @@ from liftbridge_broker.api.streams import REQUEST_BYTES_MAX
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.logformat.varint import encode_varint
+from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.server.admin import register_admin
 from liftbridge_broker.server.services import make_api
 from liftbridge_broker.wire.fields import bytes_field
 from liftbridge_testkit.admin_calls import admin_of
 from liftbridge_testkit.client_calls import WorldClock
 from liftbridge_testkit.cluster_world import ClusterWorld
-from liftbridge_testkit.request_lists import SERVICES, named
+from liftbridge_testkit.request_lists import SERVICES, UNARY, named
 from liftbridge_testkit.served_calls import Served
 from liftbridge_testkit.turn_time import ATTEMPTS, Longest, seconds_of_a_turn
 
@@ -40,6 +43,9 @@ SIZES: Final = (
 TOO_LARGE: Final = (b"without records", b"exceeds max replication size")
 """What a request is told that is refused for its size alone."""
 
+
+PASSED_ON_MAX: Final = 16 * 1024
+"""Bytes of a change with a few texts of any length that one may have, and of what else is said."""
 
 TEXTS: Final[Mapping[str, tuple[bytes, bytes]]] = {
     "letters": (b"", b"x"),
@@ -154,6 +160,47 @@ def served() -> Served:
     api.context.turns = None
     register_admin(api.server, admin_of(world, 1).context)
     return Served(world, api.server)
+
+
+@pytest.fixture(scope="module")
+def follower() -> Served:
+    """A broker that passes changes on to the leader of the metadata, and refuses none itself."""
+    worlds = (ClusterWorld(3, seed) for seed in range(1, 100))
+    world = next(one for one in worlds if not one[1].consensus.is_leader)
+    world.create("s", factor=1)
+    api = make_api(BrokerOptions(), world[1].node, WorldClock(world), world[1], Health())
+    register_admin(api.server, admin_of(world, 1).context)
+    return Served(world, api.server)
+
+
+def _passed_on(follower: Served, method: MethodDescriptor, raw: bytes) -> int:
+    """Bytes of a request's change that are sent to the leader of the metadata."""
+    world = follower.world
+    world.until(lambda: world[1].consensus.leader is not None)
+    assert not world[1].consensus.is_leader
+    world.sent.clear()
+    follower.call(f"/{method.containing_service.full_name}/{method.name}", [raw])
+    return sum(len(one.payload) for one in world.sent if one.channel is Channel.METADATA)
+
+
+def test_broker_that_does_not_lead_the_metadata_passes_changes_on(follower: Served) -> None:
+    create = next(one for one in METHODS if one.full_name == "proto.API.CreateStream")
+    name = "x" * 200
+    request = named(GetMessageClass(create.input_type)(), name).SerializeToString()
+    assert len(name) < _passed_on(follower, create, request) < PASSED_ON_MAX
+
+
+@pytest.mark.parametrize("method", UNARY, ids=lambda one: one.full_name)
+def test_text_too_long_for_any_name_is_not_passed_on_to_the_metadata(
+    follower: Served, method: MethodDescriptor
+) -> None:
+    base = named(GetMessageClass(method.input_type)()).SerializeToString()
+    passed: dict[str, int] = {}
+    for full in _full(method.input_type):
+        if full.field.type == FieldDescriptor.TYPE_STRING:
+            raw = full.request(base, REQUEST_BYTES_MAX - OVERHEAD)
+            passed[full.name] = _passed_on(follower, method, raw)
+    assert {name: size for name, size in passed.items() if size > PASSED_ON_MAX} == {}
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda one: one.full_name)

@@ -9,6 +9,7 @@ from liftbridge_broker.api.admin_context import LIST_MAX, AdminContext, peer_of,
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.streams import check_named, decode
 from liftbridge_broker.controller.balance import is_given_away
+from liftbridge_broker.controller.brokers import BROKERS_MAX
 from liftbridge_broker.controller.commands import (
     CancelReassignment,
     CordonBroker,
@@ -274,7 +275,7 @@ class AdminChanges:
         request = decode(call, admin_pb2.StartReassignmentRequest, raw)
         if request is None:
             return
-        check_named("target", len(request.target))
+        check_named("target", len(request.target), BROKERS_MAX)
         _, partition = self._context.find(request.partition)
         command = StartReassignment(
             partition_id=partition.partition_id,

@@ -7,6 +7,7 @@ from google.protobuf.message import DecodeError, Message
 
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.texts import check_texts
 from liftbridge_broker.controller.commands import (
     Command,
     CreateStream,
@@ -58,7 +59,7 @@ def decode(call: Call, kind: type[_Request], raw: bytes) -> _Request | None:
     """The request, or `None` after the call was ended for bytes that are none.
 
     Raises:
-        InvalidRequestError: It is larger than `REQUEST_BYTES_MAX`.
+        InvalidRequestError: It is larger than `REQUEST_BYTES_MAX`, or has too long a text.
     """
     if len(raw) > REQUEST_BYTES_MAX:
         raise InvalidRequestError(
@@ -66,20 +67,22 @@ def decode(call: Call, kind: type[_Request], raw: bytes) -> _Request | None:
             "list fewer items in one request"
         )
     try:
-        return kind.FromString(raw)
+        request = kind.FromString(raw)
     except DecodeError:
         call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
         return None
+    check_texts(request)
+    return request
 
 
-def check_named(what: str, count: int) -> None:
+def check_named(what: str, count: int, count_max: int = NAMES_MAX) -> None:
     """Refuse a request that names too much, before anybody looks at the names.
 
     Raises:
-        InvalidRequestError: There are more names than `NAMES_MAX`.
+        InvalidRequestError: There are more names than `count_max`.
     """
-    if count > NAMES_MAX:
-        raise InvalidRequestError(f"{what}: {count} listed, at most {NAMES_MAX}")
+    if count > count_max:
+        raise InvalidRequestError(f"{what}: {count} listed, at most {count_max}")
 
 
 class StreamService:
