@@ -203,6 +203,21 @@ def test_text_too_long_for_any_name_is_not_passed_on_to_the_metadata(
     assert {name: size for name, size in passed.items() if size > PASSED_ON_MAX} == {}
 
 
+def test_records_that_are_full_of_one_thing_take_no_longer_than_half_a_turn(
+    served: Served, turn_seconds: float
+) -> None:
+    method = next(one for one in METHODS if one.name == "PublishBatch")
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    base = named(GetMessageClass(method.input_type)()).SerializeToString()
+    took: dict[str, float] = {}
+    for full in _full(method.input_type):
+        for count in (0, 1):
+            raw = full.request(bytes_field(5, b"v") * count + base, SIZES[0])
+            name = f"{full.name} beside {count} values"
+            took[name], _ = _seconds(served, path, raw, turn_seconds / 2)
+    assert {name: one for name, one in took.items() if one > turn_seconds / 2} == {}
+
+
 @pytest.mark.parametrize("method", METHODS, ids=lambda one: one.full_name)
 def test_no_request_that_is_full_of_one_thing_takes_longer_than_a_turn(
     served: Served, turn_seconds: float, method: MethodDescriptor

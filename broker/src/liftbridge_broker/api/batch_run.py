@@ -12,7 +12,8 @@ from liftbridge_broker.node.intake import check_headers
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import AckSink, PublishRun, Ticket
 from liftbridge_broker.replication.publishers import PublisherStamp
-from liftbridge_broker.wire.listed import mapping
+from liftbridge_broker.wire.head import head_of
+from liftbridge_broker.wire.listed import mapping, with_lists
 from liftbridge_proto.ext.v1 import data_pb2
 
 RECORD_COUNT_MAX: Final = 8_192
@@ -21,8 +22,35 @@ RECORD_COUNT_MAX: Final = 8_192
 HEADER_COUNT_MAX: Final = 4_096
 """Headers of all records of a request; a record with one takes as long as two without."""
 
+_COLUMNS: Final = ("keys", "headers", "timestamps", "subjects", "reply_subjects", "offsets")
+"""Lists that are empty or have an entry for each record."""
+
+FIELDS_MAX: Final = (1 + len(_COLUMNS)) * RECORD_COUNT_MAX + HEADER_COUNT_MAX + 64
+"""Entries of all lists of a request, and what there is of single fields."""
+
+COUNTED_BYTES_MIN: Final = 1 << 20
+"""Length from which on the entries of a request are counted before it is parsed: a shorter one
+takes no more than half a turn, whatever it is full of."""
+
 SUBJECT_BYTES_MAX: Final = 4_096
 """Longest subject that a restore puts back: what the control line of a NATS message can hold."""
+
+
+_NUMBERS: Final = {one.name: one.number for one in data_pb2.PublishBatchRequest.DESCRIPTOR.fields}
+_PARSE: Final = with_lists(data_pb2.PublishBatchRequest).FromString
+
+
+def parse(raw: bytes) -> tuple[data_pb2.PublishBatchRequest, bool]:
+    """A request, and whether that is all of it: one with too many entries is read no further.
+
+    Raises:
+        DecodeError: It is none.
+    """
+    if len(raw) < COUNTED_BYTES_MIN:
+        return _PARSE(raw), True
+    packed = (_NUMBERS["timestamps"], _NUMBERS["offsets"])
+    head = head_of(raw, within=_NUMBERS["headers"], packed=packed, fields_max=FIELDS_MAX)
+    return _PARSE(head), len(head) == len(raw)
 
 
 def run_of(
@@ -105,15 +133,8 @@ def _check_lengths(request: data_pb2.PublishBatchRequest) -> None:
     count = len(request.values)
     if not 0 < count <= RECORD_COUNT_MAX:
         raise InvalidRequestError(f"values: {count} records, must be 1 to {RECORD_COUNT_MAX}")
-    columns = (
-        ("keys", request.keys),
-        ("headers", request.headers),
-        ("timestamps", request.timestamps),
-        ("subjects", request.subjects),
-        ("reply_subjects", request.reply_subjects),
-        ("offsets", request.offsets),
-    )
-    for name, column in columns:
+    for name in _COLUMNS:
+        column = getattr(request, name)
         if column and len(column) != count:
             raise InvalidRequestError(f"{name}: {len(column)} entries for {count} values")
     header_count = sum(len(entry.headers) for entry in request.headers)

@@ -9,7 +9,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from liftbridge_broker.api.batch_run import run_of
+from liftbridge_broker.api.batch_run import FIELDS_MAX, parse, run_of
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.api.publish_async import check_publish
@@ -37,7 +37,6 @@ from liftbridge_broker.model.ids import Offset, stream_of
 from liftbridge_broker.node.bulk import BulkRange, BulkRead, Chunk
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import Stored
-from liftbridge_broker.wire.listed import with_lists
 from liftbridge_proto.ext.v1 import data_pb2
 
 CHUNK_BYTES: Final = 1024 * 1024
@@ -45,8 +44,6 @@ IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of one call that wait for their acks before it is read no further."""
 
 Error = data_pb2.PublishBatchResponse
-
-_PARSE: Final = with_lists(data_pb2.PublishBatchRequest).FromString
 
 _CODES: Final[tuple[tuple[type[LiftbridgeError], int], ...]] = (
     (OutcomeUnknownError, Error.UNKNOWN),
@@ -145,7 +142,7 @@ class PublishBatchCall:
 
     def _take(self, raw: bytes) -> None:
         try:
-            request = _PARSE(raw)
+            request, is_whole = parse(raw)
         except DecodeError:
             self._call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
             return
@@ -153,6 +150,11 @@ class PublishBatchCall:
         self._in_flight_bytes += len(raw)
         self._in_flight_count += 1
         try:
+            if not is_whole:
+                raise InvalidRequestError(
+                    f"request: more than {FIELDS_MAX} entries in all of its lists; "
+                    "send fewer records in one request"
+                )
             self._publish(request, acks)
         except LiftbridgeError as error:
             self.context.count_refused(error, max(1, len(request.values)))
