@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,8 @@ from liftbridge_broker.api.call import Call, do_steps
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.cursors import CursorService
 from liftbridge_broker.errors import GrpcStatus
-from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.groups.cursors import CursorPosition, cursor_key
+from liftbridge_broker.model.ids import Instant, LeaderEpoch
 from liftbridge_broker.model.streams import FsyncPolicy
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.memory_files import Fault
@@ -161,3 +163,20 @@ def test_cursor_that_a_full_disk_refuses_may_be_set_again(world: NodeWorld) -> N
     service(world, 1.0).set(one, SET)
     assert port.ends == [(GrpcStatus.INTERNAL, "not appended: storage full")]
     assert port.error_code == "CHANGE_NOT_MADE"
+
+
+async def test_cursor_is_stored_with_the_history_of_its_partition(world: NodeWorld) -> None:
+    """Another unclean election makes other records of the offsets below it."""
+    found: list[object] = []
+    world.create("s")
+    stream = world.node.state.stream("s")
+    assert stream is not None
+    stream.partitions[0] = replace(stream.partitions[0], unclean_epoch=LeaderEpoch(1))
+    port, set_call = call()
+    service(world, 1).set(set_call, SET)
+    world.settle()
+    assert port.ends == [(GrpcStatus.OK, "")]
+    cursors = world.node.find_partition("__cursors", 0)
+    world.node.cursors.look_up(cursors, cursor_key("s", 0, "c"), found.append)
+    world.settle()
+    assert found == [CursorPosition(3, stream.stream_id, 1)]

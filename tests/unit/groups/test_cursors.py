@@ -73,14 +73,17 @@ def test_values_are_those_of_the_original() -> None:
     known = Cursor("foo", 3, "me", 4, stream_id=9)
     assert encode_cursor(known) == b"\x0a\x03foo\x10\x03\x1a\x02me\x20\x04\x28\x09"
     assert decode_cursor(encode_cursor(known)) == known
+    after = known._replace(unclean_epoch=5)
+    assert decode_cursor(encode_cursor(after)) == after
 
 
 def test_cursor_is_stored_with_the_id_of_its_stream() -> None:
     cursor = Cursor("foo", 3, "me", 4)
-    assert stamp(cursor, 9) == cursor._replace(stream_id=9)
-    assert stamp(cursor, 0) == cursor
+    assert stamp(cursor, 9, 0) == cursor._replace(stream_id=9)
+    assert stamp(cursor, 0, 0) == cursor
     meant = cursor._replace(stream_id=9)
-    assert stamp(meant, 9) == meant
+    assert stamp(meant, 9, 0) == meant
+    assert stamp(meant, 9, 5) == meant._replace(unclean_epoch=5)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +91,7 @@ def test_cursor_is_stored_with_the_id_of_its_stream() -> None:
 )
 def test_cursor_of_another_stream_is_not_stored(present: int, text: str) -> None:
     with pytest.raises(FailedPreconditionError, match=f"cursor me is not set: {text}"):
-        stamp(Cursor("foo", 3, "me", 4, stream_id=7), present)
+        stamp(Cursor("foo", 3, "me", 4, stream_id=7), present, 0)
 
 
 def test_what_is_no_cursor_is_corrupt() -> None:

@@ -50,7 +50,8 @@ def begin(world, factor=1):
 def set_cursor(world, offset, name="c", **of):
     """Store a cursor, of the stream as it is now or as `of` says."""
     found = world.alive[0].node.state.stream("s")
-    cursor = Cursor("s", 0, name, offset, of.get("stream_id", found.stream_id if found else 0))
+    stream_id = of.get("stream_id", found.stream_id if found else 0)
+    cursor = Cursor("s", 0, name, offset, stream_id, of.get("unclean_epoch", 0))
     answers = world.publish(encode_cursor(cursor), name=CURSORS_STREAM, keys=[cursor.key])
     world.until(lambda: answers.is_answered)
 
@@ -102,6 +103,16 @@ def test_cursor_of_a_former_stream_of_that_name_does_not_count(world):
     assert found(world, asking) == 2
     set_cursor(world, 2, stream_id=0)  # by a broker that does not say of which stream
     assert found(world, asking) is CursorUnknown.FORMER
+
+
+def test_cursor_of_another_history_of_the_partition_does_not_count(world):
+    """An unclean election came since, or is not known here yet."""
+    asking = begin(world)
+    set_cursor(world, 7, unclean_epoch=1)
+    assert found(world, asking) is CursorUnknown.UNCLEAN
+    assert found(world, world.leader(CURSORS_STREAM)) is CursorUnknown.UNCLEAN
+    set_cursor(world, 7)
+    assert found(world, asking) == 7
 
 
 def test_cursor_is_found_while_its_partition_sleeps(world):

@@ -101,7 +101,12 @@ class CursorService:
         )
         partition = self._partition_of(meant.key)
         named = self._context.node.state.stream(request.stream)
-        cursor = stamp(meant, 0 if named is None else named.stream_id)
+        place = None if named is None else named.partition(request.partition)
+        cursor = stamp(
+            meant,
+            0 if named is None else named.stream_id,
+            0 if place is None else place.unclean_epoch,
+        )
         run = PublishRun(
             [encode_cursor(cursor)],
             partition.subject,

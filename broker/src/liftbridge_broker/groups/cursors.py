@@ -32,6 +32,7 @@ class Cursor(NamedTuple):
         cursor_id: Name of the consumer.
         offset: Whatever the consumer stored, usually the offset of the last record it handled.
         stream_id: Id that the stream had when it was stored; 0 when that is not known.
+        unclean_epoch: Epoch of the last unclean election of the partition then; 0 for none.
     """
 
     stream: str
@@ -39,6 +40,7 @@ class Cursor(NamedTuple):
     cursor_id: str
     offset: int
     stream_id: int = 0
+    unclean_epoch: int = 0
 
     @property
     def key(self) -> bytes:
@@ -52,10 +54,19 @@ class CursorPosition(NamedTuple):
     Attributes:
         offset: See `Cursor.offset`.
         stream_id: See `Cursor.stream_id`: a stream made anew under the same name has another one.
+        unclean_epoch: See `Cursor.unclean_epoch`: the election may have put other records there.
     """
 
     offset: int
     stream_id: int = 0
+    unclean_epoch: int = 0
+
+
+def position_of(cursor: Cursor | None) -> CursorPosition | None:
+    """What is kept of a cursor that a record holds; `None` for one that removes it."""
+    if cursor is None:
+        return None
+    return CursorPosition(cursor.offset, cursor.stream_id, cursor.unclean_epoch)
 
 
 UNKNOWN: Final = CursorPosition(UNKNOWN_OFFSET)
@@ -81,12 +92,13 @@ def check_cursor(stream: str, cursor_id: str) -> None:
         )
 
 
-def stamp(cursor: Cursor, present: int) -> Cursor:
-    """A cursor as it is stored: with the id of the stream that it is a position in.
+def stamp(cursor: Cursor, present: int, unclean_epoch: int) -> Cursor:
+    """A cursor as it is stored: with the stream and the history that it is a position in.
 
     Args:
         cursor: What is to be stored; its `stream_id` is the one that is meant, 0 for any.
         present: Id that the stream of that name has now, 0 when there is none.
+        unclean_epoch: Epoch of the last unclean election of its partition, 0 for none.
 
     Raises:
         FailedPreconditionError: Another stream is meant. An offset of it would let retention free
@@ -100,7 +112,7 @@ def stamp(cursor: Cursor, present: int) -> Cursor:
             f"cursor {cursor.cursor_id} is not set: stream {cursor.stream} {now}; "
             "look up where the present one begins, then set the cursor again"
         )
-    return cursor._replace(stream_id=present)
+    return cursor._replace(stream_id=present, unclean_epoch=unclean_epoch)
 
 
 def cursor_key(stream: str, partition: int, cursor_id: str) -> bytes:

@@ -21,6 +21,7 @@ from liftbridge_broker.groups.cursors import (
     CursorPosition,
     CursorScan,
     Missing,
+    position_of,
 )
 from liftbridge_broker.logformat.records import FRAME_PREFIX, FRAME_PREFIX_SIZE
 from liftbridge_broker.model.ids import Offset, PartitionId
@@ -240,6 +241,5 @@ def _feed_frames(frames: bytes, target: _Fed) -> Iterator[int]:
             cursor = decode_cursor(message.value) if message.value else None
         except CorruptionError:
             continue
-        position = None if cursor is None else CursorPosition(cursor.offset, cursor.stream_id)
-        target.feed(message.key, position, Offset(message.offset))
+        target.feed(message.key, position_of(cursor), Offset(message.offset))
     yield count * RECORD_WEIGHT + (at - began) // WEIGHT_BYTES

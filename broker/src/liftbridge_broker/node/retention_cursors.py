@@ -4,7 +4,8 @@ Retention of a stream with `retention_cursor` removes what lies below that curso
 record in `__cursors`, whose leader may be another broker: it is asked whenever something would go,
 again and again for a bounded time, and answers only what it knows for certain (`node.answers`),
 because a cursor may go back and an older one would let too much go. Without an answer everything
-stays until the next round. Soft state on both sides.
+stays until the next round. So it does when an unclean election came since the cursor was set: what
+lies below it now may be other records, which nobody who set it has seen. Soft state on both sides.
 """
 
 from collections.abc import Callable
@@ -122,8 +123,10 @@ class RetentionCursors:
         match header.body:
             case CursorRequest(question, partition, key):
                 self._answer(header.sender, question, partition, key)
-            case CursorReply(question, offset, stream_id):
-                position = None if offset is None else CursorPosition(offset, stream_id)
+            case CursorReply(question, offset, stream_id, unclean_epoch):
+                position = None
+                if offset is not None:
+                    position = CursorPosition(offset, stream_id, unclean_epoch)
                 self._told(question, position)
             case _:
                 return False
@@ -177,7 +180,7 @@ class RetentionCursors:
         def found(position: CursorPosition | LiftbridgeError) -> None:
             if not isinstance(position, LiftbridgeError) and self._speaker is not None:
                 offset = None if position.offset < 0 else Offset(position.offset)
-                reply = CursorReply(question, offset, position.stream_id)
+                reply = CursorReply(question, offset, position.stream_id, position.unclean_epoch)
                 self._speaker.send(sender, Channel.METADATA, reply)
 
         self._look_up(partition, key, found)
@@ -211,8 +214,15 @@ class RetentionCursors:
             self._end(question, CursorUnknown.ABSENT)
         elif position.stream_id != stream_of(wait.partition):  # guard Retention.stream
             self._end(question, CursorUnknown.FORMER)
+        elif position.unclean_epoch != self._unclean(wait.partition):  # guard Retention.unclean
+            self._end(question, CursorUnknown.UNCLEAN)
         else:
             self._end(question, Offset(position.offset))
+
+    def _unclean(self, partition_id: PartitionId) -> int:
+        """Epoch of the last election that may have put other records at the offsets of a log."""
+        state = self._host.state.partition(partition_id)
+        return 0 if state is None else state.unclean_epoch
 
     def _end(self, question: int, cursor: Offset | CursorUnknown) -> None:
         wait = self._waits.pop(question, None)

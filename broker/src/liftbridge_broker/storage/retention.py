@@ -36,6 +36,8 @@ class CursorUnknown(StrEnum):
     """It was never set."""
     FORMER = "former_stream"
     """It was set for a deleted stream of the same name, or by a broker that did not say."""
+    UNCLEAN = "unclean_election"
+    """It was set before an unclean election: other records may have its offsets by now."""
     BEYOND = "beyond_log_end"
     """It stands where the log does not reach: it is no offset of this log."""
     UNANSWERED = "unanswered"

@@ -15,6 +15,7 @@ def encode_cursor(cursor: Cursor) -> bytes:
         cursor_id=cursor.cursor_id,
         offset=cursor.offset,
         stream_id=cursor.stream_id,
+        unclean_epoch=cursor.unclean_epoch,
     ).SerializeToString(deterministic=True)
 
 
@@ -30,5 +31,10 @@ def decode_cursor(value: bytes) -> Cursor:
     except DecodeError as error:
         raise CorruptionError(f"value of a cursor: {error}") from error
     return Cursor(
-        message.stream, message.partition, message.cursor_id, message.offset, message.stream_id
+        message.stream,
+        message.partition,
+        message.cursor_id,
+        message.offset,
+        message.stream_id,
+        message.unclean_epoch,
     )

@@ -219,11 +219,13 @@ class CursorReply(NamedTuple):
         question: Number of the question.
         offset: What was stored last, `None` when it was never set.
         stream_id: Id that its stream had then; 0 when that is not known.
+        unclean_epoch: Epoch of the last unclean election of its partition then; 0 for none.
     """
 
     question: int
     offset: Offset | None
     stream_id: int
+    unclean_epoch: int = 0
 
 
 Body = (
@@ -323,6 +325,7 @@ def _fill_cursor(target: pb.Peer, body: CursorRequest | CursorReply) -> None:
         return
     target.cursor_reply.question = body.question
     target.cursor_reply.stream_id = body.stream_id
+    target.cursor_reply.unclean_epoch = body.unclean_epoch
     if body.offset is not None:
         target.cursor_reply.offset = body.offset
 
@@ -469,7 +472,7 @@ def _cursor_request(message: pb.Peer) -> CursorRequest:
 def _cursor_reply(message: pb.Peer) -> CursorReply:
     body = message.cursor_reply
     found = offset(body.offset) if body.HasField("offset") else None
-    return CursorReply(body.question, found, body.stream_id)
+    return CursorReply(body.question, found, body.stream_id, body.unclean_epoch)
 
 
 def _log_info_reply(message: pb.Peer) -> LogInfoReply:

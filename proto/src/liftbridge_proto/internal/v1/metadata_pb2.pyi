@@ -661,15 +661,17 @@ class Snapshot(_message.Message):
     def __init__(self, applied_index: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., feature_level: _Optional[int] = ..., deleted: _Optional[_Iterable[_Union[DeletedStream, _Mapping]]] = ..., chain: _Optional[int] = ..., catch_up_rate: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
-    __slots__ = ("stream", "partition", "cursor_id", "offset", "stream_id")
+    __slots__ = ("stream", "partition", "cursor_id", "offset", "stream_id", "unclean_epoch")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    UNCLEAN_EPOCH_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partition: int
     cursor_id: str
     offset: int
     stream_id: int
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., stream_id: _Optional[int] = ...) -> None: ...
+    unclean_epoch: int
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., stream_id: _Optional[int] = ..., unclean_epoch: _Optional[int] = ...) -> None: ...

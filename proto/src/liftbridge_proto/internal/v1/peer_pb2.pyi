@@ -313,14 +313,16 @@ class CursorRequest(_message.Message):
     def __init__(self, question: _Optional[int] = ..., partition_id: _Optional[int] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class CursorReply(_message.Message):
-    __slots__ = ("question", "offset", "stream_id")
+    __slots__ = ("question", "offset", "stream_id", "unclean_epoch")
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    UNCLEAN_EPOCH_FIELD_NUMBER: _ClassVar[int]
     question: int
     offset: int
     stream_id: int
-    def __init__(self, question: _Optional[int] = ..., offset: _Optional[int] = ..., stream_id: _Optional[int] = ...) -> None: ...
+    unclean_epoch: int
+    def __init__(self, question: _Optional[int] = ..., offset: _Optional[int] = ..., stream_id: _Optional[int] = ..., unclean_epoch: _Optional[int] = ...) -> None: ...
 
 class Fetch(_message.Message):
     __slots__ = ("session_id", "session_epoch", "partitions", "forgotten", "leader_broker_epoch")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from liftbridge_broker.errors import LiftbridgeError, NotFoundError
-from liftbridge_broker.groups.cursors import Cursor
+from liftbridge_broker.groups.cursors import Cursor, stamp
 from liftbridge_broker.model.ids import Instant, PartitionId
 from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.answers import Question, ask
@@ -116,8 +116,10 @@ class Archiver:
             if partition is None or not partition.is_led:
                 raise NotFoundError(f"no such partition here: {cursors}")
             named = serving.node.state.stream(self.stream)
-            stream_id = 0 if named is None else int(named.stream_id)
-            cursor = Cursor(self.stream, self.number, CURSOR, end, stream_id)
+            cursor = Cursor(self.stream, self.number, CURSOR, end)
+            if named is not None:
+                unclean_epoch = named.partitions[self.number].unclean_epoch
+                cursor = stamp(cursor, named.stream_id, unclean_epoch)
             run = PublishRun(
                 [encode_cursor(cursor)],
                 partition.subject,

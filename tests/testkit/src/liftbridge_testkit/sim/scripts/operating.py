@@ -342,8 +342,9 @@ def _set_cursor(stage: Stage, words: Sequence[str]) -> list[str]:
         partition = broker.node.partitions[partition_id]
         stream = broker.node.state.stream("s")
         stream_id = 0 if stream is None else stream.stream_id
+        unclean_epoch = 0 if stream is None else stream.partitions[0].unclean_epoch
         try:
-            cursor = stamp(Cursor("s", 0, name, int(offset), meant), stream_id)
+            cursor = stamp(Cursor("s", 0, name, int(offset), meant), stream_id, unclean_epoch)
         except LiftbridgeError as error:
             answer(error)
             return
