@@ -22,7 +22,9 @@ from pyspark_liftbridge.archive.store import open_store
 from pyspark_liftbridge.jobs import archive, cursor
 from pyspark_liftbridge.jobs.archive import Job, archive_once, do
 from pyspark_liftbridge.jobs.cursor import Shown, name_of
+from pyspark_liftbridge.plan.archiving import MissingError
 from pyspark_liftbridge.plan.options import SourceOptions, read_source
+from pyspark_liftbridge.plan.places import Known
 from pyspark_liftbridge.plan.ranges import Range
 from pyspark_liftbridge.source.reading import records_of
 from pyspark_liftbridge.source.schema import layout_of
@@ -131,6 +133,27 @@ def test_a_runner_that_knows_less_leaves_the_cursor_where_it_is(
     done = archive_once(whole, overtaken)
     assert done.records == 0
     assert positions(stream, done.cursor) == [9]
+
+
+def test_cursor_is_not_set_to_what_the_log_does_not_hold(
+    broker: Broker, lb: SyncClient, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unclean election lost the end of the log: other records get its offsets, not archived."""
+    stream = lb.streams.create(name)
+    publish(stream, 9)
+    done = archive_once(job(broker, name, tmp_path), in_turn)
+    stream.set_cursor(done.cursor, 3, partition=0)
+    real: Callable[..., dict[int, Known]] = archive._bounds
+
+    def cut(*given: object) -> dict[int, Known]:
+        return {one: known._replace(latest=7) for one, known in real(*given).items()}
+
+    monkeypatch.setattr(archive, "_bounds", cut)
+    monkeypatch.setattr(archive, "_check_stored", lambda *_given: None)
+    monkeypatch.setattr(archive, "BEHIND_SECONDS_MAX", 0.0)
+    with pytest.raises(MissingError, match="an unclean election removed archived records"):
+        archive_once(job(broker, name, tmp_path), in_turn)
+    assert positions(stream, done.cursor) == [3]
 
 
 def test_cursor_of_a_former_stream_is_not_believed(

@@ -192,11 +192,14 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
     shown = Shown() if shown is None else shown
     name = job.cursor or name_of(root_id(root))
     sum_ = Archived(job.stream, table.root, table.snapshot.version, 0, 0, 0, 0, name)
-    # A runner may have been killed before it did so, and a former stream has left its own.
-    show(client, name, table, bounds, shown)
     for _ in range(ROUNDS_MAX):
         ends = _ends(table, stream_id, bounds)
         bounds = _not_behind(client, job.stream, options, bounds, ends)
+        # What the log does not hold was lost: other records get its offsets, which retention must
+        # keep. Before anything is archived, too: a runner may have been killed before it did so,
+        # and a former stream has left its own.
+        if all(end <= bounds[one].latest for one, end in ends.items()):  # guard Archive.shown
+            show(client, name, table, bounds, shown)
         parts = parts_of(job.stream, bounds, ends, fails_on_loss=job.fails_on_loss)
         if not parts:
             return sum_
@@ -216,7 +219,6 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
             }
             continue
         table, sum_ = _commit(table, stream_id, parts, written, sum_, known)
-        show(client, name, table, bounds, shown)
     raise ContentionError(
         f"stream {job.stream}: other runs won all {ROUNDS_MAX} rounds; let fewer of them "
         "archive one stream"

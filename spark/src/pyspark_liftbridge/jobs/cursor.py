@@ -1,8 +1,9 @@
 """The cursor `archive/<root id>`: how far partitions are archived, for retention that waits for it.
 
 It is the first offset not archived, so retention that removes nothing from there on keeps what is
-not committed to the archive. It is set after each commit to what the log of the table says, for the
-stream that the table is of: where another has its name by now, brokers refuse it.
+not committed to the archive. It is set before and after each commit to what the log of the table
+says, for the stream that the table is of: where another has its name by now, brokers refuse it. It
+is never set to what the stream does not hold: an unclean election lost that.
 
 A process sets each position once even where it is right. Brokers do not tell for which stream one
 was set; kept for a former stream, or by a broker that noted none, it would hold retention back.
