@@ -16,9 +16,17 @@ from liftbridge_broker.cli import broker
 from liftbridge_broker.controller.commands import Bootstrap
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import CorruptionError, InvalidRequestError, LiftbridgeError
+from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.node.consensus import recovered_metadata
 from liftbridge_broker.node.metadata import restore
-from liftbridge_broker.raft.types import TERM_LEAP_MAX, Entry, EntryKind, HardState, Snapshot
+from liftbridge_broker.raft.types import (
+    TERM_LEAP_MAX,
+    Configuration,
+    Entry,
+    EntryKind,
+    HardState,
+    Snapshot,
+)
 from liftbridge_broker.storage.directory import read_identity
 from liftbridge_broker.storage.offline import proven_index
 from liftbridge_broker.storage.raft_log import RaftLog
@@ -179,6 +187,16 @@ def older(root: Path, files: MemoryFiles) -> Path | None:
     return given(root, files, made)
 
 
+def of_a_group(root: Path, files: MemoryFiles) -> Path | None:
+    """One that a member of the group itself has written: with it a vote would be forgotten."""
+    log, state = opened(files)
+    (me,) = log.configuration.voters
+    voters = tuple(sorted((me, me._replace(broker=BrokerId("another")))))
+    term = log.hard_state().term + 2
+    made = recover._moved(state, log.last_index + 5, term, Configuration(voters))
+    return given(root, files, made)
+
+
 def renamed(root: Path, files: MemoryFiles) -> Path | None:
     path = given(root, files, find(files, None).snapshot)
     return path.rename(path.with_name("5.snapshot"))
@@ -202,6 +220,7 @@ REFUSALS: dict[str, tuple[Callable[[Path, MemoryFiles], Path | None], str]] = {
     "interrupted": (interrupted, "complete it with --apply"),
     "other cluster": (other_cluster, "it belongs to cluster other"),
     "older": (older, "recover this directory first"),
+    "of a group": (of_a_group, "no recovery has written it"),
     "renamed": (renamed, "renamed"),
 }
 

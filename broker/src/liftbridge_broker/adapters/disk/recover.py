@@ -233,6 +233,12 @@ def _given(told: Recoverable, path: Path) -> Found:
             f"Invalid snapshot, it belongs to cluster {state.cluster_id}, this directory to "
             f"{told.cluster_id}"
         )
+    if len(found.meta.configuration.voters) != 1 or index <= INDEX_GAP:
+        # With one of the old group a member would vote a second time in terms that it has seen.
+        raise InvalidRequestError(
+            f"Invalid snapshot, no recovery has written it: {path} is one of the group that cannot "
+            "go on; take the file that recovering the first broker named"
+        )
     source = found.meta.term - 1, index - INDEX_GAP
     if (told.good_term, told.good_index) > source:
         raise InvalidRequestError(
