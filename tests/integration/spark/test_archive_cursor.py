@@ -156,6 +156,31 @@ def test_cursor_is_not_set_to_what_the_log_does_not_hold(
     assert positions(stream, done.cursor) == [3]
 
 
+def test_log_with_other_records_at_archived_offsets_is_not_archived(tmp_path: Path) -> None:
+    """A cluster that was set up anew gives its streams the same ids; a lost end is alike."""
+    root, ids = tmp_path / "archive", set[int]()
+    with fresh(tmp_path / "first") as broker, connect_sync(broker.address) as client:
+        stream = client.streams.create("orders")
+        publish(stream, 5)
+        done = archive_once(job(broker, "orders", root), in_turn)
+        publish(stream, 1)
+        assert archive_once(job(broker, "orders", root), in_turn).records == 1
+        ids |= {one.stream_id for one in stream.bounds()}
+    with fresh(tmp_path / "anew") as broker, connect_sync(broker.address) as client:
+        stream = client.streams.create("orders")
+        publish(stream, 12)
+        ids |= {one.stream_id for one in stream.bounds()}
+        with pytest.raises(MissingError, match="from 0 on the log holds records of after that"):
+            archive_once(job(broker, "orders", root), in_turn)
+        assert positions(stream, done.cursor) == [None]
+    assert len(ids) == 1
+
+
+def fresh(work_dir: Path) -> Broker:
+    work_dir.mkdir()
+    return Broker(work_dir, config={"cursors.stream.partitions": 1})
+
+
 def test_cursor_of_a_former_stream_is_not_believed(
     broker: Broker, lb: SyncClient, name: str, tmp_path: Path
 ) -> None:

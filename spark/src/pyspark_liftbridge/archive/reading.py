@@ -245,6 +245,28 @@ def first_at(
     return None
 
 
+def time_behind(snapshot: Snapshot, partition: int) -> datetime | None:
+    """A time after that of the last record archived of a partition.
+
+    Returns:
+        `None` if it is not known: nothing is archived, another writer kept no times, or a
+        compaction by key may have removed the last record.
+    """
+    assert snapshot.metadata is not None, "the table is there"
+    stream_id, ends = snapshot.metadata.stream_id, snapshot.ends
+    end = ends.get(fence.app_id(stream_id, partition))
+    by_key = ends.get(fence.by_key_id(stream_id, partition))
+    files = by_partition(snapshot)
+    stats = [add.stats for one in (partition, None) for add in files.get(one, ())]
+    times = [one.timestamps[1] for one in stats if one is not None and one.timestamps is not None]
+    is_compacted = end is not None and by_key is not None and by_key.version >= end.version
+    latest_ns = max(map(_ns, times), default=WHOLE_MAX)
+    if is_compacted or len(times) < len(stats) or latest_ns == WHOLE_MAX:
+        return None
+    # Other writers round times down to milliseconds.
+    return datetime.fromtimestamp((latest_ns // _MILLISECOND_NS + 2) / 1_000, UTC)
+
+
 def _ns(text: str) -> int:
     """Time of statistics; one that cannot be read is as late as any."""
     try:

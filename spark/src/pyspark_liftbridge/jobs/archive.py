@@ -7,12 +7,12 @@ files in no entry.
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import uuid4
 
 from liftbridge_client import RetriableError, SyncClient
-from pyspark_liftbridge.archive import delta, fence, log
+from pyspark_liftbridge.archive import delta, fence, log, reading
 from pyspark_liftbridge.archive.commit import Proposal, commit
 from pyspark_liftbridge.archive.errors import ContentionError
 from pyspark_liftbridge.archive.fence import Claim, Verdict, Written
@@ -23,7 +23,7 @@ from pyspark_liftbridge.archive.table import Making, Table, open_table
 from pyspark_liftbridge.jobs.cursor import Shown, name_of, show
 from pyspark_liftbridge.jobs.positions import Positions, take
 from pyspark_liftbridge.jobs.works import Runner
-from pyspark_liftbridge.plan.archiving import Part, parts_of
+from pyspark_liftbridge.plan.archiving import MissingError, Part, parts_of
 from pyspark_liftbridge.plan.offsets import PartitionId
 from pyspark_liftbridge.plan.options import OptionError, SourceOptions, Split, read_source
 from pyspark_liftbridge.plan.places import Known
@@ -195,12 +195,13 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
     for _ in range(ROUNDS_MAX):
         ends = _ends(table, stream_id, bounds)
         bounds = _not_behind(client, job.stream, options, bounds, ends)
-        # What the log does not hold was lost: other records get its offsets, which retention must
-        # keep. Before anything is archived, too: a runner may have been killed before it did so,
-        # and a former stream has left its own.
-        if all(end <= bounds[one].latest for one, end in ends.items()):  # guard Archive.shown
-            show(client, name, table, bounds, shown)
         parts = parts_of(job.stream, bounds, ends, fails_on_loss=job.fails_on_loss)
+        news = {one for one, end in ends.items() if shown.positions.get(one) != end}
+        _check_same(client, table, ends, news | {one.partition for one in parts})
+        # Only now: what was lost gives its offsets to other records, which retention must keep. And
+        # always: a runner may have been killed before it did so, and a former stream has left its
+        # own.
+        show(client, name, table, bounds, shown)
         if not parts:
             return sum_
         known = take(client, job.stream, job.cursors, bounds)
@@ -279,6 +280,34 @@ def _check_stored(
             f"{stream}/{first}: offsets up to {ends[first] - 1} are archived, but its leader has "
             f"committed them only up to {bounds[first].latest}: a replica is away; try again"
         )
+
+
+def _check_same(
+    client: SyncClient, table: Table, ends: Mapping[int, int], partitions: Collection[int]
+) -> None:
+    """See that the log goes on from what is archived.
+
+    A log that has lost some of that gives the offsets to other records, and that of another cluster
+    may have the same id: then it holds later records below the end of the archive.
+
+    Raises:
+        MissingError: It does.
+    """
+    metadata = table.snapshot.metadata
+    assert metadata is not None, "the table is there"
+    for one in sorted(ends.keys() & set(partitions)):
+        time = reading.time_behind(table.snapshot, one) if client.has_data else None
+        if time is None:
+            continue
+        (found,) = client.streams.get(metadata.stream).bounds(one, time=time)
+        later = found.timestamp_offset
+        if later is not None and later < ends[one]:  # guard Archive.same
+            raise MissingError(
+                f"{metadata.stream}/{one}: offsets up to {ends[one] - 1} are archived, but from "
+                f"{later} on the log holds records of after that time: an unclean election removed "
+                "archived records, or this is the stream of another cluster; keep this archive, "
+                "and start another one at another root"
+            )
 
 
 def _ends(table: Table, stream_id: int, partitions: Mapping[int, Known]) -> dict[int, int]:
