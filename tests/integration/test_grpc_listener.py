@@ -108,7 +108,7 @@ async def test_turn_takes_a_few_connections() -> None:
 async def test_turn_shakes_hands_with_a_few(files: TlsFiles, cut: int) -> None:
     """Also with clients that keep back a part of their first message, and then send it together."""
     turns, hello = Turns(), client_hello()
-    async with echo_server(tls=CountingTls(files, turns).context) as echo:
+    async with echo_server(tls=CountingTls(files, turns)) as echo:
         with connected(echo, CLIENTS) as clients:
             for each in clients:
                 each.sendall(hello[:cut])
@@ -124,7 +124,7 @@ async def test_turn_shakes_hands_with_a_few(files: TlsFiles, cut: int) -> None:
 async def test_client_that_ends_within_its_first_message_is_let_go(
     files: TlsFiles, cut: int
 ) -> None:
-    async with echo_server(tls=ServerTls(files).context) as echo:
+    async with echo_server(tls=ServerTls(files)) as echo:
         with connected(echo, 1) as (client,):
             client.sendall(client_hello()[:cut])
             client.shutdown(socket.SHUT_WR)
@@ -136,7 +136,7 @@ async def test_first_message_in_several_records_is_not_taken(files: TlsFiles) ->
     head, message = hello[:3], hello[RECORD:]
     pieces = (message[:50], message[50:])
     cut = b"".join(head + len(piece).to_bytes(2, "big") + piece for piece in pieces)
-    async with echo_server(tls=CountingTls(files, turns).context) as echo:
+    async with echo_server(tls=CountingTls(files, turns)) as echo:
         with connected(echo, 1) as (client,):
             client.sendall(cut)
             assert await asyncio.to_thread(is_let_go, client)

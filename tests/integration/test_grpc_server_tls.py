@@ -13,6 +13,7 @@ import pytest
 from grpc import aio
 
 from liftbridge_broker.api.tls import ServerTls, TlsFiles
+from liftbridge_broker.errors import ConfigError
 from liftbridge_testkit.certs import Authority, Certificate
 from liftbridge_testkit.grpc_echo import SERVICE, EchoServer, echo_server
 from liftbridge_testkit.grpc_raw import raw
@@ -32,7 +33,7 @@ def certificate(authority: Authority) -> Certificate:
 @pytest.fixture
 async def echo(certificate: Certificate) -> AsyncIterator[EchoServer]:
     tls = ServerTls(TlsFiles(certificate=certificate.cert, key=certificate.key))
-    async with echo_server(tls=tls.context) as running:
+    async with echo_server(tls=tls) as running:
         yield running
 
 
@@ -136,7 +137,7 @@ class TestClientCertificates:
             client_ca=authority.cert,
             needs_client_certificate=True,
         )
-        async with echo_server(tls=ServerTls(files).context) as running:
+        async with echo_server(tls=ServerTls(files)) as running:
             yield running
 
     async def test_client_with_one_is_known_to_the_service(
@@ -172,7 +173,7 @@ class TestClientCertificates:
         files = TlsFiles(
             certificate=certificate.cert, key=certificate.key, client_ca=authority.cert
         )
-        async with echo_server(tls=ServerTls(files).context) as echo:
+        async with echo_server(tls=ServerTls(files)) as echo:
             await call(echo, trusting(authority))
             await call(echo, trusting(authority, authority.issue("bob")))
             assert [shown is None for shown in echo.log.certificates] == [True, False]
@@ -187,7 +188,7 @@ class TestReload:
         files = install(authority.issue("first"), tmp_path)
         tls = ServerTls(files)
         async with (
-            echo_server(tls=tls.context) as echo,
+            echo_server(tls=tls) as echo,
             aio.secure_channel(f"localhost:{echo.port}", trusting(authority)) as channel,
         ):
             unary = raw(channel).unary_unary(SERVICE + "Unary")
@@ -212,7 +213,7 @@ class TestReload:
             needs_client_certificate=True,
         )
         tls = ServerTls(files)
-        async with echo_server(tls=tls.context) as echo:
+        async with echo_server(tls=tls) as echo:
             await call(echo, trusting(authority, authority.issue("alice")))
             shutil.copy(other.cert, trusted)
             tls.reload()
@@ -225,17 +226,65 @@ class TestReload:
     ) -> None:
         files = install(authority.issue("good"), tmp_path)
         tls = ServerTls(files)
-        async with echo_server(tls=tls.context) as echo:
+        async with echo_server(tls=tls) as echo:
             before, loaded = await served_serial(echo, authority), tls.loaded
             assert loaded == {files.certificate: sha256(files.certificate.read_bytes()).hexdigest()}
             files.certificate.write_text("not a certificate")
-            with pytest.raises(OSError, match=r"PEM|NO_START_LINE|no start line"):
+            with pytest.raises(ConfigError, match="holds no certificate"):
                 tls.reload()
             files.certificate.unlink()
-            with pytest.raises(FileNotFoundError):
+            with pytest.raises(ConfigError, match="No such file"):
                 tls.reload()
             assert await served_serial(echo, authority) == before
             assert tls.loaded == loaded
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_no_session_outlives_the_authority_of_its_client(
+    authority: Authority, certificate: Certificate, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    """A resumed session shows no certificate: nothing would be verified again."""
+    trusted = tmp_path / "clients.pem"
+    shutil.copy(authority.cert, trusted)
+    files = TlsFiles(
+        certificate=certificate.cert,
+        key=certificate.key,
+        client_ca=trusted,
+        needs_client_certificate=True,
+    )
+    tls, context, alice = ServerTls(files), client_context(authority), authority.issue("alice")
+    context.load_cert_chain(alice.cert, alice.key)
+    context.minimum_version = context.maximum_version = version
+    async with echo_server(tls=tls) as echo:
+        session = await asyncio.to_thread(greeted, echo, context, None)
+        shutil.copy(Authority(tmp_path / "other", "other").cert, trusted)
+        tls.reload()
+        with pytest.raises(OSError, match=r"EOF|alert|^$|reset"):
+            await asyncio.to_thread(greeted, echo, context, session)
+        assert echo.server.stats.connections_total == 1
+
+
+async def test_clients_get_no_ticket_that_outlives_their_certificate(
+    echo: EchoServer, authority: Authority
+) -> None:
+    """With TLS 1.3 each resumption would bring a new one, for ever."""
+    session = await asyncio.to_thread(greeted, echo, client_context(authority), None)
+    assert not session.has_ticket
+
+
+def greeted(
+    echo: EchoServer, context: ssl.SSLContext, session: ssl.SSLSession | None
+) -> ssl.SSLSession:
+    """The session after the server has said something, with which it lets a client in."""
+    with (
+        socket.create_connection(("127.0.0.1", echo.port), timeout=10) as client,
+        context.wrap_socket(client, server_hostname="localhost", session=session) as tls,
+    ):
+        tls.sendall(Http2Peer.hello())
+        if not tls.recv(9):
+            raise ConnectionResetError
+        assert tls.session is not None
+        return tls.session
 
 
 def install(certificate: Certificate, folder: Path) -> TlsFiles:

@@ -180,6 +180,8 @@ def test_every_setting_can_be_given_by_environment_without_a_file(setting):
         "clustering.broker.heartbeat.interval": "clustering.broker.session.timeout",
     }
     flags = {partners[setting.key]: "y"} if setting.key in partners else {}
+    if setting.key == "tls.client.auth.ca":
+        flags = {"tls.cert": "y", "tls.key": "y"}
     if setting.key in ADMIN_TLS:
         flags = dict.fromkeys(ADMIN_TLS - {setting.key}, "y")
     if setting.key in longer:
@@ -267,7 +269,9 @@ class TestUnbuilt:
 
     def test_authorization_follows_its_own_key(self, file):
         """The original read `tls.client.auth.enabled` instead."""
-        text = "tls: {cert: c, key: k, client: {auth.enabled: true, authz.enabled: false}}"
+        text = (
+            "tls: {cert: c, key: k, client: {auth: {enabled: true, ca: a}, authz.enabled: false}}"
+        )
         options = load(flags={}, environ={}, path=file(text))
         assert options.tls.requires_client_cert is True
 
@@ -368,6 +372,11 @@ class TestProtections:
             ({"tls.cert": "c"}, "--tls-cert: tls.cert needs tls.key"),
             ({"tls.key": "k"}, "tls.key needs tls.cert"),
             ({"tls.client.auth.enabled": "true"}, "needs tls.cert and tls.key"),
+            ({"tls.client.auth.ca": "a"}, "needs tls.cert and tls.key"),
+            (
+                {"tls.client.auth.enabled": "true", "tls.cert": "c", "tls.key": "k"},
+                "needs tls.client.auth.ca",
+            ),
             ({"admin.tls.cert": "c"}, "admin.tls.cert needs admin.tls.key"),
             ({"admin.tls.ca": "c"}, "admin.tls.ca needs admin.tls.cert"),
             ({"nats.tls.cert": "c"}, "nats.tls.cert needs nats.tls.key"),

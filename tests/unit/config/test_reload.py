@@ -13,7 +13,8 @@ ADMIN_TLS = {"admin.tls.cert": "c", "admin.tls.key": "k", "admin.tls.ca": "a"}
 BESIDE = {
     "tls.key": {"tls.cert": "c", "tls.key": "k"},
     "tls.cert": {"tls.cert": "c", "tls.key": "k"},
-    "tls.client.auth.enabled": {"tls.cert": "c", "tls.key": "k"},
+    "tls.client.auth.enabled": {"tls.cert": "c", "tls.key": "k", "tls.client.auth.ca": "a"},
+    "tls.client.auth.ca": {"tls.cert": "c", "tls.key": "k"},
     "nats.tls.key": {"nats.tls.cert": "c", "nats.tls.key": "k"},
     "nats.tls.cert": {"nats.tls.cert": "c", "nats.tls.key": "k"},
     **dict.fromkeys(ADMIN_TLS, ADMIN_TLS),

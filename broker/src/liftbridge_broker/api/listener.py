@@ -9,11 +9,12 @@ done. Here those with TLS wait in the kernel until the client's whole `ClientHel
 import asyncio
 import contextlib
 import socket
-import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
+
+from liftbridge_broker.api.tls import ServerTls
 
 LISTEN_BACKLOG: Final = 1024
 ACCEPTS_MAX: Final = 16
@@ -64,7 +65,7 @@ class Listener:
         self,
         sockets: list[socket.socket],
         make: Callable[[], asyncio.BaseProtocol],
-        tls: ssl.SSLContext | None,
+        tls: ServerTls | None,
         *,
         greetings_max: int,
         on_refused: Callable[[OSError], None],
@@ -188,10 +189,11 @@ class Listener:
         task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, client: socket.socket) -> None:
-        seconds = None if self._tls is None else HANDSHAKE_SECONDS
+        tls = None if self._tls is None else self._tls.context
+        seconds = None if tls is None else HANDSHAKE_SECONDS
         with contextlib.suppress(OSError):  # what goes wrong in a handshake is the client's affair
             await self._loop.connect_accepted_socket(
-                self._make, client, ssl=self._tls, ssl_handshake_timeout=seconds
+                self._make, client, ssl=tls, ssl_handshake_timeout=seconds
             )
 
     def _drop(self, client: socket.socket) -> None:

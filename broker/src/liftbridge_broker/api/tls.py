@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from liftbridge_broker.api.certificates import expiry_of
+from liftbridge_broker.errors import ConfigError
 
 # The suites of TLS 1.2 that RFC 9113 9.2.2 allows; those of TLS 1.3 are all fine.
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+
+_FOREIGN_KEY: Final = frozenset(("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +23,11 @@ class TlsFiles:
     Attributes:
         certificate: The server's certificate, its chain behind it.
         key: Its private key, without a passphrase.
-        client_ca: Certificates that client certificates must be signed by; None to ask for none.
+        client_ca: Certificates that client certificates must be signed by, and lists of those that
+            were revoked; None to ask for none.
         needs_client_certificate: Whether a client without a certificate is turned away.
         version_min: Oldest TLS version spoken.
+        setting: What the settings that name them begin with, for errors.
     """
 
     certificate: Path
@@ -30,6 +35,7 @@ class TlsFiles:
     client_ca: Path | None = None
     needs_client_certificate: bool = False
     version_min: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
+    setting: str = "tls"
 
 
 class ServerTls:
@@ -39,7 +45,9 @@ class ServerTls:
     last. TLS 1.2 at least, ALPN `h2` only.
 
     Attributes:
-        context: What to listen with.
+        context: What to shake hands with next; another one after `reload`, so that no session of
+            the old one, whose client shows no certificate again, is resumed.
+        files: Where it comes from.
         expires_at: Unix seconds at which the server's certificate ends; 0 when that is unreadable.
         loaded: SHA-256 of the files that are in use, hexadecimal; not of what lies there now.
     """
@@ -48,57 +56,95 @@ class ServerTls:
         """Read the files.
 
         Raises:
-            OSError: A file cannot be read, or does not hold what it should (`ssl.SSLError`).
+            ConfigError: A file cannot be read, or does not hold what it should.
         """
-        self._files = files
-        self.loaded = _fingerprints(files)
-        self.context = _read(files)
-        self.expires_at = _expiry(files)
-        self._current = self.context
-        self.context.sni_callback = self._on_client_hello
+        self.files = files
+        self.reload()
 
     def reload(self) -> None:
         """Read the files anew; after an error the old certificates stay in use.
 
         Raises:
-            OSError: A file cannot be read, or does not hold what it should (`ssl.SSLError`).
+            ConfigError: A file cannot be read, or does not hold what it should.
         """
         # Taken before: a file that is replaced in between is another one at the next look.
-        loaded = _fingerprints(self._files)
-        self._current = _read(self._files)
-        self.loaded = loaded
-        self.expires_at = _expiry(self._files)
-
-    def _on_client_hello(
-        self, tls: ssl.SSLObject, _server_name: str | None, _context: ssl.SSLContext
-    ) -> None:
-        """Continue a handshake, whether it names a server or not, with what was read last."""
-        tls.context = self._current
+        loaded = _checked(self.files)
+        self.context = _read(self.files)
+        self.loaded: Mapping[Path, str] = loaded
+        self.expires_at = _expiry(self.files)
 
 
-def _fingerprints(files: TlsFiles) -> Mapping[Path, str]:
-    paths = (files.certificate, files.client_ca)
-    return {path: sha256(path.read_bytes()).hexdigest() for path in paths if path is not None}
+def _checked(files: TlsFiles) -> Mapping[Path, str]:
+    """Fingerprints of the certificates, after a look at what each file is."""
+    found = {files.certificate: _fingerprint(files, files.certificate, "CERTIFICATE")}
+    _fingerprint(files, files.key, "PRIVATE KEY")
+    if files.client_ca is not None:
+        found[files.client_ca] = _fingerprint(files, files.client_ca, "CERTIFICATE")
+    return found
+
+
+def _fingerprint(files: TlsFiles, path: Path, label: str) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{files.setting}: cannot read {path}: {error.strerror}") from error
+    if f"{label}-----".encode() not in data:
+        raise ConfigError(
+            f"{files.setting}: {path} holds no {label.lower()} in PEM form, which begins with "
+            f"-----BEGIN {label}-----"
+        )
+    if path == files.key and b"ENCRYPTED" in data:
+        raise ConfigError(
+            f"{files.setting}: {path} has a passphrase, and nobody is there to give it: store the "
+            f"key without one (openssl pkey -in {path} -out NEW)"
+        )
+    return sha256(data).hexdigest()
 
 
 def _expiry(files: TlsFiles) -> int:
     try:
         return expiry_of(files.certificate)
-    except ValueError:
+    except (OSError, ValueError):
         return 0  # OpenSSL took it; not knowing when it ends is no reason to refuse it
 
 
 def _read(files: TlsFiles) -> ssl.SSLContext:
-    """A context from the files."""
+    """A context from the files.
+
+    Raises:
+        ConfigError: OpenSSL does not take them.
+    """
     assert files.client_ca is not None or not files.needs_client_certificate
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = files.version_min
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    # A session that is resumed verifies nothing again: each would outlive the certificate of its
+    # client, and with TLS 1.3 bring the next one.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
     context.set_ciphers(_CIPHERS)
     context.set_alpn_protocols(["h2"])
-    context.load_cert_chain(files.certificate, files.key)
+    try:
+        # The empty password keeps OpenSSL from asking for one on the terminal.
+        context.load_cert_chain(files.certificate, files.key, password=bytes)
+    except (OSError, ValueError) as error:
+        raise _refusal(files, f"{files.certificate} and {files.key}", error) from error
     if files.client_ca is not None:
-        context.load_verify_locations(files.client_ca)
+        try:
+            context.load_verify_locations(files.client_ca)
+        except (OSError, ValueError) as error:
+            raise _refusal(files, str(files.client_ca), error) from error
         needs = files.needs_client_certificate
         context.verify_mode = ssl.CERT_REQUIRED if needs else ssl.CERT_OPTIONAL
+        if context.cert_store_stats()["crl"]:
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
+
+
+def _refusal(files: TlsFiles, names: str, error: Exception) -> ConfigError:
+    if isinstance(error, ssl.SSLError) and error.reason in _FOREIGN_KEY:
+        return ConfigError(
+            f"{files.setting}: {files.key} is not the private key of the certificate in "
+            f"{files.certificate}, the first one there: replace both together"
+        )
+    return ConfigError(f"{files.setting}: cannot use {names}, is a part damaged? {error}")

@@ -5,7 +5,6 @@ handlers and get `Call` objects.
 """
 
 import asyncio
-import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,6 +13,7 @@ from liftbridge_broker.api.call import MAIN_LISTENER, Call
 from liftbridge_broker.api.grpc_connection import GrpcConnection
 from liftbridge_broker.api.listener import Listener, bound_sockets
 from liftbridge_broker.api.resets import RESETS_MAX, Resets
+from liftbridge_broker.api.tls import ServerTls
 from liftbridge_broker.api.turns import Turns
 from liftbridge_broker.errors import GrpcStatus
 from liftbridge_broker.http2.events import ConnectionEnded
@@ -157,9 +157,9 @@ class GrpcServer:
         """Full names of the services that have a method, sorted."""
         return sorted({path[1:].rpartition("/")[0] for path in self._methods})
 
-    async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> int:
+    async def start(self, host: str, port: int, tls: ServerTls | None = None) -> int:
         """Bind and listen; see there. May be called once."""
-        port = await self.bind(host, port, ssl_context)
+        port = await self.bind(host, port, tls)
         self.listen()
         return port
 
@@ -167,7 +167,7 @@ class GrpcServer:
         self,
         host: str,
         port: int,
-        ssl_context: ssl.SSLContext | None = None,
+        tls: ServerTls | None = None,
         *,
         listener: str = MAIN_LISTENER,
     ) -> int:
@@ -183,7 +183,7 @@ class GrpcServer:
         bound = Listener(
             await bound_sockets(host, port),
             lambda: GrpcConnection(self, listener),
-            ssl_context,
+            tls,
             greetings_max=self._connections_max,
             on_refused=self._on_none_accepted,
         )

@@ -246,6 +246,11 @@ def _check_tls(values: _Values) -> None:
         raise values.refusal("listen.tls", "needs tls.cert and tls.key")
     if values.flag("tls.client.auth.enabled") and not values.is_given("tls.cert"):
         raise values.refusal("tls.client.auth.enabled", "needs tls.cert and tls.key")
+    if values.is_given("tls.client.auth.ca") and not values.is_given("tls.cert"):
+        raise values.refusal("tls.client.auth.ca", "needs tls.cert and tls.key")
+    if values.flag("tls.client.auth.enabled") and not values.is_given("tls.client.auth.ca"):
+        # Not the authorities of the system: they certify everybody.
+        raise values.refusal("tls.client.auth.enabled", "needs tls.client.auth.ca")
 
 
 def _check_pair(values: _Values, first: str, second: str) -> None:

@@ -365,8 +365,8 @@ TLS: Final = (
         "tls.client.auth.ca",
         Kind.TEXT,
         "",
-        "PEM file with the certificate authorities for client certificates.",
-        derived="the certificate authorities of the system",
+        "PEM file with the certificate authorities for client certificates, and lists of revoked "
+        "ones; requires `tls.cert`.",
     ),
     Setting(
         "tls.client.authz.enabled",

@@ -32,6 +32,7 @@ class AdminPort:
     Attributes:
         context: What its services work with; the owner sets `found` and calls `begin`.
         port: Port it listens on, 0 while it is closed or off.
+        tls: Its certificates; `None` for plaintext.
     """
 
     def __init__(
@@ -68,7 +69,8 @@ class AdminPort:
         self._options = options
         self._core = core
         admin = options.admin
-        self._tls = server_tls(admin.tls) if admin.is_enabled and admin.tls.is_enabled else None
+        has_tls = admin.is_enabled and admin.tls.is_enabled
+        self.tls = server_tls(admin.tls, "admin.tls") if has_tls else None
         facts = ProcessFacts(
             version=packages.version(PACKAGE),
             start_id=core.incarnation_id,
@@ -79,7 +81,7 @@ class AdminPort:
             reload=reload,
             is_retired=lambda: core.is_retired,
             retire=core.retire,
-            certificates=lambda: certificates(options, client_tls(), self._tls),
+            certificates=lambda: certificates(options, client_tls(), self.tls),
             are_peers_connected=are_peers_connected,
             nats=nats,
             peer_keys=lambda: core.sessions.keys.key_ids,
@@ -100,10 +102,9 @@ class AdminPort:
             self.begin()
         if not admin.is_enabled:
             return
-        context = None if self._tls is None else self._tls.context
-        check_admin_tls(admin.host, context)
+        check_admin_tls(admin.host, None if self.tls is None else self.tls.context)
         try:
-            self.port = await self._server.start(admin.host, admin.port, context)
+            self.port = await self._server.start(admin.host, admin.port, self.tls)
         except OSError as error:
             raise UnavailableError(
                 f"admin.listen: cannot bind {admin.host}:{admin.port}: {error.strerror or error}"
@@ -116,15 +117,6 @@ class AdminPort:
         clock, turns = self.context.clock, self._server.turns
         context = make_context(self._options, self._core.node, clock, turns)
         register_streams(self._server, context)
-
-    def reload(self) -> None:
-        """Read the certificate anew.
-
-        Raises:
-            OSError: It cannot be used; the old one stays in use.
-        """
-        if self._tls is not None:
-            self._tls.reload()
 
     async def close(self) -> None:
         """End every connection."""

@@ -61,19 +61,18 @@ class ClientPorts:
             UnavailableError: An address cannot be used.
         """
         if self._options.tls.is_enabled:
-            self.tls = server_tls(self._options.tls)
-        context = None if self.tls is None else self.tls.context
+            self.tls = server_tls(self._options.tls, "tls")
         listen = self._options.listen
         try:
             self.port = await server.bind(
-                listen.host, listen.port, context if listen.has_tls else None
+                listen.host, listen.port, self.tls if listen.has_tls else None
             )
         except OSError as error:
             raise _cannot_bind("listen", listen.host, listen.port, error) from error
         for one in self._listeners:
             try:
                 self.ports[one.name] = await server.bind(
-                    one.host, one.port, context if one.has_tls else None, listener=one.name
+                    one.host, one.port, self.tls if one.has_tls else None, listener=one.name
                 )
             except OSError as error:
                 raise _cannot_bind(f"listeners: {one.name}", one.host, one.port, error) from error
@@ -112,15 +111,6 @@ class ClientPorts:
         """Read the file with addresses again when it is another one than before."""
         if self._watch.has_changed():
             self._renew()
-
-    def reload_certificate(self) -> None:
-        """Read the certificate anew, for all listeners.
-
-        Raises:
-            OSError: It cannot be used; the old one stays in use.
-        """
-        if self.tls is not None:
-            self.tls.reload()
 
     def close(self) -> None:
         """Tell the cluster nothing any more; the ports are closed by the server."""

@@ -181,7 +181,7 @@ class _Life:
             lambda: self._gates.new(GrpcConnection(api.server)),
             host,
             port,
-            ssl=server_tls(options.tls).context if options.listen.has_tls else None,
+            ssl=server_tls(options.tls, "tls").context if options.listen.has_tls else None,
             reuse_port=True,
         )
         api.metadata.port = port

@@ -466,18 +466,16 @@ class Broker:
 
     def _reload_certificate(self) -> None:
         """Read the certificate anew; a wrong one leaves the old one in use and the rest alone."""
-        if self._admin is not None:
-            with contextlib.suppress(OSError):
-                self._admin.reload()
-        if self._ports.tls is None:
-            return
-        try:
-            self._ports.reload_certificate()
-        except OSError as error:
-            reason = f"tls: cannot use {self.options.tls.cert}: {error}"
-            self.observer.transition("configuration_reload_refused", {"reason": reason})
-        else:
-            self.observer.transition("certificate_reloaded", {"path": self.options.tls.cert})
+        for tls in (self._ports.tls, None if self._admin is None else self._admin.tls):
+            if tls is None:
+                continue
+            try:
+                tls.reload()
+            except ConfigError as error:
+                self.observer.transition("configuration_reload_refused", {"reason": error.text})
+            else:
+                path = str(tls.files.certificate)
+                self.observer.transition("certificate_reloaded", {"path": path})
 
     def _apply_options(self) -> None:
         """Hand every reloadable setting to whoever works with it."""

@@ -19,7 +19,6 @@ from liftbridge_broker.config.options import (
     TlsOptions,
     TlsVersion,
 )
-from liftbridge_broker.errors import ConfigError
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.subjects import internal_subject
@@ -180,8 +179,12 @@ def grpc_limits(grpc: GrpcOptions) -> Limits:
     )
 
 
-def server_tls(tls: TlsOptions) -> ServerTls:
-    """TLS of the gRPC port.
+def server_tls(tls: TlsOptions, setting: str) -> ServerTls:
+    """TLS of a gRPC port.
+
+    Args:
+        tls: Names of the files.
+        setting: What the settings that name them begin with.
 
     Raises:
         ConfigError: A file cannot be read, or does not hold what it should.
@@ -192,9 +195,6 @@ def server_tls(tls: TlsOptions) -> ServerTls:
         client_ca=Path(tls.client_ca) if tls.client_ca else None,
         needs_client_certificate=tls.requires_client_cert,
         version_min=_TLS_VERSIONS[tls.version_min],
+        setting=setting,
     )
-    try:
-        return ServerTls(files)
-    except OSError as error:
-        paths = ", ".join(filter(None, (tls.cert, tls.key, tls.client_ca)))
-        raise ConfigError(f"tls: cannot use {paths}: {error}") from error
+    return ServerTls(files)

@@ -86,6 +86,21 @@ class Authority:
         )
         return Certificate(cert, key)
 
+    def revoked(self, *certificates: Certificate) -> Path:
+        """Make the list of revoked certificates, valid for a day; path of the PEM file."""
+        stem = self._directory / f"{self._name}-revoked"
+        index, config = stem.with_suffix(".index"), stem.with_suffix(".cnf")
+        index.write_text("")
+        config.write_text(
+            f"[ca]\ndefault_ca=own\n[own]\ndatabase={index}\ncertificate={self.cert}\n"
+            f"private_key={self._key}\ndefault_md=sha256\ndefault_crl_days=1\n"
+        )
+        for one in certificates:
+            _openssl("ca", "-config", str(config), "-revoke", str(one.cert))
+        made = stem.with_suffix(".pem")
+        _openssl("ca", "-config", str(config), "-gencrl", "-out", str(made))
+        return made
+
 
 def _new_key(path: Path) -> tuple[str, ...]:
     return ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-keyout", str(path))

@@ -20,7 +20,6 @@ input ends, and prints the CPU seconds that serving took.
 
 import asyncio
 import resource
-import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -79,7 +78,7 @@ class EchoServer(NamedTuple):
 async def echo_server(
     limits: Limits | None = None,
     *,
-    tls: ssl.SSLContext | None = None,
+    tls: ServerTls | None = None,
     connections_max: int = 10_000,
     held_bytes_max: int = HELD_BYTES_MAX,
     resets_max: int = RESETS_MAX,
@@ -243,7 +242,7 @@ async def _serve(files: list[str]) -> None:
     tls = None
     if files:
         certificate, key = map(Path, files)
-        tls = ServerTls(TlsFiles(certificate=certificate, key=key)).context
+        tls = ServerTls(TlsFiles(certificate=certificate, key=key))
     bound = await server.start("127.0.0.1", 0, tls)
     begin = _cpu_seconds()
     _say(str(bound))
