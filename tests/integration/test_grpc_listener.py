@@ -163,13 +163,32 @@ async def test_client_that_no_file_was_left_for_is_taken_later() -> None:
     assert told.kinds == ["grpc_accept_failed"]
 
 
+async def test_clients_do_not_take_the_files_that_are_kept_for_logs() -> None:
+    """Nobody needs a right to connect; who comes too late is let go and may come back."""
+    told = Told()
+    files_max = lowest_free() + CLIENTS + CLIENTS // 2  # the clients are in this process too
+    async with echo_server(observer=told, files_max=files_max) as echo:
+        with connected(echo, CLIENTS):
+            await eventually(lambda: "grpc_accept_failed" in told.kinds)
+            await eventually(lambda: echo.server.stats.connections_open > 0)
+            assert echo.server.stats.connections_total < CLIENTS
+            assert lowest_free() == files_max
+        await eventually(lambda: not echo.server.stats.connections_open)
+        with connected(echo, 1):
+            await eventually(lambda: echo.server.stats.connections_open == 1)
+
+
+def lowest_free() -> int:
+    """Number that the next file gets."""
+    with Path("/dev/null").open("rb") as lowest:
+        return lowest.fileno()
+
+
 @contextmanager
 def no_more_files() -> Iterator[None]:
     """No file can be opened meanwhile."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with Path("/dev/null").open("rb") as lowest:
-        free = lowest.fileno()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free(), hard))
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from liftbridge_broker.adapters.observe.catalogue import Scope, load_catalogue
 from liftbridge_broker.adapters.observe.exposition import CONTENT_TYPE
-from liftbridge_broker.adapters.observe.http import RENDERS_MAX, ObserveServer
+from liftbridge_broker.adapters.observe.http import CONNECTIONS_MAX, RENDERS_MAX, ObserveServer
 from liftbridge_broker.adapters.observe.loop import LoopMonitor
 from liftbridge_broker.adapters.observe.metrics import OTHER
 from liftbridge_broker.adapters.observe.observer import StructlogObserver
@@ -214,6 +214,23 @@ async def test_more_scrapes_than_the_bound_are_sent_away_while_health_still_answ
 async def scrape(http):
     async with http.get("/metrics") as response:
         return response.status, await response.text()
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /metr", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"])
+async def test_silent_clients_hold_few_connections_and_keep_nobody_out(server, begun):
+    port = await server.start("127.0.0.1", 0)
+    clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+    for _, writer in clients:
+        writer.write(begun)
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/healthz") as response,
+    ):
+        assert response.status == 200
+    async with asyncio.timeout(10):
+        await clients[0][0].read()  # the oldest made room
+    for _, writer in clients:
+        writer.transport.abort()
 
 
 async def test_address_in_use_is_refused_with_its_setting(server, http):

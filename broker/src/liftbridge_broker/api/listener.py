@@ -8,6 +8,7 @@ done. Here those with TLS wait in the kernel until the client's whole `ClientHel
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -58,7 +59,9 @@ class Listener:
         make: Makes the protocol of a connection.
         tls: What to speak TLS with, `None` for clear text.
         greetings_max: Most clients that may have a connection before they have said anything.
-        on_refused: Told why the system gave no connection.
+        files_max: Number of a file from which on a connection is closed at once. The system gives
+            the lowest that is free: those above stay for others than clients.
+        on_refused: Told why no connection was taken.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Listener:
         tls: ServerTls | None,
         *,
         greetings_max: int,
+        files_max: int,
         on_refused: Callable[[OSError], None],
     ) -> None:
         """Nobody is let in yet."""
@@ -76,6 +80,7 @@ class Listener:
         self._make = make
         self._tls = tls
         self._greetings_max = greetings_max
+        self._files_max = files_max
         self._on_refused = on_refused
         self._greetings: dict[socket.socket, _Greeting] = {}
         self._line: deque[socket.socket] = deque()
@@ -120,7 +125,7 @@ class Listener:
         """Take a few of those who wait; the others in the next turn."""
         for _ in range(ACCEPTS_MAX):
             try:
-                client, _ = listening.accept()
+                client = self._accepted(listening)
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -142,6 +147,18 @@ class Listener:
                 timer = self._loop.call_later(HANDSHAKE_SECONDS, self._drop, client)
                 self._greetings[client] = _Greeting(timer)
                 self._loop.add_reader(client, self._on_greeting, client)
+
+    def _accepted(self, listening: socket.socket) -> socket.socket:
+        """A connection.
+
+        Raises:
+            OSError: There is none, or none may be taken.
+        """
+        client, _ = listening.accept()
+        if client.fileno() >= self._files_max:
+            client.close()
+            raise OSError(errno.EMFILE, "connections hold all files that are not kept for logs")
+        return client
 
     def _on_greeting(self, client: socket.socket) -> None:
         """Put a client in line once its first message is there."""

@@ -5,6 +5,7 @@ handlers and get `Call` objects.
 """
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -114,6 +115,7 @@ class GrpcServer:
         receive_bytes_max: int = HELD_BYTES_MAX,
         send_bytes_max: int = HELD_BYTES_MAX,
         resets_max: int = RESETS_MAX,
+        files_max: int = sys.maxsize,
         observer: Observer | None = None,
     ) -> None:
         self.limits = limits or Limits()
@@ -123,6 +125,7 @@ class GrpcServer:
         self._receive_bytes_max = receive_bytes_max
         self._send_bytes_max = send_bytes_max
         self._resets_max = resets_max
+        self._files_max = files_max
         self._resets: Resets[GrpcConnection] = Resets(resets_max)
         self._observer = observer
         self._methods: dict[str, StreamHandler] = {}
@@ -185,6 +188,7 @@ class GrpcServer:
             lambda: GrpcConnection(self, listener),
             tls,
             greetings_max=self._connections_max,
+            files_max=self._files_max,
             on_refused=self._on_none_accepted,
         )
         self._listeners[listener] = bound

@@ -18,6 +18,7 @@ from liftbridge_broker.api.transport import GrpcServer
 from liftbridge_broker.errors import ConfigError
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.ports.observe import Observer
+from liftbridge_broker.server.limits import OPERATOR_FILES, client_files_max
 
 ADMIN: Final = "/liftbridge.ext.v1.Admin/"
 CONNECTIONS_MAX: Final = 100
@@ -25,7 +26,12 @@ CONNECTIONS_MAX: Final = 100
 
 def make_admin(context: AdminContext, observer: Observer | None = None) -> GrpcServer:
     """A server with every method of Admin entered; not listening yet."""
-    server = GrpcServer(Limits(), connections_max=CONNECTIONS_MAX, observer=observer)
+    server = GrpcServer(
+        Limits(),
+        connections_max=CONNECTIONS_MAX,
+        files_max=client_files_max() + OPERATOR_FILES,
+        observer=observer,
+    )
     register_admin(server, context)
     Reflection(server)
     return server

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -9,6 +10,9 @@ from liftbridge_broker.errors import LimitError
 
 SPARE_FILES: Final = 64
 """What a broker opens besides its partitions before the first client comes."""
+
+OPERATOR_FILES: Final = 16
+"""Connections of operators beyond those that clients may have."""
 
 REPLICA_BYTES: Final = 64 * 1024
 """Memory of a replica, generously: 18 KiB were measured for one that is written seldom."""
@@ -51,11 +55,21 @@ def raise_open_files() -> OpenFiles:
     return OpenFiles(soft, hard)
 
 
+def client_files_max() -> int:
+    """Numbers of files below which connections of clients have to stay.
+
+    An eighth is kept for logs and for the links to NATS. Otherwise whoever may connect could open
+    connections until an append finds no file, which looks like a disk that failed.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit - max(limit // 8, SPARE_FILES)
+
+
 def replicas_max(directory: str) -> int:
     """How many replicas the system carries, so that a start with all of them does not fail.
 
-    A quarter of the open files stays for clients, half of the memory for records on their way and
-    the page cache, and half of the disk for records.
+    A quarter of the open files stays for clients and what `client_files_max` keeps, half of the
+    memory for records on their way and the page cache, and half of the disk for records.
 
     Args:
         directory: The data directory.

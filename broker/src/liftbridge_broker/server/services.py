@@ -23,6 +23,7 @@ from liftbridge_broker.errors import GrpcStatus
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.observe import Observer
+from liftbridge_broker.server.limits import client_files_max
 from liftbridge_broker.server.wiring import grpc_limits
 
 API: Final = "/proto.API/"
@@ -61,6 +62,7 @@ def make_api(
         connections_max=grpc.connections_max,
         receive_bytes_max=grpc.receive_bytes_max,
         send_bytes_max=grpc.send_bytes_max,
+        files_max=client_files_max(),
         observer=observer,
     )
     context = make_context(options, node, clock, server.turns)

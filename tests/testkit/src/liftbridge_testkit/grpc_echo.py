@@ -82,6 +82,7 @@ async def echo_server(
     connections_max: int = 10_000,
     held_bytes_max: int = HELD_BYTES_MAX,
     resets_max: int = RESETS_MAX,
+    files_max: int = sys.maxsize,
     observer: Observer | None = None,
 ) -> AsyncIterator[EchoServer]:
     """Serve in this loop; at the end no connection and no call may be left in the counters."""
@@ -91,6 +92,7 @@ async def echo_server(
         receive_bytes_max=held_bytes_max,
         send_bytes_max=held_bytes_max,
         resets_max=resets_max,
+        files_max=files_max,
         observer=observer,
     )
     log = add_echo(server)

@@ -29,6 +29,9 @@ from liftbridge_broker.errors import ConfigError
 RENDERS_MAX: Final = 4
 """Texts made at the same time; further requests are asked to come back."""
 
+CONNECTIONS_MAX: Final = 32
+"""Connections at the same time; one more, and the oldest is closed."""
+
 _KEEPALIVE_SECONDS: Final = 15
 _SHUTDOWN_SECONDS: Final = 1.0
 _INDEX: Final = "liftbridge broker: /metrics /metrics/detailed?stream=NAME /healthz /readyz\n"
@@ -80,6 +83,7 @@ class ObserveServer:
         self._process = process_collector()
         self._render_count = 0
         self._runner: web.AppRunner | None = None
+        self._listening: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen.
@@ -105,14 +109,18 @@ class ObserveServer:
             shutdown_timeout=_SHUTDOWN_SECONDS,
         )
         await runner.setup()
+        server = runner.server
+        assert server is not None
         try:
-            await web.TCPSite(runner, host, port).start()
+            self._listening = await asyncio.get_running_loop().create_server(
+                lambda: self._connection(server), host, port, backlog=CONNECTIONS_MAX
+            )
         except OSError as error:
             await runner.cleanup()
             reason = error.strerror or str(error)
             raise ConfigError(f"metrics.listen: cannot bind {host}:{port}: {reason}") from error
         self._runner = runner
-        self.port = runner.addresses[0][1]
+        self.port = self._listening.sockets[0].getsockname()[1]
         return self.port
 
     def set_source(self, source: MetricsSource) -> None:
@@ -122,8 +130,22 @@ class ObserveServer:
     async def close(self) -> None:
         """Stop listening; may be called twice."""
         runner, self._runner = self._runner, None
+        if self._listening is not None:
+            self._listening.close()
         if runner is not None:
             await runner.cleanup()
+
+    def _connection(self, server: web.Server) -> asyncio.BaseProtocol:
+        """Have the oldest make room for a new connection: no probe waits for silent clients."""
+
+        def make_room() -> None:
+            connections = server.connections
+            for one in connections[: max(0, len(connections) + 1 - CONNECTIONS_MAX)]:
+                one.force_close()
+
+        # Event loops take all that wait at once, and count each in its turn.
+        asyncio.get_running_loop().call_soon(make_room)
+        return server()
 
     async def _on_index(self, request: web.Request) -> web.Response:
         del request
