@@ -15,10 +15,6 @@ GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 PRODUCTS = ("broker/src/", "client/src/", "operator/src/", "spark/src/")
 SHOWN = ("deploy/", "examples/", "helm/", "operator/src/", "proto/liftbridge/")
 SHOWN_SUFFIXES = {".json", ".proto", ".tpl", ".txt", ".yaml"}
-# Files of the broker that still use a synonym. The list may only shrink: a test refuses a name
-# in it that is not needed.
-BROKER = "broker/src/liftbridge_broker/"
-STILL_TO_EDIT = ("node/runs.py", "server/core.py")
 
 ROW = re.compile(
     r"^\| ([^|]+) \| ([^|]+) \| \[[^\]]+\]\(([^)#]+)[^)]*\) \| ([^|]+) \|$", re.MULTILINE
@@ -169,13 +165,7 @@ def test_every_row_of_the_glossary_is_read_and_has_one_to_three_sentences():
 
 
 def test_no_text_uses_a_synonym_of_a_term():
-    to_edit = tuple(f"{BROKER}{name}:" for name in STILL_TO_EDIT)
-    assert [use for use in uses() if not use.startswith(to_edit)] == []
-
-
-def test_files_still_to_edit_use_a_synonym():
-    used = {use.partition(":")[0] for use in uses()}
-    assert [name for name in STILL_TO_EDIT if BROKER + name not in used] == []
+    assert list(uses()) == []
 
 
 def test_every_term_is_used_on_the_page_that_explains_it():

@@ -71,7 +71,7 @@ def _check_key(cert: Path, key: Path) -> None:
     try:
         _context().load_cert_chain(cert, key, password=bytes)
     except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
+        if error.reason in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"):
             text = f"`key` {key} must be the private key of `cert` {cert}, and is another one"
             raise _refusal(
                 text, "Name the certificate and the key that belong together."

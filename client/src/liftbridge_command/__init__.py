@@ -17,6 +17,8 @@ def main() -> None:
     callbacks.
     """
     _open_standard_streams()
+    # Otherwise gRPC writes a line for each attempt to connect, with names of its own sources.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from liftbridge_client.cli import main as call  # noqa: PLC0415 - see the package

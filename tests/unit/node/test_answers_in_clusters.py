@@ -9,8 +9,8 @@ from liftbridge_broker.node.runs import (
     POLICY_ALL,
     POLICY_LEADER,
     POLICY_NONE,
+    PendingAck,
     PublishRun,
-    Ticket,
 )
 from liftbridge_broker.node.subscription import Subscription
 from liftbridge_broker.replication.publishers import PublisherStamp
@@ -96,9 +96,9 @@ def test_nobody_in_a_mixed_run_is_acked_by_a_leader_that_fenced_itself(world):
     leader = cut_off(world)
     partition = leader.node.find_partition("s", 0)
     everybody, alone = Answers(), Answers()
-    tickets = (Ticket(POLICY_ALL, everybody), Ticket(POLICY_LEADER, alone))
+    pending_acks = (PendingAck(POLICY_ALL, everybody), PendingAck(POLICY_LEADER, alone))
     partition.take_copy(
-        PublishRun([b"a"], partition.subject, "nats", tickets), world.now, world.wall_ns
+        PublishRun([b"a"], partition.subject, "nats", pending_acks), world.now, world.wall_ns
     )
     assert partition.log.log_end_offset == 1
     assert not everybody.is_answered

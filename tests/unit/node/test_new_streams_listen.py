@@ -6,7 +6,7 @@ from liftbridge_broker.controller.commands import CreateStream, PauseStream
 from liftbridge_broker.errors import LiftbridgeError, NotAppendedError, UnavailableError
 from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.node.parked import PARKED_BYTES_MAX
-from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Ticket
+from liftbridge_broker.node.runs import POLICY_ALL, PendingAck, PublishRun
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.cluster_world import MS, ClusterWorld
 from liftbridge_testkit.node_world import Answers
@@ -52,8 +52,8 @@ def test_the_first_message_at_any_broker_is_heard_by_every_leader(world, number)
         assert not isinstance(outcome, LiftbridgeError)
         for partition_number, sink in enumerate(answers):
             partition = member.node.find_for_publish("s", partition_number)
-            ticket = Ticket(POLICY_ALL, sink)
-            run = PublishRun([b"first"], partition.subject, "grpc", (ticket,), policy=POLICY_ALL)
+            ack = PendingAck(POLICY_ALL, sink)
+            run = PublishRun([b"first"], partition.subject, "grpc", (ack,), policy=POLICY_ALL)
             member.node.publish(partition, run, world.now, world.wall_ns)
 
     create(world, member, publish)

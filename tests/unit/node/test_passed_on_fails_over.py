@@ -16,7 +16,7 @@ from liftbridge_broker.model.ids import Instant, LeaderEpoch, StreamName
 from liftbridge_broker.node.parked import PARKED_BYTES_MAX
 from liftbridge_broker.node.passing import SETTLE_NS, RemotePublisher
 from liftbridge_broker.node.repeating import SENDS_MAX
-from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER, PublishRun, Ticket
+from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER, PendingAck, PublishRun
 from liftbridge_broker.node.subjects import ACK_WAIT_NS, SubjectPublisher
 from liftbridge_broker.ports.messaging import Arrival
 from liftbridge_broker.replication.publishers import (
@@ -272,7 +272,9 @@ class LeaderlessTalk:
         """Pass on one message, which waits for all."""
         answers = Answers()
         fields = stamped(stamp, 0)
-        run = PublishRun([b"a"], "s", "grpc", (Ticket(POLICY_ALL, answers),), policy=1, **fields)
+        run = PublishRun(
+            [b"a"], "s", "grpc", (PendingAck(POLICY_ALL, answers),), policy=1, **fields
+        )
         self.remotes.publish(self.find_for_publish("s", 0), run, self.now)
         return answers
 

@@ -125,8 +125,8 @@ def answers_of(payload: bytes) -> list[bytes]:
     """Frames that a leader sends for a message that it stored."""
     sent: list[bytes] = []
     for run in runs_of(KEYED, payload, sent):
-        for ticket in run.tickets:
-            ticket.sink.acked(Stored(Offset(7), 1, 2, LeaderEpoch(3), is_duplicate=False))
+        for ack in run.pending_acks:
+            ack.sink.acked(Stored(Offset(7), 1, 2, LeaderEpoch(3), is_duplicate=False))
     return sent
 
 

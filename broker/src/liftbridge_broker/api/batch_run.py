@@ -10,7 +10,7 @@ from liftbridge_broker.errors import InvalidRequestError, TooLargeError
 from liftbridge_broker.model.ids import RESTORED_OFFSET_MAX, PublisherId
 from liftbridge_broker.node.intake import check_headers
 from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.runs import AckSink, PublishRun, Ticket
+from liftbridge_broker.node.runs import AckSink, PendingAck, PublishRun
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_broker.wire.head import head_of
 from liftbridge_broker.wire.listed import mapping, with_lists
@@ -103,7 +103,7 @@ def run_of(
         list(request.values),
         partition.subject,
         "batch",
-        (Ticket(request.ack_policy, sink),),
+        (PendingAck(request.ack_policy, sink),),
         list(request.keys) or None,
         headers or None,
         policy=request.ack_policy,

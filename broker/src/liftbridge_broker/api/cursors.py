@@ -22,7 +22,7 @@ from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.answers import Question
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.refusals import failed_change
-from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Stored, Ticket
+from liftbridge_broker.node.runs import POLICY_ALL, PendingAck, PublishRun, Stored
 from liftbridge_broker.wire.cursors import encode_cursor
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
@@ -111,7 +111,7 @@ class CursorService:
             [encode_cursor(cursor)],
             partition.subject,
             "grpc",
-            (Ticket(POLICY_ALL, _Answer(self._context, call, self._answer_seconds)),),
+            (PendingAck(POLICY_ALL, _Answer(self._context, call, self._answer_seconds)),),
             [cursor.key],
             policy=POLICY_ALL,
         )

@@ -17,7 +17,7 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.node.intake import check_headers, stamp_of
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.remote import RemotePartition
-from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored, Ticket
+from liftbridge_broker.node.runs import POLICY_NONE, PendingAck, PublishRun, Stored
 from liftbridge_broker.node.subjects import SubjectPublish, Waiter
 from liftbridge_broker.wire.acks import inbox_frame
 from liftbridge_broker.wire.listed import mapping, with_lists
@@ -116,19 +116,19 @@ class PublishService:
         stamp = stamp_of(headers) if headers else None
         waits = request.ackPolicy != POLICY_NONE and call.deadline is not None
         sink = _UnaryAck(self._context, call, partition, request, waits=waits)
-        tickets = [Ticket(request.ackPolicy, sink)]
+        pending_acks = [PendingAck(request.ackPolicy, sink)]
         node = self._context.node
         if request.ackInbox and request.ackPolicy != POLICY_NONE:
             inbox = partition.acks_for(partition.subject)
             inbox.entries.append(
                 (0, request.ackInbox, request.correlationId.encode(), request.ackPolicy)
             )
-            tickets.append(Ticket(request.ackPolicy, inbox))
+            pending_acks.append(PendingAck(request.ackPolicy, inbox))
         run = PublishRun(
             [request.value],
             partition.subject,
             "grpc",
-            tickets,
+            pending_acks,
             [request.key] if request.key else None,
             [headers] if headers else None,
             policy=request.ackPolicy,

@@ -31,7 +31,7 @@ from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.node.intake import check_headers, stamp_of
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.remote import RemotePartition
-from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored, Ticket
+from liftbridge_broker.node.runs import POLICY_NONE, PendingAck, PublishRun, Stored
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_broker.wire.listed import mapping, with_lists, without_maps
 from liftbridge_proto import api_pb2
@@ -233,7 +233,7 @@ class PublishAsyncCall:
             [request.value for request in requests],
             partition.subject,
             "grpc",
-            (Ticket(policy, acks),),
+            (PendingAck(policy, acks),),
             keys if any(keys) else None,
             headers,
             policy=policy,

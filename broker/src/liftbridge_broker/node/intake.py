@@ -20,9 +20,9 @@ from liftbridge_broker.model.ids import PartitionId
 from liftbridge_broker.node.forwarded import AckInboxes
 from liftbridge_broker.node.runs import (
     POLICY_NONE,
+    PendingAck,
     PublishRun,
     Stored,
-    Ticket,
 )
 from liftbridge_broker.ports.messaging import Arrival
 from liftbridge_broker.replication.publishers import (
@@ -332,20 +332,20 @@ class Intake:
         return (self._copy(run, index, index + size) for index in range(0, count, size))
 
     def _copy(self, run: PublishRun, start: int, end: int) -> PublishRun:
-        tickets: tuple[Ticket, ...] = ()
+        pending_acks: tuple[PendingAck, ...] = ()
         if run.ack_inbox and run.correlation_ids is not None:
             acks = self.acks_for(run.subject)
             acks.entries += [
                 (index, run.ack_inbox, correlation_id, run.policy)
                 for index, correlation_id in enumerate(run.correlation_ids[start:end])
             ]
-            tickets = (ticket_of(run.policy, acks),)
+            pending_acks = (pending_ack_of(run.policy, acks),)
         expected = run.expected_offsets
         return PublishRun(
             run.values[start:end],
             run.subject,
             "nats",
-            tickets,
+            pending_acks,
             run.keys[start:end] if run.keys is not None else None,
             run.headers[start:end] if run.headers is not None else None,
             reply=run.reply,
@@ -407,7 +407,7 @@ class _Draft:
                 self._values,
                 self._arrival.subject,
                 "nats",
-                tickets=tuple(ticket_of(*entry) for entry in self._sinks.items()),
+                pending_acks=tuple(pending_ack_of(*entry) for entry in self._sinks.items()),
                 keys=self._keys if any(self._keys) else None,
                 headers=self._headers if any(self._headers) else None,
                 reply=self._arrival.reply,
@@ -433,9 +433,9 @@ class _OnlyErrors:
         self._sink.refused(error)
 
 
-def ticket_of(policy: int, sink: InboxAcks) -> Ticket:
+def pending_ack_of(policy: int, sink: InboxAcks) -> PendingAck:
     """Pending acks to inboxes; under policy NONE only refusals are sent."""
-    return Ticket(policy, sink if policy != POLICY_NONE else _OnlyErrors(sink))
+    return PendingAck(policy, sink if policy != POLICY_NONE else _OnlyErrors(sink))
 
 
 def check_headers(headers: Sized) -> None:

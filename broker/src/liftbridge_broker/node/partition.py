@@ -39,12 +39,12 @@ from liftbridge_broker.model.ids import (
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.node.cluster_clock import ClusterClock
 from liftbridge_broker.node.intake import InboxAcks, Intake
-from liftbridge_broker.node.owed import OwedAcks
 from liftbridge_broker.node.parked import PARKED_BYTES_MAX, ParkedRuns
+from liftbridge_broker.node.pending_acks import Acks, PendingAcks
 from liftbridge_broker.node.refusals import cut_off, leader_changed
 from liftbridge_broker.node.roles import Replication, Role, Subscriber
 from liftbridge_broker.node.run_checks import check_run, in_pieces, joined, without_stored
-from liftbridge_broker.node.runs import POLICY_ALL, EventTimes, PublishRun, Stored, Ticket
+from liftbridge_broker.node.runs import POLICY_ALL, EventTimes, PublishRun, Stored
 from liftbridge_broker.node.sealing import RunSealer
 from liftbridge_broker.replication.publisher_history import PublisherHistory
 from liftbridge_broker.replication.publishers import StoredPiece
@@ -116,8 +116,8 @@ class PartitionHost(Protocol):
 class Partition:
     """State of one partition of which this broker holds a replica.
 
-    Invariants: `log.high_watermark <= log.log_end_offset`; `_owed` is ordered by `end`; no run is
-    appended while paused, read-only, offline or closed, or in another role than `LEADER`.
+    Invariants: `log.high_watermark <= log.log_end_offset`; `_pending` is ordered by `end`; no run
+    is appended while paused, read-only, offline or closed, or in another role than `LEADER`.
 
     Attributes:
         host: The node.
@@ -175,15 +175,15 @@ class Partition:
     subscribers: dict[Subscriber, None] = field(default_factory=dict)
     _sealer: RunSealer = field(init=False)
     _envelopes: EnvelopeEncoder = field(init=False)
-    _owed: OwedAcks = field(init=False)
-    _owed_on_disk: OwedAcks = field(init=False)
+    _pending: PendingAcks = field(init=False)
+    _pending_on_disk: PendingAcks = field(init=False)
     _readers: dict[Callable[[], None], None] = field(default_factory=dict)
     _parked: ParkedRuns = field(default_factory=ParkedRuns)
     _segment_count: int = 0
     _end_at_start: Offset = field(default=Offset(0))
 
     def __post_init__(self) -> None:
-        self._owed, self._owed_on_disk = OwedAcks(self.host), OwedAcks(self.host)
+        self._pending, self._pending_on_disk = PendingAcks(self.host), PendingAcks(self.host)
         self._sealer = RunSealer(RecordEncoder(self.stream, self.number), self.partition_id)
         self._envelopes = EnvelopeEncoder(self.stream, self.subject, self.number)
 
@@ -309,7 +309,7 @@ class Partition:
         stored = Stored(base_offset, timestamp, wall_ns, self.leader_epoch, is_duplicate=False)
         if pieces:
             stored = in_pieces(stored, joined((*pieces, StoredPiece(base_offset, count))))
-        self._owe(end, stored, rest)
+        self._hold(end, stored, rest)
         return rest
 
     def _refuse(self, run: PublishRun, error: LiftbridgeError) -> None:
@@ -318,39 +318,39 @@ class Partition:
             self.host.transition("publisher_fenced", self._named({"reason": error.text}))
         run.refuse(error)
 
-    def _owe(self, end: Offset, stored: Stored, run: PublishRun) -> None:
-        tickets = run.tickets
-        if not tickets:
+    def _hold(self, end: Offset, stored: Stored, run: PublishRun) -> None:
+        acks = run.pending_acks
+        if not acks:
             return
         if end <= self.log.high_watermark:
-            for ticket in tickets:
-                ticket.sink.acked(stored)
+            for ack in acks:
+                ack.sink.acked(stored)
             return
         if self.replication is not None and not self.replication.is_cut_off:
-            tickets = self._owe_here(end, stored, tickets)
-            if not tickets:
+            acks = self._hold_here(end, stored, acks)
+            if not acks:
                 return
-        self._owed.add(end, stored, tickets, run.size_bytes)
+        self._pending.add(end, stored, acks, run.size_bytes)
 
-    def _owe_here(self, end: Offset, stored: Stored, tickets: Sequence[Ticket]) -> Sequence[Ticket]:
+    def _hold_here(self, end: Offset, stored: Stored, acks: Acks) -> Acks:
         """Ack what waits for this replica only; gives what waits for the others too."""
-        own = [ticket for ticket in tickets if ticket.policy != POLICY_ALL]
+        own = [ack for ack in acks if ack.policy != POLICY_ALL]
         if not own:
-            return tickets
+            return acks
         if self.is_commit_mode and end > self.log.recovery_point:
-            self._owed_on_disk.add(end, stored, own, 0)
+            self._pending_on_disk.add(end, stored, own, 0)
         else:
-            for ticket in own:
-                ticket.sink.acked(stored)
-        return [ticket for ticket in tickets if ticket.policy == POLICY_ALL]
+            for ack in own:
+                ack.sink.acked(stored)
+        return [ack for ack in acks if ack.policy == POLICY_ALL]
 
     def _acknowledge(self, run: PublishRun, pieces: tuple[StoredPiece, ...], wall_ns: int) -> None:
         """Answer a duplicate with where the original is stored, once that is committed."""
         last = pieces[-1]
         first = Stored(last.base_offset, wall_ns, wall_ns, self.leader_epoch, is_duplicate=True)
         # Whatever its policy: who asks again wants to know whether it is there for good.
-        run.tickets = [ticket._replace(policy=POLICY_ALL) for ticket in run.tickets]
-        self._owe(Offset(last.base_offset + last.record_count), in_pieces(first, pieces), run)
+        run.pending_acks = [ack._replace(policy=POLICY_ALL) for ack in run.pending_acks]
+        self._hold(Offset(last.base_offset + last.record_count), in_pieces(first, pieces), run)
 
     def _check_open(self) -> None:
         if self.closed_error is not None:
@@ -404,7 +404,7 @@ class Partition:
     def on_flushed(self, flushed_offset: Offset, wall_ns: int) -> None:
         """Everything below `flushed_offset` is on disk."""
         if self.replication is not None:
-            self._owed_on_disk.release(flushed_offset, wall_ns)
+            self._pending_on_disk.release(flushed_offset, wall_ns)
             self.replication.on_flushed(wall_ns)
         elif self.role is Role.LEADER and self.is_commit_mode:
             self.commit_to(flushed_offset, wall_ns)
@@ -416,7 +416,7 @@ class Partition:
             return
         assert end <= log.log_end_offset
         log.high_watermark = end
-        self._owed.release(end, wall_ns)
+        self._pending.release(end, wall_ns)
         self.wake_readers()
 
     def commit_alone(self, wall_ns: int) -> None:
@@ -516,7 +516,7 @@ class Partition:
         self.role = Role.NONE if replication is None else Role.FOLLOWER
         if was_leader:  # guard L7.demote
             self.resume_failed(UnavailableError("not appended: leader changed"))
-            self._fail_owed(OutcomeUnknownError("outcome unknown: leader changed"))
+            self._give_up(OutcomeUnknownError("outcome unknown: leader changed"))
             self.end_subscriptions(leader_changed(), stays=True)
 
     def resume_failed(self, error: LiftbridgeError) -> None:
@@ -555,7 +555,7 @@ class Partition:
             return
         self.offline_reason = reason
         self.host.transition("partition_offline", self._named({"reason": reason}))
-        self._fail_owed(OutcomeUnknownError(f"outcome unknown: {reason}"))
+        self._give_up(OutcomeUnknownError(f"outcome unknown: {reason}"))
         if self.replication is not None:
             self.replication.on_offline(reason)
 
@@ -565,9 +565,9 @@ class Partition:
         self.host.transition("partition_online", self._named({}))
 
     @property
-    def owes_acks(self) -> bool:
+    def has_pending_acks(self) -> bool:
         """Whether runs that are stored wait for their acks."""
-        return len(self._owed) > 0 or len(self._owed_on_disk) > 0
+        return len(self._pending) > 0 or len(self._pending_on_disk) > 0
 
     def refuse_appends(self, error: LiftbridgeError) -> None:
         """Append nothing more, because of `error`; reads and pending acks go on."""
@@ -583,15 +583,15 @@ class Partition:
         self.refuse_appends(error)
         self.end_subscriptions(error)
         is_deleted = isinstance(error, NotFoundError)
-        self._fail_owed(error if is_deleted else OutcomeUnknownError(f"outcome unknown: {error}"))
+        self._give_up(error if is_deleted else OutcomeUnknownError(f"outcome unknown: {error}"))
 
     def fail_all_acks(self, error: LiftbridgeError) -> None:
         """Give up the acks that wait for all replicas."""
-        self._owed.fail(error)
+        self._pending.fail(error)
 
-    def _fail_owed(self, error: LiftbridgeError) -> None:
-        self._owed.fail(error)
-        self._owed_on_disk.fail(error)
+    def _give_up(self, error: LiftbridgeError) -> None:
+        self._pending.fail(error)
+        self._pending_on_disk.fail(error)
 
     def end_subscriptions(self, error: LiftbridgeError, *, stays: bool = False) -> None:
         """End subscriptions; with `stays` those that read any replica go on."""

@@ -13,7 +13,7 @@ from liftbridge_broker.errors import LiftbridgeError, OutcomeUnknownError
 from liftbridge_broker.model.ids import PublisherId
 from liftbridge_broker.model.subjects import has_wildcard, matches
 from liftbridge_broker.node.intake import UNKNOWN_PREFIX
-from liftbridge_broker.node.runs import AckSink, PublishRun, Stored, Ticket
+from liftbridge_broker.node.runs import AckSink, PendingAck, PublishRun, Stored
 from liftbridge_broker.node.subjects import Target
 
 SENDS_MAX: Final = 4
@@ -79,5 +79,8 @@ class _RepeatAcks:
 def repeated(run: PublishRun) -> PublishRun:
     """A run that is sent once more."""
     return replace(
-        run, tickets=tuple(Ticket(policy, _RepeatAcks(sink)) for policy, sink in run.tickets)
+        run,
+        pending_acks=tuple(
+            PendingAck(policy, _RepeatAcks(sink)) for policy, sink in run.pending_acks
+        ),
     )

@@ -57,7 +57,7 @@ class AckSink(Protocol):
         ...
 
 
-class Ticket(NamedTuple):
+class PendingAck(NamedTuple):
     """A pending ack: to whom, and when. Never made for policy NONE."""
 
     policy: int
@@ -72,7 +72,7 @@ class PublishRun:
         values: Values of the messages.
         subject: Concrete NATS subject they were, or are, published to.
         path: Where they came in, for metrics: `grpc`, `batch` or `nats`.
-        tickets: Pending acks, due once the run is stored.
+        pending_acks: Pending acks, due once the run is stored.
         keys: Keys, empty for none; `None` when no message has one.
         headers: User headers; `None` when no message has any.
         reply: NATS reply subject, empty for none.
@@ -90,7 +90,7 @@ class PublishRun:
     values: list[bytes]
     subject: str
     path: str
-    tickets: Sequence[Ticket] = ()
+    pending_acks: Sequence[PendingAck] = ()
     keys: list[bytes] | None = None
     headers: list[Mapping[str, bytes] | None] | None = None
     reply: str = ""
@@ -106,13 +106,13 @@ class PublishRun:
 
     def refuse(self, error: LiftbridgeError) -> None:
         """Tell every waiting caller that nothing of this run is stored."""
-        for ticket in self.tickets:
-            ticket.sink.refused(error)
+        for ack in self.pending_acks:
+            ack.sink.refused(error)
 
     @property
     def waits_for_all(self) -> bool:
         """Whether anybody who published in it wants all replicas to have it."""
-        return any(ticket.policy == POLICY_ALL for ticket in self.tickets)
+        return any(ack.policy == POLICY_ALL for ack in self.pending_acks)
 
     @property
     def size_bytes(self) -> int:

@@ -51,8 +51,8 @@ def no_ack() -> LiftbridgeError:
 
 def settle_unacked(run: PublishRun) -> None:
     """Answer a run of policy NONE that is on its way; where it will be stored nobody tells."""
-    for ticket in run.tickets:
-        ticket.sink.acked(Stored(Offset(0), 0, 0, LeaderEpoch(0), is_duplicate=False))
+    for ack in run.pending_acks:
+        ack.sink.acked(Stored(Offset(0), 0, 0, LeaderEpoch(0), is_duplicate=False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +123,8 @@ def forward_ack(run: PublishRun, ack: api_pb2.Ack) -> None:
         is_duplicate=False,
         acks=AckEncoder(ack.stream, ack.partitionSubject),
     )
-    for ticket in run.tickets:
-        ticket.sink.acked(stored)
+    for pending in run.pending_acks:
+        pending.sink.acked(stored)
 
 
 AckCallback = Callable[[api_pb2.Ack], None]

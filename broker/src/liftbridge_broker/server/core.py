@@ -90,7 +90,7 @@ class Core:
         node: The broker without I/O, after `open`.
         consensus: Its member of the metadata group, after `open`.
         joining: Its place in that group, after `open`.
-        scrubber: Looks for damage in what the node has stored, after `open`.
+        scrubbing: Looks for damage in what the node has stored, after `open`.
         is_open: Whether `open` was called.
         was_retired: Whether the directory left its cluster once and has no other yet: it may only
             be let in.
@@ -113,7 +113,7 @@ class Core:
     node: Node = field(init=False)
     consensus: RaftConsensus = field(init=False)
     joining: Joining = field(init=False)
-    scrubber: Scrubber = field(init=False)
+    scrubbing: Scrubber = field(init=False)
     is_open: bool = False
     was_retired: bool = False
     incarnation_id: str = field(init=False)
@@ -236,7 +236,7 @@ class Core:
             parts,
         )
         interval_ns = self.options.data.scrub_interval_ns
-        self.scrubber = Scrubber(self.node, interval_ns, first=secrets.randbelow(1 << 32))
+        self.scrubbing = Scrubber(self.node, interval_ns, first=secrets.randbelow(1 << 32))
         self.is_open = True
         self.node.open_partitions(now)
         self.store.begin(driver.state.applied_index, now)
@@ -255,7 +255,7 @@ class Core:
         """Verify what is stored, piece by piece, until cancelled; nothing when that is off."""
         is_on = self.options.data.scrub_interval_ns > 0
         while is_on:
-            pause_ns = self.scrubber.step()
+            pause_ns = self.scrubbing.step()
             await asyncio.sleep(pause_ns / SECOND_NS)
 
     def _compare_id(self, stored: BrokerId) -> None:

@@ -103,7 +103,7 @@ class BrokerMetrics:
             "subscriptions": sum(len(p.subscribers) for p in partitions),
             "log_segments": sum(p.log.segment_count for p in partitions),
             "log_bytes": sum(p.log.size_bytes for p in partitions),
-            "log_scrubbed_bytes_total": self.core.scrubber.scrubbed_bytes,
+            "log_scrubbed_bytes_total": self.core.scrubbing.scrubbed_bytes,
             "disk_total_bytes": self.files.total_bytes(),
             "disk_free_bytes": self.files.free_bytes(),
             "disk_full": int(self.node.is_full()),

@@ -18,18 +18,18 @@ class DamageNotes:
     def __init__(self) -> None:
         """Begin without damage."""
         self.is_known = False
-        self._owed: set[str] = set()
+        self._unwritten: set[str] = set()
 
     @property
-    def is_owed(self) -> bool:
+    def has_unwritten(self) -> bool:
         """Whether a note has not been written yet."""
-        return bool(self._owed)
+        return bool(self._unwritten)
 
     def add(self, path: str) -> None:
         """Record a damaged file; only log files need a note, an index is rebuilt from its log."""
         self.is_known = True
         if path.endswith(LOG_SUFFIX):
-            self._owed.add(path)
+            self._unwritten.add(path)
 
     def write(self, files: Files) -> None:
         """Write the notes that wait, durably.
@@ -37,7 +37,7 @@ class DamageNotes:
         Raises:
             FilesError: The disk refused; the notes not written still wait.
         """
-        for path in sorted(self._owed):
+        for path in sorted(self._unwritten):
             files.close(files.open(path + DAMAGED_SUFFIX, create=True))
             files.sync_directory(path.rpartition("/")[0])
-            self._owed.discard(path)
+            self._unwritten.discard(path)

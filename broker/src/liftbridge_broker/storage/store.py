@@ -380,7 +380,7 @@ class LogStore:
             return  # deleted since
         stored.damage.add(path)
         self._guarded(lambda: stored.damage.write(self._files), now)
-        if stored.damage.is_owed:
+        if stored.damage.has_unwritten:
             # A full disk has given its reserve for it.
             self._guarded(lambda: stored.damage.write(self._files), now)
 

@@ -45,7 +45,7 @@ from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.peer_link import PeerLink, unsigned_sessions
-from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Ticket
+from liftbridge_broker.node.runs import POLICY_ALL, PendingAck, PublishRun
 from liftbridge_broker.ports.files import FileHandle, Token
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.metadata import LeaderChanged
@@ -544,7 +544,7 @@ class ClusterWorld:
             list(values),
             partition.subject,
             "grpc",
-            (Ticket(policy, answers),),
+            (PendingAck(policy, answers),),
             policy=policy,
             **fields,  # type: ignore[arg-type]  # by name
         )

@@ -31,7 +31,7 @@ from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.runs import POLICY_LEADER, PublishRun, Stored, Ticket
+from liftbridge_broker.node.runs import POLICY_LEADER, PendingAck, PublishRun, Stored
 from liftbridge_broker.node.subscription import (
     Position,
     StartPosition,
@@ -410,7 +410,7 @@ class NodeWorld:
             list(values),
             partition.subject,
             "grpc",
-            (Ticket(policy, answers),),
+            (PendingAck(policy, answers),),
             policy=policy,
             publisher=publisher,
             **fields,  # type: ignore[arg-type]  # by name

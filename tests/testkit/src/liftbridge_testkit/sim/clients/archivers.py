@@ -12,7 +12,7 @@ from liftbridge_broker.groups.cursors import Cursor, stamp
 from liftbridge_broker.model.ids import Instant, PartitionId
 from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.answers import Question, ask
-from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Stored, Ticket
+from liftbridge_broker.node.runs import POLICY_ALL, PendingAck, PublishRun, Stored
 from liftbridge_broker.wire.cursors import encode_cursor
 from liftbridge_testkit.sim.clients.calls import Answer, Calls, Serving
 from liftbridge_testkit.sim.clients.directory import Directory
@@ -124,7 +124,7 @@ class Archiver:
                 [encode_cursor(cursor)],
                 partition.subject,
                 "grpc",
-                (Ticket(POLICY_ALL, CursorSink(answer)),),
+                (PendingAck(POLICY_ALL, CursorSink(answer)),),
                 [cursor.key],
                 policy=POLICY_ALL,
             )

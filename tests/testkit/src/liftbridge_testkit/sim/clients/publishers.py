@@ -20,7 +20,7 @@ from liftbridge_broker.errors import (
     OutOfOrderError,
 )
 from liftbridge_broker.model.ids import Instant, PartitionId, PartitionNumber, StreamName
-from liftbridge_broker.node.runs import POLICY_ALL, POLICY_NONE, PublishRun, Stored, Ticket
+from liftbridge_broker.node.runs import POLICY_ALL, POLICY_NONE, PendingAck, PublishRun, Stored
 from liftbridge_broker.node.sequences import PublisherSequences, Sequences
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_testkit.sim.clients.calls import Answer, Calls, Lost, Serving
@@ -80,7 +80,7 @@ class Acked(NamedTuple):
 
 @dataclass(slots=True)
 class Sink:
-    """Ticket of a run."""
+    """PendingAck of a run."""
 
     answer: Answer
 
@@ -253,7 +253,7 @@ class Publisher:
                 [write.value for write in writes],
                 partition.subject,
                 "grpc",
-                () if policy == POLICY_NONE else (Ticket(policy, Sink(stored)),),
+                () if policy == POLICY_NONE else (PendingAck(policy, Sink(stored)),),
                 [write.key for write in writes] if self.plan.keys else None,
                 [write.headers for write in writes] if self.plan.deletes_ppm else None,
                 policy=policy,

@@ -26,7 +26,7 @@ from liftbridge_broker.model.ids import BrokerId, Instant, StreamName, stream_of
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
 from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.consensus import RaftConsensus
-from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Stored, Ticket
+from liftbridge_broker.node.runs import POLICY_ALL, PendingAck, PublishRun, Stored
 from liftbridge_broker.node.subscription import (
     Position,
     StartPosition,
@@ -352,7 +352,7 @@ def _set_cursor(stage: Stage, words: Sequence[str]) -> list[str]:
             [encode_cursor(cursor)],
             partition.subject,
             "grpc",
-            (Ticket(POLICY_ALL, Sink(answer)),),
+            (PendingAck(POLICY_ALL, Sink(answer)),),
             [cursor.key],
             policy=POLICY_ALL,
         )

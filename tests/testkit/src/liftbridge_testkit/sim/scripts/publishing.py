@@ -17,9 +17,9 @@ from liftbridge_broker.node.runs import (
     POLICY_ALL,
     POLICY_LEADER,
     POLICY_NONE,
+    PendingAck,
     PublishRun,
     Stored,
-    Ticket,
 )
 from liftbridge_testkit.sim.clients.calls import Answer, Lost, Serving
 from liftbridge_testkit.sim.clients.publishers import Sink, is_refused
@@ -165,12 +165,12 @@ def publish(stage: Stage, words: Sequence[str]) -> list[str]:
 
     def serve(broker: Serving, now: Instant, wall_ns: int, answer: Answer) -> None:
         partition = broker.node.partitions[state.partition_id]
-        tickets = () if policy == POLICY_NONE else (Ticket(policy, Sink(answer)),)
+        pending_acks = () if policy == POLICY_NONE else (PendingAck(policy, Sink(answer)),)
         run = PublishRun(
             [write.value],
             partition.subject,
             "grpc",
-            tickets,
+            pending_acks,
             [write.key] if write.key else None,
             [write.headers] if write.headers else None,
             policy=policy,

@@ -7,7 +7,7 @@ from itertools import pairwise
 from liftbridge_broker.controller.commands import InitPublisher
 from liftbridge_broker.controller.state import PublisherState
 from liftbridge_broker.model.ids import Instant, StreamName
-from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Stored, Ticket
+from liftbridge_broker.node.runs import POLICY_ALL, PendingAck, PublishRun, Stored
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_testkit.sim.clients.calls import Answer, Serving
 from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan, Sink
@@ -73,12 +73,12 @@ def _send(stage: Stage, words: Sequence[str]) -> list[str]:
 
     def serve(broker: Serving, now: Instant, wall_ns: int, answer: Answer) -> None:
         partition = broker.node.partitions[state.partition_id]
-        tickets = (Ticket(POLICY_ALL, Sink(answer)),)
+        pending_acks = (PendingAck(POLICY_ALL, Sink(answer)),)
         run = PublishRun(
             [write.value],
             partition.subject,
             "grpc",
-            tickets,
+            pending_acks,
             [write.key] if write.key else None,
             policy=POLICY_ALL,
             publisher=stamp,

@@ -6,10 +6,12 @@ from typing import NamedTuple, Protocol
 
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import Offset
-from liftbridge_broker.node.runs import Stored, Ticket
+from liftbridge_broker.node.runs import PendingAck, Stored
+
+Acks = Sequence[PendingAck]
 
 
-class OwedHost(Protocol):
+class PendingAcksHost(Protocol):
     """Counts what waits.
 
     Attributes:
@@ -19,48 +21,48 @@ class OwedHost(Protocol):
     unanswered_bytes: int
 
 
-class _Owed(NamedTuple):
+class _Entry(NamedTuple):
     """Acks that wait for everything below `end`."""
 
     end: Offset
     stored: Stored
-    tickets: Sequence[Ticket]
+    pending_acks: Acks
     size_bytes: int
 
 
-class OwedAcks:
+class PendingAcks:
     """Acks in the order of their ends."""
 
     __slots__ = ("_entries", "_host")
 
-    def __init__(self, host: OwedHost) -> None:
+    def __init__(self, host: PendingAcksHost) -> None:
         """Begin with none; `host` counts their bytes."""
         self._host = host
-        self._entries: deque[_Owed] = deque()
+        self._entries: deque[_Entry] = deque()
 
     def __len__(self) -> int:
         """Runs that wait."""
         return len(self._entries)
 
-    def add(self, end: Offset, stored: Stored, tickets: Sequence[Ticket], size_bytes: int) -> None:
-        """Owe acks until everything below `end` is there."""
+    def add(self, end: Offset, stored: Stored, pending_acks: Acks, size_bytes: int) -> None:
+        """Hold acks back until everything below `end` is there."""
         self._host.unanswered_bytes += size_bytes
-        self._entries.append(_Owed(end, stored, tickets, size_bytes))
+        self._entries.append(_Entry(end, stored, pending_acks, size_bytes))
 
     def release(self, end: Offset, wall_ns: int) -> None:
         """Everything below `end` is there."""
         entries = self._entries
         while entries and entries[0].end <= end:
-            _, stored, tickets, size_bytes = entries.popleft()
+            _, stored, pending_acks, size_bytes = entries.popleft()
             self._host.unanswered_bytes -= size_bytes
             released = stored._replace(commit_ns=wall_ns)
-            for ticket in tickets:
-                ticket.sink.acked(released)
+            for ack in pending_acks:
+                ack.sink.acked(released)
 
     def fail(self, error: LiftbridgeError) -> None:
         """Give all of them up."""
         entries, self._entries = self._entries, deque()
         for entry in entries:
             self._host.unanswered_bytes -= entry.size_bytes
-            for ticket in entry.tickets:
-                ticket.sink.refused(error)
+            for ack in entry.pending_acks:
+                ack.sink.refused(error)
