@@ -107,6 +107,17 @@ def test_pauses_become_longer_up_to_a_bound():
     assert pauses[-1] == refusals.BACKOFF_MAX_MS
 
 
+def test_what_was_not_sent_is_due_at_once_and_its_pauses_stay_what_they_were():
+    unsent = Refusal("NoAnswer", "another one hung", is_tried=False)
+    first = growths(GROWING)[0]
+    memory = refused(first, memory=refused(first, said=unsent), said=unsent)
+    assert decide(GROWING, memory).action == first
+    assert decide(GROWING, memory).status.stalled == "NoAnswer"
+    for pause in (5_000, 10_000):
+        memory = refused(first, memory=refused(first, memory=memory, said=unsent))
+        assert memory.refused[0].until_ms - NOW == pause
+
+
 def test_refusals_are_remembered_up_to_a_bound():
     one = refused(growths(GROWING)[0]).refused[0]
     full = tuple(replace(one, object=f"x/{number}") for number in range(refusals.REFUSED_MAX))
