@@ -16,7 +16,8 @@ import yaml
 from liftbridge_testkit.repository import ROOT
 
 LISTS: Final = ROOT / "tests/guards"
-CODE: Final = (ROOT / "broker/src", ROOT / "spark/src/pyspark_liftbridge/archive")
+_SPARK: Final = ROOT / "spark/src/pyspark_liftbridge"
+CODE: Final = (ROOT / "broker/src", _SPARK / "archive", _SPARK / "jobs")
 """Folders of sources that have marks."""
 
 MARK: Final = re.compile(r"  # guard ([A-Z][\w.]*(?: [A-Z][\w.]*)*)$")
