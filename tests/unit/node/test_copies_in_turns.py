@@ -80,3 +80,42 @@ def test_runs_that_wait_for_copies_are_bounded(world: NodeWorld) -> None:
     world.settle()
     assert not world.node.is_congested
     assert partitions[-1].log.log_end_offset == 2 * (len(answers) - 1)
+
+
+def neighbour_on(world: NodeWorld, subject: str) -> tuple[Partition, Partition]:
+    """Two streams on a subject of their own."""
+    return world.create(f"{subject}0", subject), world.create(f"{subject}1", subject)
+
+
+def test_busy_subject_does_not_hold_up_the_copies_of_another_one(world: NodeWorld) -> None:
+    busy, (first, second) = crowd(world), neighbour_on(world, "y")
+    for _ in range(5):
+        world.publish(busy[0], *RUN)
+    world.publish(first, b"v")
+    turns = 0
+    while not second.log.log_end_offset:
+        world.node.on_timer(world.now, world.wall_ns)
+        turns += 1
+    assert turns <= 2
+    assert busy[-1].log.log_end_offset == 0
+    assert world.node.chores.is_waiting
+    world.settle()
+    assert busy[-1].log.log_end_offset == 5 * len(RUN)
+
+
+def test_subject_that_waits_for_copies_leaves_room_for_others_within_one_bound(
+    world: NodeWorld,
+) -> None:
+    busy, *others = [neighbour_on(world, f"x{number}")[0] for number in range(9)]
+    value = bytes(1 << 19)
+    at_once = 4 * len(value)
+    waiting: list[int] = []
+    for partition in (busy, *others):
+        waiting.append(0)
+        while world.publish(partition, value, value).stored:
+            waiting[-1] += 2 * len(value)
+            assert sum(waiting) <= WAITING_BYTES_MAX + at_once
+    assert 0 not in waiting[:4]
+    assert max(waiting) <= WAITING_BYTES_MAX // 2 + at_once
+    world.settle()
+    assert world.publish(busy, value).stored

@@ -196,7 +196,7 @@ def test_backlog_makes_the_node_congested_before_it_refuses(world: NodeWorld) ->
     assert not world.node.is_congested
     world.messaging.backlog_bytes += 1
     assert world.node.is_congested
-    assert world.node.can_fan_out()
+    assert world.node.can_fan_out("s")
 
 
 @pytest.mark.parametrize(("expected", "is_taken"), [(0, False), (1, True), (-1, True), (2, False)])

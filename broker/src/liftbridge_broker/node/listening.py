@@ -5,6 +5,7 @@ The brokers' own streams take nothing from NATS: their leaders alone write to th
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from liftbridge_broker.errors import UnavailableError
@@ -27,7 +28,8 @@ RECORD_BYTES: Final = 64
 """What a run, and a record or header of it, takes besides its bytes."""
 
 WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Runs that wait to be copied to neighbours."""
+"""Runs that wait to be copied to neighbours. A subject may have as much of it as is left free, so a
+busy one has half, two of them a third each, and there is always room for another."""
 
 
 class ListeningHost(Protocol):
@@ -36,6 +38,14 @@ class ListeningHost(Protocol):
     chores: Chores
     now: Instant
     wall_ns: int
+
+
+@dataclass(slots=True)
+class _Line:
+    """Runs of one subject that wait, in the order in which they were appended."""
+
+    runs: deque[tuple[Partition, PublishRun, tuple[Partition, ...]]]
+    size_bytes: int
 
 
 class Listening:
@@ -49,7 +59,7 @@ class Listening:
         """Begin deaf; see `begin`."""
         self._messaging = messaging
         self._host = host
-        self._waiting: deque[tuple[Partition, PublishRun, tuple[Partition, ...]]] = deque()
+        self._waiting: dict[str, _Line] = {}
         self._waiting_bytes = 0
         self._subjects: SubjectTable[Partition] = SubjectTable()
         self._taken: dict[PartitionId, Partition] = {}
@@ -96,17 +106,18 @@ class Listening:
         """Whether publishers should be read no further until copies are made."""
         return self._waiting_bytes > WAITING_BYTES_MAX // 8
 
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing more may be published that is copied."""
-        return self._waiting_bytes >= WAITING_BYTES_MAX
+    def has_room(self, subject: str) -> bool:
+        """Whether more may be published to a subject that is copied."""
+        line = self._waiting.get(subject)
+        used = 0 if line is None else line.size_bytes
+        return used < WAITING_BYTES_MAX - self._waiting_bytes
 
     def fan_out(self, partition: Partition, run: PublishRun) -> None:
         """Copy a directly appended run to the partitions beside it and to NATS.
 
         The quiet connection does not bring it back here, so the partitions of this broker on the
         same subject, queue groups apart, get it from here (ADR 0005): at once, as far as the turn
-        allows, and in the order in which runs were appended.
+        allows, and in the order in which runs of the subject were appended. Subjects take turns.
         """
         try:
             self._messaging.publish_quiet(partition.envelopes_of(run))
@@ -114,16 +125,21 @@ class Listening:
             self.lost_copy_count += len(run.values)
         neighbours = self._subjects.lookup(run.subject)
         if len(neighbours) > 1:
-            self._waiting.append((partition, run, neighbours))
-            self._waiting_bytes += _size_of(run)
-            if len(self._waiting) == 1:
-                self._host.chores.begin(self._copy())
+            size = _size_of(run)
+            self._waiting_bytes += size
+            line = self._waiting.get(run.subject)
+            if line is not None:
+                line.runs.append((partition, run, neighbours))
+                line.size_bytes += size
+                return
+            self._waiting[run.subject] = _Line(deque([(partition, run, neighbours)]), size)
+            self._host.chores.begin(self._copy(run.subject))
 
-    def _copy(self) -> Iterator[int]:
-        """Copy what waits; whoever ceased to lead meanwhile takes nothing."""
-        host, waiting = self._host, self._waiting
-        while waiting:
-            partition, run, neighbours = waiting[0]
+    def _copy(self, subject: str) -> Iterator[int]:
+        """Copy what waits of a subject; whoever ceased to lead meanwhile takes nothing."""
+        host, line = self._host, self._waiting[subject]
+        while line.runs:
+            partition, run, neighbours = line.runs[0]
             size, count = _size_of(run), len(run.values)
             weight = (count + size // WEIGHT_BYTES) // 2
             for neighbour in neighbours:
@@ -131,8 +147,10 @@ class Listening:
                     for copy in neighbour.intake.copies_of(run):
                         neighbour.take_copy(copy, host.now, host.wall_ns)
                         yield COPY_WEIGHT + weight * len(copy.values) // count
-            waiting.popleft()
+            line.runs.popleft()
+            line.size_bytes -= size
             self._waiting_bytes -= size
+        del self._waiting[subject]
 
 
 def _size_of(run: PublishRun) -> int:

@@ -255,11 +255,11 @@ class Node:
         self.store.note_append(partition.partition_id, now)
         self._arm_for(self.store.next_deadline())
 
-    def can_fan_out(self) -> bool:
-        """Whether NATS and neighbours take messages; asked before anything is appended."""
+    def can_fan_out(self, subject: str) -> bool:
+        """Whether NATS and neighbours take messages of a subject; asked before they are stored."""
         messaging = self.messaging
         is_behind = messaging.backlog_bytes >= messaging.backlog_bytes_max // 2
-        return messaging.is_connected and not is_behind and not self._listening.is_full
+        return messaging.is_connected and not is_behind and self._listening.has_room(subject)
 
     @property
     def is_congested(self) -> bool:

@@ -87,7 +87,7 @@ class PartitionHost(Protocol):
         """Give a directly appended run to every other listener of its subject."""
         ...
 
-    def can_fan_out(self) -> bool:
+    def can_fan_out(self, subject: str) -> bool:
         """Whether NATS and the partitions beside take messages at this moment."""
         ...
 
@@ -236,7 +236,7 @@ class Partition:
             # A restore puts back what was published once: nobody else gets it again.
             self._append(run, now, wall_ns)
             return
-        if not self.host.can_fan_out():
+        if not self.host.can_fan_out(run.subject):
             text = "not appended: the connection to NATS is lost or too slow, or copies wait"
             self._refuse(run, NotAppendedError(text))
             return
