@@ -6,7 +6,8 @@ Protocol"). The parser reads a whole chunk of the socket in one loop and hands o
 subscription, two lists; nothing is made per message but the payload itself.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from liftbridge_broker.model.ids import PartitionId
@@ -337,6 +338,15 @@ def _number(digits: bytes) -> int:
     if not digits.isdigit() or len(digits) > _DIGITS_MAX:
         raise NatsProtocolError(f"{bytes(digits[:32])!r} is no number")
     return int(digits)
+
+
+def info_fields(body: bytes) -> Mapping[str, object] | None:
+    """Fields of the body of an `INFO`; `None` for what is no JSON object, however deep it goes."""
+    try:
+        info = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return info if isinstance(info, dict) else None
 
 
 def publish_head(subject: bytes, length: int, reply: bytes = b"", headers: bytes = b"") -> bytes:

@@ -28,6 +28,7 @@ import structlog
 from liftbridge_broker.errors import ConfigError, UnavailableError
 from liftbridge_broker.model.subjects import INTERNAL_ROOT
 from liftbridge_broker.ports.observe import Observer
+from liftbridge_broker.wire.nats import info_fields
 
 READY_SECONDS_MAX: Final = 10.0
 STOP_SECONDS_MAX: Final = 5.0
@@ -326,14 +327,14 @@ async def _greeting(host: str, port: int) -> str | None:
         async with asyncio.timeout(1.0):
             line = await reader.readline()
         operation, _, body = line.partition(b" ")
-        info = json.loads(body) if operation == b"INFO" else None
+        info = info_fields(body) if operation == b"INFO" else None
     except (OSError, ValueError):
         return None
     finally:
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
-    return str(info.get("server_name", "")) if isinstance(info, dict) else None
+    return None if info is None else str(info.get("server_name", ""))
 
 
 def _is_loopback(host: str) -> bool:

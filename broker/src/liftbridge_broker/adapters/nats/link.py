@@ -6,7 +6,6 @@ never ends; credentials and certificates are read anew for each attempt.
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -25,7 +24,7 @@ from liftbridge_broker.adapters.nats.pacing import PLAIN_WEIGHT, Deliver, Pacer
 from liftbridge_broker.errors import ConfigError, UnavailableError
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.observe import Observer
-from liftbridge_broker.wire.nats import subscribe_line, unsubscribe_line
+from liftbridge_broker.wire.nats import info_fields, subscribe_line, unsubscribe_line
 
 DISCOVERED_COUNT_MAX: Final = 64
 CLOSE_SECONDS_MAX: Final = 2.0
@@ -332,11 +331,8 @@ class Link:
 
     def on_info(self, body: bytes) -> None:
         """Learn of other servers and limits."""
-        try:
-            info = json.loads(body)
-        except ValueError:
-            info = None
-        if not isinstance(info, dict):
+        info = info_fields(body)
+        if info is None:
             self._tell("nats_error", reason="INFO that is no JSON object")
             return
         limit = info.get("max_payload")

@@ -14,8 +14,8 @@ Relied on:
 """
 
 import asyncio
-import json
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
@@ -28,6 +28,7 @@ from nats.errors import Error as NatsError
 
 from liftbridge_broker.adapters.nats.connection import Connection
 from liftbridge_broker.adapters.nats.credentials import Credentials
+from liftbridge_broker.wire.nats import info_fields
 
 # nats-py's own pings are never due; the connection has its own.
 _NEVER_S: Final = 10**8
@@ -228,15 +229,18 @@ def _check_info(body: bytes) -> None:
     Raises:
         ConnectionAbortedError: It is not.
     """
-    try:
-        info = json.loads(body)
-    except ValueError:
-        info = None
-    is_sound = isinstance(info, dict) and all(
-        isinstance(info.get(name, kind()), kind) for name, kind in _INFO_KINDS.items()
-    )
-    if not is_sound or not all(isinstance(url, str) for url in info.get("connect_urls", ())):
+    info = info_fields(body)
+    if info is None or not _is_sound(info):
         raise ConnectionAbortedError("the server is not a NATS server: malformed INFO")
+
+
+def _is_sound(info: Mapping[str, object]) -> bool:
+    if not all(isinstance(info.get(name, kind()), kind) for name, kind in _INFO_KINDS.items()):
+        return False
+    urls, payload_bytes_max = info.get("connect_urls", ()), info.get("max_payload", 1)
+    assert isinstance(urls, list | tuple)
+    assert isinstance(payload_bytes_max, int)
+    return payload_bytes_max > 0 and all(isinstance(url, str) for url in urls)
 
 
 async def _ignore(_error: Exception) -> None:
