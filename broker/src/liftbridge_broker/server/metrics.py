@@ -180,16 +180,13 @@ class BrokerMetrics:
             yield stream, _stream_sample(partitions, now)
 
     def partition_samples(self, stream: str) -> Iterable[tuple[int, Mapping[str, int]]] | None:
-        """Samples of every partition of a stream led here."""
+        """Samples of every partition of a stream led here, each read when it is asked for."""
         found = self.node.state.stream(stream)
         if found is None:
             return None
         now = self.clock.wall_ns()
-        return [
-            (partition.number, _partition_sample(partition, now) | _places(found, partition))
-            for partition in self.node.partitions.values()
-            if partition.stream == stream
-        ]
+        held = [one for one in self.node.partitions.values() if one.stream == stream]
+        return ((one.number, _partition_sample(one, now) | _places(found, one)) for one in held)
 
 
 def _stream_sample(partitions: Sequence[Partition], now_ns: int) -> Mapping[str, Sample]:

@@ -167,11 +167,11 @@ class ObserveServer:
         stream = request.query.get("stream", "")
         if not stream:
             return web.Response(status=400, text="name one stream: /metrics/detailed?stream=NAME\n")
+        if self._render_count >= RENDERS_MAX:
+            return _busy()
         rows = self._source.partition_samples(stream)
         if rows is None:
             return web.Response(status=404, text="no such stream\n")
-        if self._render_count >= RENDERS_MAX:
-            return _busy()
         self._render_count += 1
         try:
             partitions = await in_slices(rows)
