@@ -233,6 +233,36 @@ async def test_silent_clients_hold_few_connections_and_keep_nobody_out(server, b
         writer.transport.abort()
 
 
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\x16\x03\x01\x00\x00",
+        b"NONSENSE\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /%zz\xff HTTP/1.1\r\n\r\n",
+        b"GET /" + b"x" * 10_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 1_000 + b"\r\n",
+        b"GET / HTTP/1.1\r\nA: " + b"x" * 20_000 + b"\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n",
+    ],
+    ids=range(8),
+)
+async def test_nobody_fills_the_log_with_bad_requests(server, caplog, request_bytes):
+    port = await server.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request_bytes)
+    assert (await reader.readline()).split()[1].startswith(b"4")
+    writer.transport.abort()
+    assert caplog.records == []
+
+
+async def test_request_that_fails_by_a_bug_is_logged(http, source, caplog):
+    source.reasons = None
+    async with http.get("/readyz") as response:
+        assert response.status == 500
+    assert len(caplog.records) == 1
+
+
 async def test_address_in_use_is_refused_with_its_setting(server, http):
     del http
     other = ObserveServer(

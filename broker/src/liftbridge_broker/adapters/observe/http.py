@@ -7,10 +7,12 @@ text happens in a thread.
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from liftbridge_broker.adapters.observe.catalogue import Catalogue
 from liftbridge_broker.adapters.observe.exposition import CONTENT_TYPE, process_collector, render
@@ -35,6 +37,18 @@ CONNECTIONS_MAX: Final = 32
 _KEEPALIVE_SECONDS: Final = 15
 _SHUTDOWN_SECONDS: Final = 1.0
 _INDEX: Final = "liftbridge broker: /metrics /metrics/detailed?stream=NAME /healthz /readyz\n"
+
+
+_LOG: Final = logging.getLogger("liftbridge_broker.http")
+
+
+def _is_own_fault(record: logging.LogRecord) -> bool:
+    """Whether it is no bad request, by which anybody could fill the log."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
+
+
+_LOG.addFilter(_is_own_fault)
 
 
 class HealthSource(Protocol):
@@ -104,6 +118,7 @@ class ObserveServer:
         runner = web.AppRunner(
             app,
             access_log=None,
+            logger=_LOG,
             handle_signals=False,
             keepalive_timeout=_KEEPALIVE_SECONDS,
             shutdown_timeout=_SHUTDOWN_SECONDS,
