@@ -127,6 +127,12 @@ def test_text_with_a_line_break_or_too_long_is_refused():
         parse_text("a" * 4_097)
 
 
+def test_text_that_is_no_unicode_is_refused_as_that():
+    """Python hides bytes of names and arguments that are not UTF-8 in surrogates."""
+    with pytest.raises(ValueError, match="is not UTF-8"):
+        parse_text(b"/data/\xff".decode(errors="surrogateescape"))
+
+
 def test_lists_are_split_at_commas_and_spaces():
     assert parse_list("a, b,c  d,") == ("a", "b", "c", "d")
 

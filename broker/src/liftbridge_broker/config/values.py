@@ -149,10 +149,12 @@ def parse_text(text: str) -> str:
     """Read plain text of one line.
 
     Raises:
-        ValueError: The text is too long or has control characters.
+        ValueError: The text is too long, no Unicode, or has control characters.
     """
     if len(text) > TEXT_LENGTH_MAX:
         raise ValueError(f"is longer than {TEXT_LENGTH_MAX} characters")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("is not UTF-8")
     if not text.isprintable():
         raise ValueError("contains control characters")
     return text
