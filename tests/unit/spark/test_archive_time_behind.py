@@ -13,10 +13,10 @@ from pyspark_liftbridge.archive.reading import time_behind
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def add_of(path, seconds, *, partition=0, is_ours=True, has_times=True):
+def add_of(path, seconds, *, last=8, partition=0, is_ours=True, has_times=True):
     """A file whose last record is of so many seconds after the day began."""
     time = (DAY + timedelta(seconds=seconds)).isoformat()
-    stats = delta.Stats(1, (partition, partition), (0, 0), (time, time) if has_times else None)
+    stats = delta.Stats(1, (partition, partition), (0, last), (time, time) if has_times else None)
     origin = delta.Origin(partition, 0, 1, Digest()) if is_ours else None
     return delta.Add(path, 1, NOW_MS, is_change=True, stats_text="", stats=stats, origin=origin)
 
@@ -54,8 +54,9 @@ def test_files_that_another_writer_has_put_together_count_for_all_partitions():
         snapshot_of(),
         snapshot_of(add_of("a", 7), add_of("b", 9, has_times=False)),
         snapshot_of(add_of("a", 7), by_key=9),
+        snapshot_of(add_of("a", 7, last=7)),
     ],
-    ids=["nothing", "no times", "compacted"],
+    ids=["nothing", "no times", "compacted", "nothing of the last offset"],
 )
 def test_it_is_not_told_where_it_is_not_known(snapshot):
     assert time_behind(snapshot, 0) is None

@@ -249,8 +249,8 @@ def time_behind(snapshot: Snapshot, partition: int) -> datetime | None:
     """A time after that of the last record archived of a partition.
 
     Returns:
-        `None` if it is not known: nothing is archived, another writer kept no times, or a
-        compaction by key may have removed the last record.
+        `None` if it is not known: no file has the last offset, another writer kept no times, or
+        a compaction by key may have removed the last record.
     """
     assert snapshot.metadata is not None, "the table is there"
     stream_id, ends = snapshot.metadata.stream_id, snapshot.ends
@@ -259,7 +259,10 @@ def time_behind(snapshot: Snapshot, partition: int) -> datetime | None:
     files = by_partition(snapshot)
     stats = [add.stats for one in (partition, None) for add in files.get(one, ())]
     times = [one.timestamps[1] for one in stats if one is not None and one.timestamps is not None]
-    is_compacted = end is not None and by_key is not None and by_key.version >= end.version
+    offsets = [one.offsets[1] for one in stats if one is not None and one.offsets is not None]
+    if end is None or max(offsets, default=-1) < end.version - 1:
+        return None
+    is_compacted = by_key is not None and by_key.version >= end.version
     latest_ns = max(map(_ns, times), default=WHOLE_MAX)
     if is_compacted or len(times) < len(stats) or latest_ns == WHOLE_MAX:
         return None
