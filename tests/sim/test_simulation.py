@@ -102,6 +102,9 @@ REGRESSION_SEEDS = {
         # As 260490472482 of shapes: no fault.
         260_490_473_814,
         189_465_230_440,
+        # A broker whose clock was behind stamped records with the time of the newest that it had,
+        # long ago, while another broker was away: they were too old when it was back.
+        940_001_371,
     ),
     "shapes": (
         # A leader that stood still longer than it waits for the metadata group took its request for
@@ -147,6 +150,8 @@ REGRESSION_SEEDS = {
         910_001_075,
         # Tombstones of one key were taken for each other: no fault.
         260_490_472_482,
+        # Nobody in sync was left but a spoiled disk, which could have been replaced: no fault.
+        950_001_169,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""

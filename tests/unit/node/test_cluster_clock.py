@@ -265,11 +265,20 @@ def test_clock_behind_does_not_become_the_date_while_another_voter_is_away(broke
     assert broker.events == [("split", {"off_ms": abs(off) // 1_000_000})]
 
 
-def test_clock_behind_after_a_start_stamps_nothing_before_what_is_stored():
-    broker = Broker(newest=TODAY + 5_000 * SECOND - 30 * SECOND)
+@pytest.mark.parametrize("quiet", [30 * SECOND, 3 * DAY, 30 * DAY, TODAY + 5_000 * SECOND])
+def test_clock_behind_after_a_start_stamps_nothing_with_the_past(quiet):
+    """However long ago the newest record was stored, or if there is none."""
+    broker = Broker(newest=TODAY + 5_000 * SECOND - quiet)
     split(broker, -9 * DAY)
     assert broker.age() is None
-    assert broker.stamped(-9 * DAY) == -31 * SECOND
+    assert broker.stamped(-9 * DAY) == 0
+    assert broker.stamped(0) == 0
+
+
+def test_clock_ahead_after_a_start_stamps_nothing_where_what_is_stored_is_recent():
+    broker = Broker(newest=TODAY + 5_000 * SECOND - 30 * SECOND)
+    split(broker, 9 * DAY)
+    assert broker.age() is None
     assert broker.stamped(0) == 0
 
 

@@ -236,13 +236,12 @@ class ClusterClock:
     def _least(self, told: Date, now: Instant) -> int:
         """What records are stamped with at least while no date has been believed.
 
-        Where the clocks of voters differ, what is stored here shows how late it is at least, as
-        long as some clock confirms that.
+        Where the clocks of voters differ, the earlier ones are right if what is stored here is as
+        recent by them. Otherwise the latest counts, so that no record is removed too early.
         """
-        if not told.latest_ns:
-            return told.wall_ns
         known = max(self._newest(), self._floor.on(now) if self._floor is not None else 0)
-        return max(told.wall_ns, min(known, told.latest_ns))  # guard Clock.least
+        is_recent = abs(known - told.wall_ns) <= self._limits.tolerance_ns
+        return told.wall_ns if is_recent else max(told.wall_ns, told.latest_ns)  # guard Clock.least
 
     def _tell_split(self, told: Date) -> None:
         is_split = bool(told.latest_ns)

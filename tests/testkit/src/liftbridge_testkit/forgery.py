@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from random import Random
 from time import monotonic, sleep
@@ -132,14 +133,13 @@ def rate_of(cluster: ClusterKit, loads: Sequence[Load], seconds: float) -> float
 
 
 def check_stored(cluster: ClusterKit, load: Load, acked: int) -> int:
-    """How many messages of a stream are not what was acknowledged, or missing."""
-    wrong = count = 0
+    """How many acknowledged messages of a stream are not what was acknowledged, or missing."""
+    right = 0
     with connect_sync(cluster[load.leader].address) as lb:
         reader = lb.streams.get(load.stream).subscribe(start=Start.earliest(), stop=Stop.latest())
-        for message in reader:
-            wrong += message.offset != count or message.value != value(count)
-            count += 1
-    return wrong + max(0, acked - count)
+        for count, message in enumerate(islice(reader, acked)):
+            right += message.offset == count and message.value == value(count)
+    return acked - right
 
 
 def measure(
@@ -181,6 +181,9 @@ def measure(
         for process in (attacker, *(load.process for load in loads)):
             if process is not None:
                 end(process)
+    for one in said:
+        if one["refused"]:
+            say(f"refused: {one['refused']}")
     wrong = [
         check_stored(cluster, load, one["acked"]) for load, one in zip(loads, said, strict=True)
     ]

@@ -9,11 +9,12 @@ is well.
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
 from liftbridge_broker.controller.state import ClusterState, effective_min_isr
-from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.ids import BrokerId, PartitionId
 from liftbridge_broker.model.streams import FsyncPolicy
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.roles import Role
@@ -48,6 +49,7 @@ class ClusterAtlas(Watcher):
     """Counts lossy failures since all replicas were in sync; implements `Atlas`.
 
     Attributes:
+        committed_end: Offset after the last committed record of a partition.
         trusts_commit: Whether power is cut without counting where all streams are under `commit`.
         has_damage: Whether disks may be damaged at all.
         lossy: Machines that lost something and may not be whole again.
@@ -55,6 +57,7 @@ class ClusterAtlas(Watcher):
     """
 
     world: World
+    committed_end: Callable[[PartitionId], int]
     trusts_commit: bool = False
     has_damage: bool = True
     lossy: dict[BrokerId, None] = field(default_factory=dict)
@@ -144,15 +147,27 @@ class ClusterAtlas(Watcher):
         """Whether its spoiled disk may be replaced, with all others well.
 
         More may be spoiled than the minimum allows where it was lowered after they were, and damage
-        cannot be called off: one goes then once others, in no danger, have in sync all it holds.
+        cannot be called off: one goes then once others, in no danger, hold all that is committed.
         """
         if self.may_damage(machine):
             return True
-        state = self._newest()
-        if state is None or not self._is_group_well_without(machine):
+        if not self._is_group_well_without(machine):
             return False
         unsafe = {machine.name, *(one.name for one in self._in_danger())}
-        if not all(set(one.isr) - unsafe for _, one in state.partitions()):
+        ends: dict[PartitionId, int] = {}
+        for one in self.world.machines.values():
+            broker = broker_on(one)
+            if broker is None or one.name in unsafe:
+                continue
+            for partition in broker.node.partitions.values():
+                if not partition.offline_reason:
+                    known = ends.get(partition.partition_id, 0)
+                    ends[partition.partition_id] = max(known, partition.log.log_end_offset)
+        state = self._newest()
+        if state is None or any(
+            ends.get(one.partition_id, 0) < self.committed_end(one.partition_id)
+            for _, one in state.partitions()
+        ):
             return False
         self.lossy[machine.name] = None
         return True

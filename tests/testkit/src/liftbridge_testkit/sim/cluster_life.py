@@ -221,9 +221,9 @@ def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
         restart_ns=random.choice((100, 3_000)) * MILLISECOND_NS,
         down_max=random.choice((1, 1, 2, len(machines))),
     )
-    atlas = ClusterAtlas(world, variety.trusts_commit, variety.has_damage)
-    life.faults = Faults(world, plan, atlas)
     rules = watch_all(world)
+    atlas = ClusterAtlas(world, rules.committed_end, variety.trusts_commit, variety.has_damage)
+    life.faults = Faults(world, plan, atlas)
     LeaderLogs(life.history, rules)
     world.watchers += [
         RarePoints(world, rules),

@@ -124,6 +124,11 @@ class ReplicationRules(Watcher):
                 for listen in self.listeners:
                     listen(machine, broker, partition, before, look)
 
+    def committed_end(self, partition: PartitionId) -> int:
+        """Offset that follows the last committed record of a partition."""
+        found = self.logs.get(partition)
+        return 0 if found is None else found.high_watermark
+
     def _true(self, partition: PartitionId) -> TrueLog:
         found = self.logs.get(partition)
         if found is None:

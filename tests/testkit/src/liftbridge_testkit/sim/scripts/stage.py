@@ -210,8 +210,9 @@ class Stage:
         self.life.admins.append(
             Admin(self.world, self.life.calls, self.life.directory, AdminPlan(streams=()))
         )
-        self.life.faults = Faults(self.world, FaultPlan(kinds=()), ClusterAtlas(self.world))
         rules = watch_all(self.world)
+        atlas = ClusterAtlas(self.world, rules.committed_end)
+        self.life.faults = Faults(self.world, FaultPlan(kinds=()), atlas)
         LeaderLogs(self.life.history, rules)
         self.held = HeldBack(rules, self.world.coverage)
         self.world.watchers += [
