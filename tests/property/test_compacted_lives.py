@@ -11,6 +11,7 @@ FLOORS = {
     "clean election": 150,
     "unclean election": 150,
     "compacted, and cut": 25,
+    "copy of a compacted log": 100,
 }
 
 

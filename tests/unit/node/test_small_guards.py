@@ -21,6 +21,7 @@ from liftbridge_broker.model.ids import (
     Offset,
     PartitionId,
 )
+from liftbridge_broker.model.partitions import NOT_COPIED
 from liftbridge_broker.node.applied import take_state
 from liftbridge_broker.node.following import Following
 from liftbridge_broker.node.leading import Leading, result_of
@@ -40,7 +41,8 @@ class Log:
         self.segment_count = 1
         self.is_empty = False
         self.high_watermark = self.log_end_offset = Offset(5)
-        self.log_start_offset = Offset(0)
+        self.log_start_offset = self.dropped_offset = Offset(0)
+        self.copied = NOT_COPIED
 
     def append_batches(self, _data, headers, _wall_ns):
         self.epochs.latest = headers[-1]

@@ -86,7 +86,7 @@ def act(log, outcome):
 
 
 def cuts(done):
-    return [outcome.end for outcome in done if isinstance(outcome, Truncate)]
+    return [outcome[0] for outcome in done if isinstance(outcome, Truncate | RestartAt)]
 
 
 @pytest.mark.parametrize(

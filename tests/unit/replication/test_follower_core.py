@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset, PartitionId
+from liftbridge_broker.model.partitions import Copied
 from liftbridge_broker.replication.fetching import FetchedHead, FetchError, FetchPosition
 from liftbridge_broker.replication.follower import (
     Append,
@@ -123,6 +124,43 @@ def test_refusal_is_asked_again_later(error):
     assert answered(ReplicaLog(), error=error) == Wait(error, is_retry=True)
 
 
+# Copies of compacted logs (S152).
+
+
+def test_cut_at_the_log_start_leaves_nothing_below():
+    """What is hidden there may be of later epochs than what the elected leader has."""
+    log = ReplicaLog.of((1, 3), (5, 4), high_watermark=5)
+    log.set_log_start(4)
+    state = partition_of("a", leader_epoch=6, unclean_epoch=6)
+    found = answered(log, state=state, diverging=(LeaderEpoch(1), Offset(3)))
+    assert (type(found), *found) == (RestartAt, 4, True)
+
+
+@pytest.mark.parametrize(
+    ("copied", "unclean_epoch", "end"),
+    [
+        (Copied(Offset(9), LeaderEpoch(1)), 6, 2),
+        (Copied(Offset(8), LeaderEpoch(1)), 6, 8),  # it has all that made others go
+        (Copied(Offset(9), LeaderEpoch(6)), 6, 8),  # it was given them after the election
+        (Copied(Offset(9), LeaderEpoch(1)), 0, 8),  # nothing was taken back
+        (Copied(Offset(9), LeaderEpoch(1)), 5, 8),  # it has followed since
+    ],
+)
+def test_copy_without_what_made_others_go_is_made_again(copied, unclean_epoch, end):
+    log = ReplicaLog.of((1, 4), (5, 4), high_watermark=8)
+    log.copied, log.holes_from = copied, 2
+    state = partition_of("a", leader_epoch=7, unclean_epoch=unclean_epoch)
+    core = follower(log, state, commit=True)
+    log.recovery_point = Offset(8)
+    assert (core.position().fetch_offset, core.position().flushed_offset) == (end, end)
+    head = head_of(log, leader_epoch=LeaderEpoch(7), fetch_offset=Offset(end))
+    found = core.on_reply(head, b"", NOW)
+    if end < log.log_end_offset:
+        assert found == Truncate(Offset(end), is_below_high_watermark=True)
+    else:
+        assert isinstance(found, Append)
+
+
 # Tombstones that do not come any more (S143).
 
 
@@ -233,14 +271,15 @@ def test_records_that_do_not_belong_here_are_rejected(data, reason):
 # Where the logs part.
 
 
-def test_divergence_truncates_and_never_below_the_log_start():
+@pytest.mark.parametrize("log_start", [3, 2])
+def test_divergence_truncates_and_never_below_the_log_start(log_start):
     log = ReplicaLog.of((1, 4))
-    log.set_log_start(3)
-    log.high_watermark = Offset(3)
+    log.set_log_start(log_start)
+    log.high_watermark = Offset(4)
     state = partition_of(leader_epoch=9, unclean_epoch=9)
-    assert answered(log, state=state, diverging=(LeaderEpoch(1), Offset(1))) == Truncate(
-        Offset(3), is_below_high_watermark=True
-    )
+    found = answered(log, state=state, diverging=(LeaderEpoch(1), Offset(3)))
+    cut = Truncate if log_start < 3 else RestartAt
+    assert (type(found), *found) == (cut, 3, True)
 
 
 def test_divergence_where_the_log_of_the_leader_begins_keeps_nothing_below():

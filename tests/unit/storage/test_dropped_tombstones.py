@@ -1,12 +1,15 @@
 """Up to where tombstones may be gone is known whenever one is (S143)."""
 
 from dataclasses import replace
+from struct import Struct
 
 import pytest
 
-from liftbridge_broker.model.ids import OFFSET_MAX, Instant, Offset
+from liftbridge_broker.model.ids import OFFSET_MAX, Instant, LeaderEpoch, Offset
+from liftbridge_broker.model.partitions import NOT_COPIED, Copied
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.storage.flush import FlushLimits
+from liftbridge_broker.storage.smallfile import write_small_file
 from liftbridge_broker.storage.store import StoreOptions
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.stores import NO_LIMITS, StoreBed, key_of, values_in
@@ -99,8 +102,24 @@ def test_cut_lowers_it_durably(bed: StoreBed) -> None:
 def test_log_that_begins_anew_is_told_again(bed: StoreBed) -> None:
     dropped(bed).store.restart(A, Offset(0), bed.now)
     assert bed.log(A).dropped_offset == 0
-    bed.store.note_dropped(A, Offset(9), bed.now)
+    bed.store.note_copied(A, Offset(9), NOT_COPIED, bed.now)
     assert reopened(bed) == 9
+
+
+def test_what_a_copy_may_lack_is_known_after_a_power_cut(bed: StoreBed) -> None:
+    copied = Copied(Offset(7), LeaderEpoch(3))
+    log = dropped(bed).log(A)
+    bed.store.note_copied(A, log.dropped_offset, copied, bed.now)
+    assert (reopened(bed), bed.log(A).copied) == (log.dropped_offset, copied)
+    bed.store.truncate([(A, bed.log(A).compacted_from)], bed.now)
+    assert bed.log(A).copied == NOT_COPIED
+
+
+def test_file_of_a_former_version_tells_nothing_of_a_copy(bed: StoreBed) -> None:
+    (path,) = (path for path in dropped(bed).files.paths() if path.endswith("/tombstones"))
+    known = bed.log(A).dropped_offset
+    write_small_file(bed.files, path, Struct(">q").pack(known))
+    assert (reopened(bed), bed.log(A).copied) == (known, NOT_COPIED)
 
 
 def fill_with_large(bed: StoreBed) -> None:

@@ -5,18 +5,34 @@ take them over. Names are those of the replication protocol 1.3.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from liftbridge_broker.model.ids import (
     BrokerId,
     LeaderEpoch,
     MetadataIndex,
+    Offset,
     PartitionId,
     PartitionNumber,
     number_of,
 )
 
 NEVER_UNCLEAN: Final = LeaderEpoch(0)
+
+
+class Copied(NamedTuple):
+    """What a log that was copied from a compacted one may lack.
+
+    Attributes:
+        whole_from: Log end at which it has all that made others go which it was not given.
+        leader_epoch: Epoch in which it was last given records with gaps between them; 0 for none.
+    """
+
+    whole_from: Offset = Offset(0)
+    leader_epoch: LeaderEpoch = LeaderEpoch(0)
+
+
+NOT_COPIED: Final = Copied()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -219,7 +219,9 @@ class Following:
                 self._append(outcome, now)
             case Truncate():
                 self._truncate(outcome, now)
-            case RestartAt(offset):
+            case RestartAt(offset, is_below_high_watermark):
+                if is_below_high_watermark:
+                    self._tell_of_loss(offset)
                 self.restart_at(offset, now)
             case Damaged(reason):
                 self._on_damaged(reason)
@@ -234,10 +236,12 @@ class Following:
     def _append(self, append: Append, now: Instant) -> None:
         partition = self.partition
         log = partition.log
+        dropped, copied = log.dropped_offset, append.copied
+        if append.headers and log.is_empty:  # guard F3.copy
+            dropped = max(dropped, append.dropped_offset)
+        if (dropped, copied) != (log.dropped_offset, log.copied):
+            self.host.store.note_copied(partition.partition_id, dropped, copied, now)
         if append.headers:
-            dropped = append.dropped_offset
-            if log.is_empty and dropped > log.dropped_offset:  # guard F3.copy
-                self.host.store.note_dropped(partition.partition_id, dropped, now)
             before = log.epochs.latest
             segments = log.segment_count
             try:
@@ -273,16 +277,19 @@ class Following:
         log = self.partition.log
         removed = log.log_end_offset - truncate.end
         if truncate.is_below_high_watermark:
-            self._say(
-                "committed_records_removed",
-                high_watermark=log.high_watermark,
-                log_end_offset=truncate.end,
-            )
+            self._tell_of_loss(truncate.end)
         self.host.store.truncate([(self.partition.partition_id, truncate.end)], now)
         self.truncated_count += removed > 0
         self.host.note_change(self.partition, is_cut=True)
         self._end_readers()
         self._tell()
+
+    def _tell_of_loss(self, end: Offset) -> None:
+        """Records that counted as committed go."""
+        log = self.partition.log
+        self._say(
+            "committed_records_removed", high_watermark=log.high_watermark, log_end_offset=end
+        )
 
     def restart_at(self, offset: Offset, now: Instant) -> None:
         """Drop the log and go on at an offset.

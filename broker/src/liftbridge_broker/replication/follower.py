@@ -6,12 +6,20 @@ came from a peer is asserted. Marks such as `# guard F3.epoch` name the guards o
 `tests/guards/replication.yaml` says which test notices that one of them is gone.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.logformat.batch import BatchHeader, walk_verified
-from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, MetadataIndex, Offset
-from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.ids import (
+    OFFSET_MAX,
+    BrokerId,
+    Instant,
+    LeaderEpoch,
+    MetadataIndex,
+    Offset,
+)
+from liftbridge_broker.model.partitions import NOT_COPIED, Copied, PartitionState
 from liftbridge_broker.replication.divergence import truncation_target
 from liftbridge_broker.replication.fetching import FetchedHead, FetchError, FetchPosition
 from liftbridge_broker.replication.isr import MS, NEVER
@@ -70,9 +78,15 @@ class Truncate(NamedTuple):
 
 
 class RestartAt(NamedTuple):
-    """Drop the log and go on at `offset`: the leader holds nothing older, or this log too much."""
+    """Drop the log and go on at `offset`: the leader holds nothing older, or this log too much.
+
+    Attributes:
+        offset: New log start and end.
+        is_below_high_watermark: As for `Truncate`.
+    """
 
     offset: Offset
+    is_below_high_watermark: bool = False
 
 
 class Append(NamedTuple):
@@ -88,6 +102,8 @@ class Append(NamedTuple):
         compacted_offset: To be stored: tombstones below may be dropped.
         dropped_offset: To be stored durably before the records, when the log is empty: what comes
             may lack tombstones below.
+        copied: To be stored durably before the records, when it is another one: what this copy of
+            a compacted log may lack.
     """
 
     data: bytes
@@ -96,6 +112,7 @@ class Append(NamedTuple):
     log_start: Offset
     compacted_offset: Offset = Offset(0)
     dropped_offset: Offset = Offset(0)
+    copied: Copied = NOT_COPIED
 
 
 class Damaged(NamedTuple):
@@ -194,14 +211,14 @@ class FollowerCore:
 
     def position(self) -> FetchPosition:
         """What the leader is to be asked (F2)."""
-        log = self._log
+        log, end = self._log, self._founded_end()
         return FetchPosition(
             self._state.partition_id,
             self._replica_epoch,
             self._state.leader_epoch,
-            log.log_end_offset,
+            end,
             # Told only where it counts: a position that changes costs a fetch.
-            log.recovery_point if self._is_commit_mode else Offset(0),
+            min(log.recovery_point, end) if self._is_commit_mode else Offset(0),
             log.epochs.latest,
             log.log_start_offset,
             log.compacted_offset,
@@ -226,8 +243,12 @@ class FollowerCore:
             if self._refused_since is None:
                 self._refused_since = now
             return Wait(error, is_retry=True)
-        if head.fetch_offset != self._log.log_end_offset:  # guard F3.offset
+        log, end = self._log, self._founded_end()
+        if head.fetch_offset != end:  # guard F3.offset
             return _DROP
+        if end < log.log_end_offset:
+            self._refused_since = None
+            return self._cut(end, is_below=end < log.high_watermark)
         if error is not None or head.diverging is not None:
             self._refused_since = None
             return self._on_trouble(head, error)
@@ -265,7 +286,43 @@ class FollowerCore:
         if log.high_watermark < end == head.log_start:  # guard F3.anew
             # The logs may part further below, where the leader has nothing left to compare.
             return RestartAt(end)
-        return Truncate(end, is_below_high_watermark=target < log.high_watermark)
+        return self._cut(end, is_below=target < log.high_watermark)
+
+    def _cut(self, end: Offset, *, is_below: bool) -> Truncate | RestartAt:
+        """Cut the log; where nothing that readers see is left, what lies below goes as well.
+
+        It may be of later epochs than what comes, and a log whose epochs fall counts as damaged.
+        """
+        if end == self._log.log_start_offset:  # guard F3.hidden
+            return RestartAt(end, is_below_high_watermark=is_below)
+        return Truncate(end, is_below_high_watermark=is_below)
+
+    def _founded_end(self) -> Offset:
+        """Where that ends of which the leader is told: the log end, or where the copy began.
+
+        A copy may lack what made others go, which came later or was lost in a power cut. After an
+        unclean election the leader may have these others, and nothing that takes their place.
+        """
+        log = self._log
+        whole_from, epoch = log.copied
+        is_doubtful = log.log_end_offset < whole_from and epoch < self._state.unclean_epoch
+        if is_doubtful and self._may_lose_committed():  # guard F3.whole
+            return max(log.compacted_from, log.log_start_offset)
+        return log.log_end_offset
+
+    def _copied(self, head: FetchedHead, headers: Sequence[BatchHeader], end: Offset) -> Copied:
+        """What this copy may lack once these batches are appended up to `end`.
+
+        What made others go is committed at the leader, so a member in sync has it: also where the
+        leader has just begun, and does not know yet how much is committed.
+        """
+        known = self._log.copied
+        has_gaps = sum(one.count for one in headers) < end - self._log.log_end_offset
+        if not has_gaps and known.whole_from < OFFSET_MAX:
+            return known
+        is_whole = self.me in self._state.isr and end >= head.high_watermark
+        whole_from = end if is_whole else Offset(OFFSET_MAX)  # guard F3.gaps
+        return Copied(whole_from, self._state.leader_epoch if has_gaps else known.leader_epoch)
 
     def _may_lose_committed(self) -> bool:
         """Whether an unclean election came after all this log holds (1.15, "RECOVERING")."""
@@ -323,7 +380,13 @@ class FollowerCore:
         # Only the leader moves the log start, and never above what is committed.
         log_start = max(log_start, min(head.log_start, high_watermark))
         return Append(
-            data, headers, high_watermark, log_start, head.compacted_offset, head.dropped_offset
+            data,
+            headers,
+            high_watermark,
+            log_start,
+            head.compacted_offset,
+            head.dropped_offset,
+            self._copied(head, headers, end),
         )
 
     def _mismatch(self, first: BatchHeader, last: BatchHeader) -> str:

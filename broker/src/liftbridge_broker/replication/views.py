@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
+from liftbridge_broker.model.partitions import Copied
 
 
 class Epochs(Protocol):
@@ -64,6 +65,11 @@ class LogView(Protocol):
     @property
     def dropped_offset(self) -> Offset:
         """Offset below which tombstones may be gone; what they hid is gone for certain."""
+        ...
+
+    @property
+    def copied(self) -> Copied:
+        """What it may lack where it was copied from a compacted log."""
         ...
 
     @property

@@ -157,7 +157,7 @@ class Compactions:
                 self._save(stored)
                 if job.tombstones_before_ns and result.removed_count:  # guard Log.dropped
                     dropped = max(stored.log.dropped_offset, job.tombstones_until)
-                    note_dropped(self._files, stored.log, dropped)
+                    note_dropped(self._files, stored.log, dropped, stored.log.copied)
             for replacement in result.replacements:
                 is_whole = self._swap(work, replacement.segments) and is_whole
         except CorruptionError as error:

@@ -1,17 +1,20 @@
-"""Up to where a log may lack tombstones, in a small file beside it.
+"""What compaction took from a log that it does not know of, in a small file beside it.
 
-Whoever copies a log must know it, whatever became of the broker that dropped them: it is written
-before the first tombstone below goes, and before the first record of a copy comes. A file that is
-too old or cannot be read counts as all that the log holds: too much costs a copy, too little would
-bring deleted keys back.
+Whoever copies a log must know up to where it may lack tombstones, whatever became of the broker
+that dropped them: it is written before the first tombstone below goes, and before the first record
+of a copy comes. A copy must know whether it has all that made others go which it was not given. A
+file that is too old or cannot be read counts as the most: too much costs a copy, too little would
+bring deleted keys back, or leave a key without any message.
 
-Payload: offset i64, big-endian.
+Payload, big-endian: `dropped_offset` i64, then of `Copied` `whole_from` i64 and `leader_epoch` u64.
+Files of former versions have the first one only.
 """
 
 from struct import Struct
 from typing import Final
 
-from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.model.ids import OFFSET_MAX, LeaderEpoch, Offset
+from liftbridge_broker.model.partitions import NOT_COPIED, Copied
 from liftbridge_broker.ports.files import Files
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.smallfile import (
@@ -21,34 +24,50 @@ from liftbridge_broker.storage.smallfile import (
 )
 
 DROPPED: Final = "tombstones"
-_OFFSET: Final = Struct(">q")
+_FORMER: Final = Struct(">q")
+_PAYLOAD: Final = Struct(">qqQ")
 
 
-def note_dropped(files: Files, log: PartitionLog, offset: Offset) -> None:
-    """Store another dropped offset of a log durably, unless it is the present one.
+def note_dropped(files: Files, log: PartitionLog, dropped: Offset, copied: Copied) -> None:
+    """Store what a log may lack durably, unless it is known already.
 
     Blocks for two syncs.
 
     Raises:
-        FilesError: The present one stays.
+        FilesError: What was known stays.
     """
-    if offset != log.dropped_offset:
-        write_small_file(files, _path(log), _OFFSET.pack(offset))
-        log.dropped_offset = offset
+    if (dropped, copied) != (log.dropped_offset, log.copied):
+        write_small_file(files, _path(log), _PAYLOAD.pack(dropped, *copied))
+        log.dropped_offset, log.copied = dropped, copied
 
 
-def read_dropped(files: Files, log: PartitionLog) -> Offset:
-    """The dropped offset of a log that was opened.
+def lower_dropped(files: Files, log: PartitionLog, end: Offset) -> None:
+    """Store that a log goes on at `end` in another way, where that says less than is known.
+
+    Blocks and raises as `note_dropped`.
+    """
+    has_gaps = not log.is_empty and log.compacted_from < log.log_end_offset
+    dropped = min(end, log.dropped_offset)
+    note_dropped(files, log, dropped, log.copied if has_gaps else NOT_COPIED)
+
+
+def read_dropped(files: Files, log: PartitionLog) -> tuple[Offset, Copied]:
+    """What a log that was opened may lack.
 
     Raises:
         FilesError: The disk refused to read.
     """
     path = _path(log)
     found = read_small_file(files, path)
-    if found is not None and not found.is_previous and len(found.payload) == _OFFSET.size:
-        return Offset(_OFFSET.unpack(found.payload)[0])
-    is_there = files.exists(path) or files.exists(path + PREVIOUS_SUFFIX)
-    return log.log_end_offset if is_there else Offset(0)
+    if found is not None and not found.is_previous:
+        if len(found.payload) == _FORMER.size:
+            return Offset(*_FORMER.unpack(found.payload)), NOT_COPIED
+        if len(found.payload) == _PAYLOAD.size:
+            dropped, whole_from, epoch = _PAYLOAD.unpack(found.payload)
+            return Offset(dropped), Copied(Offset(whole_from), LeaderEpoch(epoch))
+    if files.exists(path) or files.exists(path + PREVIOUS_SUFFIX):
+        return log.log_end_offset, Copied(Offset(OFFSET_MAX))
+    return Offset(0), NOT_COPIED
 
 
 def _path(log: PartitionLog) -> str:

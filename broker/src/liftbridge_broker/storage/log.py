@@ -1,8 +1,7 @@
 """The commit log of one partition: segments in order, the newest of them open for appends.
 
 Holds bytes, offsets and epochs; knows nothing of leaders, ISR or acks. The owner decides what is
-committed and when to sync; recovery, readers, truncation and look-ups stand in modules of their
-own. Rules: what is stored is what is sent (architecture 7), storage policies 3 and 4.
+committed and when to sync. Rules: what is stored is what is sent; storage policies 3 and 4.
 """
 
 from bisect import bisect_right
@@ -12,6 +11,7 @@ from typing import Final, Self
 from liftbridge_broker.logformat.batch import COVERED_START, BatchHeader
 from liftbridge_broker.logformat.index_blocks import RELATIVE_MAX
 from liftbridge_broker.model.ids import OFFSET_MAX, Offset, PartitionId
+from liftbridge_broker.model.partitions import NOT_COPIED
 from liftbridge_broker.ports.files import FileHandle, Files
 from liftbridge_broker.storage import lookup, rewrite
 from liftbridge_broker.storage.batch_reader import BatchReader
@@ -23,8 +23,7 @@ from liftbridge_broker.storage.state import LogState
 from liftbridge_broker.storage.types import LogLimits, RecoveryReport, SegmentInfo
 
 INDEX_HANDLES_MAX: Final = 8
-"""Index files of sealed segments that are kept open for the next sync; where nothing is ever
-synced the oldest are closed, whose loss would only cost a rebuild."""
+"""Index files that are kept open for the next sync; losing older ones costs a rebuild only."""
 
 
 class PartitionLog:
@@ -41,10 +40,10 @@ class PartitionLog:
         commit: Whether the fsync policy in force is `commit`; set by the owner.
         compacted_offset: No key has an older record below; 0 before a whole pass.
         compacted_everywhere: The same of all replicas, set by the owner; 0 while unknown.
-        dropped_offset: Below it tombstones may be gone, and what they hid is gone; a log that is
-            being copied may know so of what it does not hold yet. Kept by `dropped`.
+        dropped_offset: Below it, or above in a copy, tombstones may be gone, and what they hid is.
+        copied: What it may lack where it was copied from a compacted log.
         largest_timestamp: Largest timestamp ever appended, `NO_TIMESTAMP` for none.
-        generation: Changes when segments are cut, dropped or replaced; readers seek anew then.
+        generation: Changes when segments are cut, dropped or replaced: readers seek anew.
         is_offline: Whether recovery found damage that must not be cut; nothing may be appended.
         index_failures: Index writes the file system refused; such indexes are made anew later.
     """
@@ -61,6 +60,7 @@ class PartitionLog:
         "commit",
         "compacted_everywhere",
         "compacted_offset",
+        "copied",
         "directory",
         "dropped_offset",
         "epochs",
@@ -108,11 +108,11 @@ class PartitionLog:
         self.high_watermark = state.high_watermark
         self.recovery_point = state.recovery_point
         self.epochs = LeaderEpochCache(state.epochs)
-        self.commit = False
         self.compacted_offset = self.compacted_everywhere = self.dropped_offset = Offset(0)
+        self.copied = NOT_COPIED
         self.generation = self.index_failures = 0
-        self.is_offline = False
-        self.largest_timestamp = max(segment.largest_timestamp for segment in segments)
+        self.commit = self.is_offline = False
+        self.largest_timestamp = max(one.largest_timestamp for one in segments)
         self._sync_limit = Offset(OFFSET_MAX)
         self._syncing: list[Segment] = []
         self._index_handles: list[FileHandle] = []

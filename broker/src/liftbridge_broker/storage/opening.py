@@ -80,7 +80,8 @@ class Opener:
         policy = effective_policy(options.fsync_policy)
         log.commit = policy is FsyncPolicy.COMMIT
         if not is_new:
-            log.dropped_offset = read_dropped(self._files, log)  # guard Log.dropped_kept
+            found = read_dropped(self._files, log)
+            log.dropped_offset, log.copied = found  # guard Log.dropped_kept
         is_proven = self.is_journal_whole and not has_doubt  # guard Log.doubt
         is_whole = is_strict and is_proven
         stored = StoredLog(

@@ -25,6 +25,7 @@ from liftbridge_broker.model.ids import (
     earliest,
     stream_of,
 )
+from liftbridge_broker.model.partitions import Copied
 from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamOptions
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.observe import Observer
@@ -39,7 +40,7 @@ from liftbridge_broker.storage.directory import (
     note_known_index,
     read_known_index,
 )
-from liftbridge_broker.storage.dropped import note_dropped
+from liftbridge_broker.storage.dropped import lower_dropped, note_dropped
 from liftbridge_broker.storage.flush import (
     FlushDriver,
     Flushed,
@@ -393,16 +394,15 @@ class LogStore:
         stored.tell(self._journal)
         self._guarded(lambda: self._flush.require_journal(done, now), now)
 
-    def note_dropped(self, partition: PartitionId, offset: Offset, now: Instant) -> None:
-        """Remember durably that an empty log is copied from one that lacks tombstones."""
-        put = partial(note_dropped, self._files, self._logs[partition].log, offset)
-        self._with_reserve(put, now)
+    def note_copied(self, one: PartitionId, dropped: Offset, copied: Copied, now: Instant) -> None:
+        """Remember durably what a log may lack that is copied."""
+        log = self._logs[one].log
+        self._with_reserve(lambda: note_dropped(self._files, log, dropped, copied), now)
 
     def lower_dropped(self, partition: PartitionId, end: Offset, now: Instant) -> None:
         """A log goes on at `end` in another way: tombstones to come may hide what it holds."""
         log = self._logs[partition].log
-        if end < log.dropped_offset:
-            self._guarded(lambda: note_dropped(self._files, log, end), now)
+        self._guarded(lambda: lower_dropped(self._files, log, end), now)
 
     def truncate(self, cuts: Sequence[tuple[PartitionId, Offset]], now: Instant) -> None:
         """Cut logs at an offset each, with one sync of the journal for all of them.

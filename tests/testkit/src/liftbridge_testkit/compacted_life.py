@@ -6,19 +6,14 @@ those in a helper process do. Leaders are elected among those in sync and, now a
 Then must hold:
 
 - a clean election keeps, for each key, the last record that was committed, or one behind it;
-- a replica that has caught up has, for each key, the record that its leader has.
-
-One case is left out: a replica copies what a leader has compacted, and before it has the records
-that made others go, or after it lost them with its power, an unclean election takes them back. It
-may be a prefix of the elected leader's log then, and nothing is cut (durability, "Known limits").
-Such a replica gets a new disk here.
+- a replica that has caught up has, for each key, the record that its leader has, or one behind it
+  that its leader lacks because it was elected before it had copied all.
 """
 
 from collections import Counter
 from random import Random
 from typing import Final
 
-from liftbridge_broker.logformat.batch import ATTRIBUTE_COMPACTED
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
@@ -62,17 +57,11 @@ class Replica:
         name: Of the broker.
         aside: Its compactions.
         bed: Its store.
-        counts_on: Where the log ended that compacted batches were copied from last, with the
-            leader epoch then.
     """
 
     def __init__(self, name: str) -> None:
-        self.name = BrokerId(name)
-        self.take_new_disk()
-
-    def take_new_disk(self) -> None:
         """Begin with nothing."""
-        self.counts_on = (0, 0)
+        self.name = BrokerId(name)
         flush = FlushLimits(interval_ns=200 * MILLISECOND_NS, journal_ns=500 * MILLISECOND_NS)
         self.bed = StoreBed(options=StoreOptions(flush=flush, space=NO_LIMITS))
         self.aside = CompactedAside(self.bed.files)
@@ -168,8 +157,7 @@ class CompactedLife:
         self._cut_off_one = ""
         self._elect(self._random.choice(behind or self._replicas))
         self._committed = self._leader.newest()
-        end = self._leader.log.log_end_offset
-        self._appended = {at: key for at, key in self._appended.items() if at < end}
+        self._appended.clear()
 
     def _replace_leader(self) -> None:
         """Elect another one in sync; any at all if there is none."""
@@ -219,10 +207,6 @@ class CompactedLife:
         """Ask the leader once, and do what comes of the answer."""
         if one is self._leader or one.name == self._cut_off_one:
             return
-        epoch, end = one.counts_on
-        if epoch < self._unclean_epoch and end > one.log.log_end_offset:
-            self.counts["new disk"] += 1
-            one.take_new_disk()
         now = Instant(1)
         lead, log, state = self._leader.log, one.log, self._state
         core = LeaderCore(
@@ -276,21 +260,21 @@ class CompactedLife:
         store, log = one.bed.store, one.log
         match outcome:
             case Append(data, headers, high_watermark, log_start):
+                if outcome.copied != log.copied:
+                    self.counts["copy of a compacted log"] += 1
+                    store.note_copied(PARTITION, log.dropped_offset, outcome.copied, one.bed.now)
                 if headers:
                     log.append_batches(data, headers, one.bed.wall_ns)
                     store.note_append(PARTITION, one.bed.now)
-                if any(header.attributes & ATTRIBUTE_COMPACTED for header in headers):
-                    one.counts_on = self._epoch, self._leader.log.log_end_offset
                 log.high_watermark = high_watermark
                 store.raise_log_start(PARTITION, log_start, one.bed.now)
             case Truncate(end):
                 self.counts["cut"] += 1
                 self.counts["compacted, and cut"] += end == log.compacted_from < log.log_end_offset
                 store.truncate([(PARTITION, end)], one.bed.now)
-                if log.compacted_from == log.log_end_offset:
-                    one.counts_on = (0, 0)
             case RestartAt(offset):
                 self.counts["restart"] += 1
+                self.counts["compacted, and cut"] += log.compacted_from < log.log_end_offset
                 store.restart(PARTITION, offset, one.bed.now)
             case _:
                 assert isinstance(outcome, Wait), f"an honest leader: {outcome}"
@@ -310,7 +294,7 @@ class CompactedLife:
             missing = {
                 key: offset
                 for key, offset in newest.items()
-                if offset >= start and held.get(key) != offset
+                if offset >= start and held.get(key, -1) < offset
             }
             assert not missing, f"{one.name} lacks {missing} of {lead.name}"
 

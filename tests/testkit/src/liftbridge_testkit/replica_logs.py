@@ -16,7 +16,7 @@ from liftbridge_broker.model.ids import (
     Offset,
     PartitionId,
 )
-from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.partitions import NOT_COPIED, PartitionState
 from liftbridge_broker.storage.epochs import LeaderEpochCache
 from liftbridge_testkit.batches import PARTITION, Batches, frames_of
 
@@ -40,6 +40,7 @@ class ReplicaLog:
         compacted_offset: Up to where it was compacted.
         holes_from: Where compaction has taken records first.
         dropped_offset: Below it tombstones may be gone.
+        copied: What it may lack where it was copied from a compacted log.
         epochs: Leader epochs.
         cut_count: Records that truncations removed so far.
     """
@@ -51,6 +52,7 @@ class ReplicaLog:
         self.high_watermark = Offset(0)
         self.recovery_point = Offset(0)
         self.compacted_offset = self.dropped_offset = Offset(0)
+        self.copied = NOT_COPIED
         self.holes_from = OFFSET_MAX
         self.epochs = LeaderEpochCache()
         self.cut_count = 0
