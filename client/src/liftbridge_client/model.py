@@ -291,6 +291,9 @@ class PartitionBounds(NamedTuple):
         first_timestamp: Timestamp of the first message, 0 if empty.
         last_timestamp: Timestamp of the last message, 0 if empty.
         stream_id: Unique id of the stream, 0 if unknown.
+        unclean_epoch: Leader epoch of the last election that may have lost messages, 0 for never,
+            `None` if the broker is too old to tell. Another one means another history: offsets may
+            have other messages.
     """
 
     partition: int
@@ -304,6 +307,7 @@ class PartitionBounds(NamedTuple):
     first_timestamp: int
     last_timestamp: int
     stream_id: int = 0
+    unclean_epoch: int | None = None
 
 
 COLUMNS: Final = ("offset", "timestamp", "key", "value")

@@ -377,6 +377,18 @@ async def test_cursor_meant_for_a_former_stream_is_refused_and_stays(lb, name):
     assert await stream.fetch_cursor("me") == 7
 
 
+async def test_cursor_is_set_in_the_history_that_is_named(lb, name):
+    stream = await lb.streams.create(name)
+    (bounds,) = await stream.bounds()
+    assert bounds.unclean_epoch == 0
+    await stream.set_cursor("me", 4, stream_id=bounds.stream_id, unclean_epoch=0)
+    with pytest.raises(FailedPreconditionError, match="read in history 7, and 0 is current"):
+        await stream.set_cursor("me", 5, stream_id=bounds.stream_id, unclean_epoch=7)
+    with pytest.raises(FailedPreconditionError, match="read in history 7, and 0 is current"):
+        await stream.set_cursor("me", 5, unclean_epoch=7)
+    assert await stream.fetch_cursor("me") == 4
+
+
 async def test_publish_resumes_a_paused_partition(lb, name):
     stream = await lb.streams.create(name)
     await stream.publish(b"a")

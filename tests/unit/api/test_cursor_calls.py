@@ -9,11 +9,12 @@ import pytest
 from liftbridge_broker.api.call import Call, do_steps
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.cursors import CursorService
-from liftbridge_broker.errors import GrpcStatus
+from liftbridge_broker.errors import FailedPreconditionError, GrpcStatus
 from liftbridge_broker.groups.cursors import CursorPosition, cursor_key
 from liftbridge_broker.model.ids import Instant, LeaderEpoch
 from liftbridge_broker.model.streams import FsyncPolicy
 from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.node_world import NodeWorld
 
@@ -163,6 +164,34 @@ def test_cursor_that_a_full_disk_refuses_may_be_set_again(world: NodeWorld) -> N
     service(world, 1.0).set(one, SET)
     assert port.ends == [(GrpcStatus.INTERNAL, "not appended: storage full")]
     assert port.error_code == "CHANGE_NOT_MADE"
+
+
+@pytest.mark.parametrize("read_in", [1, None])
+def test_cursor_of_the_present_history_is_set(world: NodeWorld, read_in: int | None) -> None:
+    port, set_call = call(1e9)
+    service(world, 1).set_of_stream(set_call, cursor_of_history(world, read_in))
+    world.settle()
+    assert port.ends == [(GrpcStatus.OK, "")]
+
+
+def test_cursor_of_what_was_read_before_an_unclean_election_is_refused(world: NodeWorld) -> None:
+    """Others may have the offsets below it by now."""
+    port, set_call = call(1e9)
+    with pytest.raises(FailedPreconditionError, match="read in history 0, and 1 is current"):
+        service(world, 1).set_of_stream(set_call, cursor_of_history(world, 0))
+    assert port.ends == []
+
+
+def cursor_of_history(world: NodeWorld, read_in: int | None) -> bytes:
+    """A request for a partition whose last unclean election was in leader epoch 1."""
+    world.create("s")
+    stream = world.node.state.stream("s")
+    assert stream is not None
+    stream.partitions[0] = replace(stream.partitions[0], unclean_epoch=LeaderEpoch(1))
+    cursor = api_pb2.SetCursorRequest.FromString(SET)
+    return data_pb2.SetCursorRequest(
+        cursor=cursor, stream_id=stream.stream_id, unclean_epoch=read_in
+    ).SerializeToString()
 
 
 async def test_cursor_is_stored_with_the_history_of_its_partition(world: NodeWorld) -> None:

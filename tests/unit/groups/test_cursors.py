@@ -94,6 +94,22 @@ def test_cursor_of_another_stream_is_not_stored(present: int, text: str) -> None
         stamp(Cursor("foo", 3, "me", 4, stream_id=7), present, 0)
 
 
+@pytest.mark.parametrize("unclean_epoch", [0, 5])
+def test_cursor_is_stored_in_the_history_that_was_read(unclean_epoch: int) -> None:
+    cursor = Cursor("foo", 3, "me", 4)
+    stored = stamp(cursor, 9, unclean_epoch, read_in=unclean_epoch)
+    assert stored == cursor._replace(stream_id=9, unclean_epoch=unclean_epoch)
+
+
+@pytest.mark.parametrize(("read_in", "present"), [(0, 5), (5, 7), (5, 0)])
+def test_cursor_of_what_was_read_in_another_history_is_not_stored(
+    read_in: int, present: int
+) -> None:
+    text = f"foo/3 was read in history {read_in}, and {present} is current"
+    with pytest.raises(FailedPreconditionError, match=text):
+        stamp(Cursor("foo", 3, "me", 4), 9, present, read_in=read_in)
+
+
 def test_what_is_no_cursor_is_corrupt() -> None:
     with pytest.raises(CorruptionError, match="value of a cursor"):
         decode_cursor(b"\x0a\xff")

@@ -25,6 +25,7 @@ from liftbridge_broker.errors import (
     NotAppendedError,
     NotFoundError,
     NotLeaderError,
+    OffsetNotAvailableError,
     OutcomeUnknownError,
     OutOfOrderError,
     PausedError,
@@ -203,6 +204,7 @@ class FetchBatchesCall:
         self._call = call
         self._waker = Waker(turns, self._pump)
         self._read: BulkRead | None = None
+        self._unclean_epoch: int | None = None
         self._has_request = False
         self._is_pumping = False
         call.on_messages = self._on_messages
@@ -237,6 +239,8 @@ class FetchBatchesCall:
                 "it was recreated"
             )
         _check_format(request.format)
+        if request.HasField("unclean_epoch"):
+            self._unclean_epoch = request.unclean_epoch
 
         def answered(error: LiftbridgeError | None) -> None:
             if not self._call.is_open:
@@ -254,6 +258,7 @@ class FetchBatchesCall:
         )
 
     def _open(self, partition: Partition, wanted: BulkRange) -> None:
+        self._check_history(partition)
         self._context.take_subscription()
         try:
             self._read = BulkRead(partition, self._context.node, self._waker.wake, wanted)
@@ -270,6 +275,7 @@ class FetchBatchesCall:
         self._is_pumping = True
         try:
             while call.writable:
+                self._check_history(read.partition)
                 chunk = read.pull(min(CHUNK_BYTES, call.room + 1))
                 if chunk is None:
                     return
@@ -283,6 +289,31 @@ class FetchBatchesCall:
             refuse(call, error)
         finally:
             self._is_pumping = False
+
+    def _check_history(self, partition: Partition) -> None:
+        """See that the log here is of the history that is read, if one is named.
+
+        Raises:
+            FailedPreconditionError: It is of a later one.
+            OffsetNotAvailableError: It may still hold what an election took back; retriable.
+        """
+        named = self._unclean_epoch
+        if named is None:
+            return
+        node = self._context.node
+        state = node.state.partition(partition.partition_id)
+        current = node.state.unclean_epoch(partition.partition_id)
+        if current > named:  # guard Read.history
+            raise FailedPreconditionError(
+                f"{partition.stream}/{partition.number} has history {current}, not {named}: an "
+                "unclean election may have removed records; fetch the bounds again"
+            )
+        # Only after it was cut to what its leader has does a replica get in sync.
+        is_cut = named == 0 or (state is not None and node.broker in state.isr)
+        if current < named or not is_cut:  # guard Read.cut
+            raise OffsetNotAvailableError(
+                f"{partition.stream}/{partition.number} is not in sync with history {named} here"
+            )
 
     def _response(self, read: BulkRead, chunk: Chunk) -> bytes:
         log = read.partition.log

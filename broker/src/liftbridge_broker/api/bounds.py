@@ -306,7 +306,10 @@ class _Bounds:
             seen = self._told.get(partition)
             if seen is not None:
                 check_still(partition, seen, as_replica=request.read_replica)
-                target = found.partitions.add(stream_id=self._stream_id)
+                unclean_epoch = self._context.node.state.unclean_epoch(partition.partition_id)
+                target = found.partitions.add(
+                    stream_id=self._stream_id, unclean_epoch=unclean_epoch
+                )
                 _fill_bounds(partition, timestamp, target)
                 yield
         self._call.reply(found.SerializeToString())

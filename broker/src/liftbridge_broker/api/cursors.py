@@ -86,15 +86,18 @@ class CursorService:
         """Serve `SetCursor`; a paused cursors partition wakes up first."""
         request = decode(call, api_pb2.SetCursorRequest, raw)
         if request is not None:
-            self._set(call, request, 0)
+            self._set(call, request, 0, None)
 
     def set_of_stream(self, call: Call, raw: bytes) -> None:
-        """Serve `SetCursor` of `Data`: a stream with another id than the one meant is refused."""
+        """Serve `SetCursor` of `Data`: another stream or history than the one meant is refused."""
         request = decode(call, data_pb2.SetCursorRequest, raw)
         if request is not None:
-            self._set(call, request.cursor, request.stream_id)
+            read_in = request.unclean_epoch if request.HasField("unclean_epoch") else None
+            self._set(call, request.cursor, request.stream_id, read_in)
 
-    def _set(self, call: Call, request: api_pb2.SetCursorRequest, stream_id: int) -> None:
+    def _set(
+        self, call: Call, request: api_pb2.SetCursorRequest, stream_id: int, read_in: int | None
+    ) -> None:
         check_cursor(request.stream, request.cursorId)
         meant = Cursor(
             request.stream, request.partition, request.cursorId, request.offset, stream_id
@@ -106,6 +109,7 @@ class CursorService:
             meant,
             0 if named is None else named.stream_id,
             0 if place is None else place.unclean_epoch,
+            read_in=read_in,
         )
         run = PublishRun(
             [encode_cursor(cursor)],

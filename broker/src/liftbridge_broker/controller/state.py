@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from liftbridge_broker.model.ids import (
     BrokerId,
+    LeaderEpoch,
     MetadataIndex,
     PartitionId,
     PublisherId,
@@ -22,7 +23,7 @@ from liftbridge_broker.model.ids import (
     stream_of,
 )
 from liftbridge_broker.model.listeners import ListenerAddress
-from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.partitions import NEVER_UNCLEAN, PartitionState
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
 
 NOTHING_APPLIED: Final = MetadataIndex(0)
@@ -270,6 +271,11 @@ class ClusterState:
         """Partition of an id, `None` when it does not exist any more."""
         stream = self.streams.get(stream_of(partition))
         return None if stream is None else stream.partition(number_of(partition))
+
+    def unclean_epoch(self, partition: PartitionId) -> LeaderEpoch:
+        """Epoch of the last election that may have put other records at the offsets of a log."""
+        found = self.partition(partition)
+        return NEVER_UNCLEAN if found is None else found.unclean_epoch
 
     def partitions(self) -> Iterator[tuple[StreamState, PartitionState]]:
         """All partitions with their streams, in order of creation and number."""

@@ -92,17 +92,20 @@ def check_cursor(stream: str, cursor_id: str) -> None:
         )
 
 
-def stamp(cursor: Cursor, present: int, unclean_epoch: int) -> Cursor:
+def stamp(
+    cursor: Cursor, present: int, unclean_epoch: int, *, read_in: int | None = None
+) -> Cursor:
     """A cursor as it is stored: with the stream and the history that it is a position in.
 
     Args:
         cursor: What is to be stored; its `stream_id` is the one that is meant, 0 for any.
         present: Id that the stream of that name has now, 0 when there is none.
         unclean_epoch: Epoch of the last unclean election of its partition, 0 for none.
+        read_in: The same epoch when the caller began to read what it has; `None` if not told.
 
     Raises:
-        FailedPreconditionError: Another stream is meant. An offset of it would let retention free
-            records of this one that nobody has.
+        FailedPreconditionError: Another stream is meant, or another history of the partition. An
+            offset of it would let retention free records of this one that nobody has.
     """
     if cursor.stream_id not in (0, present):  # guard Cursor.stream
         now = f"has id {present}, not {cursor.stream_id}: it was recreated"
@@ -111,6 +114,13 @@ def stamp(cursor: Cursor, present: int, unclean_epoch: int) -> Cursor:
         raise FailedPreconditionError(
             f"cursor {cursor.cursor_id} is not set: stream {cursor.stream} {now}; "
             "look up where the present one begins, then set the cursor again"
+        )
+    if read_in not in (None, unclean_epoch):  # guard Cursor.history
+        raise FailedPreconditionError(
+            f"cursor {cursor.cursor_id} is not set: {cursor.stream}/{cursor.partition} was read in "
+            f"history {read_in}, and {unclean_epoch} is current: an unclean election may have put "
+            "other records below the cursor; fetch the bounds again, read from where what was read "
+            "still holds, then set the cursor"
         )
     return cursor._replace(stream_id=present, unclean_epoch=unclean_epoch)
 

@@ -221,8 +221,7 @@ class RetentionCursors:
 
     def _unclean(self, partition_id: PartitionId) -> int:
         """Epoch of the last election that may have put other records at the offsets of a log."""
-        state = self._host.state.partition(partition_id)
-        return 0 if state is None else state.unclean_epoch
+        return self._host.state.unclean_epoch(partition_id)
 
     def _end(self, question: int, cursor: Offset | CursorUnknown) -> None:
         wait = self._waits.pop(question, None)

@@ -19,6 +19,7 @@ from liftbridge_client.errors import (
     ServerError,
     TruncatedError,
 )
+from liftbridge_client.model import ColumnBatch
 from liftbridge_client.transport import Reading
 from liftbridge_proto.ext.v1 import data_pb2
 
@@ -44,6 +45,7 @@ class BulkRange(NamedTuple):
         stream_id: Id that the stream must have, 0 for any.
         call_bytes: Bytes asked for at a time, at least one batch; 0 means no limit.
         broker: Id of the one broker that is read, whatever its role; empty for any that may.
+        unclean_epoch: History that is read, `None` for any.
     """
 
     start: int
@@ -54,6 +56,7 @@ class BulkRange(NamedTuple):
     stream_id: int = 0
     call_bytes: int = 0
     broker: str = ""
+    unclean_epoch: int | None = None
 
 
 class BulkPiece(NamedTuple):
@@ -93,7 +96,7 @@ class BulkRead:
         Raises:
             RetriableError: Nobody could serve the rest for the retry time.
             OutOfRangeError: A strict read wants what the log does not hold.
-            FailedPreconditionError: The stream was made anew meanwhile.
+            FailedPreconditionError: The stream was made anew meanwhile, or has another history.
             TruncatedError: Records that were given out are gone.
             LiftbridgeError: The broker refused.
         """
@@ -171,6 +174,7 @@ class BulkRead:
             read_replica=wanted.read_replica or bool(wanted.broker),
             is_strict=wanted.is_strict,
             stream_id=self._stream_id,
+            unclean_epoch=wanted.unclean_epoch,
         )
         reading = self._client.transport.server_stream(address, methods.FETCH_BATCHES, request)
         try:
@@ -230,6 +234,21 @@ class BulkRead:
                 f"an unclean election truncated {self._stream}/{self._partition} at offset {cut}",
                 offset=cut,
                 next_offset=self._position,
+            )
+
+
+async def columns_of(
+    client: "Session", stream: str, partition: int, wanted: BulkRange, columns: Sequence[str]
+) -> AsyncGenerator[ColumnBatch, None]:
+    """What a bulk read brings, as Arrow columns."""
+    from liftbridge_client.columns import from_batches  # noqa: PLC0415 - pyarrow is heavy
+
+    async with aclosing(BulkRead(client, stream, partition, wanted).pieces()) as pieces:
+        async for response, batches in pieces:
+            records = from_batches(response.data, batches, columns)
+            client.stats.received += records.num_rows
+            yield ColumnBatch(
+                records, response.next_offset, response.high_watermark, response.log_start
             )
 
 

@@ -34,11 +34,18 @@ async def fetch_cursor(
     return None if response.offset < 0 else response.offset
 
 
-async def set_cursor(client: "Session", cursor: api_pb2.SetCursorRequest, stream_id: int) -> None:
-    """Store a position under a name, in a stream that has this id; 0 for any."""
+async def set_cursor(
+    client: "Session",
+    cursor: api_pb2.SetCursorRequest,
+    stream_id: int,
+    unclean_epoch: int | None,
+) -> None:
+    """Store a position under a name, in the stream and the history that are named."""
     target = await cursor_partition(client, cursor.stream, cursor.partition, cursor.cursorId)
-    if stream_id == 0:
+    if stream_id == 0 and unclean_epoch is None:
         await client.call(methods.SET_CURSOR, cursor, leader_of=target)
         return
-    of_stream = data_pb2.SetCursorRequest(cursor=cursor, stream_id=stream_id)
+    of_stream = data_pb2.SetCursorRequest(
+        cursor=cursor, stream_id=stream_id, unclean_epoch=unclean_epoch
+    )
     await client.call(methods.DATA_SET_CURSOR, of_stream, leader_of=target)

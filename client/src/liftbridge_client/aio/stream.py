@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, overload
 
 from liftbridge_client import methods
 from liftbridge_client.aio.bounds import await_news, fetch_bounds
-from liftbridge_client.aio.bulk import BulkRange, BulkRead, ahead
+from liftbridge_client.aio.bulk import BulkRange, ahead, columns_of
 from liftbridge_client.aio.cursors import fetch_cursor, set_cursor
 from liftbridge_client.aio.publisher import IN_FLIGHT_DEFAULT, Publisher
 from liftbridge_client.aio.subscription import OnTruncation, Subscription
@@ -298,6 +298,7 @@ class Stream:
         call_bytes: int = 0,
         read_replica: bool = False,
         stream_id: int = 0,
+        unclean_epoch: int | None = None,
         prefetch: int = 1,
         broker: str = "",
     ) -> AsyncGenerator[ColumnBatch, None]:
@@ -316,6 +317,7 @@ class Stream:
                 here for a slow reader; 0 for no limit.
             read_replica: Whether to read from in-sync replicas instead of the leader.
             stream_id: Id that the stream must have, as returned by `bounds`; 0 for any.
+            unclean_epoch: History to read, as returned by `bounds`; `None` for any.
             prefetch: Number of batches to prepare ahead, at most 1,000; 0 for none.
             broker: Id of the only broker to read from, a replica or the leader; empty for any.
 
@@ -323,7 +325,7 @@ class Stream:
             UsageError: A column does not exist.
             OutOfRangeError: The start is below the log start offset or above the high watermark, or
                 retention removes records before they are read.
-            FailedPreconditionError: The stream has another id, or was recreated meanwhile.
+            FailedPreconditionError: The stream has another id or history, or gets another one.
             RetriableError: No broker could serve the rest within the retry time.
             TruncatedError: An unclean election removed records that were already returned.
             UnimplementedError: The server is not of this project.
@@ -338,10 +340,11 @@ class Stream:
             read_replica,
             is_strict=True,
             stream_id=stream_id,
+            unclean_epoch=unclean_epoch,
             call_bytes=call_bytes,
             broker=broker,
         )
-        made = self._columns(partition, wanted, columns)
+        made = columns_of(self._client, self.name, partition, wanted, columns)
         async with aclosing(ahead(made, prefetch) if prefetch else made) as batches:
             async for batch in batches:
                 yield batch
@@ -361,24 +364,10 @@ class Stream:
             LiftbridgeError: As for `fetch_columns`, except `OutOfRangeError`.
         """
         wanted = BulkRange(start, end, max_bytes)
-        async with aclosing(self._columns(partition, wanted, COLUMNS)) as batches:
+        made = columns_of(self._client, self.name, partition, wanted, COLUMNS)
+        async with aclosing(made) as batches:
             async for batch in batches:
                 yield batch.records
-
-    async def _columns(
-        self, partition: int, wanted: BulkRange, columns: Sequence[str]
-    ) -> AsyncGenerator[ColumnBatch, None]:
-        from liftbridge_client.columns import from_batches  # noqa: PLC0415 - pyarrow is heavy
-
-        async with aclosing(
-            BulkRead(self._client, self.name, partition, wanted).pieces()
-        ) as pieces:
-            async for response, batches in pieces:
-                records = from_batches(response.data, batches, columns)
-                self._client.stats.received += records.num_rows
-                yield ColumnBatch(
-                    records, response.next_offset, response.high_watermark, response.log_start
-                )
 
     async def publish_columns(
         self,
@@ -573,7 +562,13 @@ class Stream:
 
     @_deadline
     async def set_cursor(
-        self, cursor_id: str, offset: int, *, partition: int = 0, stream_id: int = 0
+        self,
+        cursor_id: str,
+        offset: int,
+        *,
+        partition: int = 0,
+        stream_id: int = 0,
+        unclean_epoch: int | None = None,
     ) -> None:
         """Store a position in a partition under a name; neither needs to exist or to stay.
 
@@ -582,16 +577,18 @@ class Stream:
             offset: Offset of the last message processed; `Start.cursor` continues at the next one.
             partition: Number of the partition.
             stream_id: Id that the stream must have, as returned by `bounds`; 0 for any.
+            unclean_epoch: History that was read, as `bounds` returned it before; `None` for any.
 
         Raises:
-            FailedPreconditionError: The stream was recreated with another id; nothing is stored.
+            FailedPreconditionError: The stream was recreated with another id, or an unclean
+                election came after `bounds`; nothing is stored.
             ServerError: Cursors are off (`cursors.stream.partitions` is 0).
             UnimplementedError: The server cannot compare ids, so nothing is stored.
         """
         cursor = api_pb2.SetCursorRequest(
             stream=self.name, partition=partition, cursorId=cursor_id, offset=offset
         )
-        await set_cursor(self._client, cursor, stream_id)
+        await set_cursor(self._client, cursor, stream_id, unclean_epoch)
 
     @_deadline
     async def fetch_cursor(self, cursor_id: str, *, partition: int = 0) -> int | None:

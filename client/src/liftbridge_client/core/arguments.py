@@ -43,7 +43,7 @@ _UINT64: Final = (0, 2**64 - 1)
 BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     **dict.fromkeys(("partition", "partitions", "replication", "min_isr"), _INT32),
     **dict.fromkeys(("compact_max_goroutines", "a key of known"), _INT32),
-    **dict.fromkeys(("stream_id", "partition_epoch", "broker_epoch"), _UINT64),
+    **dict.fromkeys(("stream_id", "partition_epoch", "broker_epoch", "unclean_epoch"), _UINT64),
     "level": (0, 2**32 - 1),
     "bytes_per_second": _UINT64,
     "max_in_flight": (1, 1_000_000),

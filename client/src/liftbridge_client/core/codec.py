@@ -264,6 +264,7 @@ def bounds_of(bounds: data_pb2.PartitionBounds) -> PartitionBounds:
         bounds.first_timestamp,
         bounds.last_timestamp,
         bounds.stream_id,
+        bounds.unclean_epoch if bounds.HasField("unclean_epoch") else None,
     )
 
 

@@ -280,6 +280,7 @@ class SyncStream:
         call_bytes: int = 0,
         read_replica: bool = False,
         stream_id: int = 0,
+        unclean_epoch: int | None = None,
         prefetch: int = 1,
         broker: str = "",
     ) -> Iterator[ColumnBatch]:
@@ -294,6 +295,7 @@ class SyncStream:
                 call_bytes=call_bytes,
                 read_replica=read_replica,
                 stream_id=stream_id,
+                unclean_epoch=unclean_epoch,
                 prefetch=prefetch,
                 broker=broker,
             )
@@ -398,11 +400,23 @@ class SyncStream:
     # -- cursors ------------------------------------------------------------------------------
 
     def set_cursor(
-        self, cursor_id: str, offset: int, *, partition: int = 0, stream_id: int = 0
+        self,
+        cursor_id: str,
+        offset: int,
+        *,
+        partition: int = 0,
+        stream_id: int = 0,
+        unclean_epoch: int | None = None,
     ) -> None:
         """Same as `Stream.set_cursor`."""
         self._portal.run(
-            self._stream.set_cursor(cursor_id, offset, partition=partition, stream_id=stream_id)
+            self._stream.set_cursor(
+                cursor_id,
+                offset,
+                partition=partition,
+                stream_id=stream_id,
+                unclean_epoch=unclean_epoch,
+            )
         )
 
     def fetch_cursor(self, cursor_id: str, *, partition: int = 0) -> int | None:

@@ -175,7 +175,7 @@ class PartitionBoundsResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionBounds, _Mapping]]] = ...) -> None: ...
 
 class PartitionBounds(_message.Message):
-    __slots__ = ("partition", "log_start", "high_watermark", "log_end", "bytes", "segments", "epochs", "timestamp_offset", "first_timestamp", "last_timestamp", "stream_id")
+    __slots__ = ("partition", "log_start", "high_watermark", "log_end", "bytes", "segments", "epochs", "timestamp_offset", "first_timestamp", "last_timestamp", "stream_id", "unclean_epoch")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
@@ -187,6 +187,7 @@ class PartitionBounds(_message.Message):
     FIRST_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     LAST_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    UNCLEAN_EPOCH_FIELD_NUMBER: _ClassVar[int]
     partition: int
     log_start: int
     high_watermark: int
@@ -198,7 +199,8 @@ class PartitionBounds(_message.Message):
     first_timestamp: int
     last_timestamp: int
     stream_id: int
-    def __init__(self, partition: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end: _Optional[int] = ..., bytes: _Optional[int] = ..., segments: _Optional[int] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., timestamp_offset: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., stream_id: _Optional[int] = ...) -> None: ...
+    unclean_epoch: int
+    def __init__(self, partition: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end: _Optional[int] = ..., bytes: _Optional[int] = ..., segments: _Optional[int] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., timestamp_offset: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., stream_id: _Optional[int] = ..., unclean_epoch: _Optional[int] = ...) -> None: ...
 
 class AwaitNewsRequest(_message.Message):
     __slots__ = ("streams", "wait_ms", "read_replica")
@@ -240,7 +242,7 @@ class EpochStart(_message.Message):
     def __init__(self, leader_epoch: _Optional[int] = ..., start_offset: _Optional[int] = ...) -> None: ...
 
 class FetchBatchesRequest(_message.Message):
-    __slots__ = ("stream", "partition", "start_offset", "end_offset", "max_bytes", "format", "follow", "read_replica", "is_strict", "stream_id")
+    __slots__ = ("stream", "partition", "start_offset", "end_offset", "max_bytes", "format", "follow", "read_replica", "is_strict", "stream_id", "unclean_epoch")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -251,6 +253,7 @@ class FetchBatchesRequest(_message.Message):
     READ_REPLICA_FIELD_NUMBER: _ClassVar[int]
     IS_STRICT_FIELD_NUMBER: _ClassVar[int]
     STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    UNCLEAN_EPOCH_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partition: int
     start_offset: int
@@ -261,7 +264,8 @@ class FetchBatchesRequest(_message.Message):
     read_replica: bool
     is_strict: bool
     stream_id: int
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., follow: _Optional[bool] = ..., read_replica: _Optional[bool] = ..., is_strict: _Optional[bool] = ..., stream_id: _Optional[int] = ...) -> None: ...
+    unclean_epoch: int
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., follow: _Optional[bool] = ..., read_replica: _Optional[bool] = ..., is_strict: _Optional[bool] = ..., stream_id: _Optional[int] = ..., unclean_epoch: _Optional[int] = ...) -> None: ...
 
 class FetchBatchesResponse(_message.Message):
     __slots__ = ("data", "next_offset", "high_watermark", "log_start", "count")
@@ -382,12 +386,14 @@ class PublishBatchResponse(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[PublishBatchResponse.Error, str]] = ..., message: _Optional[str] = ..., base_offset: _Optional[int] = ..., timestamp: _Optional[int] = ..., duplicate: _Optional[bool] = ..., pieces: _Optional[_Iterable[_Union[PublishBatchResponse.Piece, _Mapping]]] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
 
 class SetCursorRequest(_message.Message):
-    __slots__ = ("cursor", "stream_id")
+    __slots__ = ("cursor", "stream_id", "unclean_epoch")
     CURSOR_FIELD_NUMBER: _ClassVar[int]
     STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    UNCLEAN_EPOCH_FIELD_NUMBER: _ClassVar[int]
     cursor: _api_pb2.SetCursorRequest
     stream_id: int
-    def __init__(self, cursor: _Optional[_Union[_api_pb2.SetCursorRequest, _Mapping]] = ..., stream_id: _Optional[int] = ...) -> None: ...
+    unclean_epoch: int
+    def __init__(self, cursor: _Optional[_Union[_api_pb2.SetCursorRequest, _Mapping]] = ..., stream_id: _Optional[int] = ..., unclean_epoch: _Optional[int] = ...) -> None: ...
 
 class SetCursorResponse(_message.Message):
     __slots__ = ()

@@ -89,19 +89,23 @@ class Archiver:
             log = partition.log
 
             def may_read(error: LiftbridgeError | None) -> None:
-                answer(int(log.high_watermark) if error is None else error)
+                read_in = int(serving.node.state.unclean_epoch(partition_id))
+                answer((int(log.high_watermark), read_in) if error is None else error)
 
             ask(serving.node, partition, Question.END, may_read, now)
 
         def read(outcome: object) -> None:
-            if isinstance(outcome, int):
-                self._tell(partition_id, outcome)
+            match outcome:
+                case (int(end), int(read_in)):
+                    self._tell(partition_id, end, read_in)
+                case _:
+                    pass
             self._later()
 
         self.calls.call("archiver", place.leader, serve, read)
 
-    def _tell(self, partition_id: PartitionId, end: int) -> None:
-        """Store the cursor: all below it is in the archive."""
+    def _tell(self, partition_id: PartitionId, end: int, read_in: int) -> None:
+        """Store the cursor: all below it is in the archive, as the history was that was read."""
         told = self.told.get(partition_id, 0)
         if self.is_lazy and end > told:
             end = self._random.randrange(told, end) + 1
@@ -119,7 +123,7 @@ class Archiver:
             cursor = Cursor(self.stream, self.number, CURSOR, end)
             if named is not None:
                 unclean_epoch = named.partitions[self.number].unclean_epoch
-                cursor = stamp(cursor, named.stream_id, unclean_epoch)
+                cursor = stamp(cursor, named.stream_id, unclean_epoch, read_in=read_in)
             run = PublishRun(
                 [encode_cursor(cursor)],
                 partition.subject,

@@ -326,16 +326,21 @@ def _cursors(stage: Stage, words: Sequence[str]) -> list[str]:
 
 
 def _set_cursor(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`set-cursor c 5 [at=A] [former] [later]`: store a cursor, with ALL.
+    """`set-cursor c 5 [at=A] [former] [read-in=none|current] [later]`: store a cursor, with ALL.
 
-    With `former` it is meant for a stream that the present one of the name has taken the place of.
+    With `former` it is meant for a stream that the present one of the name has taken the place of,
+    with `read-in` for what was read before any unclean election, or after the last one.
     """
     (name, offset, *rest), options = split_options(words)
     partition_id = stage.newest(CURSORS).partition_id
-    meant = 0
+    meant, read_in, is_present = 0, None, True
+    if "read-in" in options:
+        current = int(stage.newest("s/0").unclean_epoch)
+        read_in = {"none": 0, "current": current}[options["read-in"]]
+        is_present = read_in == current
     if "former" in rest:
         meant = stream_of(stage.newest("s/0").partition_id) - 1
-    else:
+    elif is_present:
         stage.note_cursor(int(offset))
 
     def serve(broker: Serving, now: Instant, wall_ns: int, answer: Answer) -> None:
@@ -344,7 +349,8 @@ def _set_cursor(stage: Stage, words: Sequence[str]) -> list[str]:
         stream_id = 0 if stream is None else stream.stream_id
         unclean_epoch = 0 if stream is None else stream.partitions[0].unclean_epoch
         try:
-            cursor = stamp(Cursor("s", 0, name, int(offset), meant), stream_id, unclean_epoch)
+            cursor = Cursor("s", 0, name, int(offset), meant)
+            cursor = stamp(cursor, stream_id, unclean_epoch, read_in=read_in)
         except LiftbridgeError as error:
             answer(error)
             return
@@ -364,7 +370,8 @@ def _set_cursor(stage: Stage, words: Sequence[str]) -> list[str]:
         return []
     outcome = ask(stage, leader, serve)
     if isinstance(outcome, FailedPreconditionError):
-        return ["refused: of a former stream"]
+        is_former = "history" not in outcome.text
+        return [f"refused: of {'a former stream' if is_former else 'another history'}"]
     return ["set"] if isinstance(outcome, Stored) else told(outcome)
 
 
