@@ -150,6 +150,9 @@ REGRESSION_SEEDS = {
         910_001_075,
         # Tombstones of one key were taken for each other: no fault.
         260_490_472_482,
+        # Who was asked as the leader, did not know yet what is committed, and followed another one
+        # by then, told what it knew.
+        970_000_224,
         # Nobody in sync was left but a spoiled disk, which could have been replaced: no fault.
         950_001_169,
     ),

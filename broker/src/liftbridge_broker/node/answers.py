@@ -308,10 +308,10 @@ class Answers:
     def _settle(self, waiting: _Waiting) -> None:
         """The metadata here hold everything that was decided before the question."""
         partition = waiting.partition
+        waiting.leader_epoch = self._epoch(partition)
         if partition.role is Role.FOLLOWER:
             # In sync it holds all that is committed; how much of it is, it hears a little later.
             waiting.until = partition.log.log_end_offset  # guard A.until
-            waiting.leader_epoch = self._epoch(partition)
         if not self._is_over(waiting):
             self._waiting[waiting] = None
             partition.wait_for_data(self._look)
@@ -328,11 +328,11 @@ class Answers:
             waiting.done(partition.closed_error)
             return True
         error = self._refusal(partition, Question.END, as_replica=waiting.as_replica)
-        if error is None and waiting.until is not None:
-            if self._epoch(partition) != waiting.leader_epoch:
-                error = leader_changed()
-            elif partition.log.high_watermark < waiting.until:
-                error = OffsetNotAvailableError("this replica has not heard yet what is committed")
+        if error is None and self._epoch(partition) != waiting.leader_epoch:  # guard A.epoch
+            error = leader_changed()
+        is_behind = waiting.until is not None and partition.log.high_watermark < waiting.until
+        if error is None and is_behind:
+            error = OffsetNotAvailableError("this replica has not heard yet what is committed")
         if isinstance(error, OffsetNotAvailableError) and self._now < waiting.deadline:
             return False
         waiting.done(error)
