@@ -21,11 +21,14 @@ NEVER_UNCLEAN: Final = LeaderEpoch(0)
 
 
 class Copied(NamedTuple):
-    """What a log that was copied from a compacted one may lack.
+    """How far a replica that copies a compacted log has to come to lack nothing.
+
+    Compaction at the leader removed records that later ones supersede. A copy that ends before
+    those later ones has neither.
 
     Attributes:
-        whole_from: Log end at which it has all that made others go which it was not given.
-        leader_epoch: Epoch in which it was last given records with gaps between them; 0 for none.
+        whole_from: Log end at which the copy holds every record that supersedes a removed one.
+        leader_epoch: Epoch of the leader that last sent compacted records; 0 for none.
     """
 
     whole_from: Offset = Offset(0)

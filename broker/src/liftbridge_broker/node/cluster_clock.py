@@ -236,12 +236,14 @@ class ClusterClock:
     def _least(self, told: Date, now: Instant) -> int:
         """What records are stamped with at least while no date has been believed.
 
-        Where the clocks of voters differ, the earlier ones are right if what is stored here is as
-        recent by them. Otherwise the latest counts, so that no record is removed too early.
+        Where the clocks of voters differ, the broker trusts the earlier one if its newest stored
+        record is recent by that clock. Otherwise it takes the latest: no record is removed early.
         """
+        if not told.latest_ns:
+            return told.wall_ns
         known = max(self._newest(), self._floor.on(now) if self._floor is not None else 0)
         is_recent = abs(known - told.wall_ns) <= self._limits.tolerance_ns
-        return told.wall_ns if is_recent else max(told.wall_ns, told.latest_ns)  # guard Clock.least
+        return told.wall_ns if is_recent else told.latest_ns  # guard Clock.least
 
     def _tell_split(self, told: Date) -> None:
         is_split = bool(told.latest_ns)

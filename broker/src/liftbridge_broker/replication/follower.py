@@ -102,8 +102,8 @@ class Append(NamedTuple):
         compacted_offset: To be stored: tombstones below may be dropped.
         dropped_offset: To be stored durably before the records, when the log is empty: what comes
             may lack tombstones below.
-        copied: To be stored durably before the records, when it is another one: what this copy of
-            a compacted log may lack.
+        copied: To be stored durably before the records if it changed: how far this copy of a
+            compacted log must reach.
     """
 
     data: bytes
@@ -211,7 +211,7 @@ class FollowerCore:
 
     def position(self) -> FetchPosition:
         """What the leader is to be asked (F2)."""
-        log, end = self._log, self._founded_end()
+        log, end = self._log, self._end_to_keep()
         return FetchPosition(
             self._state.partition_id,
             self._replica_epoch,
@@ -243,7 +243,7 @@ class FollowerCore:
             if self._refused_since is None:
                 self._refused_since = now
             return Wait(error, is_retry=True)
-        log, end = self._log, self._founded_end()
+        log, end = self._log, self._end_to_keep()
         if head.fetch_offset != end:  # guard F3.offset
             return _DROP
         if end < log.log_end_offset:
@@ -289,19 +289,21 @@ class FollowerCore:
         return self._cut(end, is_below=target < log.high_watermark)
 
     def _cut(self, end: Offset, *, is_below: bool) -> Truncate | RestartAt:
-        """Cut the log; where nothing that readers see is left, what lies below goes as well.
+        """Cut the log; a cut at the log start drops the hidden records below it, too.
 
-        It may be of later epochs than what comes, and a log whose epochs fall counts as damaged.
+        Their leader epochs may be later than those of the records that come, and recovery takes
+        a log whose epochs fall for damaged.
         """
         if end == self._log.log_start_offset:  # guard F3.hidden
             return RestartAt(end, is_below_high_watermark=is_below)
         return Truncate(end, is_below_high_watermark=is_below)
 
-    def _founded_end(self) -> Offset:
-        """Where that ends of which the leader is told: the log end, or where the copy began.
+    def _end_to_keep(self) -> Offset:
+        """The log end, or where a copy must be cut before the leader hears of it.
 
-        A copy may lack what made others go, which came later or was lost in a power cut. After an
-        unclean election the leader may have these others, and nothing that takes their place.
+        A copy of a compacted log may have stopped before the superseding records, or lost them in a
+        power cut. The leader of an unclean election may hold the superseded ones instead, which
+        this replica then lacks without any divergence to show it.
         """
         log = self._log
         whole_from, epoch = log.copied
@@ -311,10 +313,10 @@ class FollowerCore:
         return log.log_end_offset
 
     def _copied(self, head: FetchedHead, headers: Sequence[BatchHeader], end: Offset) -> Copied:
-        """What this copy may lack once these batches are appended up to `end`.
+        """How far this copy must reach, once these batches are appended up to `end`.
 
-        What made others go is committed at the leader, so a member in sync has it: also where the
-        leader has just begun, and does not know yet how much is committed.
+        Compaction counts on committed records only, and a member in sync holds all of these. The
+        high watermark alone would not show it: a new leader starts with one that is too low.
         """
         known = self._log.copied
         has_gaps = sum(one.count for one in headers) < end - self._log.log_end_offset

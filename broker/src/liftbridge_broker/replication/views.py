@@ -69,7 +69,7 @@ class LogView(Protocol):
 
     @property
     def copied(self) -> Copied:
-        """What it may lack where it was copied from a compacted log."""
+        """How far it must reach where it was copied from a compacted log."""
         ...
 
     @property

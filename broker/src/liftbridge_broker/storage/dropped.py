@@ -1,10 +1,10 @@
-"""What compaction took from a log that it does not know of, in a small file beside it.
+"""What a log may lack because of compaction, in a small file beside it.
 
 Whoever copies a log must know up to where it may lack tombstones, whatever became of the broker
 that dropped them: it is written before the first tombstone below goes, and before the first record
-of a copy comes. A copy must know whether it has all that made others go which it was not given. A
-file that is too old or cannot be read counts as the most: too much costs a copy, too little would
-bring deleted keys back, or leave a key without any message.
+of a copy comes. A copy must also know how far it has to reach (`Copied`). A file that is too old or
+cannot be read counts as the most: too much costs a copy, too little would bring deleted keys back,
+or leave a key without any message.
 
 Payload, big-endian: `dropped_offset` i64, then of `Copied` `whole_from` i64 and `leader_epoch` u64.
 Files of former versions have the first one only.
@@ -42,7 +42,7 @@ def note_dropped(files: Files, log: PartitionLog, dropped: Offset, copied: Copie
 
 
 def lower_dropped(files: Files, log: PartitionLog, end: Offset) -> None:
-    """Store that a log goes on at `end` in another way, where that says less than is known.
+    """Forget durably what no longer holds of a log that was cut at `end`.
 
     Blocks and raises as `note_dropped`.
     """

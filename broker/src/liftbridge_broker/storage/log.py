@@ -40,8 +40,8 @@ class PartitionLog:
         commit: Whether the fsync policy in force is `commit`; set by the owner.
         compacted_offset: No key has an older record below; 0 before a whole pass.
         compacted_everywhere: The same of all replicas, set by the owner; 0 while unknown.
-        dropped_offset: Below it, or above in a copy, tombstones may be gone, and what they hid is.
-        copied: What it may lack where it was copied from a compacted log.
+        dropped_offset: Below it tombstones may be gone; a copy may know so of what is to come.
+        copied: How far it must reach where it was copied from a compacted log.
         largest_timestamp: Largest timestamp ever appended, `NO_TIMESTAMP` for none.
         generation: Changes when segments are cut, dropped or replaced: readers seek anew.
         is_offline: Whether recovery found damage that must not be cut; nothing may be appended.

@@ -395,7 +395,7 @@ class LogStore:
         self._guarded(lambda: self._flush.require_journal(done, now), now)
 
     def note_copied(self, one: PartitionId, dropped: Offset, copied: Copied, now: Instant) -> None:
-        """Remember durably what a log may lack that is copied."""
+        """Remember durably what a replica that copies a log may lack."""
         log = self._logs[one].log
         self._with_reserve(lambda: note_dropped(self._files, log, dropped, copied), now)
 

@@ -40,7 +40,7 @@ class ReplicaLog:
         compacted_offset: Up to where it was compacted.
         holes_from: Where compaction has taken records first.
         dropped_offset: Below it tombstones may be gone.
-        copied: What it may lack where it was copied from a compacted log.
+        copied: How far it must reach where it was copied from a compacted log.
         epochs: Leader epochs.
         cut_count: Records that truncations removed so far.
     """
