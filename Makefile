@@ -19,7 +19,7 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose dockerfiles imports types docs pytest spark-test
 
-.PHONY: help install images demo demo-spark test check operator-sim operator-gates guards stories chaos failover saturation forgery hostile scale operator-scale bench bench-spark soak spark-soak \
+.PHONY: help install images demo demo-spark test check sim seeds operator-sim operator-gates guards stories chaos failover saturation forgery hostile scale operator-scale bench bench-spark soak spark-soak \
 	fuzz docs spark-install proto crds scan lock format clean changelog cluster cluster-down e2e e2e-full $(TEST_GATES) meta unit
 
 help: ## List the targets
@@ -56,6 +56,9 @@ check: install ## Quick gates for every change: format, lint, imports, types, me
 
 sim: install ## Simulate clusters, seeds from SEEDS=a:b (0:200), of all worlds or WORLD=name
 	@$(PY) -m liftbridge_testkit.sim --seeds $(or $(SEEDS),0:200) $(if $(WORLD),--world $(WORLD))
+
+seeds: install ## Simulate the seeds of this commit, and hold them against their floors (COUNT=2500)
+	@SIM_COUNT=$(or $(COUNT),2500) $(PY) -m pytest -q $(PYTEST_ARGS) tests/sim/test_seeds.py
 
 stories: install ## Play the stories in other orders of events (SEEDS=a:b, 0:10; STORY=part of a name)
 	@$(PY) -m liftbridge_testkit.sim.scripts.vary $(or $(SEEDS),0:10) $(STORY)

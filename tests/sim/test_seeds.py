@@ -1,8 +1,8 @@
 """Seeds that nobody played before: no promise is broken, and enough is met to prove it.
 
-2,500 where `CI` is set, else a tenth of them, from a first one that the id of the commit
-gives: so a failure is a fault that was found, and the same commit finds it again. `SIM_SEEDS=a:b`
-takes another range; the summary prints it. Chunks are tests of their own, which workers share; the
+250, or `SIM_COUNT`, from a first one that the id of the commit gives: so a failure is a fault that
+was found, and the same commit finds it again. `SIM_SEEDS=a:b` takes another range; the summary
+prints it. Chunks are tests of their own, which workers share; the
 one that ends last holds what all of them met against the floors.
 """
 
@@ -28,7 +28,7 @@ def first_seed():
 
 
 FIRST = first_seed()
-COUNT = 2_500 if os.environ.get("CI") else 250
+COUNT = int(os.environ.get("SIM_COUNT") or 250)
 RANGE = seed_range(os.environ.get("SIM_SEEDS") or f"{FIRST}:{FIRST + COUNT}")
 CHUNK = 25
 CHUNKS = [RANGE[at : at + CHUNK] for at in range(0, len(RANGE), CHUNK)]
