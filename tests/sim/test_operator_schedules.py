@@ -18,7 +18,7 @@ from liftbridge_testkit.operator_sim.seeds import run_seed, run_some
 from liftbridge_testkit.operator_sim.stage import Seen
 from liftbridge_testkit.operator_sim.world import World
 
-CHUNKS = 30
+CHUNKS = 15
 CHUNK = 100
 REGRESSION_SEEDS = (
     *(1, 12, 100, 105, 124, 154, 193, 205, 432, 486, 625, 710, 774, 1023, 1179, 1379, 1498),
