@@ -13,7 +13,7 @@ from liftbridge_client import Start, Stop, TruncatedError
 from liftbridge_client.aio.session import Session
 from liftbridge_client.aio.stream import Stream
 from liftbridge_client.aio.subscription import EPOCH_HEADER, Subscription
-from liftbridge_client.core.history import cut_at
+from liftbridge_client.core.history import Given, cut_at
 from liftbridge_client.errors import RetriableError, error_of
 from liftbridge_client.events import SubscriptionTruncated
 from liftbridge_client.model import BrokerInfo, EventTimes, Metadata, PartitionInfo, StreamInfo
@@ -38,13 +38,21 @@ NEVER = EventTimes(0, 0)
     ],
 )
 def test_log_is_cut_where_the_next_epoch_begins(epochs, epoch, position, cut):
-    assert cut_at(epochs, epoch, position) == cut
+    assert cut_at(epochs, 0, given_of((epoch, 0)), position) == cut
+
+
+def given_of(*epochs):
+    given = Given()
+    for one in epochs:
+        given.note(*one)
+    return given
 
 
 class Log:
     """Records with leader epochs, and what a broker answers about them."""
 
-    def __init__(self, *runs, high_watermark=None):
+    def __init__(self, *runs, high_watermark=None, unclean_epoch=0):
+        self.unclean_epoch = unclean_epoch
         self.epochs = []
         self.values = []
         for epoch, start, values in runs:
@@ -56,6 +64,7 @@ class Log:
         found = data_pb2.PartitionBounds(
             high_watermark=self.high_watermark, log_end=len(self.values), log_start=0
         )
+        found.unclean_epoch = self.unclean_epoch
         for epoch, start in self.epochs:
             found.epochs.add(leader_epoch=epoch, start_offset=start)
         if timestamp is not None:
@@ -157,6 +166,9 @@ BEFORE = Log((1, 0, [b"a", b"b", b"c", b"d"]))
 CLEAN = Log((1, 0, [b"a", b"b", b"c", b"d"]), (2, 4, [b"e", b"f"]))
 CUT = Log((1, 0, [b"a", b"b"]), (2, 2, [b"C", b"D", b"E", b"F"]))
 SHORT = Log((1, 0, [b"a", b"b"]), (2, 2, []))
+GIVEN = Log((1, 0, [b"a", b"b"]), (3, 2, [b"c", b"d"]))
+TAIL = Log((1, 0, [b"a", b"b"]), (2, 2, [b"C", b"D", b"E"]), (4, 5, [b"F"]), unclean_epoch=4)
+"""The elected replica has nothing of epoch 3, and of epoch 2 what was never committed."""
 
 
 @pytest.mark.parametrize("resume", [False, True], ids=["batches", "messages"])
@@ -174,6 +186,14 @@ async def test_reader_is_told_from_where_on_what_it_had_is_gone(resume, later):
         await first(subscription(Cluster(*logs), resume=resume), 9)
     assert (caught.value.offset, caught.value.next_offset) == (2, 4)
     assert not caught.value.retriable
+
+
+@pytest.mark.parametrize("resume", [False, True], ids=["batches", "messages"])
+async def test_reader_is_told_when_what_it_had_gave_its_place_to_a_former_leaders_tail(resume):
+    logs = [GIVEN, GIVEN, TAIL] if resume else [GIVEN, TAIL]
+    with pytest.raises(TruncatedError, match="truncated s/0 at offset 2") as caught:
+        await first(subscription(Cluster(*logs), resume=resume), 9)
+    assert (caught.value.offset, caught.value.next_offset) == (2, 4)
 
 
 async def test_election_between_the_look_and_the_read_is_noticed():

@@ -7,7 +7,7 @@ give, by which a reader notices that an unclean election took back what it had (
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
@@ -19,7 +19,7 @@ from liftbridge_client.codecs import Codec
 from liftbridge_client.core.batches import decode, to_message
 from liftbridge_client.core.codec import subscribe_request
 from liftbridge_client.core.deadlines import within
-from liftbridge_client.core.history import cut_at
+from liftbridge_client.core.history import Given, cut_at
 from liftbridge_client.errors import (
     CallTimeoutError,
     EndOfStreamError,
@@ -86,7 +86,7 @@ class Subscription(Generic[Value]):
         self._read_replica = read_replica
         self._codec = codec
         self._on_truncation = on_truncation
-        self._epoch: int | None = None
+        self._given = Given()
         self._not_before = 0
         self._address = ""
         self._avoided: set[str] = set()
@@ -158,7 +158,7 @@ class Subscription(Generic[Value]):
         where = self._stream, self._partition, error.offset, error.next_offset
         self._client.hub.emit(SubscriptionTruncated(*where))
         self.next_offset = error.offset - (1 if self._reverse else 0)
-        self._epoch = None
+        self._given = Given()
 
     async def _look_up_cursor(self) -> None:
         """Begin behind a cursor, looked up once."""
@@ -192,14 +192,17 @@ class Subscription(Generic[Value]):
         Raises:
             TruncatedError: It is not.
         """
-        position, epoch = self.next_offset, self._epoch
-        if position is None or epoch is None:
+        if self.next_offset is not None and self._given.latest:
+            self._compare(await self._bounds(None))
+
+    def _compare(self, bounds: data_pb2.PartitionBounds) -> None:
+        position = self.next_offset
+        if position is None or not self._given.latest:
             return
         if self._reverse:
             position += 1  # the offset that was given out last, and all below it is to come
-        bounds = await self._bounds(None)
         epochs = ((one.leader_epoch, one.start_offset) for one in bounds.epochs)
-        cut = cut_at(epochs, epoch, position)
+        cut = cut_at(epochs, bounds.unclean_epoch, self._given, position)
         if cut is not None:
             raise TruncatedError(
                 f"an unclean election truncated {self._stream}/{self._partition} at offset {cut}: "
@@ -208,11 +211,31 @@ class Subscription(Generic[Value]):
                 next_offset=position,
             )
 
-    async def _note_epoch(self, first: int, last: int) -> None:
+    async def _note_epochs(self, epochs: Sequence[tuple[int, int]]) -> None:
         """Records of these leader epochs follow what was given out, if it still stands."""
-        if self._epoch is not None and first > self._epoch:
+        if epochs and epochs[0][0] != self._given.latest:
             await self._check_history()
-        self._epoch = last or self._epoch
+        for epoch, start in epochs:
+            self._given.note(epoch, start)
+
+    async def _note_log(self, latest: int) -> None:
+        """Messages come from a log with this latest leader epoch; they do not tell their own.
+
+        Raises:
+            RetriableError: Another history began meanwhile.
+        """
+        if not latest:
+            return  # a server of the original
+        bounds = await self._bounds(None)
+        self._compare(bounds)
+        known = [(one.leader_epoch, one.start_offset) for one in bounds.epochs]
+        if known and bounds.unclean_epoch > latest and known[-1][0] > latest:
+            raise RetriableError("the leader changed when the subscription began")
+        self._given = Given()
+        for epoch, start in known:
+            if epoch <= latest:
+                self._given.note(epoch, start)
+        self._given.note(latest, bounds.log_end)  # asked was a replica that does not know it yet
 
     # -- whole batches ------------------------------------------------------------------------
 
@@ -241,7 +264,7 @@ class Subscription(Generic[Value]):
         try:
             while (response := await self._next(reading)) is not None:
                 decoded = decode(response.data, start)
-                await self._note_epoch(decoded.first_epoch, decoded.last_epoch)
+                await self._note_epochs(decoded.epochs)
                 messages = self._wanted(decoded.messages)
                 self.next_offset = start = response.next_offset
                 if messages:
@@ -350,8 +373,7 @@ class Subscription(Generic[Value]):
         step = -1 if self._reverse else 1
         try:
             await self._next(reading)  # the empty message that tells that the subscription stands
-            epoch = int((await reading.metadata()).get(EPOCH_HEADER, 0))
-            await self._note_epoch(epoch, epoch)
+            await self._note_log(int((await reading.metadata()).get(EPOCH_HEADER, 0)))
             while (raw := await self._next(reading)) is not None:
                 message = to_message(raw)
                 self.next_offset = message.offset + step

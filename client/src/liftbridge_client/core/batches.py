@@ -96,13 +96,11 @@ class Decoded(NamedTuple):
 
     Attributes:
         messages: Messages from the offset asked for on.
-        first_epoch: Leader epoch of the first batch, 0 for none.
-        last_epoch: That of the last one.
+        epochs: Leader epochs of the batches, each with the offset of its first batch.
     """
 
     messages: list[Message]
-    first_epoch: int
-    last_epoch: int
+    epochs: list[tuple[int, int]]
 
 
 def decode_messages(data: bytes, start: int) -> list[Message]:
@@ -114,11 +112,11 @@ def decode(data: bytes, start: int) -> Decoded:
     """As `decode_messages`, with the leader epochs of the batches."""
     parse = api_pb2.Message.FromString
     found: list[Message] = []
-    first = last = 0
+    epochs: list[tuple[int, int]] = []
     for batch in walk(data):
-        last = batch.leader_epoch
-        first = first or last
+        if not epochs or batch.leader_epoch != epochs[-1][0]:
+            epochs.append((batch.leader_epoch, batch.base_offset))
         found += [to_message(parse(frame)) for frame in frames(data, batch)]
     if found and found[0].offset < start:
         found = [message for message in found if message.offset >= start]
-    return Decoded(found, first, last)
+    return Decoded(found, epochs)
