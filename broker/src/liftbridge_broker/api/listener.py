@@ -84,6 +84,7 @@ class Listener:
         self._on_refused = on_refused
         self._greetings: dict[socket.socket, _Greeting] = {}
         self._line: deque[socket.socket] = deque()
+        self._taken: dict[socket.socket, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
         self._is_closed = False
@@ -120,6 +121,8 @@ class Listener:
             self._line.popleft().close()
         for task in self._tasks:
             task.cancel()
+        for each in self._taken:
+            each.close()  # a task that is cancelled before it begins knows of no socket
 
     def _accept(self, listening: socket.socket) -> None:
         """Take a few of those who wait; the others in the next turn."""
@@ -201,11 +204,13 @@ class Listener:
 
     def _take(self, client: socket.socket) -> None:
         """Make the connection."""
+        self._taken[client] = None
         task = self._loop.create_task(self._connect(client))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, client: socket.socket) -> None:
+        del self._taken[client]  # the loop closes it from here on
         tls = None if self._tls is None else self._tls.context
         seconds = None if tls is None else HANDSHAKE_SECONDS
         with contextlib.suppress(OSError):  # what goes wrong in a handshake is the client's affair
