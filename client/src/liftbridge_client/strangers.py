@@ -17,15 +17,7 @@ _CREDENTIALS_ADVICE: Final = (
     "profile."
 )
 
-_KINDS: Final = (
-    ("http1.x server", "speaks HTTP/1, not gRPC", PORT_ADVICE),
-    ("Failed parsing HTTP/2", "does not speak gRPC", PORT_ADVICE),
-    ("missing selected ALPN", "speaks TLS, but not gRPC", PORT_ADVICE),
-    (
-        "WRONG_VERSION_NUMBER",
-        "does not speak TLS",
-        "Connect without TLS, or name a port that has TLS.",
-    ),
+_CERTIFICATE: Final = (
     (
         "CERTIFICATE_VERIFY_FAILED",
         "shows a certificate that cannot be trusted",
@@ -36,6 +28,19 @@ _KINDS: Final = (
         "shows a certificate for another name",
         "Connect by a name in the certificate, or give that name as `server_name`.",
     ),
+)
+"""What is wrong with the certificate of a server, as `_KINDS`."""
+
+_KINDS: Final = (
+    ("http1.x server", "speaks HTTP/1, not gRPC", PORT_ADVICE),
+    ("Failed parsing HTTP/2", "does not speak gRPC", PORT_ADVICE),
+    ("missing selected ALPN", "speaks TLS, but not gRPC", PORT_ADVICE),
+    (
+        "WRONG_VERSION_NUMBER",
+        "does not speak TLS",
+        "Connect without TLS, or name a port that has TLS.",
+    ),
+    *_CERTIFICATE,
     ("_ALERT_", "refuses TLS with this client", _CREDENTIALS_ADVICE),
     ("Unwrap failed", "ended TLS, as without a certificate that it wants", _CREDENTIALS_ADVICE),
     *(
@@ -57,6 +62,7 @@ _KINDS: Final = (
 )
 """Words of gRPC, what they mean, and what to do; the first that fits counts."""
 
+SURE: Final = 2
 _UNCONNECTED: Final = "failed to connect to all addresses"
 _ADDRESS: Final = re.compile(r"ipv[46]:(\S+): ")
 _REASON: Final = re.compile(r"CERTIFICATE_VERIFY_FAILED: ([^:]+)")
@@ -80,3 +86,13 @@ def stranger(text: str) -> Stranger | None:
             place = unquote(address[1]) if address else "the server"
             return Stranger(f"{place} {what}{f' ({reason[1]})' if reason else ''}", advice)
     return None
+
+
+def certainty(text: str) -> int:
+    """What a text of gRPC is worth beside those of other addresses of the same name.
+
+    `SURE` tells what is wrong with a certificate, 1 what else is there, 0 nothing of that.
+    """
+    if stranger(text) is None:
+        return 0
+    return SURE if any(words in text for words, _, _ in _CERTIFICATE) else 1

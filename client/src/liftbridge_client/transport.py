@@ -1,7 +1,8 @@
 """Channels to brokers: grpcio, one channel an address, raw methods by path."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -14,7 +15,8 @@ from liftbridge_client.errors import CallTimeoutError, LiftbridgeError, UsageErr
 from liftbridge_client.events import Connected, ConnectFailed, Disconnected, Event
 from liftbridge_client.model import TlsFiles
 from liftbridge_client.pem import read_pem
-from liftbridge_client.strangers import PORT_ADVICE
+from liftbridge_client.resolving import targets_of
+from liftbridge_client.strangers import PORT_ADVICE, SURE, certainty
 
 _Request = TypeVar("_Request", bound=ProtoMessage)
 _Response = TypeVar("_Response", bound=ProtoMessage)
@@ -38,6 +40,10 @@ _OPTIONS: Final = (
     ("grpc.http2.lookahead_bytes", 16 << 20),
 )
 
+
+CONNECT_SECONDS: Final = 3.0
+ADDRESSES_MAX: Final = 8
+"""Addresses of one name that are asked one by one what is wrong."""
 
 _TIME_IS_OVER: Final = "Deadline Exceeded"
 _NO_STATUS: Final = "No status received"
@@ -101,8 +107,15 @@ class Transport:
     Channels are watched, by a task each, from the first listener on.
     """
 
-    def __init__(self, tls: TlsFiles | None, announcer: Announcer) -> None:
+    def __init__(
+        self,
+        tls: TlsFiles | None,
+        announcer: Announcer,
+        resolve: Callable[[str], Awaitable[Sequence[str]]] = targets_of,
+    ) -> None:
+        """Nothing is read or connected yet; `resolve` tells the addresses of a name."""
         self._tls = tls
+        self._resolve = resolve
         self._announcer = announcer
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._watches: dict[str, Watch] = {}
@@ -159,14 +172,8 @@ class Transport:
         self.check_loop()
         channel = self._channels.get(address)
         if channel is None:
-            options: list[tuple[str, int | str]] = list(_OPTIONS)
-            if self._credentials is None:
-                channel = grpc.aio.insecure_channel(address, options)
-            else:
-                if self._tls is not None and self._tls.server_name:
-                    options.append(("grpc.ssl_target_name_override", self._tls.server_name))
-                channel = grpc.aio.secure_channel(address, self._credentials, options)
-            self._channels[address] = channel
+            name = self._tls.server_name if self._tls is not None else ""
+            channel = self._channels[address] = _made(address, self._credentials, name)
             if self._announcer.has_listeners:
                 self._watches[address] = Watch(address, channel, self._announcer)
         return channel
@@ -217,10 +224,58 @@ class Transport:
             if isinstance(error, CallTimeoutError):
                 error.advice = "Check that the address is that of a broker, or raise the timeout."
             _placed(error, "no connection with", address, timeout)
-            raise
+            left = CONNECT_SECONDS if timeout is None else timeout - (monotonic() - began)
+            told = await self._best_told(error, address, method, left)
+            if told is error:
+                raise
+            raise told from error
         finally:
             call.cancel()
         return None if timeout is None else max(timeout - (monotonic() - began), 0.0)
+
+    async def _best_told(
+        self,
+        error: LiftbridgeError,
+        address: str,
+        method: Method[_Request, _Response],
+        seconds: float,
+    ) -> LiftbridgeError:
+        """The error that tells most of those of all addresses of a name, with TLS.
+
+        gRPC tells of the address that it asked last: `localhost` refused, by ::1, where 127.0.0.1
+        had shown a certificate that cannot be trusted.
+        """
+        if self._credentials is None or certainty(error.server_text) == SURE:
+            return error
+        began = monotonic()
+        targets: Sequence[str] = ()
+        with contextlib.suppress(OSError, UnicodeError):  # time is over, or there is no such name
+            async with asyncio.timeout(seconds):
+                targets = (await self._resolve(address))[:ADDRESSES_MAX]
+        if len(targets) < 2:
+            return error
+        left = seconds - (monotonic() - began)
+        found = await asyncio.gather(
+            *(self._fault_at(one, address, method, left) for one in targets)
+        )
+        told = [error, *(one for one in found if one is not None)]
+        return max(told, key=lambda one: certainty(one.server_text))
+
+    async def _fault_at(
+        self, target: str, address: str, method: Method[_Request, _Response], seconds: float
+    ) -> LiftbridgeError | None:
+        """Why there is no connection with one target of an address; `None` if there is one."""
+        name = self._tls.server_name if self._tls is not None else ""
+        name = name or address.rpartition(":")[0]
+        async with _made(target, self._credentials, name) as channel:
+            call = _duplex(channel, method, seconds)
+            try:
+                await call.connected()
+            except LiftbridgeError as error:
+                return error
+            finally:
+                call.cancel()
+        return None
 
     def server_stream(
         self, address: str, method: Method[_Request, _Response], request: _Request
@@ -240,12 +295,7 @@ class Transport:
         timeout: float | None = None,
     ) -> "Duplex[_Request, _Response]":
         """Many requests, many responses."""
-        call = self._channel(address).stream_stream(
-            method.path,
-            request_serializer=method.request.SerializeToString,
-            response_deserializer=method.response.FromString,
-        )
-        return Duplex(call(timeout=timeout))  # type: ignore[call-arg]  # the stubs demand an iterator
+        return _duplex(self._channel(address), method, timeout)
 
 
 class Watch:
@@ -378,3 +428,22 @@ class Duplex(Reading[_Response], Generic[_Request, _Response]):
 def _credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
     found = read_pem(tls)
     return grpc.ssl_channel_credentials(found.ca, found.key, found.cert)
+
+
+def _made(target: str, credentials: grpc.ChannelCredentials | None, name: str) -> grpc.aio.Channel:
+    """A channel; certificates are held to a name, or to that of the target where it is empty."""
+    if credentials is None:
+        return grpc.aio.insecure_channel(target, _OPTIONS)
+    named = (("grpc.ssl_target_name_override", name),) if name else ()
+    return grpc.aio.secure_channel(target, credentials, (*_OPTIONS, *named))
+
+
+def _duplex(
+    channel: grpc.aio.Channel, method: Method[_Request, _Response], timeout: float | None
+) -> Duplex[_Request, _Response]:
+    call = channel.stream_stream(
+        method.path,
+        request_serializer=method.request.SerializeToString,
+        response_deserializer=method.response.FromString,
+    )
+    return Duplex(call(timeout=timeout))  # type: ignore[call-arg]  # the stubs demand an iterator
