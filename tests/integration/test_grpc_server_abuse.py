@@ -130,17 +130,6 @@ async def test_thousand_connections_come_and_go_without_a_trace() -> None:
         assert live_connections() <= before
 
 
-async def test_connections_over_the_limit_are_told_so() -> None:
-    async with echo_server(connections_max=2) as echo:
-        async with raw_client(echo), raw_client(echo):
-            await eventually(lambda: echo.server.stats.connections_open == 2)
-            async with raw_client(echo) as third:
-                goaway = (await third.read_all())[-1]
-                assert goaway.debug_text == "too many connections"
-        await eventually(lambda: echo.server.stats.connections_open == 0)
-        assert await still_serves(echo)
-
-
 async def test_flood_is_answered_counted_and_told() -> None:
     told: list[tuple[str, dict[str, object]]] = []
 

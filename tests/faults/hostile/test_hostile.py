@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from liftbridge_testkit.cluster import ClusterKit
-from liftbridge_testkit.hostile.attacks import attacks, short
+from liftbridge_testkit.hostile.attacks import CONFIG, attacks, short
 from liftbridge_testkit.hostile.judge import faults, judge
 
 SECONDS = 2.0
 TURN_SECONDS = 0.5
 PATIENT = {
-    "logging.format": "json",
+    **CONFIG,
     "clustering.raft.election.timeout": "5s",
     "clustering.broker.session.timeout": "15s",
     "clustering.replica.max.leader.timeout": "10s",

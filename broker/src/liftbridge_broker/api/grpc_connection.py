@@ -105,8 +105,8 @@ class GrpcConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._peer = _peer_text(transport.get_extra_info("peername"))
-        if not self._owner.on_open(self):
-            self._core.end("too many connections")
+        if not self._owner.on_open(self, self._core.idle_since_ns):
+            self._core.refuse_place()
         self._flush()
 
     def data_received(self, data: bytes) -> None:
@@ -164,6 +164,7 @@ class GrpcConnection(asyncio.Protocol):
             self._flush()
             self._count_held()
             self._count_resets()
+            self._owner.on_standing(self, self._core.standing, self._core.idle_since_ns)
         except BaseException:
             # A bug: what the client is told after it could be wrong.
             if self._transport is not None:
@@ -216,6 +217,11 @@ class GrpcConnection(asyncio.Protocol):
     def peer(self) -> str:
         """Address of the client."""
         return self._peer
+
+    def shed_place(self, text: str) -> None:
+        """End the connection in favour of another one."""
+        self._core.shed_place(text)
+        self._schedule()
 
     def shed_answers(self, text: str) -> None:
         """End the connection for what it does not read."""

@@ -7,6 +7,7 @@ from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.turns import Turns
 from liftbridge_broker.http2.events import ConnectionEnded
 from liftbridge_broker.http2.limits import Limits
+from liftbridge_broker.http2.places import Standing
 
 Connection_contra = TypeVar("Connection_contra", contravariant=True)
 
@@ -17,8 +18,14 @@ class ConnectionOwner(Protocol[Connection_contra]):
     limits: Limits
     turns: Turns
 
-    def on_open(self, connection: Connection_contra) -> bool:
+    def on_open(self, connection: Connection_contra, now: int) -> bool:
         """A connection was made; whether there is room for it."""
+        ...
+
+    def on_standing(
+        self, connection: Connection_contra, standing: Standing, idle_since_ns: int
+    ) -> None:
+        """A connection may do something else than before."""
         ...
 
     def on_closed(self, connection: Connection_contra) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 from typing import Final
 
 from liftbridge_broker.api.call import MAIN_LISTENER, Call
@@ -19,6 +20,7 @@ from liftbridge_broker.api.turns import Turns
 from liftbridge_broker.errors import GrpcStatus
 from liftbridge_broker.http2.events import ConnectionEnded
 from liftbridge_broker.http2.limits import Limits
+from liftbridge_broker.http2.places import Places, Standing
 from liftbridge_broker.ports.observe import Observer
 
 UnaryHandler = Callable[[Call, bytes], Iterator[None] | None]
@@ -30,6 +32,7 @@ HELD_BYTES_MAX: Final = 256 << 20
 """Bytes of requests, and of answers, that all connections may hold together."""
 
 CLOSE_SECONDS: Final = 2.0
+_NETWORK_TEXT: Final = 19
 
 
 @dataclass(slots=True)
@@ -131,6 +134,7 @@ class GrpcServer:
         self._methods: dict[str, StreamHandler] = {}
         self._unary_methods: set[str] = set()
         self._connections: dict[GrpcConnection, None] = {}
+        self._places: Places[GrpcConnection] = Places(connections_max)
         self._listeners: dict[str, Listener] = {}
         self._emptied = asyncio.Event()
 
@@ -249,16 +253,29 @@ class GrpcServer:
 
     # Calls of connections.
 
-    def on_open(self, connection: GrpcConnection) -> bool:
-        """Count a connection; whether there is room for it."""
+    def on_open(self, connection: GrpcConnection, now: int) -> bool:
+        """Count a connection; whether it has a place, which another one may lose for it."""
         self._connections[connection] = None
         self.stats.connections_open += 1
         self.stats.connections_total += 1
-        return len(self._connections) <= self._connections_max
+        has_place, loser = self._places.take(connection, _source(connection.peer), now)
+        if loser is not None:
+            loser.shed_place(
+                f"all {self._connections_max} connections are taken (grpc.max.connections) and "
+                "this one had no open call: a new one has its place; connect again at the next call"
+            )
+        return has_place
+
+    def on_standing(
+        self, connection: GrpcConnection, standing: Standing, idle_since_ns: int
+    ) -> None:
+        """Note who may lose its place."""
+        self._places.stand(connection, standing, idle_since_ns)
 
     def on_closed(self, connection: GrpcConnection) -> None:
         """Forget a connection."""
         del self._connections[connection]
+        self._places.leave(connection)
         self._resets.forget(connection)
         self.stats.connections_open -= 1
         if not self._connections:
@@ -348,3 +365,11 @@ class GrpcServer:
         if any(known.startswith(f"/{service}/") for known in self._methods):
             return f"unknown method {name} for service {service}"
         return f"unknown service {service}"
+
+
+def _source(peer: str) -> str:
+    """Host of a peer; of an IPv6 address the half that names a network (RFC 4291 2.5.4)."""
+    host = peer.rpartition(":")[0]
+    if not host.startswith("["):
+        return host
+    return IPv6Address(host[1:-1].partition("%")[0]).exploded[:_NETWORK_TEXT]

@@ -315,7 +315,7 @@ class GrpcOptions:
     Attributes:
         message_bytes_max: Largest request message; always holds a record of the largest size.
         concurrent_streams_max: Open calls on one connection (SETTINGS_MAX_CONCURRENT_STREAMS).
-        connections_max: Open connections; further ones are closed at once.
+        connections_max: Open connections; a further one takes the place of one without a call.
         header_bytes_max: Size of the header list of a request (SETTINGS_MAX_HEADER_LIST_SIZE).
         pending_bytes_max: Bytes of answers waiting to be sent on one connection.
         receive_bytes_max: Bytes of open calls and incomplete requests of all connections.

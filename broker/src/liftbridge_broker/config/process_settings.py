@@ -255,7 +255,9 @@ GRPC: Final = (
         "grpc.max.connections",
         Kind.INTEGER,
         "10000",
-        "Open client connections; additional ones are closed immediately.",
+        "Open client connections. At the limit, a new one takes the place of one without an open "
+        "call, the one idle the longest of the address with most of them; if all have open calls, "
+        "it is closed immediately.",
         is_original=False,
         minimum=1,
         maximum=1_000_000,

@@ -22,6 +22,7 @@ from liftbridge_broker.http2.guard import Guard
 from liftbridge_broker.http2.headers import HeaderBlock, HeaderDecoder
 from liftbridge_broker.http2.limits import SECOND_NS, Limits
 from liftbridge_broker.http2.messages import MessageReader
+from liftbridge_broker.http2.places import Standing
 from liftbridge_broker.http2.sender import Sender
 from liftbridge_broker.http2.stream import Buffer, Stream
 from liftbridge_broker.http2.table import StreamTable
@@ -101,6 +102,24 @@ class Connection:
     def stream_count(self) -> int:
         """Streams that are open, those included whose last bytes wait for a window."""
         return len(self._table.streams)
+
+    @property
+    def standing(self) -> Standing:
+        """What it does."""
+        if self._has_ended:
+            return Standing.ENDED
+        if self._table.streams:
+            return Standing.BUSY
+        if self._is_draining:
+            return Standing.LEAVING
+        if not self._has_preface:
+            return Standing.SILENT
+        return Standing.IDLE if self._control.has_settings else Standing.UNSETTLED
+
+    @property
+    def idle_since_ns(self) -> int:
+        """When its last call ended, or it began."""
+        return self._idle_since_ns
 
     @property
     def has_ended(self) -> bool:
@@ -337,6 +356,16 @@ class Connection:
         code = Http2Code.ENHANCE_YOUR_CALM
         self._fail(ConnectionFaultError(code, text, flood="resets_of_all"))
 
+    def shed_place(self, text: str) -> None:
+        """End for another connection, which has no place otherwise."""
+        flood = "idle_at_limit" if self.standing is Standing.IDLE else "unready_at_limit"
+        self._fail(ConnectionFaultError(Http2Code.NO_ERROR, text, flood=flood))
+
+    def refuse_place(self) -> None:
+        """End because there is no place."""
+        text = "too many connections"
+        self._fail(ConnectionFaultError(Http2Code.NO_ERROR, text, flood="refused_at_limit"))
+
     def shed_requests(self, text: str) -> None:
         """Refuse the requests that are incomplete, or end if that is not most of what is held."""
         table = self._table
@@ -571,10 +600,12 @@ class Connection:
         """
         if self._table.streams:
             self._was_busy = True
-        elif self._was_busy and self._limits.idle_ns:
+        elif self._was_busy:
             self._was_busy = False
             self._idle_since_ns = self._table.now
-            self._deadlines.bring_forward("idle", self._idle_since_ns + self._limits.idle_ns)
+            if self._limits.idle_ns:
+                due = self._idle_since_ns + self._limits.idle_ns
+                self._deadlines.bring_forward("idle", due)
 
     def _send_final_goaway(self) -> None:
         """Second step of the drain: streams opened from now on are refused."""

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from liftbridge_testkit.cluster import ClusterKit
-from liftbridge_testkit.hostile.attacks import attacks
+from liftbridge_testkit.hostile.attacks import CONFIG, attacks
 from liftbridge_testkit.hostile.judge import faults, judge
 from liftbridge_testkit.progress import say
 
@@ -22,7 +22,7 @@ def main() -> int:
     names = [one.name for one in attacks() if options.only in one.name]
     with (
         tempfile.TemporaryDirectory(prefix="hostile-") as place,
-        ClusterKit(Path(place), config={"logging.format": "json"}, has_proxies=False) as cluster,
+        ClusterKit(Path(place), config=CONFIG, has_proxies=False) as cluster,
     ):
         found = judge(cluster, names, seconds=options.seconds)
     bad = [felt.name for felt in found if faults(felt)]

@@ -31,6 +31,11 @@ LIST_ENTRIES: Final = 50_000
 LARGE_STREAM: Final = "large"
 """Holds records of 900 KB."""
 
+CONNECTIONS_MAX: Final = 600
+"""Connections that brokers under attack allow."""
+
+CONFIG: Final = {"logging.format": "json", "grpc.max.connections": CONNECTIONS_MAX}
+IDLE_CONNECTIONS: Final = CONNECTIONS_MAX + 200
 BURST: Final = 1_000
 MANY: Final = 100
 _ALL_WINDOW: Final = (1 << 31) - 1
@@ -51,6 +56,7 @@ class Attack(NamedTuple):
         is_reading: Whether it reads what comes back.
         rounds_max: Rounds of one connection.
         is_on_nats: Whether it goes to the NATS server instead of the broker.
+        has_hello: Whether it begins with a preface and SETTINGS.
     """
 
     name: str
@@ -60,6 +66,7 @@ class Attack(NamedTuple):
     is_reading: bool = True
     rounds_max: int = 1_000_000
     is_on_nats: bool = False
+    has_hello: bool = True
 
 
 @cache
@@ -179,6 +186,25 @@ def _floods() -> list[Attack]:
     return found
 
 
+def _idle() -> list[Attack]:
+    """More connections than the broker allows, none of which makes a call."""
+    said = {
+        "silent": (b"", False),
+        "PING": (frames.ping_frame(b"12345678"), True),
+        "SETTINGS": (frames.settings_frame({}), True),
+    }
+    return [
+        Attack(
+            f"idle connections, {name}",
+            IDLE_CONNECTIONS,
+            partial(_repeated, data, 1),
+            rounds_max=1,
+            has_hello=has_hello,
+        )
+        for name, (data, has_hello) in said.items()
+    ]
+
+
 def _subscribe() -> bytes:
     return api_pb2.SubscribeRequest(
         stream=LARGE_STREAM, startPosition=api_pb2.EARLIEST
@@ -224,6 +250,7 @@ def attacks() -> Sequence[Attack]:
         Attack("too many headers", MANY, partial(_wide_headers, publish, 500, 10)),
         Attack("CONTINUATION", MANY, partial(_continued, publish)),
         Attack("connections", 1_000, partial(_repeated, b"", 0), rounds_max=0),
+        *_idle(),
         Attack("tiny messages", 1, partial(_begun, asynchronous, tiny * 10_000, 1)),
         *_floods(),
         *_unary(),
@@ -240,6 +267,8 @@ def short() -> Sequence[str]:
         "open and reset on 100",
         "too many headers",
         "connections",
+        "idle connections, silent",
+        "idle connections, PING",
         "flood of NATS, two subjects, acked",
         "FetchMetadata without end on 1",
         "FetchMetadata without end on 100",

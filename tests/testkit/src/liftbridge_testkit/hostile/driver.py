@@ -27,7 +27,8 @@ async def _read(reader: asyncio.StreamReader) -> None:
 
 async def _talk(attack: Attack, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Say what there is to say, and stay until the other side ends the connection."""
-    writer.write(NATS_HELLO if attack.is_on_nats else Http2Peer.hello(attack.settings))
+    if attack.has_hello:
+        writer.write(NATS_HELLO if attack.is_on_nats else Http2Peer.hello(attack.settings))
     async with asyncio.TaskGroup() as group:
         if attack.is_reading and attack.rounds_max:
             group.create_task(_read(reader))

@@ -23,6 +23,7 @@ from liftbridge_testkit.saturation import ALLOWED, alarms, place
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from liftbridge_proto import api_pb2_grpc
     from liftbridge_testkit.cluster import ClusterKit
 
 TURN_SECONDS: Final = 0.05
@@ -34,7 +35,14 @@ MEMORY_BYTES_MAX: Final = 900 << 20
 MANY_TURNS: Final = 999
 """Told of a broker that does not answer any more."""
 
+SLOWEST_MS: Final = 5_000
+"""A call of the others may take no longer, with the connection for it."""
+
 PAUSE_SECONDS: Final = 0.02
+VISIT_MESSAGES: Final = 10
+"""Published on one connection."""
+
+_OWN_CONNECTION: Final = (("grpc.use_local_subchannel_pool", 1),)
 CALL_SECONDS: Final = 30.0
 STREAM_COUNT: Final = 100
 LARGE_BYTES: Final = 900_000
@@ -51,6 +59,7 @@ class Felt(NamedTuple):
         acked: Messages of the others that were acknowledged.
         refused: What the others were told instead.
         p99_ms: Slowest hundredth of them.
+        slowest_ms: The slowest, one that was still waited for included.
         alarms: Elections and fences.
     """
 
@@ -60,11 +69,12 @@ class Felt(NamedTuple):
     acked: int
     refused: Sequence[str]
     p99_ms: int
+    slowest_ms: int
     alarms: str
 
 
 class Visitor(threading.Thread):
-    """A well-behaved client that publishes one message after the other."""
+    """A well-behaved client that publishes one message after the other, and connects anew often."""
 
     def __init__(self, address: str, stream: str) -> None:
         """Publish to a stream at its leader, from `start` on."""
@@ -72,22 +82,34 @@ class Visitor(threading.Thread):
         self._address, self._stream = address, stream
         self._is_over = threading.Event()
         self._times: list[float] = []
+        self._began = 0.0
         self._refused: list[str] = []
 
     def run(self) -> None:
         """Publish until `end`."""
-        with grpc.insecure_channel(self._address) as channel:
-            stub = api(channel)
-            request = api_pb2.PublishRequest(
-                stream=self._stream, value=b"v" * 200, ackPolicy=api_pb2.ALL, expectedOffset=-1
-            )
-            while not self._is_over.wait(PAUSE_SECONDS):
-                began = monotonic()
+        while not self._is_over.is_set():
+            with grpc.insecure_channel(self._address, _OWN_CONNECTION) as channel:
+                self._publish(api(channel))
+
+    def _publish(self, stub: api_pb2_grpc.APIStub) -> None:
+        """Publish some messages on one connection."""
+        request = api_pb2.PublishRequest(
+            stream=self._stream, value=b"v" * 200, ackPolicy=api_pb2.ALL, expectedOffset=-1
+        )
+        for _ in range(VISIT_MESSAGES):
+            if not self._is_over.wait(PAUSE_SECONDS):
+                self._began = began = monotonic()
                 try:
                     stub.Publish(request, timeout=CALL_SECONDS)
                 except grpc.RpcError as error:
                     self._refused.append(f"{error.code().name}: {error.details()}")
+                self._began = 0.0
                 self._times.append(monotonic() - began)
+
+    def waits(self) -> float:
+        """How long the present call has taken, 0 without one."""
+        began = self._began
+        return monotonic() - began if began else 0.0
 
     def take(self) -> tuple[list[float], list[str]]:
         """Times and refusals since the last call."""
@@ -184,6 +206,7 @@ def _attack(
             raise ProcessError(f"the attack {name!r} could not be made")
     else:
         sleep(seconds)
+    waits = max(one.waits() for one in visitors)
     taken = [one.take() for one in visitors]
     times = sorted(time for found, _ in taken for time in found)
     after = alarms(cluster)
@@ -198,6 +221,7 @@ def _attack(
         len(times),
         [text for _, refused in taken for text in refused],
         int(times[len(times) * 99 // 100] * 1_000) if times else -1,
+        int(max([waits, *times]) * 1_000),
         ", ".join(
             f"{kind} {count}" for kind, count in (after - before).items() if kind not in ALLOWED
         ),
@@ -213,6 +237,8 @@ def faults(felt: Felt) -> list[str]:
         found.append(f"{felt.grown_bytes >> 20} MiB more memory")
     if felt.refused:
         found.append(f"others were refused: {felt.refused[0]}")
+    if felt.slowest_ms > SLOWEST_MS:
+        found.append(f"somebody waited for {felt.slowest_ms} ms")
     if not felt.acked:
         found.append("nobody else was served")
     if felt.alarms:
@@ -223,8 +249,8 @@ def faults(felt: Felt) -> list[str]:
 def _line(felt: Felt) -> str:
     bad = "; ".join(faults(felt))
     return (
-        f"{felt.name:50} p99 {felt.p99_ms:6} ms  {felt.acked:5} acked  "
-        f"{felt.grown_bytes >> 20:5} MiB  {bad}"
+        f"{felt.name:50} p99 {felt.p99_ms:6} ms  slowest {felt.slowest_ms:6} ms  "
+        f"{felt.acked:5} acked  {felt.grown_bytes >> 20:5} MiB  {bad}"
     )
 
 
