@@ -143,10 +143,10 @@ def test_what_the_promise_gives_up_counts_no_longer_for_questions_under_way(chec
 
 
 def test_another_record_at_an_offset_needs_an_epoch_that_tells():
-    held = Held(epoch=1, position=3, values={0: b"a", 1: b"b", 2: b"c"})
-    assert check_history("x", held, {0: b"a", 1: b"b"}, [(1, 0)]) is None
-    assert check_history("x", held, {0: b"a", 1: b"B"}, [(1, 0), (2, 1)]) == 1
+    held = Held(epochs=[(1, 0)], position=3, values={0: b"a", 1: b"b", 2: b"c"})
+    assert check_history("x", held, {0: b"a", 1: b"b"}, [(1, 0)], 0) is None
+    assert check_history("x", held, {0: b"a", 1: b"B"}, [(1, 0), (2, 1)], 0) == 1
     with expect_untrue():
-        check_history("x", held, {0: b"a", 1: b"B"}, [(1, 0)])
+        check_history("x", held, {0: b"a", 1: b"B"}, [(1, 0)], 0)
     with expect_untrue():
-        check_history("x", held, {0: b"a", 1: b"B"}, [(1, 0), (2, 2)])
+        check_history("x", held, {0: b"a", 1: b"B"}, [(1, 0), (2, 2)], 0)

@@ -196,7 +196,10 @@ class BrokerLimits(Model):
         "Largest number of partitions of one stream.", ge=1, le=10_000
     )
     connections: Annotated[int | None, Setting("grpc.max.connections")] = option(
-        "Open client connections; additional ones are closed immediately.", ge=1, le=1_000_000
+        "Open client connections. At the limit, a new one takes the place of one without an open "
+        "call.",
+        ge=1,
+        le=1_000_000,
     )
     record_bytes: Annotated[
         Size | None, Setting("clustering.replication.max.bytes", is_size=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from liftbridge_broker.model.ids import PartitionId
-from liftbridge_client.core.history import cut_at
+from liftbridge_client.core.history import Given, cut_at
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.history import Checker, Write
 
@@ -49,12 +49,12 @@ class Held:
     """What one reader was given of a partition.
 
     Attributes:
-        epoch: Latest leader epoch of the log that it came from.
+        epochs: Leader epochs of the log that it came from, with the offset that each begins at.
         position: First offset that was not given.
         values: What was, by offset.
     """
 
-    epoch: int = 0
+    epochs: list[tuple[int, int]] = field(default_factory=list)
     position: int = 0
     values: dict[int, bytes] = field(default_factory=dict)
 
@@ -251,7 +251,11 @@ class AnswersAreTrue(Checker):
 
 
 def check_history(
-    who: str, held: Held, given: Mapping[int, bytes], epochs: Iterable[tuple[int, int]]
+    who: str,
+    held: Held,
+    given: Mapping[int, bytes],
+    epochs: Iterable[tuple[int, int]],
+    unclean_epoch: int,
 ) -> int | None:
     """See that a reader learns by epochs of every record that is another one than it had.
 
@@ -260,6 +264,7 @@ def check_history(
         held: What it had been given before.
         given: What it is given now, by offset.
         epochs: Leader epochs of the log that this comes from.
+        unclean_epoch: That of the last unclean election of the partition, 0 for none.
 
     Returns:
         From where on it is told to forget what it had, `None` for nowhere.
@@ -267,7 +272,10 @@ def check_history(
     Raises:
         BrokenInvariantError: Two contents of one offset, and no epoch that says so.
     """
-    cut = cut_at(epochs, held.epoch, held.position)
+    known_epochs = Given()
+    for epoch, first in held.epochs:
+        known_epochs.note(epoch, first if known_epochs.epochs else 0)
+    cut = cut_at(epochs, unclean_epoch, known_epochs, held.position)
     for offset, value in given.items():
         known = held.values.get(offset, value)
         if known != value and (cut is None or offset < cut):

@@ -189,12 +189,12 @@ class Asker:
             checker.read_to_end(asked, inquiry.given, start, inquiry.wanted)
         checker.learn_times(asked, inquiry.times, inquiry.timestamp)
         held = self._held.setdefault(asked.partition, Held())
-        cut = check_history(self.name, held, inquiry.given, inquiry.epochs)
+        cut = check_history(self.name, held, inquiry.given, inquiry.epochs, inquiry.unclean_epoch)
         if cut is not None:
             held.values = {at: value for at, value in held.values.items() if at < cut}
             self._world.coverage.count("client", "truncation told by epochs")
         held.values.update(inquiry.given)
-        held.epoch = inquiry.epochs[-1][0] if inquiry.epochs else 0
+        held.epochs = inquiry.epochs
         held.position = max(held.values, default=-1) + 1
 
     def take(self, piece: bytes | memoryview) -> Iterator[Record]:
@@ -216,6 +216,7 @@ class Inquiry:
         given: Records that were read, by offset.
         times: Their timestamps.
         epochs: Leader epochs of the log.
+        unclean_epoch: That of the last unclean election of the partition, 0 for none.
         is_compacted: Whether records may be missing.
     """
 
@@ -242,6 +243,7 @@ class Inquiry:
         self.given: dict[int, bytes] = {}
         self.times: dict[int, int] = {}
         self.epochs: list[tuple[int, int]] = []
+        self.unclean_epoch = 0
         self.is_compacted = False
         self._asker = asker
         self._reading: Subscription | BulkRead | None = None
@@ -272,7 +274,7 @@ class Inquiry:
                     raise error
                 self._answer(serving, partition, answer)
             except LiftbridgeError as refusal:
-                self._close(partition)
+                self._close(serving, partition)
                 answer(refusal)
 
         ask(serving.node, partition, self.question, answered, now, as_replica=self.as_replica)
@@ -335,7 +337,7 @@ class Inquiry:
         if self.kind in BATCHES:
             self._read_batches(serving, partition, answer)
         elif log.high_watermark == log.log_start_offset:
-            self._close(partition)
+            self._close(serving, partition)
             answer(self)  # there is nothing to read
         else:
             self._subscribe(serving, partition, answer)
@@ -356,7 +358,7 @@ class Inquiry:
         assert self._reading is not None
         self._reading.close(serving.node.now)
         self._reading = None
-        self._close(partition)
+        self._close(serving, partition)
         answer(error or self)
 
     def _read_batches(self, serving: Serving, partition: Partition, answer: Answer) -> None:
@@ -404,8 +406,9 @@ class Inquiry:
         )
         pump()
 
-    def _close(self, partition: Partition) -> None:
+    def _close(self, serving: Serving, partition: Partition) -> None:
         log = partition.log
+        self.unclean_epoch = int(serving.node.state.unclean_epoch(partition.partition_id))
         self.start = int(log.log_start_offset)
         self.epochs = [(int(epoch), int(start)) for epoch, start in log.epochs.entries]
         self.is_compacted = partition.options.compact_enabled
