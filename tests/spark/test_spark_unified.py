@@ -11,6 +11,8 @@ from pyspark.sql.types import StructType
 from liftbridge_client import StreamSettings, SyncClient
 from liftbridge_testkit.processes import Broker
 from pyspark_liftbridge.jobs.archive import Job, archive_once, do
+from pyspark_liftbridge.plan.options import read_source
+from pyspark_liftbridge.source.batch import BatchReader
 from pyspark_liftbridge.source.data_source import LiftbridgeSource
 
 SECONDS_MAX = 30.0
@@ -80,6 +82,25 @@ def test_a_batch_and_a_stream_read_archive_and_log_as_one(
     archive(broker, "unified", tmp_path)
     remove_old(lb, "unified")
     assert run() == expected(0, 200)
+
+
+def test_a_batch_of_both_reads_the_history_that_was_compared(
+    broker: Broker, lb: SyncClient, tmp_path: Path
+) -> None:
+    lb.streams.create("compared")
+    publish(lb, "compared", 0, 10)
+    archive(broker, "compared", tmp_path)
+    publish(lb, "compared", 10, 20)
+    (bounds,) = lb.streams.get("compared").bounds()
+
+    def histories(**given: str) -> set[int | None]:
+        options = {"servers": broker.address, "subscribe": "compared", **given}
+        tasks = BatchReader(read_source(options, is_stream=False)).partitions()
+        return {one.unclean_epoch for task in tasks for one in task.ranges}
+
+    assert bounds.unclean_epoch is not None
+    assert histories(archive=str(tmp_path), minPartitions="4") == {bounds.unclean_epoch}
+    assert histories() == {None}
 
 
 def test_an_archive_is_found_from_where_the_query_is_planned(

@@ -92,9 +92,23 @@ def test_a_runner_that_was_overtaken_does_not_leave_the_cursor_behind(
                 rivals.close()
             return self._real.fetch_cursor(name, partition=partition)
 
-        def set_cursor(self, name: str, offset: int, *, partition: int, stream_id: int) -> None:
+        def set_cursor(
+            self,
+            name: str,
+            offset: int,
+            *,
+            partition: int,
+            stream_id: int,
+            unclean_epoch: int | None,
+        ) -> None:
             rivals.close()
-            self._real.set_cursor(name, offset, partition=partition, stream_id=stream_id)
+            self._real.set_cursor(
+                name,
+                offset,
+                partition=partition,
+                stream_id=stream_id,
+                unclean_epoch=unclean_epoch,
+            )
             seen.append((offset, self._real.fetch_cursor(name, partition=partition)))
 
     def rival() -> None:

@@ -289,6 +289,11 @@ def _entry(
         ),
         *(delta.Txn(fence.begin_id(stream_id, one.partition), one.start, now_ms) for one in begins),
         *(delta.Txn(fence.gap_id(stream_id, one), one.end, now_ms) for one in gaps),
+        *(
+            delta.Txn(fence.read_id(stream_id, one.span.partition, one.read), one.span.end, now_ms)
+            for one in held
+            if one.read is not None
+        ),
         *(add for one in held for piece in one.pieces for add in piece.adds),
     ]
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from pyspark_liftbridge.archive import delta
 from pyspark_liftbridge.archive.digest import Digest
 from pyspark_liftbridge.archive.errors import ClaimError
+from pyspark_liftbridge.plan.histories import Read
 
 
 class Written(NamedTuple):
@@ -38,11 +39,13 @@ class Claim(NamedTuple):
         begins_at: Where the log began, for a partition of which nothing is archived yet.
         lost_from: Offset from which up to the first piece records were lost before they could be
             archived, `None` for none lost. It holds only where the partition ends exactly there.
+        read: Where it was read, `None` if the broker did not tell.
     """
 
     pieces: tuple[Written, ...]
     begins_at: int = 0
     lost_from: int | None = None
+    read: Read | None = None
 
     @property
     def span(self) -> delta.Span:
@@ -105,6 +108,15 @@ def begin_id(stream_id: int, partition: int) -> str:
 def gap_id(stream_id: int, gap: delta.Span) -> str:
     """Application by whose version the table keeps the end of offsets that were lost."""
     return f"{app_id(stream_id, gap.partition)}/gap/{gap.start}"
+
+
+def read_id(stream_id: int, partition: int, read: Read) -> str:
+    """Application by whose version the table keeps how far a history was archived.
+
+    The leader epoch is that of the last record before it, by which a later log shows whether it
+    still has all of that.
+    """
+    return f"{app_id(stream_id, partition)}/history/{read.unclean_epoch}/{read.leader_epoch}"
 
 
 def by_key_id(stream_id: int, partition: int) -> str:

@@ -21,10 +21,13 @@ from pyspark_liftbridge.archive.errors import DamagedError, FileGoneError
 from pyspark_liftbridge.archive.fields import WHOLE_MAX
 from pyspark_liftbridge.archive.log import Snapshot
 from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.plan.histories import Read
 from pyspark_liftbridge.plan.unified import Held
 
 _BUFFER_BYTES: Final = 1 << 16
-_APP: Final = re.compile(r"(liftbridge/[0-9]+/([0-9]+))(?:/begin|/gap/([0-9]+))?")
+_APP: Final = re.compile(
+    r"(liftbridge/[0-9]+/([0-9]+))(?:/begin|/gap/([0-9]+)|/history/([0-9]+)/([0-9]+))?"
+)
 _MILLISECOND_NS: Final = 1_000_000
 _PLACE: Final = ("partition", "offset")
 
@@ -67,6 +70,7 @@ def held_of(snapshot: Snapshot) -> Mapping[int, Held]:
     begins: dict[int, int] = {}
     ends: dict[int, int] = {}
     gaps: dict[int, list[tuple[int, int]]] = {}
+    reads: dict[int, Read] = {}
     for txn in snapshot.ends.values():
         found = _APP.fullmatch(txn.app_id)
         if found is None or found[1] != fence.app_id(metadata.stream_id, int(found[2])):
@@ -74,12 +78,15 @@ def held_of(snapshot: Snapshot) -> Mapping[int, Held]:
         partition = int(found[2])
         if found[3] is not None:
             gaps.setdefault(partition, []).append((int(found[3]), txn.version))
+        elif found[4] is not None:
+            read = Read(int(found[4]), int(found[5]), txn.version)
+            reads[partition] = max(reads.get(partition, read), read)
         elif txn.app_id == found[1]:
             ends[partition] = txn.version
         else:
             begins[partition] = txn.version
     return {
-        one: Held(begins.get(one, 0), end, tuple(sorted(gaps.get(one, ()))))
+        one: Held(begins.get(one, 0), end, tuple(sorted(gaps.get(one, ()))), reads.get(one))
         for one, end in ends.items()
     }
 

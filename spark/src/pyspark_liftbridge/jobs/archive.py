@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 
 from liftbridge_client import RetriableError, SyncClient
-from pyspark_liftbridge.archive import delta, fence, log, reading
+from pyspark_liftbridge.archive import delta, log, reading
 from pyspark_liftbridge.archive.commit import Proposal, commit
 from pyspark_liftbridge.archive.errors import ContentionError
 from pyspark_liftbridge.archive.fence import Claim, Verdict, Written
@@ -23,11 +23,12 @@ from pyspark_liftbridge.archive.table import Making, Table, open_table
 from pyspark_liftbridge.jobs.cursor import Shown, name_of, show
 from pyspark_liftbridge.jobs.positions import Positions, take
 from pyspark_liftbridge.jobs.works import Runner
-from pyspark_liftbridge.plan.archiving import MissingError, Part, parts_of
+from pyspark_liftbridge.plan.archiving import REMEDY, MissingError, Part, check_histories, parts_of
 from pyspark_liftbridge.plan.offsets import PartitionId
 from pyspark_liftbridge.plan.options import OptionError, SourceOptions, Split, read_source
 from pyspark_liftbridge.plan.places import Known
 from pyspark_liftbridge.plan.ranges import Range, tasks_of
+from pyspark_liftbridge.plan.unified import Held
 from pyspark_liftbridge.source import cluster
 from pyspark_liftbridge.source.reading import DataLossError, records_of
 from pyspark_liftbridge.source.schema import layout_of
@@ -193,10 +194,12 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
     name = job.cursor or name_of(root_id(root))
     sum_ = Archived(job.stream, table.root, table.snapshot.version, 0, 0, 0, 0, name)
     for _ in range(ROUNDS_MAX):
-        ends = _ends(table, stream_id, bounds)
+        held = _held(table, bounds)
+        ends = {one: known.end for one, known in held.items()}
         bounds = _not_behind(client, job.stream, options, bounds, ends)
+        check_histories(job.stream, bounds, held, fails_on_loss=job.fails_on_loss)
         parts = parts_of(job.stream, bounds, ends, fails_on_loss=job.fails_on_loss)
-        news = {one for one, end in ends.items() if shown.positions.get(one) != end}
+        news = ends.keys() - shown.same(ends, bounds)
         _check_same(client, table, ends, news | {one.partition for one in parts})
         # Only now: what was lost gives its offsets to other records, which retention must keep. And
         # always: a runner may have been killed before it did so, and a former stream has left its
@@ -204,22 +207,19 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
         show(client, name, table, bounds, shown)
         if not parts:
             return sum_
-        known = take(client, job.stream, job.cursors, bounds)
+        cursors = take(client, job.stream, job.cursors, bounds)
         try:
             works = _works(job, table.root, stream_id, parts, _leaders(client, job.stream))
             written = [one for text in run(works) for one in written_by(text)]
         except DataLossError:
             now = _bounds(client, options)
             is_same = all(one.stream_id == stream_id for one in now.values())
-            if not is_same or all(now[one].earliest == bounds[one].earliest for one in bounds):
+            again = {one: _again(known, now[one]) for one, known in bounds.items()}
+            if not is_same or again == bounds:
                 raise
-            # Retention was faster: the next round begins where the log does now.
-            bounds = {
-                one: known._replace(earliest=min(now[one].earliest, known.latest))
-                for one, known in bounds.items()
-            }
+            bounds = again
             continue
-        table, sum_ = _commit(table, stream_id, parts, written, sum_, known)
+        table, sum_ = _commit(table, stream_id, parts, written, sum_, cursors)
     raise ContentionError(
         f"stream {job.stream}: other runs won all {ROUNDS_MAX} rounds; let fewer of them "
         "archive one stream"
@@ -229,6 +229,14 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
 def _bounds(client: SyncClient, options: SourceOptions) -> dict[int, Known]:
     found = cluster.bounds_at_start(client, options)
     return {one.number: known for one, known in found.items()}
+
+
+def _again(known: Known, now: Known) -> Known:
+    """Bounds for the next round, after records were missing."""
+    if now.unclean_epoch != known.unclean_epoch:
+        return now
+    # Retention was faster: the next round begins where the log does now.
+    return known._replace(earliest=min(now.earliest, known.latest))
 
 
 def _not_behind(
@@ -305,14 +313,13 @@ def _check_same(
             raise MissingError(
                 f"{metadata.stream}/{one}: offsets up to {ends[one] - 1} are archived, but from "
                 f"{later} on the log holds records of after that time: an unclean election removed "
-                "archived records, or this is the stream of another cluster; keep this archive, "
-                "and start another one at another root"
+                f"archived records, or this is the stream of another cluster; {REMEDY}"
             )
 
 
-def _ends(table: Table, stream_id: int, partitions: Mapping[int, Known]) -> dict[int, int]:
-    txns = {one: table.snapshot.ends.get(fence.app_id(stream_id, one)) for one in partitions}
-    return {one: txn.version for one, txn in txns.items() if txn is not None}
+def _held(table: Table, partitions: Mapping[int, Known]) -> dict[int, Held]:
+    held = reading.held_of(table.snapshot)
+    return {one: held[one] for one in partitions if one in held}
 
 
 def _works(
@@ -322,7 +329,17 @@ def _works(
     parts: Sequence[Part],
     leaders: Mapping[PartitionId, str],
 ) -> list[str]:
-    ranges = [Range(job.stream, stream_id, one.partition, one.start, one.end) for one in parts]
+    ranges = [
+        Range(
+            job.stream,
+            stream_id,
+            one.partition,
+            one.start,
+            one.end,
+            None if one.read is None else one.read.unclean_epoch,  # guard Archive.range
+        )
+        for one in parts
+    ]
     tasks = tasks_of(ranges, Split(None, TASK_OFFSETS_MAX, TASK_OFFSETS_MIN), leaders)
     return [Work(job, table, tuple(task)).text() for task in tasks]
 
@@ -347,6 +364,7 @@ def _commit(
             tuple(sorted(one for one in written if one.span.partition == part.partition)),
             part.begins_at,
             part.lost_from,
+            part.read,
         )
         for part in parts
     ]

@@ -2,7 +2,8 @@
 
 It is the first offset not archived, so retention that removes nothing from there on keeps what is
 not committed to the archive. It is set before and after each commit to what the log of the table
-says, for the stream that the table is of: where another has its name by now, brokers refuse it. It
+says, for the stream that the table is of and for the history of the partition that was compared
+with it: where another stream has the name by now, or another history began, brokers refuse it. It
 is never set to what the stream does not hold: an unclean election lost that.
 
 A process sets each position once even where it is right. Brokers do not tell for which stream one
@@ -28,6 +29,7 @@ from liftbridge_client import (
 )
 from pyspark_liftbridge.archive import log, reading
 from pyspark_liftbridge.archive.table import Table
+from pyspark_liftbridge.plan.histories import is_parted
 from pyspark_liftbridge.plan.places import Known
 
 _log: Final = logging.getLogger(__name__)
@@ -36,19 +38,31 @@ ROUNDS_MAX: Final = 5
 """How often positions are set again because another runner has committed meanwhile."""
 
 
+Place = tuple[int, int | None]
+"""A position, and the history that it is one in, `None` where brokers do not tell."""
+
+
 @dataclass
 class Shown:
     """What a process knows of the cursors that it has set, from one run to the next.
 
     Attributes:
         stream_id: Id of the stream that they are of.
-        positions: By partition.
+        places: By partition.
         has_warned: Whether it was logged that the brokers keep no cursors, or are too old for them.
     """
 
     stream_id: int = 0
-    positions: dict[int, int] = field(default_factory=dict)
+    places: dict[int, Place] = field(default_factory=dict)
     has_warned: bool = False
+
+    def same(self, ends: Mapping[int, int], bounds: Mapping[int, Known]) -> set[int]:
+        """Partitions whose position is known to be set to that end, in the present history."""
+        return {
+            one
+            for one, end in ends.items()
+            if self.places.get(one) == (end, bounds[one].unclean_epoch)
+        }
 
 
 def name_of(root_id: str) -> str:
@@ -74,17 +88,18 @@ def show(
     metadata = table.snapshot.metadata
     assert metadata is not None, "the table is there"
     if shown.stream_id != metadata.stream_id:
-        shown.stream_id, shown.positions = metadata.stream_id, {}
+        shown.stream_id, shown.places = metadata.stream_id, {}
     stream = client.streams.get(metadata.stream)
     try:
         for _ in range(ROUNDS_MAX):
             ends = _ends(table, bounds)
-            if ends == shown.positions:
+            news = ends.keys() - shown.same(ends, bounds)
+            if not news:
                 return
-            for partition, end in ends.items():
-                if shown.positions.get(partition) != end:
-                    _set(stream, partition, name, end, table, bounds)
-                    shown.positions[partition] = end
+            for partition in sorted(news):
+                end = ends[partition]
+                _set(stream, partition, name, end, table, bounds)
+                shown.places[partition] = end, bounds[partition].unclean_epoch
             table = _followed(table)
     except (RetriableError, FailedPreconditionError) as error:
         _log.warning("cursor %s is not up to date: %s", name, error)
@@ -120,18 +135,36 @@ def _set(
     assert metadata is not None, "the table is there"
     found = stream.fetch_cursor(name, partition=partition)
     if found is not None and found > end:
-        end = _ends(_followed(table), bounds)[partition]
-        if found <= end:
+        newer = _ends(_followed(table), bounds).get(partition)
+        if newer is None or found <= newer:
             return
+        end = newer
     elif found is None and not _is_archived(table, partition):
         return
-    stream.set_cursor(name, end, partition=partition, stream_id=metadata.stream_id)
+    stream.set_cursor(
+        name,
+        end,
+        partition=partition,
+        stream_id=metadata.stream_id,
+        unclean_epoch=bounds[partition].unclean_epoch,
+    )
 
 
 def _ends(table: Table, bounds: Mapping[int, Known]) -> dict[int, int]:
-    """First offset not archived of each partition; where its log begins, with nothing archived."""
+    """First offset not archived of each partition; where its log begins, with nothing archived.
+
+    A partition is left out whose log may have other records there: another runner may have
+    committed, after this one compared the two, what it had read before an unclean election.
+    """
+    ends: dict[int, int] = {}
     held = reading.held_of(table.snapshot)
-    return {one: held[one].end if one in held else known.earliest for one, known in bounds.items()}
+    for one, known in bounds.items():
+        of = held.get(one)
+        if of is None:
+            ends[one] = known.earliest
+        elif of.read is None or not is_parted(of.read, known):  # guard Archive.cursor_history
+            ends[one] = of.end
+    return ends
 
 
 def _is_archived(table: Table, partition: int) -> bool:

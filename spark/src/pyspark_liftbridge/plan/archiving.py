@@ -1,9 +1,13 @@
 """What of a stream is archived next, from what its log holds and what the table holds."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from pyspark_liftbridge.plan.histories import Read, is_parted, parting, read_of
 from pyspark_liftbridge.plan.places import Known
+from pyspark_liftbridge.plan.unified import Held
+
+REMEDY: Final = "keep this archive, and start another one at another root"
 
 
 class MissingError(RuntimeError):
@@ -19,6 +23,7 @@ class Part(NamedTuple):
         end: First offset not archived; more than `start`.
         begins_at: Where the log began, if nothing is archived of the partition.
         lost_from: Offset from which up to `start` records are gone; `None` for none.
+        read: Where it is read, `None` if the broker does not tell.
     """
 
     partition: int
@@ -26,6 +31,43 @@ class Part(NamedTuple):
     end: int
     begins_at: int
     lost_from: int | None
+    read: Read | None = None
+
+
+def check_history(
+    stream: str, partition: int, read: Read | None, known: Known, remedy: str
+) -> None:
+    """See that a log still has what was archived of it, if it was noted where that was read.
+
+    Raises:
+        MissingError: It may have other records there; the text ends with the remedy.
+    """
+    if read is not None and is_parted(read, known):  # guard Archive.history
+        raise MissingError(f"{parting(stream, partition, read, known)}; {remedy}")
+
+
+def check_histories(
+    stream: str, bounds: Mapping[int, Known], archived: Mapping[int, Held], *, fails_on_loss: bool
+) -> None:
+    """See that the log of each partition still has what is archived of it.
+
+    Args:
+        stream: Name of the stream, for errors.
+        bounds: What the log of each partition holds.
+        archived: What the table holds.
+        fails_on_loss: Whether it is an error, too, that the log has nothing any more of what is
+            archived, so that it can neither go on from it nor contradict it for sure.
+
+    Raises:
+        MissingError: It may have other records there.
+    """
+    for number, held in archived.items():
+        known, remedy = bounds[number], REMEDY
+        if held.end <= known.earliest:
+            if not fails_on_loss:
+                continue
+            remedy = f"set --allow-loss to continue behind them, or {REMEDY}"
+        check_history(stream, number, held.read, known, remedy)
 
 
 def parts_of(
@@ -48,8 +90,7 @@ def parts_of(
         if end is not None and end > known.latest:
             raise MissingError(
                 f"{stream}/{number}: offsets up to {end - 1} are archived, but the log ends at "
-                f"{known.latest}: an unclean election removed archived records; keep this "
-                "archive, and start another one at another root"
+                f"{known.latest}: an unclean election removed archived records; {REMEDY}"
             )
         start, lost_from = known.earliest if end is None else end, None
         if start < known.earliest:
@@ -61,5 +102,6 @@ def parts_of(
                 )
             start, lost_from = known.earliest, start
         if start < known.latest:
-            found.append(Part(number, start, known.latest, known.earliest, lost_from))
+            read = read_of(known, known.latest)
+            found.append(Part(number, start, known.latest, known.earliest, lost_from, read))
     return found

@@ -1,5 +1,6 @@
 """Where a query starts and a batch ends, from the options and from what brokers report."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -17,12 +18,21 @@ class Known(NamedTuple):
         earliest: First offset kept.
         latest: First offset not committed.
         size_bytes: Bytes on disk.
+        unclean_epoch: History of the partition, `None` if the server reports none.
+        epochs: Leader epochs of the log, with the offset that each begins at, in order.
     """
 
     stream_id: int
     earliest: int
     latest: int
     size_bytes: int
+    unclean_epoch: int | None = None
+    epochs: tuple[tuple[int, int], ...] = ()
+
+    def leader_epoch_at(self, offset: int) -> int | None:
+        """Leader epoch in force at an offset, `None` if the log does not tell any more."""
+        behind = bisect_right(self.epochs, offset, key=lambda one: one[1])
+        return self.epochs[behind - 1][0] if behind else None
 
 
 Bounds = Mapping[PartitionId, Known]

@@ -21,6 +21,7 @@ class Range(NamedTuple):
         partition: Number of the partition.
         start: First offset.
         end: First offset not read; more than `start`.
+        unclean_epoch: History that it must be read in, `None` for any.
     """
 
     stream: str
@@ -28,6 +29,7 @@ class Range(NamedTuple):
     partition: int
     start: int
     end: int
+    unclean_epoch: int | None = None
 
     @property
     def size(self) -> int:

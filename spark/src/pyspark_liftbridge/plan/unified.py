@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
+from pyspark_liftbridge.plan.histories import Read
 from pyspark_liftbridge.plan.offsets import PartitionId
 from pyspark_liftbridge.plan.places import Bounds, Known
 from pyspark_liftbridge.plan.ranges import Range
@@ -26,11 +27,13 @@ class Held(NamedTuple):
         begin: First offset that was archived.
         end: First offset not archived yet.
         gaps: Offsets between, lost before they were archived: start and end, in order.
+        read: Where the log was read last, `None` if that was not noted.
     """
 
     begin: int
     end: int
     gaps: tuple[tuple[int, int], ...] = ()
+    read: Read | None = None
 
 
 class Origin(Enum):

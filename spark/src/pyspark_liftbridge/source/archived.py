@@ -12,6 +12,7 @@ from pyspark_liftbridge.archive.reading import Part
 from pyspark_liftbridge.archive.schema import headers_of_client
 from pyspark_liftbridge.archive.store import Below, opened
 from pyspark_liftbridge.archive.table import Table, find_table
+from pyspark_liftbridge.plan.archiving import check_history
 from pyspark_liftbridge.plan.offsets import PartitionId
 from pyspark_liftbridge.plan.options import ArchivePlace
 from pyspark_liftbridge.plan.places import Bounds
@@ -19,6 +20,10 @@ from pyspark_liftbridge.plan.ranges import Range
 from pyspark_liftbridge.plan.unified import Held, earlier, is_outgrown, with_archive
 
 _log: Final = logging.getLogger(__name__)
+
+_REMEDY: Final = (
+    "read the two apart, without the option archive, or start another archive at another root"
+)
 
 _COLUMNS: Final = {"timestamp": "timestamp_ns"}
 """Columns of the archive by those of the client, where names differ."""
@@ -49,6 +54,7 @@ class Archive:
         self._root = opened(place.root, dict(place.store))
         self._tables: dict[tuple[str, int], _Known | None] = {}
         self._lacking: set[tuple[str, int]] = set()
+        self._log: Bounds = {}
 
     def held(self, stream: str, stream_id: int) -> Mapping[int, Held]:
         """What is known of a stream, by partition; nothing when it has no table.
@@ -63,9 +69,13 @@ class Archive:
         """Bounds of log and archive together.
 
         Raises:
+            MissingError: A log may have other records where the archive has some.
             ArchiveError: As for `held`.
         """
         streams = {(one.stream, known.stream_id) for one, known in bounds.items()}
+        self._log = bounds
+        for stream, stream_id in streams:
+            self._check(stream, stream_id)
         return with_archive(
             bounds,
             {
@@ -79,7 +89,7 @@ class Archive:
         """Read what came to a table since.
 
         Raises:
-            ArchiveError: As for `held`.
+            MissingError, ArchiveError: As for `bounds`.
         """
         known = self._tables.pop((stream, stream_id), None)
         if known is not None:
@@ -89,6 +99,14 @@ class Archive:
             self._tables[stream, stream_id] = (
                 known if is_same else _known(table._replace(snapshot=newer))
             )
+            self._check(stream, stream_id)
+
+    def _check(self, stream: str, stream_id: int) -> None:
+        """See that archive and log are of one history, as far as bounds are known."""
+        for number, held in self.held(stream, stream_id).items():
+            known = self._log.get(PartitionId(stream, number))
+            if known is not None and known.stream_id == stream_id:
+                check_history(stream, number, held.read, known, _REMEDY)
 
     def parts(
         self, ranges: Iterable[Range], log_starts: Mapping[PartitionId, int]

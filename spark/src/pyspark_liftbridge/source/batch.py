@@ -91,6 +91,7 @@ class BatchReader(DataSourceReader):
             OptionError: A stream does not exist, or offsets or times do not fit.
             PausedError: A partition is paused and must not be resumed.
             LiftbridgeError: No broker answers.
+            MissingError: A log may have other records where the archive has some.
             ArchiveError: The archive cannot be read.
         """
         options = self._options
@@ -122,6 +123,14 @@ class BatchReader(DataSourceReader):
         )
         ends = offsets_at(options.end, bounds, by_time(times_of(options.end, bounds)))
         wanted = pruning.by_place(ranges_between(begins, ends))
+        if archive is not None:
+            # Of the history that the archive was compared with.
+            wanted = [
+                one._replace(
+                    unclean_epoch=bounds[PartitionId(one.stream, one.partition)].unclean_epoch
+                )
+                for one in wanted
+            ]
         parts = {PartitionId(one.stream, one.partition) for one in wanted}
         # Only brokers of this project see to it that times do not go back.
         first, last = (

@@ -233,10 +233,19 @@ def _bounds(
     stream: SyncStream, numbers: tuple[int, ...], client: SyncClient, options: SourceOptions
 ) -> Iterator[tuple[int, Known]]:
     if client.has_data:
-        for one in stream.bounds(*numbers, read_replica=options.fetch.read_replica):
+        # An archive is compared with the log of a leader: a replica may not have cut its own yet.
+        read_replica = options.fetch.read_replica and options.archive is None
+        for one in stream.bounds(*numbers, read_replica=read_replica):
             yield (
                 one.partition,
-                Known(one.stream_id, one.log_start, one.high_watermark, one.bytes),
+                Known(
+                    one.stream_id,
+                    one.log_start,
+                    one.high_watermark,
+                    one.bytes,
+                    one.unclean_epoch,
+                    one.epochs,
+                ),
             )
         return
     # The time of its making tells a stream from another one of its name.

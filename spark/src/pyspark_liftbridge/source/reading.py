@@ -13,10 +13,12 @@ from liftbridge_client import (
     NotFoundError,
     OutOfRangeError,
     SyncClient,
+    TruncatedError,
 )
 from pyspark_liftbridge.archive.errors import FileGoneError
 from pyspark_liftbridge.plan.offsets import PartitionId
 from pyspark_liftbridge.plan.options import SourceOptions
+from pyspark_liftbridge.plan.places import Known
 from pyspark_liftbridge.plan.ranges import Range
 from pyspark_liftbridge.plan.unified import Origin, next_step
 from pyspark_liftbridge.source import ahead, cluster
@@ -44,11 +46,15 @@ class _Stop(NamedTuple):
         position: First offset not read.
         kept: First offset that the log may still have; `position` when it has all.
         gone: Why it has nothing any more, empty when offsets are missing only.
+        remedy: What may be done then.
     """
 
     position: int
     kept: int
     gone: str = ""
+    remedy: str = (
+        "Set failOnDataLoss=false to continue with the stream of that name, from earliest."
+    )
 
 
 class _Losses:
@@ -68,9 +74,7 @@ class _Losses:
         text = f"offsets {start} to {end - 1} of {wanted.stream}/{wanted.partition} are gone: "
         if stop.gone:
             text += stop.gone
-            remedy = (
-                "Set failOnDataLoss=false to continue with the stream of that name, from earliest."
-            )
+            remedy = stop.remedy
         else:
             text += "retention or an unclean election removed them before they were read"
             has_archive = self._options.archive is not None
@@ -235,13 +239,17 @@ def _of_log(
         # What is not kept any more, or all of it where the log ends before.
         kept = known.earliest if position < known.earliest else wanted.end
         return _Stop(position, min(kept, wanted.end))
-    except (NotFoundError, FailedPreconditionError) as error:
-        now = _id_of(client, wanted, options)
-        if now == wanted.stream_id:
+    except (NotFoundError, FailedPreconditionError, TruncatedError) as error:
+        now = _known_now(client, wanted, options)
+        if now is None or now.stream_id != wanted.stream_id:
+            what = "was deleted" if now is None else f"is another one now, of id {now.stream_id}"
+            return _Stop(position, wanted.end, f"the stream of id {wanted.stream_id} {what}")
+        if wanted.unclean_epoch in (None, now.unclean_epoch):
             cluster.check_not_paused(client, PartitionId(wanted.stream, wanted.partition), error)
             raise
-        what = "was deleted" if now is None else f"is another one now, of id {now}"
-        return _Stop(position, wanted.end, f"the stream of id {wanted.stream_id} {what}")
+        what = f"they were to be read in history {wanted.unclean_epoch}, and {now.unclean_epoch} is"
+        what += " current: an unclean election came meanwhile"
+        return _Stop(position, wanted.end, what, "Run it again to read the current history.")
     # What compaction removed at the end of the range is not missing.
     return _Stop(max(position, min(known.latest, wanted.end)), wanted.end)
 
@@ -282,15 +290,16 @@ def _by_batch(
         max_bytes=max_bytes,
         call_bytes=options.fetch.bytes_max,
         stream_id=wanted.stream_id,
+        unclean_epoch=wanted.unclean_epoch,
         read_replica=options.fetch.read_replica,
         prefetch=0 if max_bytes else prefetch,
     )
     return ((batch.records, batch.next_offset) for batch in batches)
 
 
-def _id_of(client: SyncClient, wanted: Range, options: SourceOptions) -> int | None:
-    """Id of what has the name now, `None` if there is nothing."""
+def _known_now(client: SyncClient, wanted: Range, options: SourceOptions) -> Known | None:
+    """Bounds of what has the name now, `None` if there is nothing."""
     try:
-        return cluster.known_of(client, wanted, options).stream_id
+        return cluster.known_of(client, wanted, options)
     except NotFoundError:
         return None

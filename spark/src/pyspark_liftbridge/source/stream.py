@@ -110,6 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             GoneError: A stream was deleted or created again.
+            MissingError: A log may have other records where the archive has some.
             LiftbridgeError: No broker answers.
         """
         begin = parse(start)

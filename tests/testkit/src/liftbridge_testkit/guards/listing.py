@@ -17,7 +17,7 @@ from liftbridge_testkit.repository import ROOT
 
 LISTS: Final = ROOT / "tests/guards"
 _SPARK: Final = ROOT / "spark/src/pyspark_liftbridge"
-CODE: Final = (ROOT / "broker/src", _SPARK / "archive", _SPARK / "jobs")
+CODE: Final = (ROOT / "broker/src", _SPARK / "archive", _SPARK / "jobs", _SPARK / "plan")
 """Folders of sources that have marks."""
 
 MARK: Final = re.compile(r"  # guard ([A-Z][\w.]*(?: [A-Z][\w.]*)*)$")

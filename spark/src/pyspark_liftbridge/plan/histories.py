@@ -1,0 +1,59 @@
+"""Decide whether a log still has what was read of it, across unclean elections.
+
+An unclean election begins another history of a partition, in which offsets may have other records;
+`unclean_epoch` names it. Often it loses nothing: then the log still has the last record that was
+read, by the same leader epoch, and below it everything is the same too (KIP-101). Where the log
+has no record there any more, nobody can tell.
+"""
+
+from typing import NamedTuple
+
+from pyspark_liftbridge.plan.places import Known
+
+
+class Read(NamedTuple):
+    """Where a partition was read, and up to which offset.
+
+    Attributes:
+        unclean_epoch: Its history.
+        leader_epoch: Leader epoch of the record before `end`; 0 if it is not known.
+        end: First offset not read.
+    """
+
+    unclean_epoch: int
+    leader_epoch: int
+    end: int
+
+
+def read_of(known: Known, end: int) -> Read | None:
+    """Where a partition is read up to an offset by its present bounds; `None` if nobody tells."""
+    if known.unclean_epoch is None:
+        return None
+    return Read(known.unclean_epoch, known.leader_epoch_at(end - 1) or 0, end)
+
+
+def is_parted(read: Read, known: Known) -> bool:
+    """Whether a log may have other records where it was read before.
+
+    Args:
+        read: What was read.
+        known: What a leader told of the log. Of an earlier history it says nothing: who names that
+            one is refused.
+    """
+    if known.unclean_epoch is None or known.unclean_epoch <= read.unclean_epoch:
+        return False
+    # Below the log start the epoch in force there has to do: what precedes it is of no later one.
+    at = max(read.end - 1, known.earliest)
+    return known.leader_epoch_at(at) != read.leader_epoch
+
+
+def parting(stream: str, partition: int, read: Read, known: Known) -> str:
+    """What an error says of a log that is parted from what was archived of it."""
+    at = known.leader_epoch_at(read.end - 1)
+    has = "nothing" if at is None or read.end > known.latest else f"one of leader epoch {at}"
+    return (
+        f"{stream}/{partition}: offsets up to {read.end - 1} were archived in history "
+        f"{read.unclean_epoch}, the last one by leader epoch {read.leader_epoch}, but the log is "
+        f"in history {known.unclean_epoch} and has {has} there: an unclean election may have "
+        "given archived offsets to other records"
+    )

@@ -1,0 +1,125 @@
+"""An unclean election on real brokers, before and while a stream is archived and read back."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from liftbridge_client import PartitionName, StreamSettings, connect_admin_sync, connect_sync
+from liftbridge_testkit.cluster import ClusterKit
+from pyspark_liftbridge.archive import log, reading
+from pyspark_liftbridge.archive.store import Below, open_store
+from pyspark_liftbridge.archive.verify import verify
+from pyspark_liftbridge.jobs import archive
+from pyspark_liftbridge.jobs.archive import Job, archive_once, do
+from pyspark_liftbridge.plan.archiving import MissingError
+from pyspark_liftbridge.plan.histories import Read
+from pyspark_liftbridge.plan.options import read_source
+from pyspark_liftbridge.source import cluster as asking
+from pyspark_liftbridge.source.archived import Archive
+
+STREAM = "s"
+BOTH, ALONE, AFTER = [b"a", b"b"], [b"c", b"d", b"e"], [b"C", b"D", b"E", b"F"]
+
+
+def in_turn(works: Sequence[str]) -> list[str]:
+    return [do(one) for one in works]
+
+
+def test_archive_and_log_of_two_histories_are_not_mixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ClusterKit(tmp_path, has_proxies=False) as cluster:
+        servers = ",".join(broker.address for broker in cluster.brokers.values())
+
+        def job(root: str) -> Job:
+            return Job(STREAM, str(tmp_path / root), {"servers": servers}, {}, fails_on_loss=True)
+
+        def elected(works: Sequence[str]) -> list[str]:
+            election.close()
+            return in_turn(works)
+
+        def elect() -> None:
+            cluster[leader].kill()
+            cluster.start(follower)
+            _elect(cluster, follower)
+            _publish(servers, AFTER)
+
+        election = ExitStack()
+        election.callback(elect)
+        with connect_sync(servers) as lb:
+            lb.streams.create(STREAM, replication=2, settings=StreamSettings(min_isr=1))
+            _publish(servers, BOTH)
+            for root in ("lost", "kept"):
+                assert archive_once(job(root), in_turn).records == 2
+            leader, follower = _leader_and_follower(cluster)
+            cluster[follower].kill()
+            _publish(servers, ALONE)
+            assert archive_once(job("lost"), in_turn).records == 3
+            # This one is to read what is lost then; it reads what came in its place.
+            assert archive_once(job("kept"), elected).records == len(AFTER)
+            assert values(tmp_path / "kept") == BOTH + AFTER
+            table = Below(open_store(str(tmp_path / "kept")), f"{STREAM}/")
+            assert verify(table) == []
+            (bounds,) = lb.streams.get(STREAM).bounds(0)
+            assert bounds.unclean_epoch
+            read = Read(bounds.unclean_epoch, bounds.epochs[-1][0], 6)
+            assert reading.held_of(log.load(table))[0].read == read
+
+            # Of this one the log has other records, which no clock tells.
+            monkeypatch.setattr(archive, "_check_same", lambda *_: None)
+            both = f"archived in history 0, .* in history {bounds.unclean_epoch} and has one"
+            with pytest.raises(MissingError, match=rf"s/0: offsets up to 4 were {both}"):
+                archive_once(job("lost"), in_turn)
+            assert values(tmp_path / "lost") == BOTH + ALONE
+            with pytest.raises(MissingError, match=rf"{both}.*without the option archive"):
+                unified(servers, tmp_path / "lost")
+            unified(servers, tmp_path / "kept")
+
+
+def unified(servers: str, root: Path) -> None:
+    given = {"servers": servers, "subscribe": STREAM, "archive": str(root)}
+    options = read_source(given, is_stream=False)
+    assert options.archive is not None
+    found = asking.ask(options, lambda client: asking.bounds_at_start(client, options))
+    Archive(options.archive).bounds(found)
+
+
+def values(root: Path) -> list[bytes]:
+    """Values of the files that the log names."""
+    files = log.load(Below(open_store(str(root)), f"{STREAM}/")).files.values()
+    tables = [pq.read_table(root / STREAM / one.object_path) for one in files]
+    rows = [row for table in tables for row in table.select(["offset", "value"]).to_pylist()]
+    return [row["value"] for row in sorted(rows, key=lambda row: row["offset"])]
+
+
+def _publish(servers: str, values: list[bytes]) -> None:
+    """Publish what all replicas in sync acknowledge."""
+    with connect_sync(servers) as lb, lb.streams.get(STREAM).publisher(ack_policy="all") as sender:
+        for value in values:
+            sender.publish(value)
+
+
+def _leader_and_follower(cluster: ClusterKit) -> tuple[str, str]:
+    found = cluster.partition(STREAM)
+    (follower,) = [one for one in found.replicas if one != found.leader]
+    return found.leader, follower
+
+
+def _elect(cluster: ClusterKit, broker: str) -> None:
+    """Decide as an operator does, as soon as the cluster knows that nobody else can lead."""
+    servers = ",".join(one.admin_address for one in cluster.living)
+    with connect_admin_sync(servers) as admin:
+
+        def is_elected() -> bool:
+            (state,) = admin.partitions(STREAM)
+            if state.unclean_epoch:
+                return not state.is_recovering
+            if not state.leader:
+                name = PartitionName(STREAM, 0)
+                admin.elect_unclean(name, broker, partition_epoch=state.partition_epoch)
+            return False
+
+        cluster.until(is_elected, f"{broker} to lead")
