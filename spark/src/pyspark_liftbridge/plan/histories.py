@@ -42,7 +42,8 @@ def is_parted(read: Read, known: Known) -> bool:
     """
     if known.unclean_epoch is None or known.unclean_epoch <= read.unclean_epoch:
         return False
-    # Below the log start the epoch in force there has to do: what precedes it is of no later one.
+    # Retention may have removed the record: a leader that wrote it and what the log begins with now
+    # has both in one log.
     at = max(read.end - 1, known.earliest)
     return known.leader_epoch_at(at) != read.leader_epoch
 
