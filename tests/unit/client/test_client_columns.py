@@ -13,6 +13,7 @@ from liftbridge_client import (
     OutOfRangeError,
     RetriableError,
     ServerError,
+    TruncatedError,
     UsageError,
 )
 from liftbridge_client.aio.bulk import ahead
@@ -115,6 +116,29 @@ async def test_responses_become_columns_in_order(prefetch):
 async def test_batches_that_do_not_go_on_are_no_answer(batches, error, text):
     with pytest.raises(error, match=text):
         await read(Cluster([response(*batches, end=9)]))
+
+
+@pytest.mark.parametrize(
+    ("epoch", "epochs", "cut"),
+    [(5, [(3, 0), (5, 5)], 5), (2, [(2, 0), (5, 9)], 4), (5, [(3, 0), (5, 6)], None)],
+    ids=["later", "former", "orderly"],
+)
+async def test_batch_of_another_epoch_comes_only_behind_what_stands(epoch, epochs, cut):
+    cluster = Cluster([response(batch(4), end=6), response(batch(6, epoch=epoch), end=8)])
+
+    async def ask(_address, _method, _request):
+        bounds = data_pb2.PartitionBounds(partition=0, unclean_epoch=5)
+        for one, start in epochs:
+            bounds.epochs.add(leader_epoch=one, start_offset=start)
+        return data_pb2.PartitionBoundsResponse(partitions=[bounds])
+
+    cluster.ask = ask
+    if cut is None:
+        assert len(await read(cluster)) == 2
+        return
+    with pytest.raises(TruncatedError) as caught:
+        await read(cluster)
+    assert (caught.value.offset, caught.value.next_offset) == (cut, 6)
 
 
 async def test_read_goes_on_at_another_replica_where_one_failed():

@@ -166,6 +166,8 @@ BEFORE = Log((1, 0, [b"a", b"b", b"c", b"d"]))
 CLEAN = Log((1, 0, [b"a", b"b", b"c", b"d"]), (2, 4, [b"e", b"f"]))
 CUT = Log((1, 0, [b"a", b"b"]), (2, 2, [b"C", b"D", b"E", b"F"]))
 SHORT = Log((1, 0, [b"a", b"b"]), (2, 2, []))
+TWO = Log((1, 0, [b"a", b"b"]), (2, 2, [b"c", b"d"]))
+FORMER = Log((1, 0, [b"a", b"b", b"C", b"D", b"E", b"F"]), (3, 6, []), unclean_epoch=3)
 GIVEN = Log((1, 0, [b"a", b"b"]), (3, 2, [b"c", b"d"]))
 TAIL = Log((1, 0, [b"a", b"b"]), (2, 2, [b"C", b"D", b"E"]), (4, 5, [b"F"]), unclean_epoch=4)
 """The elected replica has nothing of epoch 3, and of epoch 2 what was never committed."""
@@ -216,6 +218,46 @@ async def test_election_between_the_look_and_the_read_is_noticed():
     with pytest.raises(TruncatedError):
         await anext(iterator)
     assert len(looked) == 2
+
+
+async def test_former_epoch_that_took_the_place_after_the_look_is_noticed():
+    cluster = Cluster(TWO, *[FORMER] * 3)
+    looked = []
+
+    async def look(_method, _request, **_options):
+        looked.append(cluster.log)
+        bounds = (TWO if len(looked) < 3 else FORMER).bounds()
+        return data_pb2.PartitionBoundsResponse(partitions=[bounds])
+
+    cluster.call = look
+    found = await first(subscription(cluster, on_truncation="continue"), 8)
+    assert [value for _, value in found] == [b"a", b"b", b"c", b"d", b"C", b"D", b"E", b"F"]
+    assert SubscriptionTruncated("s", 0, 2, 4) in cluster.emitted
+
+
+async def test_records_of_another_history_than_the_one_looked_at_are_not_given_out():
+    """Whoever is asked still tells of the former history, and the batch is of the next one."""
+    cluster = Cluster(TWO, FORMER, *[TWO] * 9)
+    looks = []
+
+    async def look(_method, _request, **_options):
+        looks.append(1)
+        return data_pb2.PartitionBoundsResponse(partitions=[TWO.bounds()])
+
+    cluster.call = look
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await first(subscription(cluster), 5)
+    assert cluster.stats.received == 4
+    assert "decreases at offset 4: 1 after 2" in str(cluster.emitted[1].cause)
+
+
+async def test_replica_that_has_not_come_as_far_does_not_make_the_reader_forget_its_epoch():
+    behind = Log((1, 0, [b"a", b"b"]))
+    more = Log((1, 0, [b"a", b"b"]), (2, 2, [b"c", b"d", b"e"]))
+    cluster = Cluster(TWO, TWO, behind, *[more] * 3)
+    found = await first(subscription(cluster, resume=True, read_replica=True), 5)
+    assert [value for _, value in found] == [b"a", b"b", b"c", b"d", b"e"]
 
 
 async def test_reader_that_is_told_to_continue_gets_what_is_there_now():

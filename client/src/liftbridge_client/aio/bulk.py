@@ -180,6 +180,8 @@ class BulkRead:
         try:
             while (response := await self._next(reading)) is not None:
                 batches = list(walk(response.data))
+                if batches and self._given.latest not in (0, batches[0].leader_epoch):
+                    await self._check_history()
                 self._take(response, batches)
                 taken += len(response.data)
                 yield BulkPiece(response, batches)

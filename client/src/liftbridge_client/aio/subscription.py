@@ -212,9 +212,22 @@ class Subscription(Generic[Value]):
             )
 
     async def _note_epochs(self, epochs: Sequence[tuple[int, int]]) -> None:
-        """Records of these leader epochs follow what was given out, if it still stands."""
-        if epochs and epochs[0][0] != self._given.latest:
-            await self._check_history()
+        """Records of these leader epochs follow what was given out, if it still stands.
+
+        Raises:
+            TruncatedError: It does not.
+            RetriableError: They are of another history than the log that was compared.
+        """
+        if epochs and self._given.latest not in (0, epochs[0][0]):
+            bounds = await self._bounds(None)
+            self._compare(bounds)
+            epoch, start = epochs[0]
+            log = [one.leader_epoch for one in bounds.epochs if one.start_offset <= start]
+            if epoch < self._given.latest and epoch != max(log, default=0):
+                raise RetriableError(
+                    f"the leader epoch of {self._stream}/{self._partition} decreases at offset "
+                    f"{start}: {epoch} after {self._given.latest}"
+                )
         for epoch, start in epochs:
             self._given.note(epoch, start)
 
@@ -231,6 +244,8 @@ class Subscription(Generic[Value]):
         known = [(one.leader_epoch, one.start_offset) for one in bounds.epochs]
         if known and bounds.unclean_epoch > latest and known[-1][0] > latest:
             raise RetriableError("the leader changed when the subscription began")
+        if latest < self._given.latest:
+            return  # a replica that has not come as far yet
         self._given = Given()
         for epoch, start in known:
             if epoch <= latest:
