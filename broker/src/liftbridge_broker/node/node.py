@@ -26,6 +26,7 @@ from liftbridge_broker.model.ids import (
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.node import applied
+from liftbridge_broker.node.alarm import Alarm
 from liftbridge_broker.node.auto_pause import AutoPause
 from liftbridge_broker.node.chores import Chores
 from liftbridge_broker.node.cluster_clock import ClusterClock, Date
@@ -94,6 +95,7 @@ class Node:
     cluster: Membership | None = None
     cursors: CursorTables = field(init=False)
     chores: Chores = field(init=False)
+    _alarm: Alarm = field(init=False)
     clock: ClusterClock = field(init=False)
     openings: Openings = field(init=False)
     _to_subjects: SubjectPublisher = field(init=False)
@@ -105,7 +107,6 @@ class Node:
     has_stopped: bool = False
     _is_stopping: bool = False
     _settled: Callable[[], None] | None = None
-    _armed: Instant | None = None
     _is_in_turn: bool = False
     now: Instant = BEGINNING
     wall_ns: int = 0
@@ -118,6 +119,7 @@ class Node:
 
     def __post_init__(self) -> None:
         options = self.options
+        self._alarm = Alarm(self.timer)
         self.chores = Chores(lambda: self.now, self._arm)
         self.cursors = CursorTables(self)
         self.openings = Openings(options.openings_per_turn)
@@ -253,7 +255,7 @@ class Node:
     def note_append(self, partition: Partition, now: Instant) -> None:
         """Tell the store that bytes wait for a sync."""
         self.store.note_append(partition.partition_id, now)
-        self._arm_for(self.store.next_deadline())
+        self._alarm.set(self.store.next_deadline())
 
     def can_fan_out(self, subject: str) -> bool:
         """Whether NATS and neighbours take messages of a subject; asked before they are stored."""
@@ -363,7 +365,7 @@ class Node:
     def wake_soon(self) -> None:
         """Have the timer called, unless the end of a turn sees to what is due."""
         if not self._is_in_turn:
-            self._arm_for(self.now)
+            self._alarm.wake(self.now)
 
     def note_change(self, partition: Partition, *, is_cut: bool) -> None:
         """The log of a follower was cut, or can be read again: publishers are known from it."""
@@ -422,9 +424,13 @@ class Node:
             self.cluster.on_leader(event, self.now)
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:
-        """The deadline came."""
-        self._armed = None
+        """The deadline came, or `wake_soon` asked for the end of a turn."""
+        to_come = self._alarm.ring(now)
         self.now, self.wall_ns = now, wall_ns
+        if to_come is not None and self.cluster is not None:
+            self.cluster.flush(now)
+            self._alarm.set(earliest(to_come, self.next_deadline()))
+            return
         if self.cluster is None:
             self.clock.on_told(Date(wall_ns), now)
         self.store.on_timer(now, wall_ns)
@@ -439,12 +445,7 @@ class Node:
         self._arm()
 
     def _arm(self) -> None:
-        self._arm_for(self.next_deadline())
-
-    def _arm_for(self, deadline: Instant | None) -> None:
-        if deadline is not None and (self._armed is None or deadline < self._armed):
-            self._armed = deadline
-            self.timer.arm(deadline)
+        self._alarm.set(self.next_deadline())
 
     def next_deadline(self) -> Instant | None:
         """When `on_timer` wants to be called, `None` for never."""
