@@ -121,12 +121,16 @@ class KubeClient:
         found = await self._call("GET", path_of(kind, namespace, name))
         return _named(found, kind)
 
-    async def list_all(self, kind: Kind, namespace: str, *, selector: str = "") -> Listing:
+    async def list_all(
+        self, kind: Kind, namespace: str, *, selector: str = "", fields: str = ""
+    ) -> Listing:
         """As the port."""
         items: list[Object] = []
         query = [("limit", str(PAGE_ITEMS))]
         if selector:
             query.append(("labelSelector", selector))
+        if fields:
+            query.append(("fieldSelector", fields))
         token = ""
         for _ in range(PAGES_MAX):
             more = [("continue", token)] if token else []

@@ -100,13 +100,16 @@ class Kube(Protocol):
             NotFoundError: There is none.
         """
 
-    async def list_all(self, kind: Kind, namespace: str, *, selector: str = "") -> Listing:
+    async def list_all(
+        self, kind: Kind, namespace: str, *, selector: str = "", fields: str = ""
+    ) -> Listing:
         """Read all objects of a kind, page by page, of one moment.
 
         Args:
             kind: Which.
             namespace: Where; empty for all namespaces.
             selector: By labels, as kubectl takes it: `liftbridge.io/cluster=c,app!=x`.
+            fields: By fields, of the few that the API server knows for a kind: `reason=Killing`.
 
         Raises:
             NotFoundError: The kind is not known to the API server.

@@ -24,7 +24,9 @@ from liftbridge_operator.kube.kinds import (
     Kind,
 )
 from liftbridge_operator.kube.port import Kube, Object
+from liftbridge_operator.observing import unmade
 from liftbridge_operator.observing.objects import Json, label_of, metadata_of
+from liftbridge_operator.planning.decision import Wait
 from liftbridge_operator.planning.view import ordinal_of
 from liftbridge_operator.rendering import names
 
@@ -47,6 +49,7 @@ class Reads:
         restart: ConfigMap with the token of the restart that is recorded.
         services: Services, when clients outside the cluster are served.
         automatic: Streams whose replication factor follows the number of brokers.
+        unmade: Pods that the set does not make, each with why.
     """
 
     resource: Object
@@ -62,6 +65,7 @@ class Reads:
     restart: Object | None = None
     services: tuple[Object, ...] = ()
     automatic: tuple[str, ...] = ()
+    unmade: tuple[tuple[str, str], ...] = ()
 
     @property
     def name(self) -> str:
@@ -89,8 +93,13 @@ def restart_name(cluster: str) -> str:
     return f"{cluster}-restart"
 
 
-async def read(kube: Kube, resource: Object) -> Reads:
+async def read(kube: Kube, resource: Object, waits: Sequence[Wait] = ()) -> Reads:
     """Read everything that belongs to a cluster.
+
+    Args:
+        kube: The API server.
+        resource: The cluster.
+        waits: Of the pass before.
 
     Raises:
         KubeError: Something could not be read that is needed.
@@ -125,6 +134,7 @@ async def read(kube: Kube, resource: Object) -> Reads:
         restart=restart,
         services=await _services(kube, resource, selector),
         automatic=await _automatic(kube, resource, brokers),
+        unmade=await _unmade(kube, resource, brokers, pods, waits),
     )
 
 
@@ -235,6 +245,21 @@ async def _revision(
         if found is not None:
             return found
     return None
+
+
+async def _unmade(
+    kube: Kube,
+    resource: Json,
+    brokers: Json | None,
+    pods: Sequence[Json],
+    waits: Sequence[Wait],
+) -> tuple[tuple[str, str], ...]:
+    """Why pods of the set are missing; asked only when some are."""
+    if brokers is None:
+        return ()
+    found = {metadata_of(one)["name"] for one in pods}
+    missing = [one for one in pod_names(resource, brokers) if one not in found]
+    return await unmade.causes_of(kube, brokers, missing, waits)
 
 
 async def _automatic(kube: Kube, resource: Json, brokers: Json | None) -> tuple[str, ...]:

@@ -389,6 +389,7 @@ class Observation:
         nodes: None when the operator may not read them.
         metadata: None when no leader answered that could confirm it leads.
         verification: Of the token of the recorded disruption, when its broker answered.
+        unmade: Pods that the set does not make, each with why.
     """
 
     now_ms: int
@@ -406,3 +407,4 @@ class Observation:
     metadata: Metadata | None = None
     verification: Verification | None = None
     raft_claims: tuple[Claim, ...] = ()
+    unmade: tuple[tuple[str, str], ...] = ()

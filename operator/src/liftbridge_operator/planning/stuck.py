@@ -65,18 +65,20 @@ def bad_revision(name: str) -> Wait:
 def missing(view: View, memory: Memory, name: str) -> Wait:
     """The wait for a pod that is not there; it needs a person when the set does not make it soon.
 
-    Why it does not, only events of the set say: a quota, a rule of admission, a claim.
+    Why it does not, only events of the set say: a quota, a rule of admission, an account.
     """
     told = [one for one in memory.waits if one.object == name]
     is_long = any(
         (one.what == MISSING and one.is_stalled)
-        or (one.what == NOT_READY and view.now - one.since_ms >= MISSING_MS)
+        # A process that begins anew knows since when, and not that it is stalled.
+        or (one.what in (MISSING, NOT_READY) and view.now - one.since_ms >= MISSING_MS)
         for one in told
     )
     if not is_long:
         return Wait(NOT_READY, name, "the pod is ready")
-    what = f"`kubectl describe statefulset {view.wanted.name}` says why"
-    return Wait(MISSING, name, what, is_stalled=True)
+    unknown = f"`kubectl describe statefulset {view.wanted.name}` says why"
+    why = dict(view.seen.unmade).get(name, unknown)
+    return Wait(MISSING, name, why, is_stalled=True)
 
 
 def _is_stuck_by_itself(view: View, pod: Pod) -> bool:

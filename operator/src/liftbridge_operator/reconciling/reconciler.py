@@ -221,7 +221,7 @@ class ClusterReconciler:
 
     async def _look(self, known: Remembered, resource: Object, now_ms: int) -> Pass:
         """Everything that is read, and what follows from it."""
-        reads = await read(self._kube, resource)
+        reads = await read(self._kube, resource, known.memory.waits)
         given = specification_of(resource)
         trouble = foreign_parts(reads)
         fresh = self._fresh_id()

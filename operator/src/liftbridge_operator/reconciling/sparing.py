@@ -19,6 +19,7 @@ from liftbridge_operator.kube.errors import ForbiddenError, NotFoundError
 from liftbridge_operator.kube.kinds import (
     CERTIFICATES,
     CLUSTERS,
+    EVENTS,
     NODES,
     PROMETHEUS_RULES,
     SECRETS,
@@ -44,7 +45,7 @@ HELD_S: Final = 300.0
 
 UNWATCHED_S: Final[Mapping[Kind, float]] = {
     **dict.fromkeys((SECRETS, CERTIFICATES, SERVICE_MONITORS, PROMETHEUS_RULES), 55.0),
-    **dict.fromkeys((NODES, VOLUMES), 25.0),
+    **dict.fromkeys((EVENTS, NODES, VOLUMES), 25.0),
 }
 """Kinds that are not watched."""
 
@@ -150,12 +151,14 @@ class SparingKube:
         request = (kind, namespace, name)
         return await self._read(request, kind, lambda: self._server.get(kind, namespace, name))
 
-    async def list_all(self, kind: Kind, namespace: str, *, selector: str = "") -> Listing:
+    async def list_all(
+        self, kind: Kind, namespace: str, *, selector: str = "", fields: str = ""
+    ) -> Listing:
         """As the port."""
         return await self._read(
-            (kind, namespace, "", selector),
+            (kind, namespace, "", selector, fields),
             kind,
-            lambda: self._server.list_all(kind, namespace, selector=selector),
+            lambda: self._server.list_all(kind, namespace, selector=selector, fields=fields),
         )
 
     async def _read(self, request: _Request, kind: Kind, ask: Callable[[], Awaitable[_T]]) -> _T:

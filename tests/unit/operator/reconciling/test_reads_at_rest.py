@@ -61,9 +61,9 @@ class CountingKube:
         self.reads.append(("get", kind))
         return await self.kube.get(kind, namespace, name)
 
-    async def list_all(self, kind, namespace, *, selector=""):
+    async def list_all(self, kind, namespace, **named):
         self.reads.append(("list", kind))
-        return await self.kube.list_all(kind, namespace, selector=selector)
+        return await self.kube.list_all(kind, namespace, **named)
 
 
 class World(ReconciledWorld):

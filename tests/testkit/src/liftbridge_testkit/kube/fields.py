@@ -230,6 +230,18 @@ def selects(selector: str, labels: Mapping[str, str]) -> bool:
     return True
 
 
+def has_fields(selector: str, body: Mapping[str, Any]) -> bool:
+    """Whether fields are what a selector of `a.b=c` asks for."""
+    for part in filter(None, selector.split(",")):
+        path, _, value = part.partition("=")
+        found: Any = body
+        for name in path.split("."):
+            found = (found or {}).get(name)
+        if str(found or "") != value:
+            return False
+    return True
+
+
 def _is_whole(at: Path) -> bool:
     """Whether what lies at a path has no parts that somebody can own."""
     if not at:

@@ -225,7 +225,8 @@ class ApiOverHttp:
 
     async def _list(self, kind: Kind, namespace: str, query: dict[str, str]) -> Object:
         selector = query.get("labelSelector", "")
-        found = await self.kube.list_all(kind, namespace, selector=selector)
+        fields = query.get("fieldSelector", "")
+        found = await self.kube.list_all(kind, namespace, selector=selector, fields=fields)
         start = int(query.get("continue", "0"))
         end = start + int(query.get("limit", "100000"))
         metadata = {"resourceVersion": found.resource_version}

@@ -55,6 +55,7 @@ from liftbridge_operator.observing.objects import claim_of
 from liftbridge_operator.planning.observation import Claim
 from liftbridge_testkit.kube.fields import (
     copied,
+    has_fields,
     leaves,
     merged,
     nested,
@@ -197,7 +198,9 @@ class MemoryKube:
             raise AssertionError(f"{name!r} is no name")
         return self._found(kind, namespace, name)
 
-    async def list_all(self, kind: Kind, namespace: str, *, selector: str = "") -> Listing:
+    async def list_all(
+        self, kind: Kind, namespace: str, *, selector: str = "", fields: str = ""
+    ) -> Listing:
         """As the port."""
         self._meet("list", kind)
         found = [
@@ -206,6 +209,7 @@ class MemoryKube:
             if key[0] == kind
             and namespace in ("", key[1])
             and selects(selector, value["metadata"].get("labels", {}))
+            and has_fields(fields, value)
         ]
         return Listing(tuple(found), str(self._version))
 
@@ -453,11 +457,7 @@ def _key(body: Mapping[str, Any]) -> tuple[Kind, str, str]:
 
 
 def _check_role(value: Object, before: Object) -> None:
-    """Raise for another role.
-
-    Raises:
-        InvalidError: It is another one.
-    """
+    """Raise `InvalidError` for another role."""
     if value.get("roleRef") != before.get("roleRef"):
         message = "roleRef: Invalid value: cannot change roleRef"
         raise InvalidError(message, status=422, reason="Invalid")

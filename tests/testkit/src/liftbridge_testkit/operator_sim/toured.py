@@ -33,6 +33,7 @@ from liftbridge_operator.observing.reads import read
 from liftbridge_operator.pipelines.reconciler import PipelineReconciler
 from liftbridge_operator.pipelines.subject import Means
 from liftbridge_operator.planning import actions as act
+from liftbridge_operator.planning.decision import Wait
 from liftbridge_operator.reconciling.ports import Itself
 from liftbridge_operator.reconciling.reconciler import ClusterReconciler
 from liftbridge_operator.rendering import names, nats
@@ -206,8 +207,10 @@ async def _around_pods(cast: Cast) -> None:
     await on_objects.mark_claim(context, marked)
     seen = await cast.person.get(CLAIMS, NAMESPACE, claim_name)
     await on_objects.delete_claim(context, act.DeleteClaim(claim_name, _uid(seen), _version(seen)))
+    # The pod is gone, and what is said against another one is asked for.
+    waits = [Wait("PodMissing", pod_name, "the set has made the pod again")]
     for allowed in (1, None):
-        reads = await read(cast.operator, resource)
+        reads = await read(cast.operator, resource, waits)
         context = ActionContext(
             cast.operator, ModelAdmin(Stage(1)), "", subject, inputs, rendered, reads, 1_000
         )

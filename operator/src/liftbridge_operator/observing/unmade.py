@@ -1,0 +1,89 @@
+"""Why the StatefulSet controller does not make pods: its events say it, and no condition does.
+
+Asked only about pods that have been missed for at least a pass. That nothing can be read is no
+fault of a cluster: it is told in place of the cause.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from liftbridge_operator.kube.errors import KubeError
+from liftbridge_operator.kube.kinds import EVENTS
+from liftbridge_operator.kube.port import Kube, Object
+from liftbridge_operator.observing.objects import Json, metadata_of, uid_of
+from liftbridge_operator.observing.times import moment_ms
+from liftbridge_operator.planning.decision import Wait
+
+REASON: Final = "FailedCreate"
+READ_S: Final = 5.0
+"""Events may lie in a store of their own, which is away while all else is answered."""
+
+BEFORE_MS: Final = 120_000
+"""Events may be so much older than the first wait for a pod: clocks differ, and the controller
+tries at once. What is older still may be about a pod that was made since."""
+
+TEXT_MAX: Final = 500
+_FAILED: Final = " failed error: "
+
+
+async def causes_of(
+    kube: Kube, brokers: Json, missing: Sequence[str], waits: Sequence[Wait]
+) -> tuple[tuple[str, str], ...]:
+    """Pods that are not made, each with why, or with why that cannot be said.
+
+    Args:
+        kube: The API server.
+        brokers: The StatefulSet.
+        missing: Names of pods that it has not.
+        waits: Of the pass before, which know since when.
+    """
+    since = _since(waits)
+    waited = [one for one in missing if one in since]
+    if not waited:
+        return ()
+    namespace, uid = str(metadata_of(brokers)["namespace"]), uid_of(brokers)
+    fields = f"regarding.uid={uid},reason={REASON}"
+    try:
+        async with asyncio.timeout(READ_S):
+            listed = await kube.list_all(EVENTS, namespace, fields=fields)
+    except TimeoutError:
+        return tuple((one, _unread(brokers, "no answer")) for one in waited)
+    except KubeError as error:
+        return tuple((one, _unread(brokers, error.message)) for one in waited)
+    found = ((one, _cause(listed.items, one, since[one] - BEFORE_MS)) for one in waited)
+    return tuple((pod, cause) for pod, cause in found if cause)
+
+
+def _since(waits: Sequence[Wait]) -> Mapping[str, int]:
+    """Since when each object is waited for, whatever is waited for of it."""
+    found: dict[str, int] = {}
+    for one in waits:
+        found[one.object] = min(one.since_ms, found.get(one.object, one.since_ms))
+    return found
+
+
+def _cause(events: Sequence[Object], pod: str, from_ms: int) -> str:
+    """What the newest event about a pod says, or else the newest one about any other."""
+    new = sorted((one for one in events if _moment_ms(one) >= from_ms), key=_moment_ms)
+    notes = [str(one.get("note") or "") for one in new]
+    own = [one for one in notes if f"Pod {pod} in " in one]
+    if own:
+        return _cut(own[-1].partition(_FAILED)[2] or own[-1])
+    return _cut(notes[-1]) if notes else ""
+
+
+def _moment_ms(event: Json) -> int:
+    """When it was said last; events are written in an old form and in a new one."""
+    series = event.get("series") or {}
+    told = (series.get("lastObservedTime"), event.get("deprecatedLastTimestamp"))
+    return max(moment_ms(one) for one in (*told, event.get("eventTime")))
+
+
+def _unread(brokers: Json, why: str) -> str:
+    where = f"`kubectl describe statefulset {metadata_of(brokers)['name']}` says why"
+    return f"{where}, since its events cannot be read: {_cut(why)}"
+
+
+def _cut(text: str) -> str:
+    return text[:TEXT_MAX].strip().rstrip(".")
