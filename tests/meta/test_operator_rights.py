@@ -80,7 +80,7 @@ SITES: dict[tuple[str, str, str], frozenset[Kind]] = {
     ("acting/on_objects.py", "keep_revision", "create"): frozenset({CONFIG_MAPS}),
     ("acting/on_objects.py", "keep_token", "apply"): frozenset({CONFIG_MAPS}),
     ("acting/on_objects.py", "set_budget", "apply"): frozenset({BUDGETS}),
-    ("acting/parts.py", "_marks", "patch"): frozenset({CLAIMS, PODS}),
+    ("acting/parts.py", "_patch", "patch"): frozenset({CLAIMS, PODS}),
     ("acting/supply.py", "_bring", "apply"): RENDERED | MONITORS,
     ("acting/supply.py", "_begin_with_ports", "create"): frozenset({SERVICES}),
     ("acting/supply.py", "_configs", "create"): frozenset({CONFIG_MAPS}),

@@ -283,6 +283,22 @@ async def test_write_that_hangs_is_told_apart_from_an_api_server_that_is_away(wo
     never.set()
 
 
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+@pytest.mark.parametrize("write", WRITES)
+async def test_write_that_fails_at_once_is_told_with_its_object_and_status(world, write, status):
+    seen = world.kube.put(config())
+    meant = Preconditions(seen["metadata"]["uid"])
+    world.server.fail_all("/configmaps", status, "out of order")
+    async with world.connected(HASTY):
+        with pytest.raises(UnansweredError) as told:
+            await WRITES[write](world.client, meant)
+        name = "d" if write == "create" else "c"
+        assert f"/configmaps/{name}: out of order (HTTP {status}; " in told.value.message
+        assert (told.value.status, told.value.is_sent) == (status, True)
+        world.server.fail_all("", 0)
+        await WRITES[write](world.client, meant)
+
+
 async def test_write_that_is_refused_at_once_each_time_is_told_and_holds_no_other_back(world):
     for _ in range(HASTY.attempts_max):
         world.server.refuse("PATCH", 504, "context deadline exceeded")

@@ -10,7 +10,7 @@ from liftbridge_operator.acting.context import ActionContext
 from liftbridge_operator.acting.supplied import Supplied, told
 from liftbridge_operator.acting.whole import SOMEBODY, shown
 from liftbridge_operator.kube.intent import Difference
-from liftbridge_operator.kube.kinds import CLAIMS, PODS
+from liftbridge_operator.kube.kinds import CLAIMS, PODS, kind_of
 from liftbridge_operator.kube.port import Object, Preconditions
 from liftbridge_operator.model.cluster import API_VERSION, CLUSTER_KIND
 from liftbridge_operator.model.storage import VolumeFate
@@ -62,15 +62,7 @@ async def _marks(context: ActionContext, done: Supplied) -> None:
             changes |= {"annotations": {names.RETIRED: since}} if since else {}
             if not changes:
                 continue
-            async with told(done, shown(one)):
-                await context.kube.patch(
-                    kind,
-                    context.cluster.namespace,
-                    name,
-                    {"metadata": changes},
-                    preconditions=Preconditions.of(one),
-                )
-                done.writes += 1
+            if await _patch(context, done, one, {"metadata": changes}, Preconditions.of(one)):
                 done.drift += [
                     (shown(one), Difference(f".metadata.{part}.{key}", SOMEBODY))
                     for part, values in changes.items()
@@ -96,15 +88,9 @@ async def _owners_of_claims(context: ActionContext, done: Supplied) -> None:
             "name": cluster.name,
             "uid": cluster.uid,
         }
-        async with told(done, f"{CLAIMS.kind}/{metadata_of(claim)['name']}"):
-            await context.kube.patch(
-                CLAIMS,
-                cluster.namespace,
-                str(metadata_of(claim)["name"]),
-                {"metadata": {"ownerReferences": [*others, owner] if is_deleted else others}},
-                preconditions=Preconditions.of(claim),
-            )
-            done.writes += 1
+        owners = [*others, owner] if is_deleted else others
+        changes = {"metadata": {"ownerReferences": owners}}
+        await _patch(context, done, claim, changes, Preconditions.of(claim))
 
 
 async def _classes_of_claims(context: ActionContext, done: Supplied) -> None:
@@ -121,15 +107,33 @@ async def _classes_of_claims(context: ActionContext, done: Supplied) -> None:
             continue
         if not claim_of(claim).is_bound:
             continue  # nothing of it can change: it is made again
-        async with told(done, f"{CLAIMS.kind}/{name}"):
-            await context.kube.patch(
-                CLAIMS,
-                context.cluster.namespace,
-                name,
-                {"spec": {"volumeAttributesClassName": wanted}},
-                preconditions=Preconditions(metadata_of(claim)["uid"]),
-            )
-            done.writes += 1
+        changes = {"spec": {"volumeAttributesClassName": wanted}}
+        await _patch(context, done, claim, changes, Preconditions(metadata_of(claim)["uid"]))
+
+
+async def _patch(
+    context: ActionContext,
+    done: Supplied,
+    body: Object,
+    changes: dict[str, Any],
+    meant: Preconditions,
+) -> bool:
+    """Change a claim or a pod, unless that was refused not long ago; whether it was done."""
+    name = shown(body)
+    if name in context.held:
+        done.refusals[name] = context.held[name]
+        return False
+    async with told(done, name):
+        await context.kube.patch(
+            kind_of(body),
+            context.cluster.namespace,
+            str(metadata_of(body)["name"]),
+            changes,
+            preconditions=meant,
+        )
+        done.writes += 1
+        return True
+    return False
 
 
 def _is_going(body: Object) -> bool:

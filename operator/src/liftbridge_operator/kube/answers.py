@@ -78,11 +78,6 @@ def is_retried(verb: str, error: KubeError) -> bool:
     return verb != "POST" or error.status == 429
 
 
-def is_silence(error: KubeError) -> bool:
-    """Whether an attempt got no usable answer; with 429 nobody has looked at it yet."""
-    return isinstance(error, UnavailableError) and error.status != 429
-
-
 def _is_passing(status: int) -> bool:
     return status == 429 or status >= 500
 

@@ -21,7 +21,7 @@ from kubernetes.aio import config as kube_config
 from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 
-from liftbridge_operator.kube.answers import error_of, is_retried, is_silence
+from liftbridge_operator.kube.answers import error_of, is_retried
 from liftbridge_operator.kube.errors import KubeError, UnansweredError, UnavailableError
 from liftbridge_operator.kube.kinds import Kind, kind_of
 from liftbridge_operator.kube.port import (
@@ -78,8 +78,8 @@ class KubeClient:
 
     Safe calls (reads, applies, patches and deletions with preconditions) are sent again after a
     broken connection; a create is sent again only when the API server refused to look at it. Every
-    attempt of a write asks the fence first. A write that hangs while reads are answered is told
-    apart from an API server that is away.
+    attempt of a write asks the fence first. A write that hangs or fails while reads are answered is
+    told apart from an API server that is away.
     """
 
     def __init__(
@@ -290,7 +290,7 @@ class KubeClient:
                     if tells_apart:
                         self._silence.check(written(path, subject), time())
                     began_s = time()
-                    return await self._attempt(verb, path, query, body, content)
+                    return await self._attempt(verb, path, query, body, content, subject)
             except _RefusedError as refused:
                 took_s += time() - began_s
                 is_last = attempt == bounds.attempts_max
@@ -299,7 +299,7 @@ class KubeClient:
                     await self._sleep(self._wait_s(attempt, refused.retry_after_s))
                     continue
                 error = refused.error
-                if tells_apart and (is_last or has_hung) and is_silence(error):
+                if tells_apart and isinstance(error, UnavailableError):
                     error = await self._told_apart(error, path, subject, has_hung=has_hung)
                 raise error from refused.__cause__
         raise AssertionError("unreachable")
@@ -307,7 +307,7 @@ class KubeClient:
     async def _told_apart(
         self, error: KubeError, path: str, subject: str, *, has_hung: bool
     ) -> KubeError:
-        """What a write ended with: one that hung, if its object can be read all the same."""
+        """What a write ended with: one that fails alone, if its object can be read all the same."""
         try:
             async with self._turn:
                 await self._attempt("GET", subject, (), None, "")
@@ -317,9 +317,15 @@ class KubeClient:
         if has_hung:
             now_s = asyncio.get_running_loop().time()
             self._silence.note(written(path, subject), error.message, now_s)
-        return UnansweredError(f"{error.message} (reads are answered)", status=error.status)
+        answer = f"HTTP {error.status}; " if error.status else ""
+        message = f"{error.message} ({answer}reads are answered)"
+        return UnansweredError(message, status=error.status)
 
-    async def _attempt(self, verb: str, path: str, query: Query, body: Any, content: str) -> bytes:
+    async def _attempt(
+        self, verb: str, path: str, query: Query, body: Any, content: str, subject: str = ""
+    ) -> bytes:
+        # The address of a create does not say what is created.
+        named = subject if verb == "POST" and subject else path
         headers = {"Accept": _JSON} | ({"Content-Type": content} if content else {})
         try:
             async with asyncio.timeout(self._bounds.request_s):
@@ -337,12 +343,12 @@ class KubeClient:
                 text: bytes = await answer.read()  # type: ignore[no-untyped-call]  # it has no types
         except (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError) as error:
             self._tell(verb, "error")
-            message = f"{verb} {path}: {type(error).__name__}: {error}".rstrip(": ")
+            message = f"{verb} {named}: {type(error).__name__}: {error}".rstrip(": ")
             raise _RefusedError(UnavailableError(message)) from error
         self._tell(verb, str(answer.status))
         if 200 <= answer.status < 300:
             return text
-        refusal = error_of(verb, path, answer.status, text)
+        refusal = error_of(verb, named, answer.status, text)
         raise _RefusedError(refusal, answer.headers.get("Retry-After", ""))
 
     def _wait_s(self, attempt: int, asked_s: float) -> float:

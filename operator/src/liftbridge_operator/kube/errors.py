@@ -80,7 +80,9 @@ class UnavailableError(KubeError):
 
 
 class UnansweredError(UnavailableError):
-    """A write got no usable answer, though the API server answers reads: who admits it hangs.
+    """A write got no usable answer, though the API server answers reads.
+
+    Who admits it hangs, or its store or a proxy fails it with 429 or 5xx.
 
     Attributes:
         is_sent: Whether it was asked for at all; not when others of its kind have just hung.

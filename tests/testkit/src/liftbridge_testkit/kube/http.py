@@ -76,6 +76,7 @@ class ApiOverHttp:
         self.kube = kube
         self.requests: list[Request] = []
         self.host = ""
+        self._failing: tuple[str, Planted, bool] | None = None
         self._planted: list[tuple[str, str, Planted | Callable[[], Awaitable[None]]]] = []
         self._watchers: set[tuple[Kind, str, str, asyncio.Queue[Any]]] = set()
         self._runner: web.AppRunner | None = None
@@ -138,6 +139,11 @@ class ApiOverHttp:
         """Answer the next request of a method only after this; it is carried out before."""
         self._planted.append((method, "", until))
 
+    def fail_all(self, path: str, status: int, text: str = "", *, is_done: bool = False) -> None:
+        """Answer writes whose path has this in it so, carried out or not; none with status 0."""
+        told = json.dumps({"kind": "Status", "message": text})
+        self._failing = (path, Planted(status, {}, told), is_done) if status else None
+
     def end_watches(self) -> None:
         """End all watches that are open, as a server that goes away does."""
         for *_, queue in self._watchers:
@@ -179,10 +185,17 @@ class ApiOverHttp:
         planted = self._take_planted(request.method, request.path)
         if isinstance(planted, Planted):
             return web.Response(status=planted.status, text=planted.text, headers=planted.headers)
+        path, failure, is_done = self._failing or ("", None, False)
+        if request.method == "GET" or path not in request.path:
+            failure = None
+        if failure is not None and not is_done:
+            return web.Response(status=failure.status, text=failure.text)
         try:
             answer = await self._answer(request, received)
         except KubeError as error:
             answer = _told(error)
+        if failure is not None and answer.status < 400:
+            return web.Response(status=failure.status, text=failure.text)
         if planted is not None:
             await planted()
         return answer
