@@ -242,6 +242,7 @@ async def test_request_without_an_answer_ends(world):
     never.set()
 
 
+PATIENT = Bounds(request_s=30.0, attempts_max=3, hung_s=20.0, silence_s=60.0)
 HASTY = Bounds(request_s=0.2, attempts_max=3, backoff_s=0.5, hung_s=0.1, silence_s=60.0)
 WRITES = {
     "create": lambda client, _: client.create(config("d")),
@@ -289,7 +290,7 @@ async def test_write_that_fails_at_once_is_told_with_its_object_and_status(world
     seen = world.kube.put(config())
     meant = Preconditions(seen["metadata"]["uid"])
     world.server.fail_all("/configmaps", status, "out of order")
-    async with world.connected(HASTY):
+    async with world.connected(PATIENT):
         with pytest.raises(UnansweredError) as told:
             await WRITES[write](world.client, meant)
         name = "d" if write == "create" else "c"
