@@ -45,6 +45,9 @@ CONNECT_SECONDS: Final = 3.0
 ADDRESSES_MAX: Final = 8
 """Addresses of one name that are asked one by one what is wrong."""
 
+ADDRESSES_SECONDS: Final = 1.0
+"""Time for that: a client that has another broker to try must not wait for a lost packet."""
+
 _TIME_IS_OVER: Final = "Deadline Exceeded"
 _NO_STATUS: Final = "No status received"
 
@@ -225,7 +228,7 @@ class Transport:
                 error.advice = "Check that the address is that of a broker, or raise the timeout."
             _placed(error, "no connection with", address, timeout)
             left = CONNECT_SECONDS if timeout is None else timeout - (monotonic() - began)
-            told = await self._best_told(error, address, method, left)
+            told = await self._best_told(error, address, method, min(left, ADDRESSES_SECONDS))
             if told is error:
                 raise
             raise told from error

@@ -160,6 +160,21 @@ async def test_so_many_addresses_are_asked_and_no_more(before, authority, strang
     assert (fault.told in str(error)) == (before < ADDRESSES_MAX)
 
 
+@pytest.mark.parametrize("silent", ["resolver", "address"])
+async def test_what_says_nothing_does_not_use_up_the_time_of_the_call(silent, authority):
+    async def never(_address):
+        await asyncio.Event().wait()
+
+    with refusing() as refuses, WrongServer(KINDS["silent"], authority) as says_nothing:
+        targets = [f"ipv4:{refuses}", f"ipv4:{says_nothing.address}"]
+        transport = transport_to(TlsFiles(ca=authority.cert), targets)
+        if silent == "resolver":
+            transport = Transport(TlsFiles(ca=authority.cert), Hub(), never)
+            transport.open()
+        async with asyncio.timeout(SECONDS / 2):
+            assert "Connection refused" in str(await told_by(transport, refuses))
+
+
 async def test_client_without_tls_asks_no_further_address():
     asked = []
 

@@ -106,7 +106,7 @@ class GrpcConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._peer = _peer_text(transport.get_extra_info("peername"))
         if not self._owner.on_open(self, self._core.idle_since_ns):
-            self._core.refuse_place()
+            self._core.refuse()
         self._flush()
 
     def data_received(self, data: bytes) -> None:
@@ -164,7 +164,7 @@ class GrpcConnection(asyncio.Protocol):
             self._flush()
             self._count_held()
             self._count_resets()
-            self._owner.on_standing(self, self._core.standing, self._core.idle_since_ns)
+            self._owner.on_state(self, self._core.state, self._core.idle_since_ns)
         except BaseException:
             # A bug: what the client is told after it could be wrong.
             if self._transport is not None:
@@ -218,9 +218,9 @@ class GrpcConnection(asyncio.Protocol):
         """Address of the client."""
         return self._peer
 
-    def shed_place(self, text: str) -> None:
-        """End the connection in favour of another one."""
-        self._core.shed_place(text)
+    def evict(self, text: str) -> None:
+        """Close the connection to free its slot for a new one."""
+        self._core.evict(text)
         self._schedule()
 
     def shed_answers(self, text: str) -> None:

@@ -7,7 +7,7 @@ from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.turns import Turns
 from liftbridge_broker.http2.events import ConnectionEnded
 from liftbridge_broker.http2.limits import Limits
-from liftbridge_broker.http2.places import Standing
+from liftbridge_broker.http2.slots import ConnectionState
 
 Connection_contra = TypeVar("Connection_contra", contravariant=True)
 
@@ -22,10 +22,10 @@ class ConnectionOwner(Protocol[Connection_contra]):
         """A connection was made; whether there is room for it."""
         ...
 
-    def on_standing(
-        self, connection: Connection_contra, standing: Standing, idle_since_ns: int
+    def on_state(
+        self, connection: Connection_contra, state: ConnectionState, idle_since_ns: int
     ) -> None:
-        """A connection may do something else than before."""
+        """Note the state of a connection, by which it may be evicted."""
         ...
 
     def on_closed(self, connection: Connection_contra) -> None:

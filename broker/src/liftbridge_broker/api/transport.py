@@ -20,7 +20,7 @@ from liftbridge_broker.api.turns import Turns
 from liftbridge_broker.errors import GrpcStatus
 from liftbridge_broker.http2.events import ConnectionEnded
 from liftbridge_broker.http2.limits import Limits
-from liftbridge_broker.http2.places import Places, Standing
+from liftbridge_broker.http2.slots import ConnectionSlots, ConnectionState
 from liftbridge_broker.ports.observe import Observer
 
 UnaryHandler = Callable[[Call, bytes], Iterator[None] | None]
@@ -134,7 +134,7 @@ class GrpcServer:
         self._methods: dict[str, StreamHandler] = {}
         self._unary_methods: set[str] = set()
         self._connections: dict[GrpcConnection, None] = {}
-        self._places: Places[GrpcConnection] = Places(connections_max)
+        self._slots: ConnectionSlots[GrpcConnection] = ConnectionSlots(connections_max)
         self._listeners: dict[str, Listener] = {}
         self._emptied = asyncio.Event()
 
@@ -254,28 +254,28 @@ class GrpcServer:
     # Calls of connections.
 
     def on_open(self, connection: GrpcConnection, now: int) -> bool:
-        """Count a connection; whether it has a place, which another one may lose for it."""
+        """Count a connection, and evict another one for it; returns whether it got a slot."""
         self._connections[connection] = None
         self.stats.connections_open += 1
         self.stats.connections_total += 1
-        has_place, loser = self._places.take(connection, _source(connection.peer), now)
-        if loser is not None:
-            loser.shed_place(
+        has_slot, evicted = self._slots.admit(connection, _source(connection.peer), now)
+        if evicted is not None:
+            evicted.evict(
                 f"all {self._connections_max} connections are taken (grpc.max.connections) and "
-                "this one had no open call: a new one has its place; connect again at the next call"
+                "this one had no open call: a new one got its slot; connect again for the next call"
             )
-        return has_place
+        return has_slot
 
-    def on_standing(
-        self, connection: GrpcConnection, standing: Standing, idle_since_ns: int
+    def on_state(
+        self, connection: GrpcConnection, state: ConnectionState, idle_since_ns: int
     ) -> None:
-        """Note who may lose its place."""
-        self._places.stand(connection, standing, idle_since_ns)
+        """Note the state of a connection, by which it may be evicted."""
+        self._slots.update(connection, state, idle_since_ns)
 
     def on_closed(self, connection: GrpcConnection) -> None:
         """Forget a connection."""
         del self._connections[connection]
-        self._places.leave(connection)
+        self._slots.release(connection)
         self._resets.forget(connection)
         self.stats.connections_open -= 1
         if not self._connections:

@@ -22,8 +22,8 @@ from liftbridge_broker.http2.guard import Guard
 from liftbridge_broker.http2.headers import HeaderBlock, HeaderDecoder
 from liftbridge_broker.http2.limits import SECOND_NS, Limits
 from liftbridge_broker.http2.messages import MessageReader
-from liftbridge_broker.http2.places import Standing
 from liftbridge_broker.http2.sender import Sender
+from liftbridge_broker.http2.slots import ConnectionState
 from liftbridge_broker.http2.stream import Buffer, Stream
 from liftbridge_broker.http2.table import StreamTable
 
@@ -68,6 +68,7 @@ class Connection:
     After a `ConnectionEnded` event nothing is received any more; what is queued may still be taken.
 
     Attributes:
+        idle_since_ns: When its last call ended, or it began.
         has_unread: Whether `receive` has left frames for another call, perhaps with no new bytes.
     """
 
@@ -93,7 +94,7 @@ class Connection:
         self._has_final_goaway = False
         self._has_pinged = False
         self._received_ns = now
-        self._idle_since_ns = now
+        self.idle_since_ns = now
         self._was_busy = False
         self._table.now = now
         self._start_clocks(now)
@@ -104,22 +105,17 @@ class Connection:
         return len(self._table.streams)
 
     @property
-    def standing(self) -> Standing:
-        """What it does."""
+    def state(self) -> ConnectionState:
+        """State by which it may be evicted."""
         if self._has_ended:
-            return Standing.ENDED
+            return ConnectionState.ENDED
         if self._table.streams:
-            return Standing.BUSY
+            return ConnectionState.BUSY
         if self._is_draining:
-            return Standing.LEAVING
+            return ConnectionState.DRAINING
         if not self._has_preface:
-            return Standing.SILENT
-        return Standing.IDLE if self._control.has_settings else Standing.UNSETTLED
-
-    @property
-    def idle_since_ns(self) -> int:
-        """When its last call ended, or it began."""
-        return self._idle_since_ns
+            return ConnectionState.SILENT
+        return ConnectionState.IDLE if self._control.has_settings else ConnectionState.UNSETTLED
 
     @property
     def has_ended(self) -> bool:
@@ -356,13 +352,13 @@ class Connection:
         code = Http2Code.ENHANCE_YOUR_CALM
         self._fail(ConnectionFaultError(code, text, flood="resets_of_all"))
 
-    def shed_place(self, text: str) -> None:
-        """End for another connection, which has no place otherwise."""
-        flood = "idle_at_limit" if self.standing is Standing.IDLE else "unready_at_limit"
+    def evict(self, text: str) -> None:
+        """Close the connection to free its slot for a new one."""
+        flood = "idle_at_limit" if self.state is ConnectionState.IDLE else "unready_at_limit"
         self._fail(ConnectionFaultError(Http2Code.NO_ERROR, text, flood=flood))
 
-    def refuse_place(self) -> None:
-        """End because there is no place."""
+    def refuse(self) -> None:
+        """Close the connection because no slot is free."""
         text = "too many connections"
         self._fail(ConnectionFaultError(Http2Code.NO_ERROR, text, flood="refused_at_limit"))
 
@@ -602,10 +598,9 @@ class Connection:
             self._was_busy = True
         elif self._was_busy:
             self._was_busy = False
-            self._idle_since_ns = self._table.now
+            self.idle_since_ns = self._table.now
             if self._limits.idle_ns:
-                due = self._idle_since_ns + self._limits.idle_ns
-                self._deadlines.bring_forward("idle", due)
+                self._deadlines.bring_forward("idle", self._table.now + self._limits.idle_ns)
 
     def _send_final_goaway(self) -> None:
         """Second step of the drain: streams opened from now on are refused."""
@@ -698,7 +693,7 @@ class Connection:
         """Ask a client without calls to leave; it reconnects when it needs to."""
         if self._table.streams:
             return
-        due = self._idle_since_ns + self._limits.idle_ns
+        due = self.idle_since_ns + self._limits.idle_ns
         if due <= now:
             self.begin_drain(now, "max_idle")
         else:
