@@ -21,7 +21,15 @@ from liftbridge_operator.kube.errors import (
     UnauthorizedError,
     UnavailableError,
 )
-from liftbridge_operator.kube.kinds import CLUSTERS, CONFIG_MAPS, NODES, PODS, SETS
+from liftbridge_operator.kube.kinds import (
+    CLUSTERS,
+    CONFIG_MAPS,
+    NODES,
+    PIPELINES,
+    PODS,
+    SETS,
+    STREAMS,
+)
 from liftbridge_operator.kube.port import Preconditions, Propagation
 from liftbridge_testkit.kube.http import ApiOverHttp
 from liftbridge_testkit.kube.memory import Deletion, MemoryKube
@@ -308,6 +316,41 @@ async def test_write_that_is_refused_at_once_each_time_is_told_and_holds_no_othe
             await world.client.apply(config(b="2"))
         assert "context deadline exceeded" in told.value.message
         await world.client.apply(config(b="2"))
+
+
+WAYS = {
+    "no bytes": lambda server, until: server.hold("PATCH", until),
+    "half an answer": lambda server, until: server.halve("PATCH", until),
+    "late": lambda server, until: server.hold("PATCH", until),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [CLUSTERS, STREAMS, PIPELINES], ids=lambda one: one.kind)
+async def test_status_that_hangs_is_told_apart_and_holds_back_no_other_write(world, kind, way):
+    metadata = {"name": "c", "namespace": "n"}
+    named = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+    seen = world.kube.put(named | {"spec": {}})
+    meant = Preconditions(seen["metadata"]["uid"])
+    told = named | {"status": {"observedGeneration": 1}}
+    never = asyncio.Event()
+    async with world.connected(HASTY):
+        WAYS[way](world.server, never.wait)
+        with pytest.raises(UnansweredError) as hung:
+            async with asyncio.timeout(BOUNDS.request_s):
+                await world.client.apply_status(told)
+        assert f"{kind.plural}/c/status" in hung.value.message
+        if way == "late":
+            never.set()  # nobody waits for the answer any more
+        sent = len(world.server.writes)
+        with pytest.raises(UnansweredError) as spared:
+            await world.client.apply_status(told)
+        assert (spared.value.is_sent, len(world.server.writes)) == (False, sent)
+        changes = {"metadata": {"finalizers": ["liftbridge.io/test"]}}
+        await world.client.patch(kind, "n", "c", changes, preconditions=meant)
+    async with world.connected(PATIENT):
+        assert (await world.client.apply_status(told))["status"] == told["status"]
+    never.set()
 
 
 async def test_nobody_waits_for_a_write_longer_than_a_request_and_a_read(world):

@@ -120,7 +120,8 @@ def _of_objects(memory: Memory, view: View) -> list[Wait]:
     """Waits for objects around the set that the API server does not take."""
     if view.wanted.is_deleting or view.wanted.is_paused:
         return []
-    return [refusals.wait(one) for one in memory.refused if one.action == refusals.KEEPING]
+    about = (refusals.KEEPING, refusals.TELLING)
+    return [refusals.wait(one) for one in memory.refused if one.action in about]
 
 
 def _acting(outcome: Outcome | None) -> Outcome | None:

@@ -25,6 +25,9 @@ ISSUING: Final = "Issue"
 WATCHING: Final = "Watch"
 """Likewise: what the Prometheus operator goes by."""
 
+TELLING: Final = "Tell"
+"""Likewise: the status, in which nothing could be said of it."""
+
 REFUSALS: Final = frozenset(
     {
         "AdmissionDenied",

@@ -6,7 +6,7 @@ that of two processes that believe to lead only one gets through. What a process
 passes costs time when it is lost, and nothing else.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -14,16 +14,19 @@ from typing import Any, Final
 import structlog
 
 from liftbridge_operator.acting.context import ActionContext, Done, Trouble
-from liftbridge_operator.acting.on_objects import keep_token
 from liftbridge_operator.acting.perform import perform
-from liftbridge_operator.acting.supplied import Supplied
 from liftbridge_operator.acting.supply import (
     supply,
     supply_configs,
     supply_monitors,
 )
 from liftbridge_operator.catalogue.names import EventReason
-from liftbridge_operator.kube.errors import ConflictError, ForbiddenError, NotFoundError
+from liftbridge_operator.kube.errors import (
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    UnansweredError,
+)
 from liftbridge_operator.kube.intent import Difference
 from liftbridge_operator.kube.kinds import CLUSTERS
 from liftbridge_operator.kube.port import Fence, Kube, Object
@@ -46,7 +49,6 @@ from liftbridge_operator.planning import refusals
 from liftbridge_operator.planning.bootstrap import conflict
 from liftbridge_operator.planning.decide import decide
 from liftbridge_operator.planning.decision import Decision
-from liftbridge_operator.planning.refusals import Refusal
 from liftbridge_operator.planning.roll import remember
 from liftbridge_operator.planning.suspension import size_after
 from liftbridge_operator.planning.view import View
@@ -81,9 +83,11 @@ from liftbridge_operator.reconciling.remembered import (
     Remembered,
     held_of,
     is_first_miss,
+    keep_consent,
     moved_of,
     note_done,
     note_refusals,
+    note_told,
     reason_of,
     refuse,
     until_done,
@@ -356,17 +360,14 @@ class ClusterReconciler:
         """Whether all objects around the set may be brought to what is asked for."""
         return cls._may_keep(found) and not found.seen.wanted.config_errors
 
-    async def _supply(
-        self,
-        key: Key,
-        known: Remembered,
-        found: Pass,
-        context: ActionContext,
-        bring: Callable[[ActionContext], Awaitable[Supplied]],
+    async def _bring(
+        self, key: Key, known: Remembered, found: Pass, context: ActionContext | None
     ) -> bool:
-        """Bring what is around the set; whether pods would find what they need."""
+        """Bring what is around the set, if that may be; whether pods would find what they need."""
+        if context is None or not self._may_keep(found):
+            return True
         self._fence.check(key.namespace)
-        done = await bring(context)
+        done = await (supply if self._may_supply(found) else supply_configs)(context)
         known.memory = note_refusals(
             known.memory, refusals.KEEPING, done.refusals, context.held, **found.moment
         )
@@ -436,7 +437,7 @@ class ClusterReconciler:
         """The status, then what is around the set, then the action."""
         action = decision.action
         if isinstance(action, act.Record) and context is not None:
-            said = await self._keep_token(known, context, action)
+            said = await keep_consent(known, context, action, self._fence)
             note_done(known, found, action, Done(text=said.text if said else "", refusal=said))
             if said is not None:  # the next pass tells it
                 decision, action = replace(decision, action=None), None
@@ -445,6 +446,11 @@ class ClusterReconciler:
             made = await self._write_status(key, known, account, found, action)
         except (ConflictError, NotFoundError):
             return SOON  # somebody changed the resource since it was read: look again
+        except UnansweredError as error:  # only what is said before is begun
+            await self._bring(key, known, found, context)
+            known.memory = note_told(known.memory, found, error)
+            raise
+        known.memory = note_told(known.memory, found, None)
         resource = found.reads.resource
         before = resource.get("status") or {}
         moved = moved_of(known, found.seen, before)
@@ -453,11 +459,9 @@ class ClusterReconciler:
         await self._tell(resource, *of_status(account, before, made, moved))
         if context is None or isinstance(action, act.Record):
             return _next(decision, action)
-        if self._may_keep(found):
-            bring = supply if self._may_supply(found) else supply_configs
-            is_supplied = await self._supply(key, known, found, context, bring)
-            if isinstance(action, act.CreateSet) and not (is_supplied or found.is_remade):
-                return WATCHFUL
+        is_brought = await self._bring(key, known, found, context)
+        if isinstance(action, act.CreateSet) and not (is_brought or found.is_remade):
+            return WATCHFUL
         if action is not None:
             return await self._act(key, known, found, decision, context)
         known.untidied = None
@@ -486,17 +490,6 @@ class ClusterReconciler:
                 time, reason = moment_text(found.seen.now_ms), reason_of(found, action)
                 known.restarts[action.name] = RestartStatus(time=time, reason=reason)
         return SOON
-
-    async def _keep_token(
-        self, known: Remembered, context: ActionContext, action: act.Record
-    ) -> Refusal | None:
-        """The token must be kept before the status names it; what is in its place otherwise."""
-        restart = action.recorded.disruption
-        token = known.tokens.get(restart.token) if restart is not None else None
-        if restart is not None and token is not None:
-            self._fence.check(context.cluster.namespace)
-            return await keep_token(context, restart.token, token)
-        return None
 
     def _remember(
         self, key: Key, known: Remembered, found: Pass, action: act.Action, done: Done

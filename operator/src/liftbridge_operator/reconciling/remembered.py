@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
-from liftbridge_operator.acting.context import Done, Trouble
-from liftbridge_operator.acting.on_objects import larger
+from liftbridge_operator.acting.context import ActionContext, Done, Trouble
+from liftbridge_operator.acting.on_objects import keep_token, larger
 from liftbridge_operator.acting.refused import refusal_of
 from liftbridge_operator.acting.supply import Monitored
 from liftbridge_operator.acting.whole import Kept
 from liftbridge_operator.brokers.grpc_admin import TlsMaterial
 from liftbridge_operator.kube.errors import KubeError
-from liftbridge_operator.kube.kinds import CLAIMS
-from liftbridge_operator.kube.port import Kube, Preconditions
+from liftbridge_operator.kube.kinds import CLAIMS, CLUSTERS
+from liftbridge_operator.kube.port import Fence, Kube, Preconditions
 from liftbridge_operator.model.cluster_status import DriftEntry, RestartStatus
 from liftbridge_operator.observing.answers import Answers
 from liftbridge_operator.observing.desired import Specification
@@ -204,6 +204,28 @@ def refuse(memory: Memory, found: Pass, action: act.Action, said: Refusal) -> Me
         generation=found.seen.wanted.generation,
         now=found.seen.now_ms,
     )
+
+
+def note_told(memory: Memory, found: Pass, error: KubeError | None) -> Memory:
+    """The memory with whether the status could be written: the next one that is tells."""
+    name = f"{CLUSTERS.kind}/{found.reads.name}"
+    said = refusal_of(error) if error is not None else None
+    if said is None:
+        return refusals.settled(memory, refusals.TELLING, name)
+    generation, now_ms = found.moment["generation"], found.moment["now_ms"]
+    return refusals.noted(memory, refusals.TELLING, name, said, generation=generation, now=now_ms)
+
+
+async def keep_consent(
+    known: Remembered, context: ActionContext, action: act.Record, fence: Fence
+) -> Refusal | None:
+    """The token must be kept before the status names it; what is in its place otherwise."""
+    restart = action.recorded.disruption
+    token = known.tokens.get(restart.token) if restart is not None else None
+    if restart is None or token is None:
+        return None
+    fence.check(context.cluster.namespace)
+    return await keep_token(context, restart.token, token)
 
 
 async def would_grow(

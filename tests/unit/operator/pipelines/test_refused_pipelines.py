@@ -9,8 +9,8 @@ import json
 import pytest
 
 from liftbridge_operator.kube.answers import error_of
-from liftbridge_operator.kube.errors import UnavailableError
-from liftbridge_operator.kube.kinds import CLUSTERS, PIPELINES, kind_of
+from liftbridge_operator.kube.errors import UnansweredError, UnavailableError
+from liftbridge_operator.kube.kinds import CLUSTERS, CONFIG_MAPS, PIPELINES, kind_of
 from liftbridge_operator.pipelines.apply import KINDS
 from liftbridge_testkit.pipelines_memory import PipelineWorld
 
@@ -148,6 +148,28 @@ async def test_refused_request_is_named_and_over_when_it_is_answered(life, statu
         if (world.contents(), world.reason("Ready")) != (rest, ready):
             untold[request] = world.contents(), world.message("Ready")
     assert untold == {}
+
+
+async def test_status_that_hangs_ends_the_pass_and_the_objects_are_brought():
+    world = World()
+    await world.look(2)
+    world.put(runtime="Local", image="another:1")
+    for name in world.kube.names_of(CONFIG_MAPS):
+        world.kube.remove(CONFIG_MAPS, "shop", name)
+
+    def admit(_verb, body):
+        if body["kind"] == PIPELINES.kind:
+            raise UnansweredError("PATCH streampipelines/p/status: TimeoutError")
+
+    world.kube.admit = admit
+    for _ in range(3):
+        with pytest.raises(UnansweredError, match="p/status"):
+            await world.look()
+    assert world.kube.names_of(CONFIG_MAPS) != []
+    world.kube.admit = None
+    await world.until_told()
+    told = world.kube.look(PIPELINES, "shop", "p")
+    assert told["status"]["observedGeneration"] == told["metadata"]["generation"]
 
 
 async def test_no_workload_runs_beside_one_that_cannot_be_taken_away():

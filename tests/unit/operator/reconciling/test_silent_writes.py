@@ -179,6 +179,27 @@ async def test_pod_whose_end_hangs_is_named_and_restarted_later(way):
     assert world.condition("Stalled") == ("", "")
 
 
+@pytest.mark.parametrize("kind", [one for one in KINDS if one != SECRETS], ids=lambda one: one.kind)
+async def test_status_that_hangs_ends_the_pass_by_its_name_and_all_else_is_brought(kind):
+    world = await ready_world(kind)
+    whole = {kind: world.kube.names_of(kind) for kind in KINDS}
+    world.edit(lambda spec: spec.update(disruption={"reportAfter": "11m"}))  # there is news to say
+    asked = world.hang("nothing", CLUSTERS)
+    world.disturb(kind)
+    for _ in range(4):
+        with pytest.raises(UnansweredError, match="apply c: TimeoutError"):
+            await world.go_on()
+    assert set(asked) == {"c"}
+    assert not [one for one in world.kube.all_of(kind) if MARK not in marks(one)]
+    world.kube.admit = None
+    await world.go_on()
+    assert world.condition("Stalled") == ("True", "NoAnswer")
+    assert "LiftbridgeCluster/c: apply c: TimeoutError" in str(world.status["conditions"])
+    await world.until_ready()
+    assert world.condition("Stalled") == ("", "")
+    assert {kind: world.kube.names_of(kind) for kind in KINDS} == whole
+
+
 class LeavingKube:
     """The API server is there for so many calls, and then away for reads and writes alike."""
 

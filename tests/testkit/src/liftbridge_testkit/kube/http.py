@@ -76,6 +76,7 @@ class ApiOverHttp:
         self.kube = kube
         self.requests: list[Request] = []
         self.host = ""
+        self._halved: list[tuple[str, Callable[[web.Request], Awaitable[None]]]] = []
         self._failing: tuple[str, Planted, bool] | None = None
         self._planted: list[tuple[str, str, Planted | Callable[[], Awaitable[None]]]] = []
         self._watchers: set[tuple[Kind, str, str, asyncio.Queue[Any]]] = set()
@@ -139,6 +140,17 @@ class ApiOverHttp:
         """Answer the next request of a method only after this; it is carried out before."""
         self._planted.append((method, "", until))
 
+    def halve(self, method: str, until: Callable[[], Awaitable[None]]) -> None:
+        """Answer the next request of a method by half an answer, and not end it before this."""
+
+        async def told(request: web.Request) -> None:
+            response = web.StreamResponse(headers={"Content-Length": "1000"})
+            await response.prepare(request)
+            await response.write(b'{"kind":')
+            await until()
+
+        self._halved.append((method, told))
+
     def fail_all(self, path: str, status: int, text: str = "", *, is_done: bool = False) -> None:
         """Answer writes whose path has this in it so, carried out or not; none with status 0."""
         told = json.dumps({"kind": "Status", "message": text})
@@ -182,6 +194,8 @@ class ApiOverHttp:
         self._happened.set()
         if request.headers.get("Authorization", "").lower() != f"bearer {TOKEN}":
             return _failure(401, "Unauthorized", "no token")
+        if self._halved and self._halved[0][0] == request.method:
+            await self._halved.pop(0)[1](request)
         planted = self._take_planted(request.method, request.path)
         if isinstance(planted, Planted):
             return web.Response(status=planted.status, text=planted.text, headers=planted.headers)
