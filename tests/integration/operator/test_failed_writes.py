@@ -10,52 +10,27 @@ from random import Random
 
 import pytest
 
-from liftbridge_operator.issuing.x509 import CryptographyIssuer
 from liftbridge_operator.kube.client import Bounds, KubeClient, connect
 from liftbridge_operator.kube.errors import ConflictError, KubeError
-from liftbridge_operator.kube.kinds import (
-    BUDGETS,
-    CLAIMS,
-    CONFIG_MAPS,
-    NETWORK_POLICIES,
-    PODS,
-    PROMETHEUS_RULES,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    SERVICE_MONITORS,
-    SERVICES,
-    SETS,
-)
-from liftbridge_operator.securing.secret_store import SecretStore
+from liftbridge_operator.kube.kinds import CLAIMS, PODS, SETS
 from liftbridge_testkit.kube.http import ApiOverHttp
-from liftbridge_testkit.operator_sim.reconciled import NAMESPACE, ReconciledWorld
-
-MONITORS = (SERVICE_MONITORS, PROMETHEUS_RULES)
-KINDS = (
-    BUDGETS,
-    CLAIMS,
-    CONFIG_MAPS,
-    NETWORK_POLICIES,
-    PODS,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    SERVICES,
-    SETS,
-    *MONITORS,
+from liftbridge_testkit.operator_sim.reconciled import ReconciledWorld
+from liftbridge_testkit.operator_sim.secured import (
+    KINDS,
+    MONITORS,
+    SPEC,
+    disturb,
+    lose,
+    secret_store,
 )
+
 MADE_BY_OTHERS = (CLAIMS, PODS)
-SPEC = {
-    "tls": {"mode": "Generated"},
-    "monitoring": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
-}
 SAID = "the store of the server is out of order"
 STATUSES = (429, 500, 502, 503, 504)
-MARK = "app.kubernetes.io/name"
 MINUTE_PASSES = 24
 PAUSE_MS = 60_000
 TRIES_MAX = 20
 """Requests for one object in half a minute: four attempts at once, after 5 and after 15 seconds."""
-RENEWAL_MS = 65 * 86_400_000
 BOUNDS = Bounds(request_s=5.0, attempts_max=4, silence_s=60.0)
 
 
@@ -68,14 +43,7 @@ class World(ReconciledWorld):
     def restart(self, kube=None):
         if not self.is_begun and kube is None:
             return super().restart(kube)
-        numbers = itertools.count()
-        self.issue = SecretStore(
-            kube or self.kube,
-            CryptographyIssuer(),
-            lambda: self.now_ms // 1_000,
-            lambda: f"password{next(numbers)}",
-            lambda: f"key-{next(numbers):060}",
-        )
+        self.issue = secret_store(self, kube)
         return super().restart(kube)
 
     async def until(self, condition, passes_max=400):
@@ -126,18 +94,6 @@ class World(ReconciledWorld):
     def objects(self):
         return {(kind, name) for kind in KINDS for name in self.kube.names_of(kind)}
 
-    def unmark(self, kind):
-        for name in self.kube.names_of(kind):
-            self.kube.edit(kind, NAMESPACE, name, unmark)
-
-    def lose(self, kind):
-        for name in self.kube.names_of(kind):
-            self.kube.remove(kind, NAMESPACE, name)
-
-
-def unmark(body):
-    body["metadata"]["labels"].pop(MARK, None)
-
 
 async def ready_world():
     world = World()
@@ -147,19 +103,8 @@ async def ready_world():
     return world
 
 
-def create(world, kind):
-    world.lose(kind)
-
-
-def patch(world, kind):
-    if kind == SECRETS:
-        world.stage.now += RENEWAL_MS
-    else:
-        world.unmark(kind)
-
-
-CASES = [(kind, patch) for kind in KINDS] + [
-    (kind, create) for kind in KINDS if kind not in (*MADE_BY_OTHERS, SETS)
+CASES = [(kind, disturb) for kind in KINDS] + [
+    (kind, lose) for kind in KINDS if kind not in (*MADE_BY_OTHERS, SETS)
 ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from liftbridge_client import PartitionName, StreamSettings, connect_admin_sync, connect_sync
+from liftbridge_client import StreamSettings, connect_sync
 from liftbridge_testkit.cluster import ClusterKit
 from pyspark_liftbridge.archive import log, reading
 from pyspark_liftbridge.archive.store import Below, open_store
@@ -44,19 +44,19 @@ def test_archive_and_log_of_two_histories_are_not_mixed(
         def elect() -> None:
             cluster[leader].kill()
             cluster.start(follower)
-            _elect(cluster, follower)
-            _publish(servers, AFTER)
+            cluster.elect_unclean(STREAM, follower)
+            cluster.publish(STREAM, AFTER)
 
         election = ExitStack()
         election.callback(elect)
         with connect_sync(servers) as lb:
             lb.streams.create(STREAM, replication=2, settings=StreamSettings(min_isr=1))
-            _publish(servers, BOTH)
+            cluster.publish(STREAM, BOTH)
             for root in ("lost", "kept"):
                 assert archive_once(job(root), in_turn).records == 2
-            leader, follower = _leader_and_follower(cluster)
+            leader, follower = cluster.leader_and_follower(STREAM)
             cluster[follower].kill()
-            _publish(servers, ALONE)
+            cluster.publish(STREAM, ALONE)
             assert archive_once(job("lost"), in_turn).records == 3
             # This one is to read what is lost then; it reads what came in its place.
             assert archive_once(job("kept"), elected).records == len(AFTER)
@@ -93,33 +93,3 @@ def values(root: Path) -> list[bytes]:
     tables = [pq.read_table(root / STREAM / one.object_path) for one in files]
     rows = [row for table in tables for row in table.select(["offset", "value"]).to_pylist()]
     return [row["value"] for row in sorted(rows, key=lambda row: row["offset"])]
-
-
-def _publish(servers: str, values: list[bytes]) -> None:
-    """Publish what all replicas in sync acknowledge."""
-    with connect_sync(servers) as lb, lb.streams.get(STREAM).publisher(ack_policy="all") as sender:
-        for value in values:
-            sender.publish(value)
-
-
-def _leader_and_follower(cluster: ClusterKit) -> tuple[str, str]:
-    found = cluster.partition(STREAM)
-    (follower,) = [one for one in found.replicas if one != found.leader]
-    return found.leader, follower
-
-
-def _elect(cluster: ClusterKit, broker: str) -> None:
-    """Decide as an operator does, as soon as the cluster knows that nobody else can lead."""
-    servers = ",".join(one.admin_address for one in cluster.living)
-    with connect_admin_sync(servers) as admin:
-
-        def is_elected() -> bool:
-            (state,) = admin.partitions(STREAM)
-            if state.unclean_epoch:
-                return not state.is_recovering
-            if not state.leader:
-                name = PartitionName(STREAM, 0)
-                admin.elect_unclean(name, broker, partition_epoch=state.partition_epoch)
-            return False
-
-        cluster.until(is_elected, f"{broker} to lead")

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import grpc
 
+from liftbridge_client import PartitionName, connect_admin_sync, connect_sync
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2, data_pb2_grpc
 from liftbridge_testkit.load import api
@@ -197,6 +198,37 @@ class ClusterKit:
         """Broker that leads a partition; empty for none."""
         leader: str = self.partition(stream, number).leader
         return leader
+
+    def leader_and_follower(self, stream: str) -> tuple[str, str]:
+        """Brokers of a partition with two replicas."""
+        found = self.partition(stream)
+        (follower,) = [one for one in found.replicas if one != found.leader]
+        return found.leader, follower
+
+    def publish(self, stream: str, values: Sequence[bytes]) -> None:
+        """Publish what all replicas in sync acknowledge."""
+        servers = ",".join(one.address for one in self.brokers.values())
+        with (
+            connect_sync(servers) as lb,
+            lb.streams.get(stream).publisher(ack_policy="all") as sender,
+        ):
+            for value in values:
+                sender.publish(value)
+
+    def elect_unclean(self, stream: str, broker: str) -> None:
+        """Elect a replica as an operator does, once the cluster knows that no other can lead."""
+        with connect_admin_sync(",".join(one.admin_address for one in self.living)) as admin:
+
+            def is_elected() -> bool:
+                (state,) = admin.partitions(stream)
+                if state.unclean_epoch:
+                    return not state.is_recovering
+                if not state.leader:
+                    name = PartitionName(stream, 0)
+                    admin.elect_unclean(name, broker, partition_epoch=state.partition_epoch)
+                return False
+
+            self.until(is_elected, f"{broker} to lead")
 
     def await_leader(self, stream: str, *, other_than: str = "", number: int = 0) -> str:
         """Wait until a partition is led, and by another broker than one."""

@@ -1,10 +1,7 @@
 """A cluster at rest costs next to no reads, and nothing is changed on what was remembered."""
 
-import itertools
-
 import pytest
 
-from liftbridge_operator.issuing.x509 import CryptographyIssuer
 from liftbridge_operator.kube.errors import NotFoundError, UnavailableError
 from liftbridge_operator.kube.kinds import (
     CLUSTERS,
@@ -26,7 +23,6 @@ from liftbridge_operator.reconciling.sparing import (
 from liftbridge_operator.rendering import names
 from liftbridge_operator.runtime.reconciler import Key
 from liftbridge_operator.runtime.watches import OWNED, key_of
-from liftbridge_operator.securing.secret_store import SecretStore
 from liftbridge_testkit.kube.memory import MemoryKube
 from liftbridge_testkit.operator_sim.reconciled import (
     NAME,
@@ -34,6 +30,7 @@ from liftbridge_testkit.operator_sim.reconciled import (
     OpenFence,
     ReconciledWorld,
 )
+from liftbridge_testkit.operator_sim.secured import secret_store
 
 REST_MS = 10_000
 HOUR_S = 3_600
@@ -72,14 +69,7 @@ class World(ReconciledWorld):
     def restart(self, kube=None):
         self.counting = CountingKube(kube or self.kube)
         self.sparing = SparingKube(self.counting, self.fence, lambda: self.now_ms / 1_000)
-        numbers = itertools.count()
-        self.issue = SecretStore(
-            self.sparing,
-            CryptographyIssuer(),
-            lambda: self.now_ms // 1_000,
-            lambda: f"password{next(numbers)}",
-            lambda: f"key-{next(numbers):060}",
-        )
+        self.issue = secret_store(self, self.sparing)
         inner = super().restart(self.sparing)
         inner._act_fence = self.sparing
         self.reconciler = SparingReconciler(inner, self.sparing)

@@ -8,7 +8,6 @@ import itertools
 
 import pytest
 
-from liftbridge_operator.issuing.x509 import CryptographyIssuer
 from liftbridge_operator.kube.errors import ForbiddenError
 from liftbridge_operator.kube.kinds import (
     BUDGETS,
@@ -20,15 +19,9 @@ from liftbridge_operator.kube.kinds import (
     SERVICE_MONITORS,
     SERVICES,
 )
-from liftbridge_operator.securing.secret_store import SecretStore
 from liftbridge_testkit.operator_sim.reconciled import NAMESPACE, ReconciledWorld
+from liftbridge_testkit.operator_sim.secured import ISSUER, RENEWAL_MS, SPEC, secret_store
 
-SPEC = {
-    "tls": {"mode": "Generated"},
-    "monitoring": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
-}
-ISSUER = CryptographyIssuer()
-RENEWAL_MS = 65 * 86_400_000
 PASSES = 48
 TRIES_MAX = 6
 """In two minutes with pauses that double: at once, after 5, 15, 35 and 75 seconds, and slack."""
@@ -47,14 +40,7 @@ class World(ReconciledWorld):
     """With real Secrets."""
 
     def restart(self, kube=None):
-        numbers = itertools.count()
-        self.issue = SecretStore(
-            self.kube,
-            ISSUER,
-            lambda: self.now_ms // 1_000,
-            lambda: f"password{next(numbers)}",
-            lambda: f"key-{next(numbers):060}",
-        )
+        self.issue = secret_store(self)
         return super().restart(kube)
 
     def refuse(self, is_refused):

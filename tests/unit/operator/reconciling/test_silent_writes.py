@@ -8,46 +8,28 @@ import itertools
 
 import pytest
 
-from liftbridge_operator.issuing.x509 import CryptographyIssuer
 from liftbridge_operator.kube.answers import error_of
 from liftbridge_operator.kube.errors import UnansweredError, UnavailableError
 from liftbridge_operator.kube.kinds import (
-    BUDGETS,
     CLAIMS,
     CLUSTERS,
-    CONFIG_MAPS,
     NETWORK_POLICIES,
     PODS,
-    PROMETHEUS_RULES,
     SECRETS,
-    SERVICE_ACCOUNTS,
-    SERVICE_MONITORS,
     SERVICES,
-    SETS,
 )
-from liftbridge_operator.securing.secret_store import SecretStore
-from liftbridge_testkit.operator_sim.reconciled import NAMESPACE, ReconciledWorld
+from liftbridge_testkit.operator_sim.reconciled import ReconciledWorld
+from liftbridge_testkit.operator_sim.secured import (
+    KINDS,
+    MARK,
+    MONITORS,
+    SPEC,
+    disturb,
+    lose,
+    secret_store,
+)
 
-MONITORS = (SERVICE_MONITORS, PROMETHEUS_RULES)
-KINDS = (
-    BUDGETS,
-    CLAIMS,
-    CONFIG_MAPS,
-    NETWORK_POLICIES,
-    PODS,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    SERVICES,
-    SETS,
-    *MONITORS,
-)
-SPEC = {
-    "tls": {"mode": "Generated"},
-    "monitoring": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
-}
-MARK = "app.kubernetes.io/name"
 MINUTE_PASSES = 24
-RENEWAL_MS = 65 * 86_400_000
 WORDS = 'failed calling webhook "rule.example": Post "https://rule": context deadline exceeded'
 WAYS = {
     "gateway": (504, "Timeout: request did not complete within 34s", "NoAnswer"),
@@ -67,14 +49,7 @@ class World(ReconciledWorld):
     def restart(self, kube=None):
         if not self.has_secrets:
             return super().restart(kube)
-        numbers = itertools.count()
-        self.issue = SecretStore(
-            self.kube,
-            CryptographyIssuer(),
-            lambda: self.now_ms // 1_000,
-            lambda: f"password{next(numbers)}",
-            lambda: f"key-{next(numbers):060}",
-        )
+        self.issue = secret_store(self)
         return super().restart(kube)
 
     def hang(self, way, kind):
@@ -95,26 +70,9 @@ class World(ReconciledWorld):
         self.kube.admit = admit
         return asked
 
-    def lose(self, kind):
-        """Somebody deletes all objects of a kind."""
-        for name in self.kube.names_of(kind):
-            self.kube.remove(kind, NAMESPACE, name)
-
-    def disturb(self, kind):
-        """Somebody takes a mark away from all objects of a kind; of Secrets the time does."""
-        if kind == SECRETS:
-            self.stage.now += RENEWAL_MS
-            return
-        for name in self.kube.names_of(kind):
-            self.kube.edit(kind, NAMESPACE, name, unmark)
-
 
 def marks(body):
     return body["metadata"]["labels"]
-
-
-def unmark(body):
-    marks(body).pop(MARK, None)
 
 
 async def ready_world(kind):
@@ -130,7 +88,7 @@ async def test_all_kinds_that_are_written_are_tried():
     world.annotate(**{"restart-pods": world.status["brokers"][1]["podUID"]})
     await world.until(lambda: "lastRestart" in world.status["brokers"][1])
     for kind in (PODS, CLAIMS):
-        world.disturb(kind)
+        disturb(world, kind)
     await world.go_on(2)
     assert {one.kind for one in world.kube.writes} == {CLUSTERS, *KINDS}
 
@@ -142,8 +100,8 @@ async def test_write_that_hangs_is_named_and_the_pass_goes_on(kind, way):
     other = NETWORK_POLICIES if kind == SERVICES else SERVICES
     before = world.kube.names_of(other)
     asked = world.hang(way, kind)
-    world.disturb(kind)
-    world.lose(other)
+    disturb(world, kind)
+    lose(world, other)
     await world.go_on(2)
     reason = WAYS[way][2]
     assert asked != []
@@ -170,7 +128,7 @@ async def test_pod_whose_end_hangs_is_named_and_restarted_later(way):
     await world.until(
         lambda: world.condition("Stalled") == ("True", WAYS[way][2]), 2 * MINUTE_PASSES
     )
-    world.lose(SERVICES)
+    lose(world, SERVICES)
     await world.go_on(2)
     assert world.kube.names_of(SERVICES) != []
     world.kube.admit = None
@@ -185,7 +143,7 @@ async def test_status_that_hangs_ends_the_pass_by_its_name_and_all_else_is_broug
     whole = {kind: world.kube.names_of(kind) for kind in KINDS}
     world.edit(lambda spec: spec.update(disruption={"reportAfter": "11m"}))  # there is news to say
     asked = world.hang("nothing", CLUSTERS)
-    world.disturb(kind)
+    disturb(world, kind)
     for _ in range(4):
         with pytest.raises(UnansweredError, match="apply c: TimeoutError"):
             await world.go_on()
@@ -227,8 +185,8 @@ async def test_api_server_that_goes_away_at_any_call_of_a_pass_refuses_nothing()
     await world.go_on(2)
     for count in itertools.count():
         world.stage.now += 60_000  # whoever disturbs more often is named as a rival
-        world.disturb(SERVICES)
-        world.disturb(NETWORK_POLICIES)
+        disturb(world, SERVICES)
+        disturb(world, NETWORK_POLICIES)
         kube.left = count
         try:
             await world.reconciler.reconcile(world.key)
