@@ -3,7 +3,7 @@
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from liftbridge_client.core.history import Given, cut_at
+from liftbridge_client.core.history import ReadHistory, cut_at
 
 REPLICAS = 3
 
@@ -55,7 +55,7 @@ class World:
         self.unclean = 0
         self.serial = 0
         self.leader.enter(1)
-        self.given = Given()
+        self.given = ReadHistory()
         self.read = []
         self.first = 0
 
@@ -98,7 +98,7 @@ class World:
             self.read.append(record)
 
     def begin_anew(self):
-        self.given, self.read = Given(), list(self.leader.records[: self.leader.start])
+        self.given, self.read = ReadHistory(), list(self.leader.records[: self.leader.start])
         self.first = len(self.read)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from pyspark_liftbridge.plan.histories import Read, is_parted, read_of
+from pyspark_liftbridge.plan.histories import Read, has_diverged, read_of
 from pyspark_liftbridge.plan.places import Known
 
 REPLICAS = 3
@@ -77,7 +77,7 @@ class Partition:
     def archive(self) -> None:
         """As a run does: of what is noted, only what is the same is gone on with."""
         known = self.known(0)
-        if self.committed and not (self.read and is_parted(self.read, known)):
+        if self.committed and not (self.read and has_diverged(self.read, known)):
             self.archived = self.log[: self.committed]
             self.read = read_of(known, self.committed)
 
@@ -105,18 +105,18 @@ def test_log_is_parted_exactly_if_it_has_other_records_than_the_archive(seed: in
             if read is None:
                 continue
             is_same = partition.log[: len(archived)] == archived
-            assert is_parted(read, partition.known(0)) == (not is_same)
+            assert has_diverged(read, partition.known(0)) == (not is_same)
             # What retention has removed nobody may be able to tell; then it is not "the same".
             known = partition.known(min(random.randint(0, 20), len(partition.log)))
-            assert is_same or is_parted(read, known)
+            assert is_same or has_diverged(read, known)
 
 
 def test_without_an_unclean_election_a_log_is_never_parted() -> None:
     """Whatever of it retention removed, and whatever an old broker leaves out."""
     read = Read(4, 5, 9)
     for unclean_epoch in (None, 0, 4):
-        assert not is_parted(read, Known(7, 30, 40, 0, unclean_epoch, ((9, 30),)))
-    assert is_parted(read, Known(7, 30, 40, 0, 8, ((9, 30),)))
-    assert not is_parted(read, Known(7, 30, 40, 0, 8, ((5, 30), (9, 35))))
+        assert not has_diverged(read, Known(7, 30, 40, 0, unclean_epoch, ((9, 30),)))
+    assert has_diverged(read, Known(7, 30, 40, 0, 8, ((9, 30),)))
+    assert not has_diverged(read, Known(7, 30, 40, 0, 8, ((5, 30), (9, 35))))
     assert read_of(Known(7, 0, 9, 0), 9) is None
     assert read_of(Known(7, 0, 9, 0, 4), 9) == Read(4, 0, 9)

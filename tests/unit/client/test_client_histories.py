@@ -13,7 +13,7 @@ from liftbridge_client import Start, Stop, TruncatedError
 from liftbridge_client.aio.session import Session
 from liftbridge_client.aio.stream import Stream
 from liftbridge_client.aio.subscription import EPOCH_HEADER, Subscription
-from liftbridge_client.core.history import Given, cut_at
+from liftbridge_client.core.history import ReadHistory, cut_at
 from liftbridge_client.errors import RetriableError, error_of
 from liftbridge_client.events import SubscriptionTruncated
 from liftbridge_client.model import BrokerInfo, EventTimes, Metadata, PartitionInfo, StreamInfo
@@ -42,7 +42,7 @@ def test_log_is_cut_where_the_next_epoch_begins(epochs, epoch, position, cut):
 
 
 def given_of(*epochs):
-    given = Given()
+    given = ReadHistory()
     for one in epochs:
         given.note(*one)
     return given

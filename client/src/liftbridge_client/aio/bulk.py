@@ -9,7 +9,7 @@ from liftbridge_client import methods
 from liftbridge_client.aio.bounds import fetch_bounds
 from liftbridge_client.core.batches import Batch, walk
 from liftbridge_client.core.deadlines import within
-from liftbridge_client.core.history import Given, cut_at
+from liftbridge_client.core.history import ReadHistory, cut_at
 from liftbridge_client.errors import (
     CallTimeoutError,
     FailedPreconditionError,
@@ -85,7 +85,7 @@ class BulkRead:
         self._end = wanted.end
         self._left = wanted.bytes_max
         self._is_cut = False
-        self._given = Given()
+        self._history = ReadHistory()
         self._stream_id = wanted.stream_id
         self._avoided: set[str] = set()
         self._progress_at = 0.0
@@ -106,7 +106,7 @@ class BulkRead:
             address = ""
             try:
                 with within(self._seconds_left()):
-                    if self._given.latest:
+                    if self._history.latest:
                         await self._check_history()
                     address = await self._address()
                 async with aclosing(self._read(address)) as pieces:
@@ -180,7 +180,7 @@ class BulkRead:
         try:
             while (response := await self._next(reading)) is not None:
                 batches = list(walk(response.data))
-                if batches and self._given.latest not in (0, batches[0].leader_epoch):
+                if batches and self._history.latest not in (0, batches[0].leader_epoch):
                     await self._check_history()
                 self._take(response, batches)
                 taken += len(response.data)
@@ -212,12 +212,12 @@ class BulkRead:
                         f"offset {position} of {where} is out of range: the log holds offsets "
                         f"from {response.log_start} on"
                     )
-            if batch.leader_epoch < self._given.latest:
+            if batch.leader_epoch < self._history.latest:
                 raise ServerError(
                     f"the leader epoch of {where} decreases at offset {batch.base_offset}: "
-                    f"{batch.leader_epoch} after {self._given.latest}"
+                    f"{batch.leader_epoch} after {self._history.latest}"
                 )
-            self._given.note(batch.leader_epoch, batch.base_offset)
+            self._history.note(batch.leader_epoch, batch.base_offset)
             position = batch.last_offset + 1
         self._position = response.next_offset
         self._end = self._end or response.high_watermark  # further calls do not go beyond it
@@ -231,7 +231,7 @@ class BulkRead:
         """
         (bounds,) = await fetch_bounds(self._client, self._stream, (self._partition,))
         epochs = ((one.leader_epoch, one.start_offset) for one in bounds.epochs)
-        cut = cut_at(epochs, bounds.unclean_epoch or 0, self._given, self._position)
+        cut = cut_at(epochs, bounds.unclean_epoch or 0, self._history, self._position)
         if cut is not None:
             raise TruncatedError(
                 f"an unclean election truncated {self._stream}/{self._partition} at offset {cut}",

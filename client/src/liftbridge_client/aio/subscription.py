@@ -19,7 +19,7 @@ from liftbridge_client.codecs import Codec
 from liftbridge_client.core.batches import decode, to_message
 from liftbridge_client.core.codec import subscribe_request
 from liftbridge_client.core.deadlines import within
-from liftbridge_client.core.history import Given, cut_at
+from liftbridge_client.core.history import ReadHistory, cut_at
 from liftbridge_client.errors import (
     CallTimeoutError,
     EndOfStreamError,
@@ -86,7 +86,7 @@ class Subscription(Generic[Value]):
         self._read_replica = read_replica
         self._codec = codec
         self._on_truncation = on_truncation
-        self._given = Given()
+        self._history = ReadHistory()
         self._not_before = 0
         self._address = ""
         self._avoided: set[str] = set()
@@ -158,7 +158,7 @@ class Subscription(Generic[Value]):
         where = self._stream, self._partition, error.offset, error.next_offset
         self._client.hub.emit(SubscriptionTruncated(*where))
         self.next_offset = error.offset - (1 if self._reverse else 0)
-        self._given = Given()
+        self._history = ReadHistory()
 
     async def _look_up_cursor(self) -> None:
         """Begin behind a cursor, looked up once."""
@@ -192,17 +192,18 @@ class Subscription(Generic[Value]):
         Raises:
             TruncatedError: It is not.
         """
-        if self.next_offset is not None and self._given.latest:
+        if self.next_offset is not None and self._history.latest:
             self._compare(await self._bounds(None))
 
     def _compare(self, bounds: data_pb2.PartitionBounds) -> None:
+        """Raise `TruncatedError` if a log lacks, or replaced, records that were given out."""
         position = self.next_offset
-        if position is None or not self._given.latest:
+        if position is None or not self._history.latest:
             return
         if self._reverse:
             position += 1  # the offset that was given out last, and all below it is to come
         epochs = ((one.leader_epoch, one.start_offset) for one in bounds.epochs)
-        cut = cut_at(epochs, bounds.unclean_epoch, self._given, position)
+        cut = cut_at(epochs, bounds.unclean_epoch, self._history, position)
         if cut is not None:
             raise TruncatedError(
                 f"an unclean election truncated {self._stream}/{self._partition} at offset {cut}: "
@@ -218,18 +219,18 @@ class Subscription(Generic[Value]):
             TruncatedError: It does not.
             RetriableError: They are of another history than the log that was compared.
         """
-        if epochs and self._given.latest not in (0, epochs[0][0]):
+        if epochs and self._history.latest not in (0, epochs[0][0]):
             bounds = await self._bounds(None)
             self._compare(bounds)
             epoch, start = epochs[0]
             log = [one.leader_epoch for one in bounds.epochs if one.start_offset <= start]
-            if epoch < self._given.latest and epoch != max(log, default=0):
+            if epoch < self._history.latest and epoch != max(log, default=0):
                 raise RetriableError(
                     f"the leader epoch of {self._stream}/{self._partition} decreases at offset "
-                    f"{start}: {epoch} after {self._given.latest}"
+                    f"{start}: {epoch} after {self._history.latest}"
                 )
         for epoch, start in epochs:
-            self._given.note(epoch, start)
+            self._history.note(epoch, start)
 
     async def _note_log(self, latest: int) -> None:
         """Messages come from a log with this latest leader epoch; they do not tell their own.
@@ -244,13 +245,13 @@ class Subscription(Generic[Value]):
         known = [(one.leader_epoch, one.start_offset) for one in bounds.epochs]
         if known and bounds.unclean_epoch > latest and known[-1][0] > latest:
             raise RetriableError("the leader changed when the subscription began")
-        if latest < self._given.latest:
+        if latest < self._history.latest:
             return  # a replica that has not come as far yet
-        self._given = Given()
+        self._history = ReadHistory()
         for epoch, start in known:
             if epoch <= latest:
-                self._given.note(epoch, start)
-        self._given.note(latest, bounds.log_end)  # asked was a replica that does not know it yet
+                self._history.note(epoch, start)
+        self._history.note(latest, bounds.log_end)  # asked was a replica that does not know it yet
 
     # -- whole batches ------------------------------------------------------------------------
 

@@ -15,8 +15,8 @@ EPOCHS_MAX: Final = 100
 """Leader epochs that a reader keeps, the newest ones."""
 
 
-class Given:
-    """Leader epochs of the records that a reader was given.
+class ReadHistory:
+    """Leader epochs of the records that a reader was given, with where each begins.
 
     Attributes:
         epochs: Each with the offset that it begins at, as far as the reader knows, ascending.
@@ -41,35 +41,35 @@ class Given:
 
 
 def cut_at(
-    epochs: Iterable[tuple[int, int]], unclean_epoch: int, given: Given, position: int
+    epochs: Iterable[tuple[int, int]], unclean_epoch: int, read: ReadHistory, position: int
 ) -> int | None:
     """Where a log was cut below a reader.
 
     Args:
         epochs: Leader epochs of the log with the offset that each begins at, ascending.
         unclean_epoch: That of the last election that may have lost records, 0 for none.
-        given: What the reader was given.
+        read: What the reader was given.
         position: First offset that it was not given.
 
     Returns:
         First offset that holds another record now, or none; `None` while all it was given stands.
         Where the log shares no epoch with the reader, it is the first offset that either knows.
     """
-    cut = _fork(dict(epochs), unclean_epoch, given, position)
-    if cut >= position or not given.epochs:
+    cut = _fork(dict(epochs), unclean_epoch, read, position)
+    if cut >= position or not read.epochs:
         return None
-    return max(cut, given.epochs[0][1])
+    return max(cut, read.epochs[0][1])
 
 
-def _fork(log: Mapping[int, int], unclean_epoch: int, given: Given, position: int) -> int:
+def _fork(log: Mapping[int, int], unclean_epoch: int, read: ReadHistory, position: int) -> int:
     """First offset at which a log differs, `position` when it does not."""
-    latest = given.latest
+    latest = read.latest
     end = min((start for epoch, start in log.items() if epoch > latest), default=position)
     # A replica that has nothing of after the election yet proves nothing.
     if latest in log or not max(log, default=0) >= unclean_epoch > latest:
         return end
     first = min(log.values())
-    for epoch, start in reversed(given.epochs):
+    for epoch, start in reversed(read.epochs):
         if epoch in log:
             end = min([end, *(start for one, start in log.items() if one > epoch)])
             break

@@ -70,7 +70,7 @@ def observation_of(
         metadata=answers.metadata,
         verification=answers.verification,
         raft_claims=tuple(claim_of(one) for one in raft_claims(reads.claims, reads.name)),
-        unmade=reads.unmade,
+        failed_creates=reads.failed_creates,
     )
 
 

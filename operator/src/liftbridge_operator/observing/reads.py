@@ -24,7 +24,7 @@ from liftbridge_operator.kube.kinds import (
     Kind,
 )
 from liftbridge_operator.kube.port import Kube, Object
-from liftbridge_operator.observing import unmade
+from liftbridge_operator.observing import failed_creates
 from liftbridge_operator.observing.objects import Json, label_of, metadata_of
 from liftbridge_operator.planning.decision import Wait
 from liftbridge_operator.planning.view import ordinal_of
@@ -49,7 +49,7 @@ class Reads:
         restart: ConfigMap with the token of the restart that is recorded.
         services: Services, when clients outside the cluster are served.
         automatic: Streams whose replication factor follows the number of brokers.
-        unmade: Pods that the set does not make, each with why.
+        failed_creates: Pods that the StatefulSet fails to create, each with the cause.
     """
 
     resource: Object
@@ -65,7 +65,7 @@ class Reads:
     restart: Object | None = None
     services: tuple[Object, ...] = ()
     automatic: tuple[str, ...] = ()
-    unmade: tuple[tuple[str, str], ...] = ()
+    failed_creates: tuple[tuple[str, str], ...] = ()
 
     @property
     def name(self) -> str:
@@ -134,7 +134,7 @@ async def read(kube: Kube, resource: Object, waits: Sequence[Wait] = ()) -> Read
         restart=restart,
         services=await _services(kube, resource, selector),
         automatic=await _automatic(kube, resource, brokers),
-        unmade=await _unmade(kube, resource, brokers, pods, waits),
+        failed_creates=await _failed_creates(kube, resource, brokers, pods, waits),
     )
 
 
@@ -247,19 +247,19 @@ async def _revision(
     return None
 
 
-async def _unmade(
+async def _failed_creates(
     kube: Kube,
     resource: Json,
     brokers: Json | None,
     pods: Sequence[Json],
     waits: Sequence[Wait],
 ) -> tuple[tuple[str, str], ...]:
-    """Why pods of the set are missing; asked only when some are."""
+    """Why the StatefulSet fails to create pods; asked only when some are missing."""
     if brokers is None:
         return ()
     found = {metadata_of(one)["name"] for one in pods}
     missing = [one for one in pod_names(resource, brokers) if one not in found]
-    return await unmade.causes_of(kube, brokers, missing, waits)
+    return await failed_creates.causes_of(kube, brokers, missing, waits)
 
 
 async def _automatic(kube: Kube, resource: Json, brokers: Json | None) -> tuple[str, ...]:

@@ -120,7 +120,7 @@ def _of_objects(memory: Memory, view: View) -> list[Wait]:
     """Waits for objects around the set that the API server does not take."""
     if view.wanted.is_deleting or view.wanted.is_paused:
         return []
-    about = (refusals.KEEPING, refusals.TELLING)
+    about = (refusals.KEEPING, refusals.STATUS)
     return [refusals.wait(one) for one in memory.refused if one.action in about]
 
 

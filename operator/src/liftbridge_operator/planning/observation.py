@@ -389,7 +389,7 @@ class Observation:
         nodes: None when the operator may not read them.
         metadata: None when no leader answered that could confirm it leads.
         verification: Of the token of the recorded disruption, when its broker answered.
-        unmade: Pods that the set does not make, each with why.
+        failed_creates: Pods that the StatefulSet fails to create, each with the cause.
     """
 
     now_ms: int
@@ -407,4 +407,4 @@ class Observation:
     metadata: Metadata | None = None
     verification: Verification | None = None
     raft_claims: tuple[Claim, ...] = ()
-    unmade: tuple[tuple[str, str], ...] = ()
+    failed_creates: tuple[tuple[str, str], ...] = ()

@@ -25,8 +25,8 @@ ISSUING: Final = "Issue"
 WATCHING: Final = "Watch"
 """Likewise: what the Prometheus operator goes by."""
 
-TELLING: Final = "Tell"
-"""Likewise: the status, in which nothing could be said of it."""
+STATUS: Final = "WriteStatus"
+"""Likewise: the status of the cluster; the next one that is written names the failure."""
 
 REFUSALS: Final = frozenset(
     {

@@ -87,7 +87,7 @@ from liftbridge_operator.reconciling.remembered import (
     moved_of,
     note_done,
     note_refusals,
-    note_told,
+    note_status_write,
     reason_of,
     refuse,
     until_done,
@@ -448,9 +448,9 @@ class ClusterReconciler:
             return SOON  # somebody changed the resource since it was read: look again
         except UnansweredError as error:  # only what is said before is begun
             await self._bring(key, known, found, context)
-            known.memory = note_told(known.memory, found, error)
+            known.memory = note_status_write(known.memory, found, error)
             raise
-        known.memory = note_told(known.memory, found, None)
+        known.memory = note_status_write(known.memory, found, None)
         resource = found.reads.resource
         before = resource.get("status") or {}
         moved = moved_of(known, found.seen, before)

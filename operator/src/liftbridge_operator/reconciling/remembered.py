@@ -206,14 +206,14 @@ def refuse(memory: Memory, found: Pass, action: act.Action, said: Refusal) -> Me
     )
 
 
-def note_told(memory: Memory, found: Pass, error: KubeError | None) -> Memory:
+def note_status_write(memory: Memory, found: Pass, error: KubeError | None) -> Memory:
     """The memory with whether the status could be written: the next one that is tells."""
     name = f"{CLUSTERS.kind}/{found.reads.name}"
     said = refusal_of(error) if error is not None else None
     if said is None:
-        return refusals.settled(memory, refusals.TELLING, name)
+        return refusals.settled(memory, refusals.STATUS, name)
     generation, now_ms = found.moment["generation"], found.moment["now_ms"]
-    return refusals.noted(memory, refusals.TELLING, name, said, generation=generation, now=now_ms)
+    return refusals.noted(memory, refusals.STATUS, name, said, generation=generation, now=now_ms)
 
 
 async def keep_consent(

@@ -290,7 +290,9 @@ def _entry(
         *(delta.Txn(fence.begin_id(stream_id, one.partition), one.start, now_ms) for one in begins),
         *(delta.Txn(fence.gap_id(stream_id, one), one.end, now_ms) for one in gaps),
         *(
-            delta.Txn(fence.read_id(stream_id, one.span.partition, one.read), one.span.end, now_ms)
+            delta.Txn(
+                fence.history_id(stream_id, one.span.partition, one.read), one.span.end, now_ms
+            )
             for one in held
             if one.read is not None
         ),

@@ -110,7 +110,7 @@ def gap_id(stream_id: int, gap: delta.Span) -> str:
     return f"{app_id(stream_id, gap.partition)}/gap/{gap.start}"
 
 
-def read_id(stream_id: int, partition: int, read: Read) -> str:
+def history_id(stream_id: int, partition: int, read: Read) -> str:
     """Application by whose version the table keeps how far a history was archived.
 
     The leader epoch is that of the last record before it, by which a later log shows whether it

@@ -29,7 +29,7 @@ from liftbridge_client import (
 )
 from pyspark_liftbridge.archive import log, reading
 from pyspark_liftbridge.archive.table import Table
-from pyspark_liftbridge.plan.histories import is_parted
+from pyspark_liftbridge.plan.histories import has_diverged
 from pyspark_liftbridge.plan.places import Known
 
 _log: Final = logging.getLogger(__name__)
@@ -162,7 +162,7 @@ def _ends(table: Table, bounds: Mapping[int, Known]) -> dict[int, int]:
         of = held.get(one)
         if of is None:
             ends[one] = known.earliest
-        elif of.read is None or not is_parted(of.read, known):  # guard Archive.cursor_history
+        elif of.read is None or not has_diverged(of.read, known):  # guard Archive.cursor_history
             ends[one] = of.end
     return ends
 

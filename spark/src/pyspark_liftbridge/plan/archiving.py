@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from pyspark_liftbridge.plan.histories import Read, is_parted, parting, read_of
+from pyspark_liftbridge.plan.histories import Read, divergence, has_diverged, read_of
 from pyspark_liftbridge.plan.places import Known
 from pyspark_liftbridge.plan.unified import Held
 
@@ -42,8 +42,8 @@ def check_history(
     Raises:
         MissingError: It may have other records there; the text ends with the remedy.
     """
-    if read is not None and is_parted(read, known):  # guard Archive.history
-        raise MissingError(f"{parting(stream, partition, read, known)}; {remedy}")
+    if read is not None and has_diverged(read, known):  # guard Archive.history
+        raise MissingError(f"{divergence(stream, partition, read, known)}; {remedy}")
 
 
 def check_histories(

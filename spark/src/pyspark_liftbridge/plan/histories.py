@@ -32,7 +32,7 @@ def read_of(known: Known, end: int) -> Read | None:
     return Read(known.unclean_epoch, known.leader_epoch_at(end - 1) or 0, end)
 
 
-def is_parted(read: Read, known: Known) -> bool:
+def has_diverged(read: Read, known: Known) -> bool:
     """Whether a log may have other records where it was read before.
 
     Args:
@@ -42,14 +42,14 @@ def is_parted(read: Read, known: Known) -> bool:
     """
     if known.unclean_epoch is None or known.unclean_epoch <= read.unclean_epoch:
         return False
-    # Retention may have removed the record: a leader that wrote it and what the log begins with now
-    # has both in one log.
+    # Retention may have removed the record. Then the first record kept decides: below one of the
+    # same leader epoch the two logs are the same.
     at = max(read.end - 1, known.earliest)
     return known.leader_epoch_at(at) != read.leader_epoch
 
 
-def parting(stream: str, partition: int, read: Read, known: Known) -> str:
-    """What an error says of a log that is parted from what was archived of it."""
+def divergence(stream: str, partition: int, read: Read, known: Known) -> str:
+    """Text of an error for a log that has diverged from what was archived of it."""
     at = known.leader_epoch_at(read.end - 1)
     has = "nothing" if at is None or read.end > known.latest else f"one of leader epoch {at}"
     return (

@@ -10,7 +10,7 @@ import pytest
 
 from liftbridge_operator.kube.errors import ForbiddenError, InvalidError, UnavailableError
 from liftbridge_operator.kube.kinds import EVENTS, SETS
-from liftbridge_operator.observing import unmade
+from liftbridge_operator.observing import failed_creates
 from liftbridge_operator.observing.times import moment_text
 from liftbridge_testkit.operator_sim.reconciled import NAMESPACE, ReconciledWorld
 
@@ -185,7 +185,7 @@ async def test_long_cause_is_cut():
     world.cause = "word " * 1_000
     world.lose("c-2")
     await world.until_named()
-    assert len(world.said()) < unmade.TEXT_MAX + 100
+    assert len(world.said()) < failed_creates.TEXT_MAX + 100
 
 
 class SilentKube:
@@ -231,7 +231,7 @@ async def test_events_that_cannot_be_read_are_told_and_break_nothing(way):
 
 
 async def test_events_that_are_not_answered_are_not_waited_for(monkeypatch):
-    monkeypatch.setattr(unmade, "READ_S", 0.0)
+    monkeypatch.setattr(failed_creates, "READ_S", 0.0)
     world = await ready_world()
     world.restart(SilentKube(world.kube))
     world.lose("c-2")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from liftbridge_broker.model.ids import PartitionId
-from liftbridge_client.core.history import Given, cut_at
+from liftbridge_client.core.history import ReadHistory, cut_at
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.history import Checker, Write
 
@@ -272,10 +272,10 @@ def check_history(
     Raises:
         BrokenInvariantError: Two contents of one offset, and no epoch that says so.
     """
-    known_epochs = Given()
+    read = ReadHistory()
     for epoch, first in held.epochs:
-        known_epochs.note(epoch, first if known_epochs.epochs else 0)
-    cut = cut_at(epochs, unclean_epoch, known_epochs, held.position)
+        read.note(epoch, first if read.epochs else 0)
+    cut = cut_at(epochs, unclean_epoch, read, held.position)
     for offset, value in given.items():
         known = held.values.get(offset, value)
         if known != value and (cut is None or offset < cut):

@@ -1,7 +1,7 @@
-"""Why the StatefulSet controller does not make pods: its events say it, and no condition does.
+"""Causes for which the StatefulSet controller fails to create pods.
 
-Asked only about pods that have been missed for at least a pass. That nothing can be read is no
-fault of a cluster: it is told in place of the cause.
+Only its `FailedCreate` events have them, no condition does. They are read only for pods that have
+been missing for a pass. A failed read is no fault of the cluster: the cause says so.
 """
 
 import asyncio
