@@ -2,9 +2,8 @@
 
 Every field of every request that can be large - texts, bytes, lists and maps, those in messages
 within it, too - is filled up to the largest request that is not refused for its size. What counts
-is processor time, as nearly all of the work is native, of the fastest of three calls, beside that
-of a loop in the same run: an ordinary request takes a hundredth of the bound, and one that is
-looked into as a whole several times of it.
+is processor time, as nearly all of the work is native, beside that of a loop: an ordinary request
+takes a hundredth of the bound, and one that is looked into as a whole several times of it.
 
 Nor does a text of that size get into a change of the metadata, for all brokers to store.
 """
@@ -32,7 +31,7 @@ from liftbridge_testkit.client_calls import WorldClock
 from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.request_lists import SERVICES, UNARY, named
 from liftbridge_testkit.served_calls import Served
-from liftbridge_testkit.turn_time import ATTEMPTS, Longest, seconds_of_a_turn
+from liftbridge_testkit.turn_time import Longest, share_of_a_turn
 
 OVERHEAD: Final = 256
 SIZES: Final = (
@@ -147,11 +146,6 @@ METHODS: Final = [method for service in SERVICES for method in service.methods]
 
 
 @pytest.fixture(scope="module")
-def turn_seconds() -> float:
-    return seconds_of_a_turn()
-
-
-@pytest.fixture(scope="module")
 def served() -> Served:
     world = ClusterWorld(1)
     world.create("s", factor=1)
@@ -204,7 +198,7 @@ def test_text_too_long_for_any_name_is_not_passed_on_to_the_metadata(
 
 
 def test_records_that_are_full_of_one_thing_take_no_longer_than_half_a_turn(
-    served: Served, turn_seconds: float
+    served: Served,
 ) -> None:
     method = next(one for one in METHODS if one.name == "PublishBatch")
     path = f"/{method.containing_service.full_name}/{method.name}"
@@ -213,14 +207,13 @@ def test_records_that_are_full_of_one_thing_take_no_longer_than_half_a_turn(
     for full in _full(method.input_type):
         for count in (0, 1):
             raw = full.request(bytes_field(5, b"v") * count + base, SIZES[0])
-            name = f"{full.name} beside {count} values"
-            took[name], _ = _seconds(served, path, raw, turn_seconds / 2)
-    assert {name: one for name, one in took.items() if one > turn_seconds / 2} == {}
+            took[f"{full.name} beside {count} values"], _ = _share(served, path, raw, 0.5)
+    assert {name: share for name, share in took.items() if share > 0.5} == {}
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda one: one.full_name)
 def test_no_request_that_is_full_of_one_thing_takes_longer_than_a_turn(
-    served: Served, turn_seconds: float, method: MethodDescriptor
+    served: Served, method: MethodDescriptor
 ) -> None:
     path = f"/{method.containing_service.full_name}/{method.name}"
     base = bytes_field(5, b"v") if method.name == "PublishBatch" else b""  # its one value
@@ -229,20 +222,20 @@ def test_no_request_that_is_full_of_one_thing_takes_longer_than_a_turn(
     for full in _full(method.input_type):
         for size in SIZES:
             raw = full.request(base, size)
-            seconds, told = _seconds(served, path, raw, turn_seconds)
-            took[f"{full.name}, {size} bytes"] = seconds
+            share, told = _share(served, path, raw, 1)
+            took[f"{full.name}, {size} bytes"] = share
             if not any(one in told for one in TOO_LARGE):
                 break  # it was looked into, and a smaller one costs less
-    assert {name: one for name, one in took.items() if one > turn_seconds} == {}
+    assert {name: share for name, share in took.items() if share > 1} == {}
 
 
-def _seconds(served: Served, path: str, raw: bytes, enough: float) -> tuple[float, bytes]:
-    """What the longest turn of a call takes, once it is short enough, and what it is told."""
-    took: list[float] = []
+def _share(served: Served, path: str, raw: bytes, enough: float) -> tuple[float, bytes]:
+    """Share of a turn that the longest one of a call takes, and what it is told."""
     told = b""
-    while len(took) < ATTEMPTS and min(took, default=enough + 1) > enough:
-        watch = Longest()
+
+    def call(watch: Longest) -> None:
+        nonlocal told
         port = served.call(path, [raw], watch)
-        took.append(watch.seconds)
         told = bytes(port.sent) + f"{port.end}".encode()
-    return min(took), told
+
+    return share_of_a_turn(call, enough), told

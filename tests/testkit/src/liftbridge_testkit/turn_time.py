@@ -1,19 +1,22 @@
-"""How long a turn of the event loop takes, as processor time beside that of a loop in the same run.
+"""How long a turn of the event loop takes, as a share of a loop that runs right beside it.
 
-Milliseconds alone would tell of the machine and of who else is at work on it.
+Milliseconds alone would tell of the machine and of who else is at work on it, and so would a loop
+that ran some minutes before.
 """
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from liftbridge_broker.server.process import GC_THRESHOLD
 
-LOOP_COUNT: Final = 2_000_000
-"""Rounds of a loop that counts, which take as long as a turn may: some 70 ms."""
+LOOP_COUNT: Final = 200_000
+"""Rounds of a loop that counts, which take a tenth of what a turn may: some 6 ms."""
+
+LOOPS_OF_A_TURN: Final = 10
 
 ATTEMPTS: Final = 10
 """Measurements at the most, of which the shortest counts: others at work make each longer."""
@@ -33,17 +36,31 @@ class Longest:
         self.seconds = max(self.seconds, time.thread_time() - self._began)
 
 
-def seconds_of_a_turn() -> float:
-    """Processor time that a turn may take on this machine: of a loop, the fastest of three."""
-    took: list[float] = []
+def share_of_a_turn(run: Callable[[Longest], None], enough: float) -> float:
+    """Share of what a turn may take, 1.0 for all of it, of the longest turn of what is run.
+
+    It runs until an attempt takes no more than `enough`, ten times at the most, and the shortest
+    attempt counts. Each is compared with the faster one of the loops before and after it.
+    """
+    share, loop = float("inf"), _loop()
     for _ in range(ATTEMPTS):
-        rounds = 0
         watch = Longest()
-        with watch:
-            for _ in range(LOOP_COUNT):
-                rounds += 1
-        took.append(watch.seconds)
-    return min(took)
+        run(watch)
+        before, loop = loop, _loop()
+        share = min(share, watch.seconds / (LOOPS_OF_A_TURN * min(before, loop)))
+        if share <= enough:
+            break
+    return share
+
+
+def _loop() -> float:
+    """Processor seconds of a loop."""
+    rounds = 0
+    watch = Longest()
+    with watch:
+        for _ in range(LOOP_COUNT):
+            rounds += 1
+    return watch.seconds
 
 
 @contextmanager
