@@ -319,6 +319,18 @@ def test_messages_of_another_cluster_and_garbage_are_counted_and_nothing_else(wo
     assert link.held_bytes == 0
 
 
+def test_frames_that_are_not_believed_end_no_turn(world, monkeypatch):
+    """They may come by the thousand, and what is due is looked up at the end of each turn."""
+    node, looked_up = world[1].node, []
+    monkeypatch.setattr(type(node), "next_deadline", lambda _: looked_up.append(1))
+    heartbeat = Heartbeat(1, b"", want_fence=False, want_shutdown=False)
+    for cluster_id, count in (("another", 0), ("cluster", 1)):
+        frame = open_frame(encode(PeerHeader(cluster_id, "b2", "run", 1, 1, heartbeat)))
+        node.on_peer(Channel.METADATA, frame[:-1], world.now, world.wall_ns)
+        node.on_peer(Channel.METADATA, frame, world.now, world.wall_ns)
+        assert len(looked_up) == count
+
+
 def test_a_session_is_spoken_for_only_by_the_start_that_registered_it(world):
     """A heartbeat that asks to stop, in the name of a broker, takes nothing from it."""
     leader = next(member for member in world.members.values() if member.consensus.is_leader)

@@ -196,9 +196,9 @@ class Membership:
             others = (self.hearing, self.sequences, self.held)
             _ = any(one.on_peer(header) for one in others)
 
-    def on_peer(self, channel: Channel, payload: bytes, now: Instant) -> None:
-        """Take what arrived from another broker."""
-        self.peers.on_payload(channel, payload, now)
+    def on_peer(self, channel: Channel, payload: bytes, now: Instant) -> bool:
+        """Take what arrived from another broker; whether it can have made anything due."""
+        return self.peers.on_payload(channel, payload, now)
 
     # -- metadata -----------------------------------------------------------------------------
 

@@ -349,9 +349,10 @@ class Node:
     def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
         """Another broker sent something."""
         self.now, self.wall_ns, self._is_in_turn = now, wall_ns, True
-        if self.cluster is not None:
-            self.cluster.on_peer(channel, payload, now)
+        # Frames that are not believed come as fast as an attacker likes: nothing is looked up.
+        if self.cluster is not None and self.cluster.on_peer(channel, payload, now):
             self._end_turn(now)
+        self._is_in_turn = False
 
     def _end_turn(self, now: Instant) -> None:
         """Send other brokers what the turn made due, and see to what is due later."""

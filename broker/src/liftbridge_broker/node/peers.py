@@ -37,17 +37,19 @@ class Peers:
         self._to_others = to_others
         self.foreign_count = 0
 
-    def on_payload(self, channel: Channel, payload: bytes, now: Instant) -> None:
-        """Take what arrived on a channel."""
+    def on_payload(self, channel: Channel, payload: bytes, now: Instant) -> bool:
+        """Take what arrived on a channel; whether it was a whole message that is believed."""
         message = self._link.receive(channel, payload)
         if message is None:
-            return
+            return False
         header, tail = message
         if isinstance(header.body, _OF_SEARCH):
             self._to_search(header, tail, now)
         elif not self._link.is_ours(header):
             self.foreign_count += 1
+            return False
         elif isinstance(header.body, _OF_METADATA):
             self._to_metadata(header, tail, now)
         else:
             self._to_others(header, tail, now)
+        return True
