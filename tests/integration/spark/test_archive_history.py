@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from liftbridge_client import StreamSettings, connect_sync
+from liftbridge_client import StreamSettings, SyncClient, connect_sync
 from liftbridge_testkit.cluster import ClusterKit
 from pyspark_liftbridge.archive import log, reading
 from pyspark_liftbridge.archive.store import Below, open_store
@@ -17,8 +17,11 @@ from pyspark_liftbridge.jobs.archive import Job, archive_once, do
 from pyspark_liftbridge.plan.archiving import MissingError
 from pyspark_liftbridge.plan.histories import Read
 from pyspark_liftbridge.plan.options import read_source
+from pyspark_liftbridge.plan.ranges import Range
 from pyspark_liftbridge.source import cluster as asking
 from pyspark_liftbridge.source.archived import Archive
+from pyspark_liftbridge.source.reading import DataLossError, records_of
+from pyspark_liftbridge.source.schema import layout_of
 
 STREAM = "s"
 BOTH, ALONE, AFTER = [b"a", b"b"], [b"c", b"d", b"e"], [b"C", b"D", b"E", b"F"]
@@ -77,6 +80,22 @@ def test_archive_and_log_of_two_histories_are_not_mixed(
             with pytest.raises(MissingError, match=rf"{both}.*without the option archive"):
                 unified(servers, tmp_path / "lost")
             unified(servers, tmp_path / "kept")
+
+            # A task that was planned before the election.
+            planned = Range(STREAM, bounds.stream_id, 0, len(BOTH), 6, unclean_epoch=0)
+            with pytest.raises(DataLossError, match=r"offsets 2 to 5 .* in history 0, and"):
+                task_values(lb, servers, planned, fails_on_loss=True)
+            assert task_values(lb, servers, planned, fails_on_loss=False) == AFTER
+
+
+def task_values(
+    lb: SyncClient, servers: str, planned: Range, *, fails_on_loss: bool
+) -> list[bytes]:
+    fails = str(fails_on_loss).lower()
+    given = {"servers": servers, "subscribe": STREAM, "failOnDataLoss": fails}
+    options = read_source(given, is_stream=False)
+    found = records_of(lb, [planned], layout_of(options.shape), options)
+    return [value for batch in found for value in batch.column("value").to_pylist()]
 
 
 def unified(servers: str, root: Path) -> None:

@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyspark_liftbridge.plan.offsets import (
+    History,
     Offsets,
     OffsetsError,
     PartitionId,
@@ -23,14 +24,24 @@ from pyspark_liftbridge.plan.ranges import (
 )
 
 NAMES = st.sampled_from(["a", "b", "orders"])
-OFFSETS = st.dictionaries(
-    NAMES,
-    st.builds(
-        StreamOffsets,
-        st.integers(0, 2**40),
-        st.dictionaries(st.integers(0, 5), st.integers(0, 300), min_size=1),
-    ),
-).map(Offsets)
+HISTORIES = st.builds(History, st.integers(0, 2**40), st.integers(0, 2**40))
+PARTITIONS = st.dictionaries(
+    st.integers(0, 5), st.tuples(st.integers(0, 300), st.none() | HISTORIES), min_size=1
+)
+
+
+def stream_of(stream_id, partitions):
+    """Next offsets, some of them with a history."""
+    return StreamOffsets(
+        stream_id,
+        {number: offset for number, (offset, _) in partitions.items()},
+        {number: history for number, (_, history) in partitions.items() if history is not None},
+    )
+
+
+OFFSETS = st.dictionaries(NAMES, st.builds(stream_of, st.integers(0, 2**40), PARTITIONS)).map(
+    Offsets
+)
 SPLITS = st.builds(
     Split,
     st.none() | st.integers(1, 20),
@@ -142,7 +153,7 @@ def test_range_that_ends_before_it_begins_is_an_error(start, more):
         lambda inner: (
             st.lists(inner, max_size=3)
             | st.dictionaries(
-                st.sampled_from(["v", "streams", "id", "p", "0", "a"]), inner, max_size=4
+                st.sampled_from(["v", "streams", "id", "p", "h", "0", "a"]), inner, max_size=4
             )
         ),
         max_leaves=12,

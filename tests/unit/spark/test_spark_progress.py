@@ -2,11 +2,19 @@
 
 import pytest
 
-from pyspark_liftbridge.plan.offsets import Offsets, PartitionId, StreamOffsets
+from pyspark_liftbridge.plan.histories import divergences, with_histories
+from pyspark_liftbridge.plan.offsets import (
+    History,
+    Offsets,
+    OffsetsError,
+    PartitionId,
+    StreamOffsets,
+    parse,
+)
 from pyspark_liftbridge.plan.options import Limits, OptionError, Places
 from pyspark_liftbridge.plan.places import Known, at_latest, offsets_at, offsets_of, times_of
 from pyspark_liftbridge.plan.progress import GoneError, advanced, ends_of, next_end, target_of
-from pyspark_liftbridge.plan.ranges import ranges_between
+from pyspark_liftbridge.plan.ranges import Range, in_history, ranges_between
 from pyspark_liftbridge.plan.table import EARLIEST, LATEST
 from pyspark_liftbridge.plan.values import SECOND_NS
 
@@ -139,6 +147,43 @@ def test_partitions_that_begin_at_latest_are_known(places, found):
 def test_ends_do_not_go_back_unless_the_stream_is_another_one():
     found = {S0: Known(7, 11, 29, 1), S1: Known(8, 0, 1, 1), PartitionId("u", 0): Known(1, 0, 4, 1)}
     assert advanced(BOUNDS, found) == {**found, S0: Known(7, 11, 30, 1)}
+
+
+def test_ends_go_back_in_another_history():
+    found = {S0: Known(7, 10, 29, 1, 8)}
+    assert advanced({S0: Known(7, 10, 30, 1, 0)}, found) == found
+
+
+def test_ranges_are_read_in_the_present_history_of_their_stream():
+    bounds = {S0: Known(7, 10, 30, 400, 8), T0: Known(9, 0, 30, 0, 5)}
+    ranges = [Range("s", 7, 0, 10, 12), Range("t", 8, 0, 0, 1), Range("u", 1, 0, 0, 1)]
+    assert in_history(ranges, bounds) == [ranges[0]._replace(unclean_epoch=8), *ranges[1:]]
+
+
+def test_offsets_keep_the_history_that_was_read_until_there_is_more():
+    bounds = {S0: Known(7, 10, 30, 0, 8, ((3, 10), (8, 25))), T0: Known(9, 0, 5, 0)}
+    start = offsets(s=(7, {0: 20}), t=(9, {0: 4}))
+    assert with_histories(start, start, bounds) == start
+    end = offsets(s=(7, {0: 26}), t=(9, {0: 5}))
+    read = with_histories(end, start, bounds)
+    assert read == offsets(s=(7, {0: 26}, {0: History(8, 8)}), t=(9, {0: 5}))
+    assert read.as_json()["streams"]["s"] == {"h": {"0": [8, 8]}, "id": 7, "p": {"0": 26}}
+    assert parse(read.as_json()) == read
+    later = {S0: Known(7, 10, 30, 0, 9, ((9, 10),))}
+    assert with_histories(end, read, later) == read._replace(
+        streams={**end.streams, "s": read.streams["s"]}
+    )
+    (text,) = divergences(read, later)
+    assert text.startswith("s/0: offsets up to 25 were read in history 8, the last one by leader")
+    assert list(divergences(read, {S0: later[S0]._replace(stream_id=8)})) == []
+
+
+@pytest.mark.parametrize("history", [[1], [1, 2, 3], [1, -1], [1, True], [1, "2"], 1, "12", {}])
+@pytest.mark.parametrize("number", ["0", "1"])
+def test_history_that_is_none_is_refused(history, number):
+    stream = {"h": {number: history}, "id": 7, "p": {"0": 26}}
+    with pytest.raises(OffsetsError, match="offsets are damaged"):
+        parse({"streams": {"s": stream}, "v": 1})
 
 
 def test_a_query_that_ends_reads_partitions_that_it_meets_then():

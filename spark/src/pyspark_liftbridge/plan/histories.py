@@ -6,9 +6,15 @@ read, by the same leader epoch, and below it everything is the same too (KIP-101
 has no record there any more, nobody can tell.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from pyspark_liftbridge.plan.places import Known
+from pyspark_liftbridge.plan.offsets import History, Offsets, PartitionId
+from pyspark_liftbridge.plan.places import Bounds, Known
+
+
+class DivergedError(RuntimeError):
+    """A log may have other records where a query has read it, and the query is to fail then."""
 
 
 class Read(NamedTuple):
@@ -48,13 +54,52 @@ def has_diverged(read: Read, known: Known) -> bool:
     return known.leader_epoch_at(at) != read.leader_epoch
 
 
-def divergence(stream: str, partition: int, read: Read, known: Known) -> str:
-    """Text of an error for a log that has diverged from what was archived of it."""
+def divergence(
+    stream: str, partition: int, read: Read, known: Known, done: str = "archived"
+) -> str:
+    """Text of an error for a log that has diverged from what was archived, or read, of it."""
     at = known.leader_epoch_at(read.end - 1)
     has = "nothing" if at is None or read.end > known.latest else f"one of leader epoch {at}"
     return (
-        f"{stream}/{partition}: offsets up to {read.end - 1} were archived in history "
+        f"{stream}/{partition}: offsets up to {read.end - 1} were {done} in history "
         f"{read.unclean_epoch}, the last one by leader epoch {read.leader_epoch}, but the log is "
         f"in history {known.unclean_epoch} and has {has} there: an unclean election may have "
-        "given archived offsets to other records"
+        f"given {done} offsets to other records"
     )
+
+
+def with_histories(end: Offsets, start: Offsets, bounds: Bounds) -> Offsets:
+    """The end of a micro-batch with where each partition is read.
+
+    A partition without anything to read keeps what `start` says, so that equal offsets stay equal.
+    """
+    streams = dict(end.streams)
+    for (name, number), offset in end.partitions():
+        one, known = PartitionId(name, number), bounds.get(PartitionId(name, number))
+        stream, former = streams[name], start.streams.get(name)
+        if former is None or former.stream_id != stream.stream_id:
+            continue  # it is met here, and nothing of it is read
+        if start.of(one) == offset:
+            history = former.histories.get(number)
+        else:
+            history = None if known is None else _history(known, offset)
+        if history is not None:
+            streams[name] = stream._replace(histories={**stream.histories, number: history})
+    return Offsets(streams)
+
+
+def _history(known: Known, end: int) -> History | None:
+    read = read_of(known, end)
+    return None if read is None else History(read.unclean_epoch, read.leader_epoch)
+
+
+def divergences(read: Offsets, bounds: Bounds) -> Iterator[str]:
+    """Text for each log that may have other records where a query has read it."""
+    for one, end in read.partitions():
+        stream, known = read.streams[one.stream], bounds.get(one)
+        history = stream.histories.get(one.number)
+        if history is None or known is None or known.stream_id != stream.stream_id:
+            continue
+        was = Read(*history, end)
+        if has_diverged(was, known):  # guard Source.history
+            yield divergence(one.stream, one.number, was, known, "read")

@@ -1,13 +1,15 @@
 """Progress of a query, as Spark keeps it: JSON text that is equal when offsets are.
 
-    {"streams":{"orders":{"id":17,"p":{"0":123}}},"v":1}
+    {"streams":{"orders":{"h":{"0":[4,6]},"id":17,"p":{"0":123}}},"v":1}
 
 The number is the next offset to read. The id tells a stream that was created again from the one
-that was read before.
+that was read before. `h` names the history of a partition that was read, and the leader epoch of
+the record before that offset; it is left out where nothing was read, or brokers do not tell.
 """
 
 import json
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from pyspark_liftbridge.plan import values
@@ -26,16 +28,30 @@ class PartitionId(NamedTuple):
     number: int
 
 
+class History(NamedTuple):
+    """Where the record before an offset was read.
+
+    Attributes:
+        unclean_epoch: History of the partition.
+        leader_epoch: Leader epoch of the record; 0 if it is not known.
+    """
+
+    unclean_epoch: int
+    leader_epoch: int
+
+
 class StreamOffsets(NamedTuple):
     """Next offsets of one stream.
 
     Attributes:
         stream_id: Its id, 0 if the server reports none.
         next_offsets: By partition.
+        histories: By partition, where something was read and brokers tell.
     """
 
     stream_id: int
     next_offsets: Mapping[int, int]
+    histories: Mapping[int, History] = MappingProxyType({})
 
 
 class Offsets(NamedTuple):
@@ -86,15 +102,18 @@ class Offsets(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """As Spark keeps it, keys in order."""
         return {
-            "streams": {
-                name: {
-                    "id": stream.stream_id,
-                    "p": {str(one): at for one, at in sorted(stream.next_offsets.items())},
-                }
-                for name, stream in sorted(self.streams.items())
-            },
+            "streams": {name: _as_json(one) for name, one in sorted(self.streams.items())},
             "v": VERSION,
         }
+
+
+def _as_json(stream: StreamOffsets) -> dict[str, Any]:
+    histories = {str(one): list(at) for one, at in sorted(stream.histories.items())}
+    return {
+        **({"h": histories} if histories else {}),
+        "id": stream.stream_id,
+        "p": {str(one): at for one, at in sorted(stream.next_offsets.items())},
+    }
 
 
 def parse(found: object) -> Offsets:
@@ -128,7 +147,18 @@ def _stream(name: str, found: object) -> StreamOffsets:
     stream_id = stream["id"]
     if not isinstance(stream_id, int) or isinstance(stream_id, bool) or stream_id < 0:
         raise ValueError(stream_id)
-    return StreamOffsets(stream_id, checked[name])
+    return StreamOffsets(stream_id, checked[name], dict(_histories(stream, checked[name])))
+
+
+def _histories(
+    stream: Mapping[str, Any], known: Mapping[int, int]
+) -> Iterator[tuple[int, History]]:
+    numbers = {str(number): number for number in known}
+    for name, found in _mapping(stream.get("h", {})).items():
+        history = History(*found)
+        if not all(type(epoch) is int and epoch >= 0 for epoch in history):
+            raise ValueError(found)
+        yield numbers[name], history
 
 
 def _mapping(found: object) -> Mapping[str, Any]:

@@ -66,13 +66,14 @@ def target_of(bounds: Bounds, start: Offsets) -> Offsets:
 
 
 def advanced(former: Bounds, found: Bounds) -> Bounds:
-    """What was found, with no end before a former one of the same stream.
+    """What was found, with no end before a former one of the same stream and history.
 
     A new leader may briefly know of less than the previous one reported.
     """
     return {
         one: known._replace(latest=max(known.latest, before.latest))
-        if (before := former.get(one)) is not None and before.stream_id == known.stream_id
+        if (before := former.get(one)) is not None
+        and (before.stream_id, before.unclean_epoch) == (known.stream_id, known.unclean_epoch)
         else known
         for one, known in found.items()
     }

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from pyspark_liftbridge.plan.offsets import Offsets, PartitionId
 from pyspark_liftbridge.plan.options import Limits, Split
+from pyspark_liftbridge.plan.places import Bounds
 
 
 class Range(NamedTuple):
@@ -66,6 +67,19 @@ def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
         if last > first:
             found.append(Range(name, end.streams[name].stream_id, number, first, last))
     return found
+
+
+def in_history(ranges: Sequence[Range], bounds: Bounds) -> list[Range]:
+    """Ranges that are read in the present history of their partition only."""
+    pinned: list[Range] = []
+    for one in ranges:
+        known = bounds.get(PartitionId(one.stream, one.partition))
+        pinned.append(
+            one._replace(unclean_epoch=known.unclean_epoch)
+            if known is not None and known.stream_id == one.stream_id  # guard Source.range
+            else one
+        )
+    return pinned
 
 
 def _begin(start: Offsets, end: Offsets, partition: PartitionId) -> int | None:

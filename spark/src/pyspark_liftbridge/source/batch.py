@@ -12,7 +12,7 @@ from pyspark_liftbridge.plan.offsets import PartitionId
 from pyspark_liftbridge.plan.options import SourceOptions
 from pyspark_liftbridge.plan.places import offsets_at, times_of
 from pyspark_liftbridge.plan.pruning import Pruning
-from pyspark_liftbridge.plan.ranges import Range, ranges_between, tasks_of
+from pyspark_liftbridge.plan.ranges import Range, in_history, ranges_between, tasks_of
 from pyspark_liftbridge.plan.values import OFFSET_MAX
 from pyspark_liftbridge.source import cluster
 from pyspark_liftbridge.source.filters import pushed
@@ -122,15 +122,7 @@ class BatchReader(DataSourceReader):
             is_latest_without_match=options.is_latest_without_match,
         )
         ends = offsets_at(options.end, bounds, by_time(times_of(options.end, bounds)))
-        wanted = pruning.by_place(ranges_between(begins, ends))
-        if archive is not None:
-            # Of the history that the archive was compared with.
-            wanted = [
-                one._replace(
-                    unclean_epoch=bounds[PartitionId(one.stream, one.partition)].unclean_epoch
-                )
-                for one in wanted
-            ]
+        wanted = in_history(pruning.by_place(ranges_between(begins, ends)), bounds)
         parts = {PartitionId(one.stream, one.partition) for one in wanted}
         # Only brokers of this project see to it that times do not go back.
         first, last = (

@@ -236,17 +236,10 @@ def _bounds(
         # An archive is compared with the log of a leader: a replica may not have cut its own yet.
         read_replica = options.fetch.read_replica and options.archive is None
         for one in stream.bounds(*numbers, read_replica=read_replica):
-            yield (
-                one.partition,
-                Known(
-                    one.stream_id,
-                    one.log_start,
-                    one.high_watermark,
-                    one.bytes,
-                    one.unclean_epoch,
-                    one.epochs,
-                ),
-            )
+            known = Known(one.stream_id, one.log_start, one.high_watermark, one.bytes)
+            if not read_replica:
+                known = known._replace(unclean_epoch=one.unclean_epoch, epochs=one.epochs)
+            yield one.partition, known
         return
     # The time of its making tells a stream from another one of its name.
     stream_id = (stream.info().created - _EPOCH) // _MICROSECOND

@@ -249,6 +249,13 @@ def _of_log(
             raise
         what = f"they were to be read in history {wanted.unclean_epoch}, and {now.unclean_epoch} is"
         what += " current: an unclean election came meanwhile"
+        if not options.fails_on_loss and options.archive is None:
+            _log.warning(
+                "offsets %d to %d of %s/%d are read in another history (failOnDataLoss=false): %s",
+                *(position, wanted.end - 1, wanted.stream, wanted.partition, what),
+            )
+            rest = wanted._replace(start=position, unclean_epoch=now.unclean_epoch)
+            return (yield from _of_log(client, rest, layout, options))
         return _Stop(position, wanted.end, what, "Run it again to read the current history.")
     # What compaction removed at the end of the range is not missing.
     return _Stop(max(position, min(known.latest, wanted.end)), wanted.end)

@@ -17,11 +17,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from liftbridge_client import SyncClient
+from pyspark_liftbridge.plan.histories import DivergedError, divergences, with_histories
 from pyspark_liftbridge.plan.offsets import Offsets, PartitionId, parse
 from pyspark_liftbridge.plan.options import Limits, SourceOptions
 from pyspark_liftbridge.plan.places import Bounds, at_latest, offsets_at, times_of
 from pyspark_liftbridge.plan.progress import Ends, ends_of, next_end, target_of
-from pyspark_liftbridge.plan.ranges import backlog_of, ranges_between, tasks_of
+from pyspark_liftbridge.plan.ranges import backlog_of, in_history, ranges_between, tasks_of
 from pyspark_liftbridge.source import cluster, cursors, weight
 from pyspark_liftbridge.source.batch import Task, archive_of, read, tasks_with_parts
 from pyspark_liftbridge.source.watch import Watch
@@ -49,6 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._weight: tuple[Offsets, float | None] | None = None
         self._log_starts: dict[PartitionId, int] = {}
         self._seen: set[tuple[str, int, int]] = set()
+        self._warned: set[str] = set()
         self._moved_at = time.monotonic_ns()
         self._is_last_run = False
 
@@ -110,12 +112,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             GoneError: A stream was deleted or created again.
+            DivergedError: A log may have other records where the query has read it.
             MissingError: A log may have other records where the archive has some.
             LiftbridgeError: No broker answers.
         """
         begin = parse(start)
-        bounds = self._with_archive(self._bounds(begin.streams.keys()), begin)
+        logs = self._bounds(begin.streams.keys())
+        bounds = self._with_archive(logs, begin)
         ends = ends_of(bounds, begin, fails_on_loss=self._options.fails_on_loss)
+        self._check_histories(begin, logs)
         self._latest = ends.latest
         is_limited = not isinstance(limit, ReadAllAvailable)
         if is_limited and self._options.limits.bytes_max is not None:
@@ -132,7 +137,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         if end != begin:
             self._moved_at = now
-        return end.as_json()
+        return with_histories(end, begin, logs).as_json()
+
+    def _check_histories(self, read: Offsets, logs: Bounds) -> None:
+        """See that logs still have what was read of them.
+
+        Raises:
+            DivergedError: One may have other records there, and the query is to fail then.
+        """
+        for text in divergences(read, logs):
+            if self._options.fails_on_loss:
+                raise DivergedError(
+                    f"{text}; set failOnDataLoss=false to continue with what the log has from "
+                    "there on, or start with another checkpoint to read all of it again"
+                )
+            if text not in self._warned:
+                self._warned.add(text)
+                _log.warning("%s; the query continues (failOnDataLoss=false)", text)
 
     def _weighed(self, begin: Offsets, ends: Ends) -> Ends:
         """Ends with the mean size of what comes next in place of that of the whole log."""
@@ -177,9 +198,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             OffsetsError: They are not of this source.
             BackwardsError: The end lies before the start.
+            DivergedError: This repeats a batch, and a log may have other records for it by now.
+            LiftbridgeError: No broker answers.
             ArchiveError: The archive cannot be read.
         """
-        ranges = ranges_between(parse(start), parse(end))
+        begin, after = parse(start), parse(end)
+        ranges = ranges_between(begin, after)
+        if ranges:
+            logs = self._bounds(after.streams.keys())
+            self._check_histories(after, logs)
+            ranges = in_history(ranges, logs)
         tasks = tasks_of(ranges, self._options.split, {})
         return list(tasks_with_parts(tasks, self._archive_of(), self._log_starts))
 
