@@ -16,7 +16,7 @@ from pyspark_liftbridge.jobs import archive
 from pyspark_liftbridge.jobs.archive import Job, archive_once, do
 from pyspark_liftbridge.plan.archiving import MissingError
 from pyspark_liftbridge.plan.histories import Read
-from pyspark_liftbridge.plan.options import read_source
+from pyspark_liftbridge.plan.options import SourceOptions, read_source
 from pyspark_liftbridge.plan.ranges import Range
 from pyspark_liftbridge.source import cluster as asking
 from pyspark_liftbridge.source.archived import Archive
@@ -81,26 +81,33 @@ def test_archive_and_log_of_two_histories_are_not_mixed(
                 unified(servers, tmp_path / "lost")
             unified(servers, tmp_path / "kept")
 
-            # A task that was planned before the election.
+            # A task that was planned before the election, and looks at an archive again.
             planned = Range(STREAM, bounds.stream_id, 0, len(BOTH), 6, unclean_epoch=0)
+            options = options_of(servers, archive=str(tmp_path / "lost"))
+            assert options.archive is not None
+            with pytest.raises(MissingError, match=both):
+                Archive(options.archive).newest_part(planned, asking.known_of(lb, planned, options))
+
+            # The same without an archive.
             with pytest.raises(DataLossError, match=r"offsets 2 to 5 .* in history 0, and"):
                 task_values(lb, servers, planned, fails_on_loss=True)
             assert task_values(lb, servers, planned, fails_on_loss=False) == AFTER
 
 
+def options_of(servers: str, **given: str) -> SourceOptions:
+    return read_source({"servers": servers, "subscribe": STREAM, **given}, is_stream=False)
+
+
 def task_values(
     lb: SyncClient, servers: str, planned: Range, *, fails_on_loss: bool
 ) -> list[bytes]:
-    fails = str(fails_on_loss).lower()
-    given = {"servers": servers, "subscribe": STREAM, "failOnDataLoss": fails}
-    options = read_source(given, is_stream=False)
+    options = options_of(servers, failOnDataLoss=str(fails_on_loss).lower())
     found = records_of(lb, [planned], layout_of(options.shape), options)
     return [value for batch in found for value in batch.column("value").to_pylist()]
 
 
 def unified(servers: str, root: Path) -> None:
-    given = {"servers": servers, "subscribe": STREAM, "archive": str(root)}
-    options = read_source(given, is_stream=False)
+    options = options_of(servers, archive=str(root))
     assert options.archive is not None
     found = asking.ask(options, lambda client: asking.bounds_at_start(client, options))
     Archive(options.archive).bounds(found)

@@ -15,7 +15,7 @@ from pyspark_liftbridge.archive.table import Table, find_table
 from pyspark_liftbridge.plan.archiving import check_history
 from pyspark_liftbridge.plan.offsets import PartitionId
 from pyspark_liftbridge.plan.options import ArchivePlace
-from pyspark_liftbridge.plan.places import Bounds
+from pyspark_liftbridge.plan.places import Bounds, Known
 from pyspark_liftbridge.plan.ranges import Range
 from pyspark_liftbridge.plan.unified import Held, earlier, is_outgrown, with_archive
 
@@ -134,13 +134,20 @@ class Archive:
                 found[one] = part
         return found
 
-    def newest_part(self, wanted: Range) -> Part | None:
+    def newest_part(self, wanted: Range, known: Known | None) -> Part | None:
         """What the archive holds of a range at present, `None` if there is nothing.
 
+        Args:
+            wanted: What is read.
+            known: Present bounds of its log, `None` if there is none any more.
+
         Raises:
-            ArchiveError: As for `held`.
+            MissingError, ArchiveError: As for `bounds`.
         """
+        if known is not None:
+            self._log = {**self._log, PartitionId(wanted.stream, wanted.partition): known}
         self.follow(wanted.stream, wanted.stream_id)
+        self._check(wanted.stream, wanted.stream_id)
         return self._part(wanted)
 
     def with_times(

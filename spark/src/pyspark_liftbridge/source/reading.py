@@ -194,12 +194,12 @@ def _of_both(
                 files_gone += 1
                 if files_gone > FILES_GONE_MAX:
                     raise
-                part = shelf.newest_part(wanted)
+                part = shelf.newest_part(wanted, _known_now(client, wanted, options))
         else:
             stop = yield from _of_log(client, rest, layout, options)
             position = stop.position
             if position < stop.kept:
-                newer = shelf.newest_part(wanted)
+                newer = shelf.newest_part(wanted, _known_now(client, wanted, options))
                 if newer is not None and newer.held.begin <= position < newer.held.end:
                     part = newer
                     continue
