@@ -15,12 +15,17 @@ from liftbridge_broker.adapters.observe.redaction import Redactor
 CATALOGUE = load_catalogue()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_garbage():
+    """Garbage of other modules, of which asyncio would log what it finds, is gone."""
+    gc.collect()
+
+
 @pytest.fixture
 def stream():
     """Standard error of a JSON log; what was configured before the test comes back after it."""
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
-    gc.collect()  # asyncio logs what it finds in the garbage of other tests
     stream = io.StringIO()
     configure_logs(level="debug", style="json", stream=stream, redactor=Redactor())
     yield stream
