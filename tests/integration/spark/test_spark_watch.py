@@ -11,7 +11,7 @@ import pytest
 from liftbridge_client import RetriableError, StreamSettings, SyncClient, connect_sync
 from liftbridge_testkit.cluster import ClusterKit
 from liftbridge_testkit.processes import Broker, NatsServer
-from pyspark_liftbridge.plan.offsets import Offsets, PartitionId, StreamOffsets
+from pyspark_liftbridge.plan.offsets import History, Offsets, PartitionId, StreamOffsets
 from pyspark_liftbridge.plan.options import OptionError, SourceOptions, read_source
 from pyspark_liftbridge.plan.ranges import Range
 from pyspark_liftbridge.source import cluster, cursors
@@ -166,6 +166,19 @@ def test_progress_is_shown_where_there_is_some(
     cursors.mirror(lb, "shown", first, Offsets({name: StreamOffsets(7, {0: 0, 1: 8, 2: 1})}))
     assert [stream.fetch_cursor("shown", partition=one) for one in range(3)] == [None, 7, 99]
     assert not caplog.records
+
+
+def test_progress_in_another_history_is_not_shown(
+    lb: SyncClient, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = lb.streams.create(name)
+    for unclean_epoch, end in ((0, 5), (7, 8)):
+        read = StreamOffsets(7, {0: end}, {0: History(unclean_epoch, 1)})
+        with caplog.at_level(logging.WARNING):
+            cursors.mirror(lb, "shown", None, Offsets({name: read}))
+        assert stream.fetch_cursor("shown") == 4
+    (record,) = caplog.records
+    assert "read in history 7, and 0 is current" in record.getMessage()
 
 
 def test_brokers_without_cursors_are_told_of_at_the_start_and_no_matter_later(

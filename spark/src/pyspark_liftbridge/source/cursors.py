@@ -49,12 +49,21 @@ def pinned(
 
 
 def mirror(client: SyncClient, cursor_id: str, former: Offsets | None, read: Offsets) -> None:
-    """Show how far a query has read, if that has changed; a failure is only logged."""
+    """Show how far a query has read, if that has changed; a failure is only logged.
+
+    The cursor may hold back retention: a position of a former history does not count.
+    """
     for one, offset in read.partitions():
         if not offset or (former is not None and former.of(one) == offset):
             continue
+        history = read.streams[one.stream].histories.get(one.number)
         try:
-            client.streams.get(one.stream).set_cursor(cursor_id, offset - 1, partition=one.number)
+            client.streams.get(one.stream).set_cursor(
+                cursor_id,
+                offset - 1,
+                partition=one.number,
+                unclean_epoch=None if history is None else history.unclean_epoch,
+            )
         except LiftbridgeError as error:
             _log.warning("cursor %s does not show the progress: %s", cursor_id, error)
             return
