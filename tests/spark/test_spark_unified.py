@@ -100,7 +100,8 @@ def test_a_batch_of_both_reads_the_history_that_was_compared(
 
     assert bounds.unclean_epoch is not None
     assert histories(archive=str(tmp_path), minPartitions="4") == {bounds.unclean_epoch}
-    assert histories() == {None}
+    assert histories(minPartitions="4") == {bounds.unclean_epoch}
+    assert histories(readPreference="replica") == {None}
 
 
 def test_an_archive_is_found_from_where_the_query_is_planned(

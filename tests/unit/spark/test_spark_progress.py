@@ -176,6 +176,9 @@ def test_offsets_keep_the_history_that_was_read_until_there_is_more():
     (text,) = divergences(read, later)
     assert text.startswith("s/0: offsets up to 25 were read in history 8, the last one by leader")
     assert list(divergences(read, {S0: later[S0]._replace(stream_id=8)})) == []
+    # A partition and a stream that are new.
+    met = offsets(s=(7, {0: 20, 1: 5}), t=(10, {0: 5}))
+    assert with_histories(met, start, {**bounds, S1: Known(7, 5, 9, 0, 8, ((8, 7),))}) == met
 
 
 @pytest.mark.parametrize("history", [[1], [1, 2, 3], [1, -1], [1, True], [1, "2"], 1, "12", {}])

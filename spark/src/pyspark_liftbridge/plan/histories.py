@@ -9,7 +9,7 @@ has no record there any more, nobody can tell.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pyspark_liftbridge.plan.offsets import History, Offsets, PartitionId
+from pyspark_liftbridge.plan.offsets import History, Offsets, PartitionId, StreamOffsets
 from pyspark_liftbridge.plan.places import Bounds, Known
 
 
@@ -71,25 +71,35 @@ def divergence(
 def with_histories(end: Offsets, start: Offsets, bounds: Bounds) -> Offsets:
     """The end of a micro-batch with where each partition is read.
 
-    A partition without anything to read keeps what `start` says, so that equal offsets stay equal.
+    A partition without anything to read keeps what `start` says, so that equal offsets stay equal;
+    of one that is new, nothing is read.
     """
-    streams = dict(end.streams)
-    for (name, number), offset in end.partitions():
-        one, known = PartitionId(name, number), bounds.get(PartitionId(name, number))
-        stream, former = streams[name], start.streams.get(name)
-        if former is None or former.stream_id != stream.stream_id:
-            continue  # it is met here, and nothing of it is read
-        if start.of(one) == offset:
-            history = former.histories.get(number)
-        else:
-            history = None if known is None else _history(known, offset)
-        if history is not None:
-            streams[name] = stream._replace(histories={**stream.histories, number: history})
+    streams = {
+        name: stream._replace(
+            histories=dict(_histories(name, stream, start.streams.get(name), bounds))
+        )
+        for name, stream in end.streams.items()
+    }
     return Offsets(streams)
 
 
-def _history(known: Known, end: int) -> History | None:
-    read = read_of(known, end)
+def _histories(
+    name: str, stream: StreamOffsets, former: StreamOffsets | None, bounds: Bounds
+) -> Iterator[tuple[int, History]]:
+    if former is None or former.stream_id != stream.stream_id:
+        return
+    for number, begin in former.next_offsets.items():
+        end = stream.next_offsets.get(number)
+        if end == begin:
+            history = former.histories.get(number)
+        else:
+            history = _history(bounds.get(PartitionId(name, number)), end)
+        if history is not None:
+            yield number, history
+
+
+def _history(known: Known | None, end: int | None) -> History | None:
+    read = None if known is None or end is None else read_of(known, end)
     return None if read is None else History(read.unclean_epoch, read.leader_epoch)
 
 

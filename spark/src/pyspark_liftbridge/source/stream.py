@@ -121,7 +121,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bounds = self._with_archive(logs, begin)
         ends = ends_of(bounds, begin, fails_on_loss=self._options.fails_on_loss)
         self._check_histories(begin, logs)
-        self._latest = ends.latest
+        self._latest = with_histories(ends.latest, begin, logs)
         is_limited = not isinstance(limit, ReadAllAvailable)
         if is_limited and self._options.limits.bytes_max is not None:
             ends = self._weighed(begin, ends)
