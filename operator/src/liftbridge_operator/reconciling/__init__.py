@@ -1,1 +1,1 @@
-"""The passes over a `LiftbridgeCluster`: look, decide, say, do one thing, come again."""
+"""Reconcile `LiftbridgeCluster`: observe, decide, report the status, act once, requeue."""

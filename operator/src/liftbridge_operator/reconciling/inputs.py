@@ -1,4 +1,4 @@
-"""Everything that one pass knows before it does anything."""
+"""Inputs of a pass: the rendered cluster, the desired state and the facts for the status."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -48,7 +48,7 @@ CAUSES_MAX: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A cluster as it is rendered in this pass."""
+    """A cluster, the inputs of rendering and the rendered objects of this pass."""
 
     cluster: Cluster
     inputs: Inputs
@@ -56,7 +56,7 @@ class Subject:
 
 
 def cluster_of(reads: Reads, spec: ClusterSpec) -> Cluster:
-    """The resource as it is rendered."""
+    """Build the cluster to render from its resource."""
     return Cluster(
         name=reads.name,
         namespace=reads.namespace,
@@ -70,7 +70,7 @@ def cluster_of(reads: Reads, spec: ClusterSpec) -> Cluster:
 def inputs_of(
     reads: Reads, spec: ClusterSpec, *, image: str, cluster_id: str, itself: Itself
 ) -> Inputs:
-    """What rendering takes beside the specification."""
+    """Collect the inputs of rendering other than the specification."""
     is_mine = reads.set is not None and belongs_to(reads.set, uid_of(reads.resource))
     has = set_of(reads.set).replicas if reads.set is not None else 0
     return Inputs(
@@ -88,10 +88,10 @@ def inputs_of(
 
 
 def cluster_id_of(reads: Reads, fresh: str) -> str:
-    """The id of the cluster, as it is or as it will be written.
+    """Return the cluster id: recorded in the identity, marked on a claim, or `fresh`.
 
     Raises:
-        ValueError: The identity was written by somebody else.
+        ValueError: The operator did not write the identity.
     """
     if reads.identity is not None:
         return identity_of(reads.identity).cluster_id
@@ -100,7 +100,7 @@ def cluster_id_of(reads: Reads, fresh: str) -> str:
 
 
 def foreign_parts(reads: Reads) -> Trouble | None:
-    """A StatefulSet of this name that no operator made, or an identity of another cluster."""
+    """Report a StatefulSet of this name that no operator created, or a foreign identity."""
     found = []
     if reads.set is not None and not belongs_to(reads.set, uid_of(reads.resource)):
         found += [reads.set] if label_of(reads.set, names.CLUSTER) != reads.name else []
@@ -113,14 +113,14 @@ def foreign_parts(reads: Reads) -> Trouble | None:
 
 
 def odd_of(reads: Reads, subject: Subject | None) -> tuple[str, ...]:
-    """Fields of the set that nobody can change, and that are not as rendered."""
+    """List immutable fields of the StatefulSet that differ from the rendered ones."""
     if subject is None or reads.set is None:
         return ()
     return odd_fields(reads.set, subject.cluster, subject.inputs)
 
 
 def wanted_as_is(reads: Reads, errors: tuple[str, ...]) -> Wanted:
-    """Exactly what exists as the desired state, when the desired state cannot be read."""
+    """Return what exists as the desired state, because the specification cannot be read."""
     brokers = set_of(reads.set) if reads.set is not None else None
     return Wanted(
         name=reads.name,
@@ -133,7 +133,7 @@ def wanted_as_is(reads: Reads, errors: tuple[str, ...]) -> Wanted:
 
 
 def served_of(reads: Reads, answers: Answers) -> Served:
-    """What brokers say of the files that they loaded, and who has to say it."""
+    """Return the files that brokers report as loaded, and the brokers that have to report."""
     pods = pods_of(reads)
     ready = tuple(pod.name for pod in pods if pod.is_ready and not pod.is_terminating)
     loaded = {one.broker: dict(one.certificates) for one in answers.reports}
@@ -151,7 +151,7 @@ def pending_claims(reads: Reads) -> tuple[str, ...]:
 
 
 def lost_claims(reads: Reads) -> tuple[str, ...]:
-    """Claims in use whose volume is gone."""
+    """Claims in use whose volume is lost."""
     return _in_phase(reads, "Lost")
 
 
@@ -165,9 +165,9 @@ def unresized_claims(reads: Reads) -> tuple[str, ...]:
 
 
 def causes_of(resource: Object, rendered: Rendered) -> tuple[str, ...]:
-    """Fields that pods do not show yet: those that were told, while pods wait, and new ones.
+    """List changed fields that pods do not have yet: those in the planned restarts, then new ones.
 
-    Once a template is in force nothing differs from it any more, though pods are still to get it.
+    Once the set has the new template, a comparison finds no difference, though pods still lack it.
     """
     steps = ((resource.get("status") or {}).get("plan") or {}).get("steps") or ()
     told = next((str(one.get("cause")) for one in steps if one.get("action") == "Restart"), "")
@@ -186,7 +186,7 @@ def _in_phase(reads: Reads, phase: str) -> tuple[str, ...]:
 def surroundings(
     reads: Reads, answers: Answers, subject: Subject | None, itself: Itself, news: News
 ) -> Surroundings:
-    """What the status tells beside the planner's."""
+    """Collect the parts of the status that do not come from the planner."""
     if subject is None:
         return Surroundings(operator_version=itself.version, news=news)
     cluster, revision = subject.cluster, subject.rendered.revision

@@ -1,4 +1,4 @@
-"""What the reconciler of clusters is given by the process beside the API server."""
+"""Ports of the cluster reconciler other than the API server, supplied by the process."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,21 +29,21 @@ class Connect(Protocol):
     """Makes connections to the brokers of a cluster; nothing is connected before the first call."""
 
     def __call__(self, cluster: Cluster, tls: TlsMaterial | None) -> Connection:
-        """Admin of a cluster."""
+        """Return the admin port of a cluster."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """Where the certificates and keys of a cluster stand.
+    """State of the certificates and keys of a cluster.
 
     Attributes:
         certificates: For the status.
-        operator: What the operator shows brokers; None before it has something to show.
-        trouble: What a person has to mend before anything can start.
-        is_waiting: Whether pods would not start, because a Secret is not there yet.
-        happened: What people are told of.
-        refusals: Objects that could not be written, and what was said against it.
+        operator: Certificate and key that the operator presents to brokers; None before it has any.
+        trouble: Problem that a person has to fix before pods can start.
+        is_waiting: Whether pods would not start, because a Secret does not exist yet.
+        happened: Occurrences to report as Events.
+        refusals: Refusals of the API server, by the object that could not be written.
     """
 
     certificates: Certificates = field(default_factory=Certificates)
@@ -56,13 +56,13 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What brokers have said of the files that they loaded.
+    """Files that brokers report as loaded.
 
     Attributes:
-        brokers: Those that have to say it: whose pods are ready.
+        brokers: Brokers that have to report: those whose pods are ready.
         loaded: By broker: SHA-256 of files of certificates, by the settings that name them.
-        keys: By broker: ids of the keys by which it recognises others.
-        are_all: Whether these are all brokers that there are to be.
+        keys: By broker: ids of the keys by which it recognises other brokers.
+        are_all: Whether these are all the brokers that the StatefulSet asks for.
     """
 
     brokers: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class Served:
 
 
 class Issue(Protocol):
-    """Looks after the Secrets of a cluster."""
+    """Issues and renews the Secrets of a cluster."""
 
     async def __call__(
         self,
@@ -83,14 +83,14 @@ class Issue(Protocol):
         served: Served | None,
         held: Mapping[str, Refusal],
     ) -> Issued:
-        """Make what is missing or ends soon, and tell how it stands.
+        """Create Secrets that are missing, renew those that expire soon, and return the state.
 
         Args:
-            cluster: Whose; its identity is written.
-            inputs: With its id.
-            may_write: Whether anything may be made now.
-            served: What brokers said in the pass before; None when nobody was asked yet.
-            held: Objects whose writes were refused, and are not tried again yet.
+            cluster: The cluster; its identity exists.
+            inputs: Inputs of rendering, with the cluster id.
+            may_write: Whether this pass may write objects.
+            served: Reports of brokers in the pass before; None before any was asked.
+            held: Objects whose writes were refused and are not retried yet.
 
         Raises:
             KubeError: A call failed.
@@ -108,7 +108,7 @@ class ImageOf(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Itself:
-    """The operator as it stands in objects: its version, and where its pods run."""
+    """Identity of the operator: its version, and the namespace and labels of its pods."""
 
     version: str = ""
     namespace: str = ""
@@ -116,22 +116,22 @@ class Itself:
 
 
 class Board(Protocol):
-    """Is told the conditions of each resource, for metrics."""
+    """Keeps the conditions of each resource, for metrics."""
 
     def tell(self, key: Key, conditions: list[Mapping[str, Any]]) -> None:
         """Keep the conditions of a resource."""
         ...
 
     def forget(self, key: Key) -> None:
-        """Drop a resource that is gone."""
+        """Drop a resource that was deleted."""
         ...
 
 
 class Events(Protocol):
-    """Tells people what happened."""
+    """Writes Kubernetes Events."""
 
     async def tell(
         self, resource: Object, reason: EventReason, values: Mapping[str, object]
     ) -> None:
-        """Write an event of the catalogue."""
+        """Write an Event of the catalogue."""
         ...

@@ -1,7 +1,7 @@
-"""Where clients outside the cluster find brokers: read, told in the status, and waited for.
+"""External addresses of brokers: read them, report them in the status, wait for them.
 
-Services are made before pods, so that a broker knows the ports of its node when it starts. What
-comes later, such as the address of a load balancer, reaches brokers that run.
+Services are created before pods, so that a broker knows its node port when it starts. Running
+brokers receive what is assigned later, such as the address of a load balancer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ class Subject(Protocol):
 
     @property
     def inputs(self) -> Inputs:
-        """What rendering takes beside it."""
+        """The other inputs of rendering."""
         ...
 
 
@@ -43,7 +43,7 @@ CERTIFICATE: Final = "tls.cert"
 
 
 def reached_of(services: Sequence[Object]) -> dict[str, Reached]:
-    """What Services were given, by their names; those that have nothing are left out."""
+    """Map Service names to the assigned node port and host; skip Services without either."""
     found = {}
     for one in services:
         ports = (one.get("spec") or {}).get("ports") or ()
@@ -62,8 +62,8 @@ def reached_of(services: Sequence[Object]) -> dict[str, Reached]:
 def hosts_of(reads: Reads, spec: ClusterSpec) -> dict[int, str]:
     """Addresses of the nodes of brokers, by number.
 
-    A broker without a pod keeps the one that the status told last: it is down for a moment only,
-    and neither status nor certificate should change back and forth.
+    A broker without a pod keeps the address last reported in the status: it is down only for a
+    moment, and neither status nor certificate should change back and forth.
     """
     found = _last_hosts(reads, spec)
     stem = len(reads.name) + 1
@@ -75,7 +75,7 @@ def hosts_of(reads: Reads, spec: ClusterSpec) -> dict[int, str]:
 
 
 def node_addresses(reads: Reads) -> tuple[str, ...]:
-    """Addresses of nodes, as their pods see them; none when nodes may not be read."""
+    """List the internal IPs of nodes; empty when nodes may not be read."""
     return tuple(
         str(one["address"])
         for node in reads.nodes or ()
@@ -85,7 +85,7 @@ def node_addresses(reads: Reads) -> tuple[str, ...]:
 
 
 def _last_hosts(reads: Reads, spec: ClusterSpec) -> dict[int, str]:
-    """Hosts that the status tells of a listener whose brokers are all at their nodes."""
+    """Read hosts from the status of a `NodePort` listener that advertises no other host."""
     plain = {
         one.name
         for one in spec.listeners
@@ -101,9 +101,9 @@ def _last_hosts(reads: Reads, spec: ClusterSpec) -> dict[int, str]:
 def listeners_of(
     cluster: Cluster, inputs: Inputs, reports: Sequence[SelfReport]
 ) -> tuple[ListenerStatus, ...]:
-    """Listeners for the status; the addresses of brokers stand at their numbers.
+    """Return listeners for the status; addresses of brokers are indexed by ordinal.
 
-    A certificate is told once all brokers that answer have loaded the same.
+    The certificate is set once all brokers that answer have loaded the same one.
     """
     shown = {dict(one.certificates).get(CERTIFICATE) for one in reports}
     certificate = shown.pop() if len(shown) == 1 else None
@@ -132,15 +132,15 @@ def _in_order(texts: Mapping[int, str]) -> tuple[str, ...]:
 def until_reached(
     decision: Decision, subject: Subject | None, former: Memory, now_ms: int
 ) -> Decision:
-    """The decision, put off while new pods would not know the ports of their nodes.
+    """Postpone the start of pods while their node ports are unknown.
 
-    For load balancers, and for ports that are refused, nobody waits: they may never come, and
-    brokers serve others meanwhile.
+    The start waits neither for load balancers nor for refused ports: they may never be assigned,
+    and meanwhile brokers serve other clients.
 
     Args:
-        decision: What was decided.
+        decision: The planner's decision.
         subject: The cluster; None when its specification cannot be read.
-        former: Memory of the pass before, which knows since when something is waited for.
+        former: Memory of the pass before, with the start of each wait.
         now_ms: Time of day.
     """
     if subject is None:

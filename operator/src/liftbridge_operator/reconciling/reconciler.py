@@ -1,9 +1,9 @@
-"""One pass over a cluster: look, decide, say, do one thing.
+"""One pass over a cluster: observe, decide, report the status, act once.
 
-The status is written before the action: what is about to be disrupted stands in it already, and a
-generation that was seen is told at once. Both carry the version of the resource that was read, so
-that of two processes that believe to lead only one gets through. What a process remembers between
-passes costs time when it is lost, and nothing else.
+The status is written before the action: it already names the disruption that is about to start,
+and reports an observed generation at once. Both writes carry the resource version that was read,
+so of two processes that both believe they lead only one succeeds. Losing the memory that a
+process keeps between passes costs time, and nothing else.
 """
 
 from collections.abc import Callable, Iterable
@@ -110,21 +110,21 @@ from liftbridge_operator.reporting.transitions import behind, of_status
 from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
 
 SOON: Final = RequeueAfter(1.0)
-"""After an action, and while something is waited for that brokers alone tell of."""
+"""After an action, and while waiting for something that only brokers report."""
 WATCHFUL: Final = RequeueAfter(2.5)
 QUIET: Final = RequeueAfter(10.0)
-"""Brokers send no events: a cluster at rest is looked at so often."""
+"""Interval of passes over a cluster at rest, since brokers send no events."""
 NOTE_MAX: Final = 256
 NEEDED: Final = ("ServiceAccount/", "ConfigMap/")
 """Objects without which no pod starts."""
 MAY_EXIST: Final = frozenset({"Conflict", "Kept", "MissingRights", "NotInstalled", "Refused"})
-"""Reasons of `MonitoringReady` after which there may be objects that are not wanted any more."""
+"""Reasons of `MonitoringReady` after which obsolete monitoring objects may exist."""
 
 log = structlog.get_logger("liftbridge.operator")
 
 
 class ClusterReconciler:
-    """See the module; one for all clusters, with one pass at a time for each."""
+    """Reconciles all clusters, with one pass at a time for each; see the module."""
 
     def __init__(
         self,
@@ -141,20 +141,20 @@ class ClusterReconciler:
         events: Events | None = None,
         act_fence: Fence | None = None,
     ) -> None:
-        """Remember nobody.
+        """Start without memory of any cluster.
 
         Args:
             kube: The API server.
-            fence: Says whether this process leads.
+            fence: Checks that this process leads.
             connect: Makes connections to brokers.
-            issue: Looks after Secrets.
+            issue: Issues and renews Secrets.
             image_of: Images of versions.
             clock_ms: Time of day, Unix milliseconds.
-            fresh_id: Random texts, ids of clusters that are created.
+            fresh_id: Generates random ids for new clusters.
             itself: The operator.
-            board: Is told all conditions.
-            events: Tells people what happened.
-            act_fence: Asked before each action, where that takes more than to lead.
+            board: Receives all conditions.
+            events: Writes Kubernetes Events.
+            act_fence: Checked before each action, where leading is not enough; else `fence`.
         """
         self._kube = kube
         self._fence = fence
@@ -177,7 +177,7 @@ class ClusterReconciler:
                 await one.connection.close()
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
-        """One pass; see `runtime.reconciler.Reconciler`."""
+        """Run one pass; see `runtime.reconciler.Reconciler`."""
         now_ms = self._clock_ms()
         try:
             resource = await self._kube.get(CLUSTERS, key.namespace, key.name)
@@ -198,7 +198,7 @@ class ClusterReconciler:
         decision = until_done(decision, known, now_ms)
         known.memory = decision.memory
         context = self._context(known, found)
-        # With what is there pods start, though it cannot be renewed.
+        # Pods start with the Secrets that exist, though these cannot be renewed.
         is_lacking = found.lacking is not None and found.issued.is_waiting
         is_lacking = is_lacking and not isinstance(decision.action, act.SetBudget)
         if found.trouble is not None or context is None or is_lacking:
@@ -224,7 +224,7 @@ class ClusterReconciler:
             self._board.forget(key)
 
     async def _look(self, known: Remembered, resource: Object, now_ms: int) -> Pass:
-        """Everything that is read, and what follows from it."""
+        """Read all inputs, and derive the observation."""
         reads = await read(self._kube, resource, known.memory.waits)
         given = specification_of(resource)
         trouble = foreign_parts(reads)
@@ -307,7 +307,7 @@ class ClusterReconciler:
         return await ask(known.connection, askable(pods_of(reads)), restart, token)
 
     async def _feasible(self, known: Remembered, found: Pass) -> Decision:
-        """What to do next; of volumes that are to grow the API server is asked beforehand."""
+        """Decide the next action; check growth of a volume by a dry run first."""
         decision = decide(found.seen, known.memory)
         for _ in range(len(found.reads.claims)):
             action = decision.action
@@ -343,7 +343,7 @@ class ClusterReconciler:
 
     @staticmethod
     def _may_keep(found: Pass) -> bool:
-        """Whether what the present pods need may be written."""
+        """Return whether objects that the present pods need may be written."""
         wanted = found.seen.wanted
         is_left_alone = wanted.is_paused or wanted.is_deleting
         has_set = found.seen.brokers is None or not found.seen.brokers.is_terminating
@@ -357,13 +357,13 @@ class ClusterReconciler:
 
     @classmethod
     def _may_supply(cls, found: Pass) -> bool:
-        """Whether all objects around the set may be brought to what is asked for."""
+        """Return whether all objects around the set may be brought to the desired state."""
         return cls._may_keep(found) and not found.seen.wanted.config_errors
 
     async def _bring(
         self, key: Key, known: Remembered, found: Pass, context: ActionContext | None
     ) -> bool:
-        """Bring what is around the set, if that may be; whether pods would find what they need."""
+        """Apply the objects around the set where allowed; return whether pods have what they need."""
         if context is None or not self._may_keep(found):
             return True
         self._fence.check(key.namespace)
@@ -384,7 +384,7 @@ class ClusterReconciler:
         found: Pass,
         context: ActionContext | None,
     ) -> None:
-        """Objects for the Prometheus operator, before the status that says how they stand."""
+        """Apply the objects for the Prometheus operator, before the status that reports them."""
         held = held_of(known.memory, refusals.WATCHING, **found.moment)
         if context is None or not self._may_supply(found) or held:
             return
@@ -406,7 +406,7 @@ class ClusterReconciler:
         context: ActionContext,
         drift: Iterable[tuple[str, Difference]],
     ) -> None:
-        """Tell what somebody else had changed, now and with the next status."""
+        """Report reverted drift: in the log and an Event now, and in the next status."""
         for name, one in drift:
             log.warning("drift_repaired", key=str(key), object=name, field=one.field)
             values = {"manager": one.manager, "field": one.field, "object": name}
@@ -421,7 +421,7 @@ class ClusterReconciler:
             )
 
     async def _tell(self, resource: Object, *happened: Happened | None) -> None:
-        """Tell people; an event that cannot be written is dropped."""
+        """Write Events."""
         for one in happened:
             if one is not None and self._events is not None:
                 await self._events.tell(resource, one.reason, one.values)
@@ -434,19 +434,19 @@ class ClusterReconciler:
         decision: Decision,
         context: ActionContext | None,
     ) -> RequeueAfter | None:
-        """The status, then what is around the set, then the action."""
+        """Write the status, then apply the objects around the set, then act."""
         action = decision.action
         if isinstance(action, act.Record) and context is not None:
             said = await keep_consent(known, context, action, self._fence)
             note_done(known, found, action, Done(text=said.text if said else "", refusal=said))
-            if said is not None:  # the next pass tells it
+            if said is not None:  # the next pass reports it
                 decision, action = replace(decision, action=None), None
         account = self._account(found, decision, known)
         try:
             made = await self._write_status(key, known, account, found, action)
         except (ConflictError, NotFoundError):
-            return SOON  # somebody changed the resource since it was read: look again
-        except UnansweredError as error:  # only what is said before is begun
+            return SOON  # the resource changed since it was read: observe again
+        except UnansweredError as error:  # nothing starts before the status names it
             await self._bring(key, known, found, context)
             known.memory = note_status_write(known.memory, found, error)
             raise
@@ -454,7 +454,7 @@ class ClusterReconciler:
         resource = found.reads.resource
         before = resource.get("status") or {}
         moved = moved_of(known, found.seen, before)
-        if isinstance(action, act.Record):  # it was done with the status
+        if isinstance(action, act.Record):  # the status write performed it
             await self._tell(resource, *self._events_of(found, action, context))
         await self._tell(resource, *of_status(account, before, made, moved))
         if context is None or isinstance(action, act.Record):
@@ -473,7 +473,7 @@ class ClusterReconciler:
     async def _act(
         self, key: Key, known: Remembered, found: Pass, decision: Decision, context: ActionContext
     ) -> RequeueAfter:
-        """The one thing that was decided."""
+        """Perform the action that was decided."""
         action, resource = decision.action, found.reads.resource
         assert action is not None
         done = await perform(
@@ -494,7 +494,7 @@ class ClusterReconciler:
     def _remember(
         self, key: Key, known: Remembered, found: Pass, action: act.Action, done: Done
     ) -> None:
-        """What the next pass has to know."""
+        """Remember and log the outcome of an action for the next pass."""
         name = type(action).__name__
         if done.answer is not None and done.answer.text:
             known.tokens = {done.answer.text: done.token}
@@ -511,7 +511,7 @@ class ClusterReconciler:
     def _events_of(
         found: Pass, action: act.Action, context: ActionContext | None
     ) -> tuple[Happened | None, ...]:
-        """What people are told of an action."""
+        """Return the Events of an action."""
         fate = context.fate if context is not None else "kept"
         failed = failed_revision(found.reads, found.seen.wanted.revision)
         told = of_action(action, found.seen, fate, failed.cause if failed is not None else "")
@@ -547,7 +547,7 @@ class ClusterReconciler:
         found: Pass,
         action: act.Action | None,
     ) -> dict[str, Any]:
-        """Write the status when it differs from what the resource has; what it says now."""
+        """Write the status when it differs from the resource's, and return it."""
         resource = found.reads.resource
         before = resource.get("status") or {}
         recorded = account.seen.recorded
@@ -563,7 +563,7 @@ class ClusterReconciler:
         return made
 
     async def _say_unread(self, key: Key, resource: Object, said: str, now_ms: int) -> RequeueAfter:
-        """That nothing is known, since something may not be read."""
+        """Report that the state is unknown, since a read was forbidden."""
         log.warning("reading_refused", key=str(key), why=said)
         missing = f"what it needs: {said}"
         with suppress(ConflictError, NotFoundError):
@@ -573,7 +573,7 @@ class ClusterReconciler:
         return WATCHFUL
 
     async def _apply_status(self, key: Key, resource: Object, made: dict[str, Any]) -> bool:
-        """Write a status, if it says something else than the resource does; whether it did."""
+        """Write a status that differs from the resource's, and return whether it did."""
         if self._board is not None:
             self._board.tell(key, made["conditions"])
         if says_the_same(made, resource.get("status") or {}):

@@ -1,4 +1,4 @@
-"""What a process knows of a cluster from pass to pass, and what a pass finds out."""
+"""Memory of a cluster between passes, and the findings of one pass."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -29,18 +29,18 @@ from liftbridge_operator.reconciling.ports import Connection, Issued, Served
 
 @dataclass(slots=True)
 class Remembered:
-    """What this process knows of a cluster from the passes before.
+    """Memory of a cluster from former passes of this process.
 
     Attributes:
-        monitored: How the objects for the Prometheus operator stand.
-        served: What brokers said of their certificates; None when nobody was asked yet.
-        moving: Partitions that were seen to be moved since none was.
-        restarts: Restarts that the status does not tell of yet, by broker.
-        drift: Changes that were changed back, of which the status does not tell yet.
-        untidied: Why what is not needed any more cannot go from a cluster at rest.
-        undone: The action that was not done, and why; empty when it was.
-        kept: Objects as they were last brought to what was rendered.
-        is_missed: Whether answers were missing in the pass before, though all pods are ready.
+        monitored: State of the objects for the Prometheus operator.
+        served: Files that brokers report as loaded; None before any broker was asked.
+        moving: Partitions seen moving since a pass last saw none.
+        restarts: Restarts that the status does not contain yet, by broker.
+        drift: Reverted drift that the status does not contain yet.
+        untidied: Why obsolete objects of a cluster at rest cannot be removed.
+        undone: The last action, if it failed, and why; empty otherwise.
+        kept: Objects as last applied.
+        is_missed: Whether the pass before lacked answers, though all pods were ready.
     """
 
     uid: str
@@ -59,13 +59,13 @@ class Remembered:
     is_missed: bool = False
 
     def count_by(self, now_ms: int) -> None:
-        """Count from now what was counted by a clock that was set back since."""
+        """Reset start times that lie in the future, after the clock was set back."""
         ahead = {name: one for name, one in self.kept.items() if one.since_ms > now_ms}
         self.kept |= {name: replace(one, since_ms=now_ms) for name, one in ahead.items()}
 
 
 class Moment(TypedDict):
-    """What refusals are noted by: the specification, and the time of day."""
+    """Generation of the specification and time of day under which refusals are noted."""
 
     generation: int
     now_ms: int
@@ -73,11 +73,11 @@ class Moment(TypedDict):
 
 @dataclass(slots=True)
 class Pass:
-    """What a pass has found out so far.
+    """Findings of a pass so far.
 
     Attributes:
-        trouble: Why nothing may be done.
-        lacking: What keeps pods from starting, and nothing else from being kept.
+        trouble: Problem that forbids any action.
+        lacking: Problem that keeps pods from starting, while other objects are still maintained.
     """
 
     reads: Reads
@@ -91,20 +91,20 @@ class Pass:
 
     @property
     def moment(self) -> Moment:
-        """What refusals are noted by."""
+        """Generation and time of day under which refusals are noted."""
         return Moment(generation=self.seen.wanted.generation, now_ms=self.seen.now_ms)
 
     @property
     def is_remade(self) -> bool:
-        """Whether the set is made again around its pods, which have what they need."""
+        """Whether the set is being recreated around its pods, which have what they need."""
         return self.seen.recorded.shape is not None
 
 
 def is_first_miss(known: Remembered, found: Pass) -> bool:
-    """Whether a cluster that was ready answers less than it should, for the first time in a row.
+    """Return whether a ready cluster lacks answers for the first pass in a row.
 
-    All its pods are ready: one answer that is late or lost is asked for again, before anything is
-    said or done.
+    All its pods are ready: a late or lost answer is requested once more before the operator
+    reports or does anything.
     """
     seen, resource = found.seen, found.reads.resource
     ready = [pod for pod in seen.pods if pod.is_ready and not pod.is_terminating]
@@ -121,7 +121,7 @@ def is_first_miss(known: Remembered, found: Pass) -> bool:
 
 
 def reason_of(found: Pass, action: act.DeletePod) -> str:
-    """Why a pod was ended, in one word."""
+    """Return the reason for the deletion of a pod, in one word."""
     seen = found.seen
     under_way = seen.recorded.disruption
     if any(one.broker == action.name for one in seen.wanted.replace):
@@ -134,7 +134,7 @@ def reason_of(found: Pass, action: act.DeletePod) -> str:
 
 
 def moved_of(known: Remembered, seen: Observation, before: Mapping[str, Any]) -> int:
-    """Partitions whose moves have all ended since the last pass."""
+    """Count the moved partitions once all moves have ended; 0 before."""
     if seen.metadata is None:
         return 0
     moving = {one.name for one in seen.metadata.partitions if one.target}
@@ -147,12 +147,12 @@ def moved_of(known: Remembered, seen: Observation, before: Mapping[str, Any]) ->
 
 
 def until_done(decision: Decision, known: Remembered, now_ms: int) -> Decision:
-    """The decision, with what keeps its action from being done, pass after pass.
+    """Add a wait to the decision when its action failed in the pass before.
 
     Args:
-        decision: What was decided.
-        known: With the memory of the pass before.
-        now_ms: Of this pass.
+        decision: The planner's decision.
+        known: Memory of the cluster.
+        now_ms: Time of this pass.
     """
     name, why = known.undone
     if not name or type(decision.action).__name__ != name:
@@ -161,12 +161,12 @@ def until_done(decision: Decision, known: Remembered, now_ms: int) -> Decision:
 
 
 def held_of(memory: Memory, kind: str, *, generation: int, now_ms: int) -> dict[str, Refusal]:
-    """Objects that were refused, and are not tried again yet.
+    """Return objects whose writes were refused and are not retried yet.
 
     Args:
-        memory: What is remembered.
-        kind: Instead of an action: `KEEPING` and its like.
-        generation: Of the specification; what a former one asked for does not count.
+        memory: Memory of the planner.
+        kind: Kind of write in place of an action, such as `KEEPING`.
+        generation: Generation of the specification; refusals of former ones do not count.
         now_ms: Time of day.
     """
     return {
@@ -185,7 +185,7 @@ def note_refusals(
     generation: int,
     now_ms: int,
 ) -> Memory:
-    """The memory with the objects of a kind that were refused in this pass, and no others."""
+    """Replace the refusals of a kind in the memory by those of this pass."""
     left = (one for one in memory.refused if one.action != kind or one.object in said)
     memory = replace(memory, refused=tuple(left))
     for name, refusal in said.items():
@@ -195,7 +195,7 @@ def note_refusals(
 
 
 def refuse(memory: Memory, found: Pass, action: act.Action, said: Refusal) -> Memory:
-    """The memory with the refusal of an action."""
+    """Add the refusal of an action to the memory."""
     return refusals.noted(
         memory,
         type(action).__name__,
@@ -207,7 +207,7 @@ def refuse(memory: Memory, found: Pass, action: act.Action, said: Refusal) -> Me
 
 
 def note_status_write(memory: Memory, found: Pass, error: KubeError | None) -> Memory:
-    """The memory with whether the status could be written: the next one that is tells."""
+    """Note whether the status was written; the next status that is written reports a refusal."""
     name = f"{CLUSTERS.kind}/{found.reads.name}"
     said = refusal_of(error) if error is not None else None
     if said is None:
@@ -219,7 +219,7 @@ def note_status_write(memory: Memory, found: Pass, error: KubeError | None) -> M
 async def keep_consent(
     known: Remembered, context: ActionContext, action: act.Record, fence: Fence
 ) -> Refusal | None:
-    """The token must be kept before the status names it; what is in its place otherwise."""
+    """Store the token before the status names it; return the refusal, if any."""
     restart = action.recorded.disruption
     token = known.tokens.get(restart.token) if restart is not None else None
     if restart is None or token is None:
@@ -231,13 +231,13 @@ async def keep_consent(
 async def would_grow(
     kube: Kube, known: Remembered, found: Pass, action: act.GrowClaim
 ) -> Refusal | None:
-    """What the API server would say against a larger volume; asked once for each size.
+    """Return the API server's refusal of a larger volume by a dry run, once for each size.
 
     Raises:
         KubeError: It does not answer, or the claim has changed.
     """
     if refusals.of(known.memory, action) is not None:
-        return None  # it is due to be tried again
+        return None  # a retry is due
     try:
         await kube.patch(
             CLAIMS,
@@ -266,12 +266,12 @@ def note_done(known: Remembered, found: Pass, action: act.Action, done: Done) ->
 
 
 def until_issued(decision: Decision, found: Pass, former: Memory) -> Decision:
-    """The decision, put off while pods would wait for a Secret that is not there yet.
+    """Postpone the creation of the set while its pods would wait for a missing Secret.
 
     Args:
-        decision: What was decided.
-        found: What it was decided on.
-        former: Memory of the pass before, which knows since when something is waited for.
+        decision: The planner's decision.
+        found: Findings on which it is based.
+        former: Memory of the pass before, with the start of each wait.
     """
     is_first = isinstance(decision.action, act.CreateSet) and not found.is_remade
     if not (found.issued.is_waiting and is_first):

@@ -1,11 +1,11 @@
-"""Reads that are remembered from pass to pass, so that a cluster at rest costs next to none.
+"""Cache of reads between passes, so that a cluster at rest costs hardly any reads.
 
-What the API server answered holds until a watch tells of a change, until something is written, or
-until it is too old: kinds that nobody watches are read again more often. Whatever is changed is
-decided on fresh reads: a pass that has read from memory writes nothing, and asks no broker to do
-anything. It ends by `RememberedError` before, and is begun again with everything read anew.
+An answer of the API server is valid until a watch reports a change, until something is written,
+or until it expires: kinds without a watch expire sooner. Every change is decided on fresh reads: a
+pass that used the cache writes nothing, and asks no broker to do anything. Instead it raises
+`RememberedError` and restarts with fresh reads.
 
-A pass says by a context that it is one; reads outside of any go straight to the API server.
+A context variable marks a pass; reads outside of a pass go straight to the API server.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -41,16 +41,16 @@ from liftbridge_operator.rendering import names
 from liftbridge_operator.runtime.reconciler import Key, Reconciler, RequeueAfter
 
 HELD_S: Final = 300.0
-"""Objects whose changes are told by watches; what a watch missed is found after this time."""
+"""Validity of watched objects; a change that a watch missed is found after this time."""
 
 UNWATCHED_S: Final[Mapping[Kind, float]] = {
     **dict.fromkeys((SECRETS, CERTIFICATES, SERVICE_MONITORS, PROMETHEUS_RULES), 55.0),
     **dict.fromkeys((EVENTS, NODES, VOLUMES), 25.0),
 }
-"""Kinds that are not watched."""
+"""Validity of kinds that are not watched, seconds."""
 
 UNSEEN_S: Final = 25.0
-"""Objects without the label by which watches know those of a cluster: somebody else's."""
+"""Validity of foreign objects, which lack the cluster label that watches select by."""
 
 _T = TypeVar("_T", Object, Listing)
 _Request = tuple[object, ...]
@@ -58,7 +58,7 @@ _Missing = NotFoundError | ForbiddenError
 
 
 class RememberedError(Exception):
-    """Something is to be changed in a pass that has not read everything from the API server."""
+    """A write was attempted in a pass that used cached reads."""
 
 
 @dataclass(slots=True)
@@ -67,8 +67,8 @@ class _Pass:
 
     Attributes:
         about: The cluster.
-        is_fresh: Whether nothing is taken from memory.
-        has_remembered: Whether something was.
+        is_fresh: Whether the pass bypasses the cache.
+        has_remembered: Whether a read came from the cache.
     """
 
     about: Key
@@ -86,24 +86,24 @@ class _Known:
 
 @dataclass(slots=True)
 class _Memory:
-    """What is known for one cluster; `changes` counts how often that was dropped."""
+    """Cached answers of one cluster; `changes` counts invalidations."""
 
     known: dict[_Request, _Known] = field(default_factory=dict)
     changes: int = 0
 
 
 class SparingKube:
-    """The port to the API server, with a memory for passes; see the module.
+    """Port to the API server that caches the reads of passes; see the module.
 
-    It is a fence too, for what is asked of brokers.
+    It is also the fence for requests to brokers.
     """
 
     def __init__(self, kube: Kube, fence: Fence, now_s: Callable[[], float]) -> None:
-        """Nothing is known.
+        """Start with an empty cache.
 
         Args:
             kube: The API server.
-            fence: Says whether this process leads.
+            fence: Checks that this process leads.
             now_s: Monotonic time.
         """
         self._server = kube
@@ -114,11 +114,11 @@ class SparingKube:
 
     @contextmanager
     def passing(self, about: Key, *, is_fresh: bool) -> Iterator[None]:
-        """A pass, in whose context reads are remembered.
+        """Open a pass, within which reads are cached.
 
         Args:
-            about: What the pass is about.
-            is_fresh: Whether all reads are made anew.
+            about: The cluster.
+            is_fresh: Whether all reads bypass the cache.
         """
         token = self._current.set(_Pass(about, is_fresh))
         try:
@@ -127,18 +127,18 @@ class SparingKube:
             self._current.reset(token)
 
     def forget(self, about: Key) -> None:
-        """Something has changed: drop what is known."""
+        """Drop all cached answers of a cluster, since something changed."""
         memory = self._memories.get(about)
         if memory is not None:
             memory.known.clear()
             memory.changes += 1
 
     def drop(self, about: Key) -> None:
-        """There is no such cluster any more."""
+        """Drop the cache of a cluster that no longer exists."""
         self._memories.pop(about, None)
 
     def check(self, namespace: str) -> None:
-        """As `kube.port.Fence`; refuses as well what was decided on remembered reads."""
+        """Check the fence as `kube.port.Fence`; also refuse decisions based on cached reads."""
         current = self._current.get()
         if current is not None and current.has_remembered:
             raise RememberedError
@@ -174,7 +174,7 @@ class SparingKube:
             return _given(cast("_T | None", known.answer), known.error)
         asked_s, changes = self._now_s(), memory.changes
         answer, error = await _answered(ask)
-        # What changed while it was read may be newer than the answer.
+        # A change during the read may be newer than the answer.
         if memory.changes == changes:
             until_s = asked_s + _held_s(kind, answer, current.about)
             memory.known[request] = _Known(answer, error, until_s, current)
@@ -245,7 +245,7 @@ class SparingKube:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A write, after which nothing is known any more, whatever came of it."""
+        """Run a write, and drop the cache afterwards, whether it succeeded or not."""
         current = self._current.get()
         if current is None:
             yield
@@ -259,11 +259,11 @@ class SparingKube:
 
 
 class SparingReconciler:
-    """Passes of another reconciler that take from memory what they can.
+    """Runs another reconciler with cached reads where possible.
 
     Args:
-        inner: Whose reads go through `kube`.
-        kube: Remembers.
+        inner: The reconciler, which reads through `kube`.
+        kube: The caching port.
     """
 
     def __init__(self, inner: Reconciler, kube: SparingKube) -> None:
@@ -287,7 +287,7 @@ class SparingReconciler:
 
 
 def _held_s(kind: Kind, answer: Object | Listing | None, about: Key) -> float:
-    """For how long an answer holds, if nothing is told of a change before."""
+    """Return how long an answer is valid without a reported change, seconds."""
     held_s = UNWATCHED_S.get(kind, HELD_S)
     if kind == CLUSTERS or not isinstance(answer, dict):
         return held_s
@@ -296,7 +296,7 @@ def _held_s(kind: Kind, answer: Object | Listing | None, about: Key) -> float:
 
 
 async def _answered(ask: Callable[[], Awaitable[_T]]) -> tuple[_T | None, _Missing | None]:
-    """What was found, or why there is nothing to find."""
+    """Return the answer, or the error that says why there is none."""
     try:
         return await ask(), None
     except (NotFoundError, ForbiddenError) as error:
@@ -304,7 +304,7 @@ async def _answered(ask: Callable[[], Awaitable[_T]]) -> tuple[_T | None, _Missi
 
 
 def _given(answer: _T | None, error: _Missing | None) -> _T:
-    """An answer for somebody who may change it."""
+    """Return a copy of the answer, which the caller may change, or raise its error."""
     if error is not None:
         raise error
     assert answer is not None

@@ -1,4 +1,4 @@
-"""What a cluster at rest does not need any more goes, and what is asked for is written down."""
+"""Remove obsolete objects of a cluster at rest, and record its desired state."""
 
 from liftbridge_operator.acting.context import ActionContext, Trouble
 from liftbridge_operator.acting.keeping import note_asked
@@ -10,12 +10,12 @@ from liftbridge_operator.reconciling.remembered import Pass
 
 
 async def tidy(context: ActionContext, found: Pass) -> Trouble | None:
-    """Former templates, and volumes of brokers that left, go once nothing can need them.
+    """Remove former templates and volumes of departed brokers once nothing can need them.
 
-    And what is asked for is written down, for the operator that comes next.
+    Also record the desired state for the next version of the operator.
 
     Returns:
-        What was refused, which is tried again in the next pass at rest; None for nothing.
+        The first refusal, which is retried in the next pass at rest; None without one.
 
     Raises:
         KubeError: The API server does not answer.
