@@ -1,1 +1,1 @@
-"""From what the planner decided to calls: of the API server, and of brokers."""
+"""Carry out the planner's decisions by calls to the API server and to brokers."""

@@ -1,4 +1,4 @@
-"""What an action is carried out with, and what becomes of it."""
+"""Context and outcome of an action."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class RefusedError(Exception):
     """A broker did not do what was asked, or did not answer.
 
     Attributes:
-        refusal: What it said.
+        refusal: The broker's refusal.
     """
 
     def __init__(self, refusal: Refusal) -> None:
@@ -26,19 +26,19 @@ class RefusedError(Exception):
 
 
 class MissingTemplateError(Exception):
-    """The template of a revision is not kept any more, so that it cannot be written again."""
+    """The template of a revision is no longer stored, so it cannot be written again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionContext:
-    """Everything that an action of one pass is done with.
+    """Everything that an action of one pass needs.
 
     Attributes:
-        leader: Broker that leads the metadata group; empty for nobody.
-        reads: What the pass has read.
-        now_ms: When the pass began.
-        held: Objects around the set that were refused, and are not tried again yet.
-        kept: Objects as they were last brought to what was rendered; written by who brings them.
+        leader: Broker that leads the metadata group; empty without a leader.
+        reads: Reads of the pass.
+        now_ms: Start of the pass.
+        held: Objects around the set whose writes were refused and are not retried yet.
+        kept: Objects as last applied; updated by whoever applies them.
     """
 
     kube: Kube
@@ -54,14 +54,14 @@ class ActionContext:
 
     @property
     def fate(self) -> str:
-        """What becomes of the volume of a broker that leaves."""
+        """Fate of the volume of a broker that is scaled in: `deleted` or `kept`."""
         is_deleted = self.cluster.spec.storage.retention.when_scaled is VolumeFate.DELETE
         return "deleted" if is_deleted else "kept"
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that a person has to mend, as a reason of `Stalled` with its values."""
+    """A problem that a person has to fix, as a reason of `Stalled` with its values."""
 
     reason: str
     values: Mapping[str, str] = field(default_factory=dict)
@@ -69,13 +69,13 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of an action.
+    """Outcome of an action.
 
     Attributes:
-        answer: Of the question whether a broker may be restarted.
-        token: What the broker gave with it.
-        text: Why it was not done; empty when it was. Usual: the next pass looks again.
-        refusal: What somebody said against it; it is tried again later.
+        answer: Answer to the restart check of a broker.
+        token: Restart token that came with the answer.
+        text: Why the action was not done; empty when it was. Normal: the next pass decides again.
+        refusal: Refusal of the API server or a broker; the action is retried later.
     """
 
     answer: TokenAnswer | None = None

@@ -1,9 +1,9 @@
-"""What present pods are made of: ConfigMaps that must be there whenever one of them starts again.
+"""ConfigMaps that present pods are created from, and need whenever they start again.
 
-Pods of a set start of its template, containers of a pod of the one that it was made of, and a
-template that is bad gives way to the last good one. Somebody may have deleted what they name; a
-pod whose ConfigMap is missing hangs. So it is rendered again, of what was asked for then; what this
-operator makes otherwise is kept beside the template.
+New pods of a set use its template, restarted containers use the template of their pod, and a bad
+template is replaced by the last good one. A ConfigMap that one of these names may have been
+deleted, and a pod without its ConfigMap hangs. So it is rendered again from the desired state of
+that time; what this version of the operator renders differently is stored beside the template.
 """
 
 from liftbridge_operator.acting.context import ActionContext
@@ -16,16 +16,16 @@ from liftbridge_operator.rendering.render import configs_of
 
 
 async def configs_in_force(context: ActionContext) -> list[Object]:
-    """ConfigMaps that the set, its pods and the last good template need, as far as they are known.
+    """Return ConfigMaps that the set, its pods and the last good template need, where known.
 
-    Those among `context.rendered.configs` may be left out while what is asked for is in force.
+    Those in `context.rendered.configs` may be missing while the desired template is in force.
 
     Raises:
         KubeError: A call failed.
     """
     recorded, rendered = context.inputs.recorded, context.rendered
     if recorded is None:
-        return []  # no set of ours, and no pod
+        return []  # no set of this resource, and no pod
     found: dict[str, Object] = {}
     known = [(recorded, workload.kept_configuration(context.reads.revision))]
     for revision in _others(context, recorded.revision):
@@ -33,7 +33,7 @@ async def configs_in_force(context: ActionContext) -> list[Object]:
         try:
             live = await context.kube.get(CONFIG_MAPS, context.cluster.namespace, name)
         except NotFoundError:
-            continue  # with it goes what was asked for
+            continue  # the desired state of that time is lost with it
         kept = workload.read_kept(live)
         if kept is not None:
             known.append((kept, workload.kept_configuration(live)))
@@ -46,7 +46,7 @@ async def configs_in_force(context: ActionContext) -> list[Object]:
 
 
 def _others(context: ActionContext, in_force: str) -> list[str]:
-    """Revisions of pods, and the one that the set may go back to, beside the one in force."""
+    """List revisions of pods and the last good one, without the revision in force."""
     assert context.reads.set is not None, "what is recorded was read from a set"
     wanted = {annotation_of(context.reads.set, names.GOOD_REVISION)}
     wanted |= {annotation_of(pod, names.REVISION) for pod in context.reads.pods}

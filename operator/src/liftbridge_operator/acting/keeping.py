@@ -1,7 +1,7 @@
-"""The set, its budget and the identity, which are written by actions, as they are to be kept.
+"""Maintained form of the set, its budget and the identity, which actions write.
 
-A set keeps the template that it was given, whatever is rendered by now, and the budget its number;
-everything else about them is as it would be rendered.
+The set keeps the template that an action gave it, whatever is rendered now, and the budget keeps
+its number; everything else about them is as rendered.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from liftbridge_operator.rendering.revision import asked_text
 
 
 def kept_beside(context: ActionContext) -> Iterator[tuple[Object, Object]]:
-    """Each of them as it is to be, and as it is."""
+    """Yield each of them in its desired form and as read."""
     for body, live in (
         (_set(context), context.reads.set),
         (_budget(context), context.reads.budget),
@@ -47,7 +47,9 @@ def _set(context: ActionContext) -> Object | None:
     body = workload.stateful_set(
         context.cluster, context.inputs, kept, marks, replicas=None, claim_bytes=0
     )
-    asked = annotation_of(live, names.ASKED)  # it may have been asked for in other words since
+    asked = annotation_of(
+        live, names.ASKED
+    )  # the specification may have been worded differently since
     if asked:
         body["metadata"]["annotations"][names.ASKED] = asked
     return body
@@ -67,15 +69,15 @@ def _identity(context: ActionContext) -> Object | None:
         return None
     known = identity_of(live)
     founders = tuple((one.broker, one.data_dir_id) for one in known.founders)
-    # Whoever leads brokers that answer has been founded, whatever is written here.
+    # A metadata group that has a leader was founded, whatever the identity says.
     is_started = known.is_started or context.leader != ""
     return identity(context.cluster, context.inputs, founders, is_started=is_started)
 
 
 async def note_asked(context: ActionContext) -> None:
-    """Write down on the set what is asked for now, where its template stays all the same.
+    """Record the present desired state on the set, where its template stays the same.
 
-    So an operator that renders it otherwise sees that nobody asked for anything since.
+    A later operator that renders it differently can tell that the desired state has not changed.
 
     Raises:
         KubeError: The call failed.
@@ -86,7 +88,7 @@ async def note_asked(context: ActionContext) -> None:
         return
     if recorded.revision != context.rendered.revision:
         return
-    # Where somebody else is at it, the next pass looks again.
+    # After a concurrent change the next pass tries again.
     with suppress(ConflictError):
         await context.kube.patch(
             SETS,

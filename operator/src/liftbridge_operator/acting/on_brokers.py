@@ -1,6 +1,6 @@
 """Actions that brokers carry out.
 
-Each names what it means exactly, so that one that comes late or twice changes nothing more.
+Each names its target exactly, so that a late or repeated request changes nothing more.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ RESTART_ID_LENGTH = 32
 
 
 def restart_id(token: bytes) -> str:
-    """The name under which a token is kept: short, and the same for the same token."""
+    """Return the name under which a token is stored: short, and derived from the token."""
     return sha256(token).hexdigest()[:RESTART_ID_LENGTH]
 
 
@@ -26,7 +26,7 @@ def _settled(answer: Refusal | None) -> Done:
 
 
 async def bootstrap(context: ActionContext, action: act.Bootstrap) -> Done:
-    """Tell all that are due; each may have been told before."""
+    """Send the founders to all brokers of the action; each may have received them before."""
     said = await asyncio.gather(
         *(
             context.admin.bootstrap(one.broker, action.cluster_id, action.founders)
@@ -37,7 +37,7 @@ async def bootstrap(context: ActionContext, action: act.Bootstrap) -> Done:
 
 
 async def check_restart(context: ActionContext, action: act.CheckRestart) -> Done:
-    """Ask for the token; what stands against the restart is an answer as well."""
+    """Request the restart token; blockers of the restart are an answer as well."""
     answer = await context.admin.check_restart(
         action.broker,
         action.pod_uid,
@@ -49,30 +49,30 @@ async def check_restart(context: ActionContext, action: act.CheckRestart) -> Don
     if not answer.token or answer.blockers:
         return Done(TokenAnswer("", 0, 0, answer.blockers))
     name = restart_id(answer.token)
-    # Counted on our own clock, from before it was asked: clocks of brokers may be off.
+    # Counted by our own clock from before the request: clocks of brokers may be off.
     given = TokenAnswer(name, context.now_ms + CONSENT_MS, answer.partitions)
     return Done(given, token=answer.token)
 
 
 async def transfer_leaders(context: ActionContext, action: act.TransferLeaders) -> Done:
-    """Partitions of a broker go to others."""
+    """Transfer the leadership of a broker's partitions to other brokers."""
     return _settled(
         await context.admin.transfer_leaders(context.leader, action.broker, to=action.to)
     )
 
 
 async def transfer_metadata(context: ActionContext, action: act.TransferMetadataLeadership) -> Done:
-    """The metadata group gets another leader."""
+    """Transfer the leadership of the metadata group."""
     return _settled(await context.admin.transfer_metadata(context.leader, action.to))
 
 
 async def elect_preferred(context: ActionContext, action: act.ElectPreferred) -> Done:
-    """Partitions go back to their first replicas."""
+    """Transfer the leadership of partitions back to their first replicas."""
     return _settled(await context.admin.elect_preferred(context.leader, action.partitions))
 
 
 async def cordon(context: ActionContext, action: act.Cordon) -> Done:
-    """Nothing new on a broker."""
+    """Cordon a broker, or drain it."""
     answer = await context.admin.cordon(
         context.leader, action.broker, is_draining=action.is_draining
     )
@@ -80,48 +80,48 @@ async def cordon(context: ActionContext, action: act.Cordon) -> Done:
 
 
 async def uncordon(context: ActionContext, action: act.Uncordon) -> Done:
-    """A broker takes replicas again."""
+    """Uncordon a broker, so that it takes replicas again."""
     return _settled(await context.admin.uncordon(context.leader, action.broker))
 
 
 async def add_learner(context: ActionContext, action: act.AddLearner) -> Done:
-    """A member without a vote."""
+    """Add a learner to the metadata group."""
     return _settled(await context.admin.add_learner(context.leader, action.member))
 
 
 async def promote_learner(context: ActionContext, action: act.PromoteLearner) -> Done:
-    """A vote."""
+    """Promote a learner to a voter."""
     return _settled(await context.admin.promote_learner(context.leader, action.member))
 
 
 async def remove_member(context: ActionContext, action: act.RemoveMember) -> Done:
-    """A member less."""
+    """Remove a member from the metadata group."""
     return _settled(await context.admin.remove_member(context.leader, action.member))
 
 
 async def retire(context: ActionContext, action: act.Retire) -> Done:
-    """A directory never votes again."""
+    """Retire a data directory, so that it never votes again."""
     return _settled(await context.admin.retire(action.member))
 
 
 async def remove_broker(context: ActionContext, action: act.RemoveBroker) -> Done:
-    """A stopped broker is forgotten."""
+    """Remove a stopped broker from the metadata."""
     answer = await context.admin.remove_broker(context.leader, action.broker, action.broker_epoch)
     return _settled(answer)
 
 
 async def set_catch_up_rate(context: ActionContext, action: act.SetCatchUpRate) -> Done:
-    """A bound for moves."""
+    """Set the bound on the catch-up rate of moves."""
     return _settled(await context.admin.set_catch_up_rate(context.leader, action.bytes_per_second))
 
 
 async def set_feature_level(context: ActionContext, action: act.SetFeatureLevel) -> Done:
-    """Newer rules."""
+    """Raise the feature level."""
     return _settled(await context.admin.set_feature_level(context.leader, action.level))
 
 
 async def reassign(context: ActionContext, action: act.Reassign) -> Done:
-    """Moves of partitions; one that is refused does not keep the others from beginning."""
+    """Start reassignments; a refused one does not keep the rest from starting."""
     refused = None
     for move in action.moves:
         answer = await context.admin.reassign(context.leader, move)

@@ -1,7 +1,7 @@
 """Actions that change objects of Kubernetes.
 
-What deletes, and what changes the number of pods, means exactly the state that was read; so does
-the template, whose write decides of what the next pod is made.
+Deletions and changes of the number of pods are bound to exactly the state that was read; so is a
+write of the template, since the next pod is created from it.
 """
 
 import base64
@@ -42,14 +42,14 @@ def _identity(
 
 
 async def create_identity(context: ActionContext, action: act.CreateIdentity) -> Done:
-    """The ConfigMap, if there is none."""
+    """Create the identity ConfigMap, if there is none."""
     body = _identity(context, action.cluster_id, (), is_started=action.is_started)
     await context.kube.create(body)
     return Done()
 
 
 async def write_founders(context: ActionContext, action: act.WriteFounders) -> Done:
-    """The list that is used from now on, and no other."""
+    """Write the final, immutable list of founders."""
     live = context.reads.identity
     assert live is not None, "founders are written to an identity that was read"
     body = _identity(context, context.inputs.cluster_id, action.founders, is_started=True)
@@ -70,10 +70,10 @@ async def write_founders(context: ActionContext, action: act.WriteFounders) -> D
 
 
 async def record_for(context: ActionContext, revision: str) -> Recorded:
-    """A template by its revision: the one that was rendered, or one that is kept.
+    """Return the template of a revision: the rendered one, or a stored one.
 
     Raises:
-        MissingTemplateError: It is not kept.
+        MissingTemplateError: It is not stored.
     """
     if revision == context.rendered.revision:
         return workload.record_of(context.rendered)
@@ -86,18 +86,18 @@ async def record_for(context: ActionContext, revision: str) -> Recorded:
 
 
 async def keep_revision(context: ActionContext, record: Recorded) -> None:
-    """Keep a template, so that it can be written again when a later one is bad."""
+    """Store a template, so that it can be written again when a later one is bad."""
     body = workload.kept_revision(context.cluster, context.inputs, record)
     if metadata_of(body)["name"] in {metadata_of(one)["name"] for one in context.rendered.configs}:
-        return  # written in this pass, beside everything else that pods need
+        return  # this pass writes it with everything else that pods need
     try:
         await context.kube.create(body)
     except AlreadyExistsError:
-        return  # kept before: it is named by its contents, and never changes
+        return  # stored before: it is named by its contents, and never changes
 
 
 async def create_set(context: ActionContext, action: act.CreateSet) -> Done:
-    """The set over the claims that there are."""
+    """Create the set over the existing claims."""
     record = await record_for(context, action.revision)
     await keep_revision(context, record)
     await context.kube.create(_set_of(context, action, record))
@@ -116,7 +116,7 @@ def _set_of(context: ActionContext, action: act.CreateSet, record: Recorded) -> 
 
 
 async def set_template(context: ActionContext, action: act.SetTemplate) -> Done:
-    """Another template, whole: what it does not have is not left over from the one before."""
+    """Replace the whole template, so that nothing of the former one is left over."""
     record = await record_for(context, action.revision)
     await keep_revision(context, record)
     made = workload.stateful_set(
@@ -146,7 +146,7 @@ async def set_template(context: ActionContext, action: act.SetTemplate) -> Done:
 
 
 def _has_other_template(context: ActionContext, revision: str) -> bool:
-    """Whether the set has another template, and not merely other marks beside it."""
+    """Return whether the set has another template, and not merely other annotations."""
     live = context.reads.set
     if live is None:
         return True
@@ -155,9 +155,9 @@ def _has_other_template(context: ActionContext, revision: str) -> bool:
 
 
 async def set_replicas(context: ActionContext, action: act.SetReplicas) -> Done:
-    """Another number of pods, none of which takes its volume along when it goes.
+    """Set the number of pods, and keep the volumes of pods that are removed.
 
-    Somebody may have said otherwise since the set was last brought to what it should be.
+    The retention policy may have been changed since the set was last applied.
     """
     retained = {"whenDeleted": "Retain", "whenScaled": "Retain"}
     await context.kube.patch(
@@ -176,10 +176,10 @@ async def set_replicas(context: ActionContext, action: act.SetReplicas) -> Done:
 
 
 async def orphan_set(context: ActionContext, action: act.OrphanSet) -> Done:
-    """The set goes, and its pods stay; not before the API server says that it would take the next.
+    """Delete the set and keep its pods, once a dry run shows that its successor is accepted.
 
     Raises:
-        KubeError: It would not, and the set stays; or the set has changed.
+        KubeError: The successor is refused and the set stays; or the set has changed.
     """
     await _check_set(context, action.again)
     await context.kube.delete(
@@ -193,16 +193,16 @@ async def orphan_set(context: ActionContext, action: act.OrphanSet) -> Done:
 
 
 async def _check_set(context: ActionContext, action: act.CreateSet) -> None:
-    """Ask what stands against a set that is to take the place of the one that there is.
+    """Check by a dry run that the successor of the present set is accepted.
 
     Raises:
-        KubeError: What was said, but for a quota: the one that goes gives back what it takes.
+        KubeError: It is refused, except for a quota: the deleted set frees what it uses.
     """
     body = _set_of(context, action, await record_for(context, action.revision))
     try:
         await context.kube.create(body, dry_run=True)
     except AlreadyExistsError:
-        return  # nothing else does
+        return  # there is no other objection
     except KubeError as error:
         said = refusal_of(error)
         if said is None or said.reason != "QuotaExceeded":
@@ -213,12 +213,12 @@ async def _check_set(context: ActionContext, action: act.CreateSet) -> None:
 
 
 def larger(action: act.GrowClaim) -> Object:
-    """The change that asks for a larger volume."""
+    """Return the patch that requests a larger volume."""
     return {"spec": {"resources": {"requests": {"storage": str(action.size_bytes)}}}}
 
 
 async def grow_claim(context: ActionContext, action: act.GrowClaim) -> Done:
-    """A larger volume."""
+    """Request a larger volume."""
     await context.kube.patch(
         CLAIMS,
         context.cluster.namespace,
@@ -230,7 +230,7 @@ async def grow_claim(context: ActionContext, action: act.GrowClaim) -> Done:
 
 
 async def mark_claim(context: ActionContext, action: act.MarkClaim) -> Done:
-    """Whether the broker of a claim was removed."""
+    """Set or clear the mark of a claim whose broker was removed."""
     since = moment_text(context.now_ms) if action.is_retired else None
     await context.kube.patch(
         CLAIMS,
@@ -243,7 +243,7 @@ async def mark_claim(context: ActionContext, action: act.MarkClaim) -> Done:
 
 
 async def delete_claim(context: ActionContext, action: act.DeleteClaim) -> Done:
-    """The claim of data, and that of metadata before it where the two belong together."""
+    """Delete a data claim, after the metadata claim of its broker unless the action is alone."""
     broker = action.name.removeprefix(f"{names.DATA_VOLUME}-")
     other = f"{names.RAFT_VOLUME}-{broker}"
     for one in context.reads.claims:
@@ -265,7 +265,7 @@ async def delete_claim(context: ActionContext, action: act.DeleteClaim) -> Done:
 
 
 async def delete_pod(context: ActionContext, action: act.DeletePod) -> Done:
-    """The template that the new pod is to have, and then the pod as it was seen."""
+    """Write the template of the new pod, if any, then delete the pod that was read."""
     if action.template is not None:
         await set_template(context, action.template)
     await context.kube.delete(
@@ -279,7 +279,7 @@ async def delete_pod(context: ActionContext, action: act.DeletePod) -> Done:
 
 
 async def keep_pod(context: ActionContext, action: act.KeepPod) -> Done:
-    """A mark on the pod, by which every deletion that was decided before fails."""
+    """Annotate the pod, so that every deletion decided before fails."""
     await context.kube.patch(
         PODS,
         context.cluster.namespace,
@@ -294,7 +294,7 @@ async def keep_pod(context: ActionContext, action: act.KeepPod) -> Done:
 
 
 async def set_budget(context: ActionContext, action: act.SetBudget) -> Done:
-    """The PodDisruptionBudget; one of somebody else is left alone."""
+    """Write or delete the PodDisruptionBudget; leave a foreign one alone."""
     live = context.reads.budget
     if action.max_unavailable is None:
         if live is not None and belongs_to(live, context.cluster.uid):
@@ -315,7 +315,7 @@ async def set_budget(context: ActionContext, action: act.SetBudget) -> Done:
 
 
 async def keep_token(context: ActionContext, restart_id: str, token: bytes) -> Refusal | None:
-    """Write the token of a restart down, before the status names it; what stands against it."""
+    """Store a restart token before the status names it; return the refusal, if any."""
     name = restart_name(context.cluster.name)
     try:
         live = await context.kube.get(CONFIG_MAPS, context.cluster.namespace, name)

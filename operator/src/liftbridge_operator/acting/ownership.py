@@ -1,4 +1,4 @@
-"""Whose an object is that has the name of one of a cluster: nothing of others is taken over."""
+"""Ownership of objects that have a name of the cluster: foreign objects are never adopted."""
 
 from liftbridge_operator.acting.context import Trouble
 from liftbridge_operator.kube.port import Object
@@ -8,13 +8,13 @@ from liftbridge_operator.rendering.subject import Cluster
 
 
 def foreign(live: Object, cluster: Cluster) -> Trouble | None:
-    """What a person has to mend, when an object is neither of a cluster nor of its former resource.
+    """Report a conflict when neither the resource nor a former one of its name owns an object.
 
-    Of a resource of the same name that was deleted, the collector takes the object in a moment.
+    The garbage collector soon deletes objects of a deleted resource of the same name.
 
     Args:
-        live: The object; it says of what kind it is.
-        cluster: Whose it should be.
+        live: The object, with its kind.
+        cluster: The expected owner.
     """
     owners = metadata_of(live).get("ownerReferences") or ()
     if is_owned_by(live, cluster.uid) or any(
@@ -26,7 +26,7 @@ def foreign(live: Object, cluster: Cluster) -> Trouble | None:
 
 
 def whose(live: Object) -> str:
-    """Who has an object, for people."""
+    """Describe the owner of an object, for people."""
     owners = metadata_of(live).get("ownerReferences") or ()
     others = " and ".join(f"{one.get('kind')} {one.get('name')}" for one in owners)
     return f"it is of {others}" if others else "it was not made by this operator"

@@ -1,7 +1,7 @@
-"""Claims and pods, which a controller makes of the set: their marks are kept, and their owners.
+"""Maintain labels and owners of claims and pods, which a controller creates from the set.
 
-By its labels an object is found, a pod by its set as well. One that lost them is found by its name
-(`observing.reads`), and gets them back. Nothing of it is changed that its set has no say in.
+Objects are found by their labels, a pod also by its set. An object that lost its labels is found
+by its name (`observing.reads`), and gets them back. Nothing that the set does not define changes.
 """
 
 from typing import Any
@@ -29,8 +29,8 @@ async def supply_parts(context: ActionContext, done: Supplied) -> None:
     """Bring marks, owners and classes to what they should be.
 
     Args:
-        context: With what.
-        done: Is told what was found and mended.
+        context: Context of the pass.
+        done: Receives drift, refusals and the count of writes.
 
     Raises:
         KubeError: A call failed.
@@ -38,13 +38,13 @@ async def supply_parts(context: ActionContext, done: Supplied) -> None:
     writes = done.writes
     await _marks(context, done)
     if done.writes > writes:
-        return  # what is read is no longer what is there: the next pass looks again
+        return  # the reads are outdated: the next pass reads again
     await _owners_of_claims(context, done)
     await _classes_of_claims(context, done)
 
 
 async def _marks(context: ActionContext, done: Supplied) -> None:
-    """Labels by which claims and pods are found, and the mark of volumes that are only kept."""
+    """Restore labels of claims and pods, and the mark of volumes that are only kept."""
     reads, wanted = context.reads, labels(context.cluster, context.inputs)
     unmarked = unmarked_claims(reads)
     for kind, found, expected in (
@@ -71,7 +71,7 @@ async def _marks(context: ActionContext, done: Supplied) -> None:
 
 
 async def _owners_of_claims(context: ActionContext, done: Supplied) -> None:
-    """Volumes that go with the resource name it as their owner; others name nobody."""
+    """Make the resource the owner of claims that are deleted with it, and of no others."""
     cluster = context.cluster
     is_deleted = cluster.spec.storage.retention.when_deleted is VolumeFate.DELETE
     for claim in context.reads.claims:
@@ -94,7 +94,7 @@ async def _owners_of_claims(context: ActionContext, done: Supplied) -> None:
 
 
 async def _classes_of_claims(context: ActionContext, done: Supplied) -> None:
-    """Volumes have the VolumeAttributesClass that is asked for; without one they keep theirs."""
+    """Set the desired VolumeAttributesClass; without one, volumes keep theirs."""
     storage = context.cluster.spec.storage
     given = {names.DATA_VOLUME: storage.data, names.RAFT_VOLUME: storage.raft}
     for claim in context.reads.claims:
@@ -106,7 +106,7 @@ async def _classes_of_claims(context: ActionContext, done: Supplied) -> None:
         if wanted is None or _is_going(claim) or spec.get("volumeAttributesClassName") == wanted:
             continue
         if not claim_of(claim).is_bound:
-            continue  # nothing of it can change: it is made again
+            continue  # an unbound claim cannot change: it is recreated
         changes = {"spec": {"volumeAttributesClassName": wanted}}
         await _patch(context, done, claim, changes, Preconditions(metadata_of(claim)["uid"]))
 
@@ -118,7 +118,7 @@ async def _patch(
     changes: dict[str, Any],
     meant: Preconditions,
 ) -> bool:
-    """Change a claim or a pod, unless that was refused not long ago; whether it was done."""
+    """Patch a claim or a pod, unless a recent refusal holds; return whether it was done."""
     name = shown(body)
     if name in context.held:
         done.refusals[name] = context.held[name]
@@ -141,16 +141,16 @@ def _is_going(body: Object) -> bool:
 
 
 async def release_volumes(context: ActionContext, replicas: int) -> int:
-    """Delete volumes of brokers that have left, where the specification says so.
+    """Delete volumes of departed brokers, where the specification says so.
 
-    Only while the cluster is ready: then nobody beyond the set is a broker of it any more.
+    Only while the cluster is ready: then it has no brokers beyond the set.
 
     Args:
-        context: With what.
+        context: Context of the pass.
         replicas: Pods of the set.
 
     Returns:
-        How many claims were deleted.
+        Number of deleted claims.
 
     Raises:
         KubeError: A call failed.

@@ -1,7 +1,7 @@
-"""One action of the planner, carried out if it is still time.
+"""Perform one action of the planner, before its deadline.
 
-Right before it the process makes sure that it leads and that what was seen is young enough. That an
-object has changed meanwhile, or a broker does not answer, is usual: the next pass looks again.
+Right before the action the process checks that it leads and that the observation is recent enough.
+An object that has changed meanwhile, or a silent broker, is normal: the next pass decides again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,20 +31,20 @@ async def perform(
     clock_ms: Callable[[], int],
     fence: Fence,
 ) -> Done:
-    """Do it, and say what became of it.
+    """Perform an action, and return its outcome.
 
-    `Record` is not done here: it is a write of the status.
+    `Record` is not performed here: it is a write of the status.
 
     Args:
-        context: With what.
-        action: What.
+        context: Context of the pass.
+        action: The action.
         deadline_ms: After it the action is dropped: too much may have changed.
-        clock_ms: The clock that the deadline is of.
-        fence: Says whether this process still leads.
+        clock_ms: Clock of the deadline.
+        fence: Checks that this process still leads.
 
     Raises:
-        FencedError: It does not.
-        KubeError: The API server does not answer, or refuses for another reason than a change.
+        FencedError: This process does not lead.
+        KubeError: The API server did not answer, so the outcome is unknown.
     """
     deed = DEEDS[type(action)]
     fence.check(context.cluster.namespace)
@@ -57,10 +57,10 @@ async def perform(
 
 
 def _not_done(error: KubeError | RefusedError | MissingTemplateError) -> Done:
-    """Why an action was not done.
+    """Return the outcome of an action that failed.
 
     Raises:
-        KubeError: Nobody knows whether it was.
+        KubeError: It is unknown whether the action was done.
     """
     text = str(error)
     match error:
@@ -107,4 +107,4 @@ DEEDS: Final[Mapping[type, Deed]] = {
     act.SetCatchUpRate: on_brokers.set_catch_up_rate,
     act.SetFeatureLevel: on_brokers.set_feature_level,
 }
-"""How each action is done; `Record` is a write of the status."""
+"""Function that performs each action; `Record` is a write of the status."""

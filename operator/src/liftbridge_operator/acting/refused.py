@@ -1,4 +1,4 @@
-"""Why the API server refuses a write, told apart by its words, as waits of the catalogue."""
+"""Classify refusals of the API server by their text, as waits of the catalogue."""
 
 from dataclasses import replace
 from typing import Final
@@ -20,7 +20,7 @@ _WORDS: Final = (
     ("not in the valid range", "PortTaken"),
     ("cannot ", "MissingRights"),
 )
-"""Parts of what it says, in this order; of a missing right: `cannot patch resource "x"`."""
+"""Parts of messages, in this order; a missing right reads `cannot patch resource "x"`."""
 
 _ADMISSION: Final = (
     "admission webhook",
@@ -28,13 +28,13 @@ _ADMISSION: Final = (
     "denied the request",
     "failed calling webhook",
 )
-"""Whoever admits writes may refuse with any status; one that does not answer refuses with 500."""
+"""Admission may refuse with any HTTP status; a webhook that does not answer gives 500."""
 
 
 def refusal_of(error: KubeError) -> Refusal | None:
-    """What was said against a write; None for what is no refusal but a change or a silence.
+    """Classify an error as a refusal; None for a concurrent change or an unanswered call.
 
-    A write that hangs while reads are answered is one: somebody who has to admit it is silent.
+    A write that hangs while reads are answered is a refusal: an admission webhook is silent.
     """
     said = _said(error)
     is_untried = isinstance(error, UnansweredError) and not error.is_sent

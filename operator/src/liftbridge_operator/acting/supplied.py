@@ -1,4 +1,4 @@
-"""What came of bringing the objects of a cluster to what was rendered."""
+"""Outcome of applying the rendered objects of a cluster."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,11 +12,11 @@ from liftbridge_operator.planning.refusals import Refusal
 
 @dataclass(slots=True)
 class Supplied:
-    """What was found and mended.
+    """Refusals, reverted drift and writes of one pass.
 
     Attributes:
-        refusals: Objects that are not as rendered, and what was said against it.
-        drift: Fields that somebody else had changed: object, field, manager.
+        refusals: Refusals by the object that is not as rendered because of it.
+        drift: Reverted fields: object, field, manager that had changed it.
         writes: Objects written.
     """
 
@@ -27,7 +27,7 @@ class Supplied:
 
 @asynccontextmanager
 async def told(done: Supplied, name: str) -> AsyncIterator[None]:
-    """What is refused within is told of one object, and keeps no other from being brought."""
+    """Record a refusal within the block for one object, so that the rest are still applied."""
     try:
         yield
     except KubeError as error:

@@ -1,7 +1,7 @@
-"""Everything around the set: brought to what was rendered, kept so, and taken away when not needed.
+"""Apply, maintain and prune all objects around the set.
 
 An object is compared first and written only when it differs, so that a cluster at rest costs no
-write. Objects of somebody else are never touched, whatever their names.
+write. Foreign objects are never touched, whatever their names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,14 +43,14 @@ from liftbridge_operator.rendering import names, workload
 from liftbridge_operator.rendering.volumes import named_configs
 
 PRUNED: Final = (SERVICES, NETWORK_POLICIES)
-"""Kinds of which some are rendered only for some specifications."""
+"""Kinds with objects that are rendered only for some specifications."""
 
 MONITORS: Final = (SERVICE_MONITORS, PROMETHEUS_RULES)
-"""Kinds that need rights and definitions of their own; brokers do without them."""
+"""Kinds of the Prometheus operator, which need extra rights and CRDs; brokers run without."""
 
 
 async def supply(context: ActionContext) -> Supplied:
-    """Bring all objects beside the set to what was rendered.
+    """Apply all objects beside the set as rendered.
 
     Raises:
         KubeError: A call failed.
@@ -73,13 +73,13 @@ async def supply(context: ActionContext) -> Supplied:
 
 @dataclass(frozen=True, slots=True)
 class Monitored:
-    """How the objects for the Prometheus operator stand.
+    """State of the objects for the Prometheus operator.
 
     Attributes:
-        reason: Of the condition `MonitoringReady`.
-        values: Of its text.
+        reason: Reason of the condition `MonitoringReady`.
+        values: Values of the condition's text.
         drift: As in `Supplied`.
-        refusal: What the API server said against it; it is tried again later.
+        refusal: Refusal of the API server; the write is retried later.
     """
 
     reason: str = "NotReconciled"
@@ -89,13 +89,13 @@ class Monitored:
 
 
 async def supply_monitors(context: ActionContext, *, may_exist: bool) -> Monitored:
-    """Bring the objects for the Prometheus operator to what was rendered.
+    """Apply the objects for the Prometheus operator as rendered.
 
-    What is missing for that is told, and stops nothing: brokers run without being watched.
+    Missing rights or definitions are reported and stop nothing: brokers run without monitoring.
 
     Args:
-        context: With what.
-        may_exist: Whether there may be some that are not wanted any more.
+        context: Context of the pass.
+        may_exist: Whether obsolete monitoring objects may exist.
 
     Raises:
         KubeError: A call failed for another reason than a missing right or definition.
@@ -118,10 +118,10 @@ async def supply_monitors(context: ActionContext, *, may_exist: bool) -> Monitor
 
 
 def _hindered(kind: Kind, error: KubeError) -> Monitored:
-    """Why an object for the Prometheus operator is not there.
+    """Return why an object for the Prometheus operator could not be written.
 
     Raises:
-        KubeError: It is no refusal.
+        KubeError: The error is no refusal.
     """
     if isinstance(error, NotFoundError):
         return Monitored("NotInstalled", {"object": kind.qualified})
@@ -140,7 +140,7 @@ def _rendered(context: ActionContext, kind: Kind) -> list[Object]:
 
 
 async def supply_configs(context: ActionContext) -> Supplied:
-    """Put again what the present pods are made of, while what is asked for is refused.
+    """Restore the ConfigMaps of present pods, while the specification is refused.
 
     Raises:
         KubeError: A call failed.
@@ -151,7 +151,7 @@ async def supply_configs(context: ActionContext) -> Supplied:
 
 
 async def _configs(context: ActionContext, wanted: Iterable[Object], done: Supplied) -> None:
-    """Immutable ConfigMaps that a pod may need any moment."""
+    """Create or maintain immutable ConfigMaps, which a pod may need at any moment."""
     for body in wanted:
         name = str(metadata_of(body)["name"])
         try:
@@ -172,7 +172,7 @@ async def _configs(context: ActionContext, wanted: Iterable[Object], done: Suppl
 
 
 async def _keep_config(context: ActionContext, body: Object, live: Object, done: Supplied) -> None:
-    """A ConfigMap that is there: its contents cannot change, all that is noted on it can."""
+    """Maintain the metadata of an existing ConfigMap, whose contents are immutable."""
     if not belongs_to(live, context.cluster.uid):
         _tell_owner(context, shown(body), live, done)
         return
@@ -188,7 +188,7 @@ async def _of_kind(
     *,
     keeps_on: bool = True,
 ) -> None:
-    """Bring all objects of a kind; with `keeps_on` one that is refused holds no other up."""
+    """Apply all objects of a kind; with `keeps_on` a refusal does not stop the rest."""
     selector = f"{names.CLUSTER}={context.cluster.name}"
     listed = await context.kube.list_all(kind, context.cluster.namespace, selector=selector)
     live = {metadata_of(one)["name"]: one for one in listed.items}
@@ -227,17 +227,17 @@ async def _bring(
 
 
 def _tell_owner(context: ActionContext, name: str, live: Object, done: Supplied) -> None:
-    """An object of somebody else is in the place of one of ours."""
+    """Report a conflict: a foreign object has the name of an object of the cluster."""
     if foreign(live, context.cluster) is not None:
         done.refusals[name] = Refusal("Conflict", whose(live))
 
 
 async def _begin_with_ports(context: ActionContext, service: Object) -> bool:
-    """Create a Service that is given ports on nodes with no more than these; whether it is one.
+    """Create a Service with node ports in a minimal form; return whether it has such ports.
 
-    Of an apply that creates, and is cut off because this process is killed, the API server may keep
-    the ports without the Service, and refuses them to everybody until it notices, minutes later.
-    A create gives them back. Every later apply names what is created here, and can change it.
+    When an apply that creates is cut off because this process is killed, the API server may keep
+    the ports allocated without the Service, and refuses them until it notices, minutes later.
+    A create releases them. Every later apply names these fields, and can change them.
     """
     spec, meta = service["spec"], metadata_of(service)
     if not any("nodePort" in port for port in spec["ports"]):
@@ -245,7 +245,7 @@ async def _begin_with_ports(context: ActionContext, service: Object) -> bool:
     kept = ("name", "namespace", "ownerReferences")
     begun = service | {
         "metadata": {name: meta[name] for name in kept},
-        # A load balancer is asked for by the apply, with all that restricts it.
+        # The apply requests the load balancer, together with its restrictions.
         "spec": {"type": "NodePort", "selector": spec["selector"], "ports": spec["ports"]},
     }
     await context.kube.create(begun)
@@ -253,7 +253,7 @@ async def _begin_with_ports(context: ActionContext, service: Object) -> bool:
 
 
 async def _unlabelled(context: ActionContext, kind: Kind, name: str) -> Object | None:
-    """An object of the name that does not say it is of this cluster."""
+    """Read an object of the name that lacks the label of the cluster."""
     try:
         return await context.kube.get(kind, context.cluster.namespace, name)
     except NotFoundError:
@@ -263,7 +263,7 @@ async def _unlabelled(context: ActionContext, kind: Kind, name: str) -> Object |
 async def _prune(
     context: ActionContext, kind: Kind, left: Iterable[Object], done: Supplied
 ) -> None:
-    """Take away what was rendered for a former specification."""
+    """Delete objects that were rendered for a former specification."""
     for one in left:
         if not belongs_to(one, context.cluster.uid) or metadata_of(one).get("deletionTimestamp"):
             continue
@@ -280,11 +280,11 @@ async def forget_revisions(context: ActionContext, kept: Iterable[str]) -> int:
     """Delete templates, configurations and listeners that no pod and no kept revision names.
 
     Args:
-        context: With what.
-        kept: Revisions of pods, of the set, and those it may go back to.
+        context: Context of the pass.
+        kept: Revisions of pods and of the set, and those to which the set may be reverted.
 
     Returns:
-        How many objects were deleted.
+        Number of deleted objects.
 
     Raises:
         KubeError: A call failed.

@@ -1,9 +1,9 @@
-"""Objects kept whole: what somebody changed, added or took away is put back by one replacement.
+"""Revert drift of whole objects: one patch undoes foreign changes, additions and removals.
 
-An apply leaves alone what others added, so it is not enough. What the API server makes of the
-intent, with everything that it fills in, is remembered by its digest; an object that is another one
-by now is replaced. A replacement that changes nothing costs no version, and an object at rest costs
-no write at all.
+Server-side apply leaves fields of other managers alone, so it is not enough. The object that the
+API server returns for the intent, with its defaults, is remembered by its digest; an object whose
+digest differs is replaced. A replacement that changes nothing costs no resource version, and an
+object at rest costs no write at all.
 """
 
 import json
@@ -19,12 +19,12 @@ from liftbridge_operator.planning.refusals import Refusal
 from liftbridge_operator.rendering.revision import digest
 
 PEOPLE: Final = "kubectl"
-"""Managers whose names begin so are people; what other controllers note on an object is theirs."""
+"""Prefix of field managers that are people; notes of other managers are left alone."""
 
 SOMEBODY: Final = "somebody"
 REPAIRS_MAX: Final = 5
 REPAIRS_MS: Final = 60_000
-"""Repairs of one object in this time, after which somebody else is taken to fight for it."""
+"""Period in which `REPAIRS_MAX` repairs of an object show that another manager contests it."""
 
 _UNCOMPARED: Final = ("apiVersion", "kind", "metadata", "status")
 _METADATA: Final = ("labels", "annotations", "ownerReferences")
@@ -49,19 +49,19 @@ _OPEN: Final[Mapping[Kind, tuple[str, ...]]] = {
         "ttlSecondsAfterFinished",
     ),
 }
-"""Of kinds whose specification is closed in part: what can change and is the operator's. Replicas
-of a set are the planner's."""
+"""Mutable fields that the operator maintains, of kinds with a partly immutable specification. The
+planner sets the replicas of a set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An object as it was when it was last brought to what was rendered.
+    """An object as last applied.
 
     Attributes:
-        intent: Digest of what was rendered.
-        live: Digest of what the API server made of it.
-        repairs: How often in a row somebody else's changes were changed back, since `since_ms`.
-        rival: Who made the last of them.
+        intent: Digest of the rendered object.
+        live: Digest of the object as the API server stored it.
+        repairs: Consecutive reverts of foreign changes since `since_ms`.
+        rival: Field manager of the last foreign change.
     """
 
     intent: str
@@ -72,11 +72,11 @@ class Kept:
 
 
 class Whole(NamedTuple):
-    """An object that was brought to what was rendered.
+    """Outcome of applying an object as a whole.
 
     Attributes:
-        live: As it is now.
-        found: What somebody else had changed.
+        live: The object after the write.
+        found: Reverted foreign changes.
     """
 
     live: Object
@@ -84,21 +84,21 @@ class Whole(NamedTuple):
 
 
 def shown(body: Object) -> str:
-    """An object, for people."""
+    """Name an object for people: `Kind/name`."""
     return f"{body['kind']}/{metadata_of(body)['name']}"
 
 
 async def keep_whole(
     kube: Kube, kept: dict[str, Kept], body: Object, live: Object, *, now_ms: int
 ) -> Whole:
-    """Bring an object that is there to what was rendered, and nothing beside.
+    """Replace an existing object by the rendered one, without any foreign additions.
 
     Args:
         kube: The API server.
-        kept: Objects as they were last brought to what was rendered; written here.
-        body: As it was rendered.
-        live: As it was read.
-        now_ms: When the pass began.
+        kept: Objects as last applied; updated here.
+        body: The rendered object.
+        live: The object as read.
+        now_ms: Start of the pass.
 
     Raises:
         KubeError: The call failed.
@@ -130,7 +130,7 @@ async def keep_whole(
 
 
 def fought_for(kept: Mapping[str, Kept], name: str, now_ms: int) -> Refusal | None:
-    """That somebody else changes an object again and again, once it was changed back."""
+    """Return a refusal when another manager repeatedly changes an object after each revert."""
     known = kept.get(name)
     if known is None or known.repairs < REPAIRS_MAX or now_ms - known.since_ms >= REPAIRS_MS:
         return None
@@ -150,7 +150,7 @@ def _counted(known: Kept | None, made: Kept, told: list[Difference], now_ms: int
 
 
 def replacement(live: Object, body: Object) -> Iterator[dict[str, Any]]:
-    """Operations that make a live object the rendered one."""
+    """Yield JSON Patch operations that turn a live object into the rendered one."""
     for part in _METADATA:
         wanted = metadata_of(body).get(part)
         if part in _NOTED:
@@ -178,7 +178,7 @@ def _replaced(
 def _entries(
     live: Object, *, with_status: bool = False
 ) -> list[tuple[str, str, Mapping[str, Any]]]:
-    """Who wrote which fields; with the status on request."""
+    """List managed fields: manager, operation, fields; with those of the status on request."""
     return [
         (str(one.get("manager")), str(one.get("operation")), one.get("fieldsV1") or {})
         for one in metadata_of(live).get("managedFields") or ()
@@ -187,9 +187,9 @@ def _entries(
 
 
 def _noted_by_controllers(live: Object, part: str) -> dict[str, str]:
-    """Labels or annotations that neither the operator nor a person wrote.
+    """Return labels or annotations that neither the operator nor a person wrote.
 
-    The controller of Deployments notes its own together with the status.
+    The Deployment controller writes its annotations together with the status.
     """
     present = metadata_of(live).get(part) or {}
     theirs = {
@@ -212,7 +212,7 @@ def _is_of_controllers(live: Object, name: str) -> bool:
 
 
 def _content(body: Object) -> dict[str, Any]:
-    """An object without what the API server and controllers keep of it for themselves."""
+    """Return the parts of an object that the operator compares."""
     spec = {name: value for name, value in body.items() if name not in _UNCOMPARED}
     if kind_of(body) in _OPEN:
         given = body.get("spec") or {}
@@ -222,9 +222,9 @@ def _content(body: Object) -> dict[str, Any]:
 
 
 def _is_untouched(live: Object, body: Object) -> bool:
-    """Whether an object was written by applies of the operator alone, and nothing is missing.
+    """Return whether only applies of the operator wrote an object, and nothing is missing.
 
-    Of a set that cannot be told: quantities of its template come back in other words.
+    For a set this is unknown: the API server normalises quantities of its template.
     """
     entries = _entries(live)
     is_own = bool(entries) and all(
@@ -232,14 +232,14 @@ def _is_untouched(live: Object, body: Object) -> bool:
     )
     if not is_own or kind_of(live) == SETS:
         return False
-    if kind_of(live) in _OPEN:  # what is closed stays as it began, whatever is rendered by now
+    if kind_of(live) in _OPEN:  # immutable fields keep their first value, whatever is rendered now
         given = {name: body["spec"][name] for name in _OPEN[kind_of(live)] if name in body["spec"]}
         body = body | {"spec": live["spec"] | given}
     return not differences(live, body)
 
 
 def _changes(before: Any, after: Any, at: str = "", last: str = "") -> Iterator[tuple[str, str]]:
-    """Paths at which two objects differ, each with the name of its last field."""
+    """Yield paths at which two objects differ, each with the name of its last field."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name in {**before, **after}:
             yield from _changes(before.get(name), after.get(name), f"{at}.{name}", name)
@@ -256,7 +256,7 @@ def _are_named(value: Any) -> bool:
 
 
 def _writer(live: Object, name: str, *, is_own: bool) -> str:
-    """Who wrote a field; empty where the operator itself means something else by now."""
+    """Return the manager of a field; empty where the operator's own intent has changed."""
     others = [
         (manager, json.dumps(fields))
         for manager, _, fields in _entries(live)

@@ -1,1 +1,1 @@
-"""Certificates: what stands in them, when they are made anew, and in which order they go around."""
+"""Certificates: their names, when they are renewed, and in which order they are rolled out."""

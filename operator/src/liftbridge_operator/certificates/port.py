@@ -1,6 +1,6 @@
-"""What is asked of whoever makes keys, and what a certificate tells of itself.
+"""Port to the issuer of keys and certificates, and the parsed form of a certificate.
 
-Times are seconds since 1970. Chance is the maker's own; times are given.
+Times are seconds since 1970. The issuer has its own randomness; the caller passes times.
 """
 
 from dataclasses import dataclass, field
@@ -17,14 +17,14 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A certificate as it describes itself.
+    """Parsed fields of a certificate.
 
     Attributes:
-        fingerprint: SHA-256 of it, in hexadecimal digits.
-        key_id: Of its own key.
-        issuer_key_id: Of the key that signed it; its own for an authority.
-        not_before_s: From when it is valid.
-        not_after_s: Until when.
+        fingerprint: SHA-256 of the certificate, in hexadecimal digits.
+        key_id: Id of its own key.
+        issuer_key_id: Id of the key that signed it; its own for an authority.
+        not_before_s: Start of validity.
+        not_after_s: End of validity.
         names: DNS names and addresses, sorted.
     """
 
@@ -40,12 +40,12 @@ class Issuer(Protocol):
     """Makes keys and certificates."""
 
     def make_authority(self, name: str, *, not_before_s: int, not_after_s: int) -> Pair:
-        """A new authority that signs itself.
+        """Make a self-signed authority.
 
         Args:
             name: Common name, at most 64 characters.
-            not_before_s: From when it is valid.
-            not_after_s: Until when.
+            not_before_s: Start of validity.
+            not_after_s: End of validity.
         """
         ...
 
@@ -58,25 +58,25 @@ class Issuer(Protocol):
         not_before_s: int,
         not_after_s: int,
     ) -> Pair:
-        """A certificate for servers and clients, with a new key.
+        """Issue a certificate for servers and clients, with a new key.
 
         Args:
-            authority: Who signs it.
+            authority: The authority that signs it.
             name: Common name, at most 64 characters.
-            names: DNS names and addresses of IP that it is valid for.
-            not_before_s: From when it is valid.
-            not_after_s: Until when; not longer than the authority.
+            names: DNS names and IP addresses that it is valid for.
+            not_before_s: Start of validity.
+            not_after_s: End of validity; not after that of the authority.
         """
         ...
 
     def describe(self, pem: bytes) -> tuple[Known, ...]:
-        """What the certificates in a bundle tell, in their order.
+        """Parse the certificates of a bundle, in their order.
 
         Raises:
-            ValueError: It holds something else than certificates.
+            ValueError: The bundle contains something other than certificates.
         """
         ...
 
     def fits(self, pair: Pair) -> bool:
-        """Whether certificate and key can be read, and belong together."""
+        """Return whether certificate and key are readable and match."""
         ...

@@ -1,11 +1,11 @@
 """How certificates are renewed and authorities exchanged without a failed call.
 
 A leaf is issued again when it nears its end, or lacks a name. An authority is exchanged in steps,
-each begun only when everybody reports the one before: the new authority goes into every bundle;
-everybody reports that bundle and the overlap has passed; the leaf is issued by the new authority;
-everybody reports that leaf; the old authority leaves the bundles. At every moment everybody trusts
-whatever anybody may show. One step a pass; everything is read again before the next, so the
-operator may die between any two.
+each started only when all brokers report the one before: the new authority enters every bundle;
+all brokers report that bundle and the overlap has passed; the new authority issues the leaf; all
+brokers report that leaf; the old authority leaves the bundles. At every moment each party trusts
+any certificate that another may present. One step a pass; everything is read again before the
+next, so the operator may die between any two.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from liftbridge_operator.certificates.port import Known
 
 
 class Phase(StrEnum):
-    """Where a rotation is, as the status tells it."""
+    """Phase of a rotation, as reported in the status."""
 
     STEADY = "Steady"
     MAKING_AUTHORITY = "MakingAuthority"
@@ -30,13 +30,13 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How long things last, in seconds.
+    """Durations of certificates and rotations, in seconds.
 
     Attributes:
-        duration_s: A leaf.
-        renew_before_s: Before its end a leaf is issued again.
-        overlap_s: Old and new authority are both trusted before the new one signs.
-        authority_duration_s: An authority.
+        duration_s: Lifetime of a leaf.
+        renew_before_s: Time before its end at which a leaf is issued again.
+        overlap_s: Time for which both authorities are trusted before the new one signs.
+        authority_duration_s: Lifetime of an authority.
     """
 
     duration_s: int
@@ -46,25 +46,25 @@ class Terms:
 
     @property
     def authority_renew_before_s(self) -> int:
-        """Before its end an authority is exchanged: it outlives every leaf that it may sign."""
+        """Time before its end at which an authority is exchanged: it outlives all its leaves."""
         return self.duration_s + self.renew_before_s + self.overlap_s
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is there.
+    """State of the authorities, the bundle and the leaf.
 
     Attributes:
-        authority: Who signs; None before the first.
-        coming: Who will sign next; None while none is on its way in.
-        former: Who signed before; None once it has left.
-        leaf: What is shown.
-        bundle: Fingerprints of the authorities that are published, sorted.
+        authority: Authority that signs; None before the first.
+        coming: Authority that will sign next; None without an exchange.
+        former: Authority that signed before; None once it is removed.
+        leaf: Certificate that is presented.
+        bundle: Fingerprints of the published authorities, sorted.
         published_s: When that bundle was published.
-        names: What the leaf has to be valid for.
-        has_bundle_everywhere: Whether everybody reports that bundle.
-        has_leaf_everywhere: Whether everybody reports that leaf.
-        is_asked: Whether a person asked for another authority.
+        names: Names that the leaf has to be valid for.
+        has_bundle_everywhere: Whether all brokers report that bundle.
+        has_leaf_everywhere: Whether all brokers report that leaf.
+        is_asked: Whether a person requested another authority.
     """
 
     authority: Known | None
@@ -81,7 +81,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class MakeAuthority:
-    """Make the first authority, or with `is_next` the one that comes."""
+    """Make the first authority, or with `is_next` the coming one."""
 
     not_before_s: int
     not_after_s: int
@@ -97,7 +97,7 @@ class PublishBundle:
 
 @dataclass(frozen=True, slots=True)
 class SwitchAuthority:
-    """The coming authority signs from now on, and the present one is the former."""
+    """Make the coming authority the one that signs, and the present one the former."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +119,12 @@ Step = MakeAuthority | PublishBundle | SwitchAuthority | IssueLeaf | RemoveAutho
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do, and what to say.
+    """Next step of a rotation, and its phase.
 
     Attributes:
-        phase: Where the rotation is.
-        step: What to do now; None to wait.
-        look_s: When to look again at the latest, when nothing is reported before.
+        phase: Phase of the rotation.
+        step: Step to do now; None to wait.
+        look_s: Latest time of the next check, when nothing is reported before.
     """
 
     phase: Phase
@@ -133,11 +133,11 @@ class Verdict:
 
 
 BACKDATED_S = 300
-"""Clocks of clients may be late; certificates are valid from a little before they are made."""
+"""Time by which validity starts before issuance, since clocks of clients may be slow."""
 
 
 def next_step(state: State, terms: Terms, now_s: int) -> Verdict:
-    """The one thing to do now."""
+    """Decide the next step of the rotation."""
     authority = state.authority
     if authority is None:
         made = _authority(terms, now_s, is_next=False)
@@ -156,7 +156,7 @@ def next_step(state: State, terms: Terms, now_s: int) -> Verdict:
 
 
 def _exchange(state: State, authority: Known, leaf: Known, terms: Terms, now_s: int) -> Verdict:
-    """Bundle and leaf are as they should be: carry an exchange on, or begin one."""
+    """Continue or start an exchange of the authority; bundle and leaf are as desired."""
     if state.former is not None:
         return _leave(state, now_s)
     if state.coming is not None:
@@ -178,9 +178,9 @@ def _is_ending(authority: Known, terms: Terms, now_s: int) -> bool:
 def _is_due(
     leaf: Known, names: tuple[str, ...], authority: Known, terms: Terms, now_s: int
 ) -> bool:
-    """Whether a leaf is of another authority, without a name, not valid yet, or near its end.
+    """Return whether a leaf has another issuer, lacks a name, is not valid yet, or ends soon.
 
-    A leaf whose end is that of its authority is as long as can be, until another authority signs.
+    A leaf that ends with its authority cannot be extended until another authority signs.
     """
     if leaf.issuer_key_id != authority.key_id or not set(names) <= set(leaf.names):
         return True
@@ -191,15 +191,15 @@ def _is_due(
 
 
 def is_early(leaf: Known, authority: Known, now_s: int) -> bool:
-    """Whether a leaf could be valid sooner: the clock was set back since it was issued."""
+    """Return whether a leaf could be valid sooner: the clock was set back after its issue."""
     return leaf.not_before_s > max(now_s, authority.not_before_s)
 
 
 def _come(state: State, authority: Known, terms: Terms, now_s: int) -> Verdict:
-    """The coming authority is in the bundle: it signs once everybody has had it for long enough."""
+    """Switch to the coming authority once all brokers have trusted it for long enough."""
     due_s = state.published_s + terms.overlap_s
     if authority.not_after_s <= now_s:
-        # Nobody trusts what the present one signed any more; to wait would only prolong that.
+        # The present authority has expired and is no longer trusted; waiting would only prolong that.
         return Verdict(Phase.SWITCHING_AUTHORITY, SwitchAuthority(), now_s)
     if not state.has_bundle_everywhere or now_s < due_s:
         return Verdict(Phase.WAITING_FOR_BUNDLE, None, max(due_s, now_s))
@@ -207,7 +207,7 @@ def _come(state: State, authority: Known, terms: Terms, now_s: int) -> Verdict:
 
 
 def _leave(state: State, now_s: int) -> Verdict:
-    """The leaf is of the new authority: the former one leaves once everybody shows that leaf."""
+    """Remove the former authority once all brokers present the leaf of the new one."""
     if not state.has_leaf_everywhere:
         return Verdict(Phase.WAITING_FOR_CERTIFICATE, None, now_s)
     return Verdict(Phase.REMOVING_AUTHORITY, RemoveAuthority(), now_s)

@@ -1,7 +1,7 @@
-"""Names in certificates: everything by which somebody reaches a broker.
+"""Names in certificates: every host name and address by which brokers are reached.
 
 One certificate serves all brokers of a cluster, by a wildcard over the headless Service, so that a
-scale-out issues none. Brokers are not told apart by it.
+scale-out issues none. It does not distinguish brokers.
 """
 
 from typing import Final
@@ -10,23 +10,23 @@ from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.subject import Cluster
 
 NAMES_MAX: Final = 512
-"""Most names of one certificate; some libraries refuse more."""
+"""Maximum number of names in one certificate; some libraries refuse more."""
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 def internal_names(cluster: Cluster) -> tuple[str, ...]:
-    """Names for operators and for NATS, which each broker reaches at its own address first."""
+    """Return names for operators and for NATS, which each broker first tries on its own host."""
     return tuple(dict.fromkeys([*_of_service(cluster, names.headless(cluster.name)), *LOOPBACK]))
 
 
 def subject_names(cluster: Cluster, addresses: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Names for clients, in a fixed order, each once.
+    """Return the names for clients, in a fixed order, each once.
 
     Args:
-        cluster: Whose.
-        addresses: Hosts at which listeners outside the cluster were found to be reached; those of
-            load balancers and of nodes. A new one goes in before it is told to anybody.
+        cluster: The cluster.
+        addresses: External hosts of listeners, of load balancers and of nodes. A new one is added
+            before it is announced to anybody.
 
     Raises:
         ValueError: There are more than `NAMES_MAX`.
@@ -48,6 +48,6 @@ def _of_service(cluster: Cluster, service: str) -> list[str]:
 
 
 def _forms(service: str, namespace: str) -> list[str]:
-    """A Service as it may be called; the bare name only resolves in its own namespace."""
+    """List the DNS names of a Service; the bare name only resolves in its own namespace."""
     qualified = f"{service}.{namespace}"
     return [f"{qualified}.svc", f"{qualified}.svc.cluster.local", qualified, service]

@@ -363,7 +363,7 @@ class ClusterReconciler:
     async def _bring(
         self, key: Key, known: Remembered, found: Pass, context: ActionContext | None
     ) -> bool:
-        """Apply the objects around the set where allowed; return whether pods have what they need."""
+        """Apply what is around the set where allowed; return whether pods have what they need."""
         if context is None or not self._may_keep(found):
             return True
         self._fence.check(key.namespace)
