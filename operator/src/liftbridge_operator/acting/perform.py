@@ -44,7 +44,7 @@ async def perform(
 
     Raises:
         FencedError: This process does not lead.
-        KubeError: The API server did not answer, so the outcome is unknown.
+        KubeError: The call failed without a refusal, so the outcome is unknown.
     """
     deed = DEEDS[type(action)]
     fence.check(context.cluster.namespace)

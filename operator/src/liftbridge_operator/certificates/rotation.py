@@ -199,7 +199,7 @@ def _come(state: State, authority: Known, terms: Terms, now_s: int) -> Verdict:
     """Switch to the coming authority once all brokers have trusted it for long enough."""
     due_s = state.published_s + terms.overlap_s
     if authority.not_after_s <= now_s:
-        # The present authority has expired and is no longer trusted; waiting would only prolong that.
+        # The present authority has expired and is not trusted; waiting would only prolong that.
         return Verdict(Phase.SWITCHING_AUTHORITY, SwitchAuthority(), now_s)
     if not state.has_bundle_everywhere or now_s < due_s:
         return Verdict(Phase.WAITING_FOR_BUNDLE, None, max(due_s, now_s))

@@ -1,8 +1,8 @@
-"""Everything the operator can do, as values: a closed set, one a pass.
+"""Actions of the operator, as values: a closed set, one action a pass.
 
-What deletes, and what changes the number of replicas, carries the uid and the resource version it
-was decided on. Calls to brokers name what they mean exactly (data directory, epoch), so that one
-that comes late changes nothing.
+Deletions and changes of the number of replicas carry the uid and the resource version they were
+decided on. Calls to brokers name their target exactly (data directory, epoch), so that a late call
+changes nothing.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from liftbridge_operator.planning.observation import Member, Recorded
 
 @dataclass(frozen=True, slots=True)
 class CreateIdentity:
-    """Write which cluster this is, before anything of it starts."""
+    """Write the identity of the cluster, before any broker starts."""
 
     cluster_id: str
     is_started: bool
@@ -20,7 +20,7 @@ class CreateIdentity:
 
 @dataclass(frozen=True, slots=True)
 class WriteFounders:
-    """Write who founds the cluster; from then on no other list is used."""
+    """Write the final list of founders of the cluster."""
 
     resource_version: int
     founders: tuple[Member, ...]
@@ -28,7 +28,7 @@ class WriteFounders:
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """Tell `brokers`, by name and directory, to found the cluster together with all founders."""
+    """Have `brokers`, by name and directory, found the cluster together with all founders."""
 
     cluster_id: str
     founders: tuple[Member, ...]
@@ -37,7 +37,7 @@ class Bootstrap:
 
 @dataclass(frozen=True, slots=True)
 class CreateSet:
-    """Create the StatefulSet over the claims that there are."""
+    """Create the StatefulSet over the existing claims."""
 
     cluster_id: str
     replicas: int
@@ -60,7 +60,7 @@ class SetTemplate:
 
 @dataclass(frozen=True, slots=True)
 class SetReplicas:
-    """Change how many pods the set has."""
+    """Change the number of pods of the set."""
 
     uid: str
     resource_version: int
@@ -69,7 +69,7 @@ class SetReplicas:
 
 @dataclass(frozen=True, slots=True)
 class OrphanSet:
-    """Delete the set and leave its pods, to make it `again` with another claim template."""
+    """Delete the set and keep its pods, to recreate it as `again` with other immutable fields."""
 
     uid: str
     resource_version: int
@@ -78,7 +78,7 @@ class OrphanSet:
 
 @dataclass(frozen=True, slots=True)
 class GrowClaim:
-    """Ask for a larger volume."""
+    """Request another size of a volume."""
 
     name: str
     uid: str
@@ -88,7 +88,7 @@ class GrowClaim:
 
 @dataclass(frozen=True, slots=True)
 class MarkClaim:
-    """Note on a claim whether its broker was removed."""
+    """Mark on a claim whether its broker was removed."""
 
     name: str
     uid: str
@@ -101,7 +101,7 @@ class DeleteClaim:
     """Delete the claim of a broker that is replaced.
 
     Attributes:
-        is_alone: Whether another volume of the broker stays.
+        is_alone: Whether other volumes of the broker stay.
     """
 
     name: str
@@ -119,7 +119,7 @@ class SetBudget:
 
 @dataclass(frozen=True, slots=True)
 class CheckRestart:
-    """Ask a broker for the token of its restart; the answer goes into the memory."""
+    """Request the restart token from a broker; the answer goes into the memory."""
 
     broker: str
     pod_uid: str
@@ -129,7 +129,7 @@ class CheckRestart:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Write what the status keeps, at the resource version that was seen."""
+    """Write the recorded state to the status, at the resource version that was read."""
 
     resource_version: int
     recorded: Recorded
@@ -137,10 +137,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Delete a pod; forced only when its node is gone, so that nobody is left to stop it.
+    """Delete a pod; forced only when its node is gone, so that no kubelet can stop it.
 
     Attributes:
-        template: Written right before, when the new pod is to get another one.
+        template: Template to write right before, when the new pod is to get another one.
     """
 
     name: str
@@ -152,9 +152,9 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class KeepPod:
-    """Write to a pod that it is not deleted for the restart of `token`.
+    """Annotate a pod as kept, which cancels the restart of `token`.
 
-    The write changes the pod's version, so a deletion that was decided before it fails.
+    The write changes the pod's version, so a deletion that was decided earlier fails.
     """
 
     name: str
@@ -165,10 +165,10 @@ class KeepPod:
 
 @dataclass(frozen=True, slots=True)
 class TransferLeaders:
-    """Have a broker hand over all partitions it leads that somebody else can lead.
+    """Have a broker hand over all partitions it leads that another replica can lead.
 
     Attributes:
-        to: Who is to lead them, where it can; empty for anybody.
+        to: Preferred new leader; empty for any broker.
     """
 
     broker: str
@@ -177,14 +177,14 @@ class TransferLeaders:
 
 @dataclass(frozen=True, slots=True)
 class TransferMetadataLeadership:
-    """Have another voter lead the metadata group."""
+    """Transfer the leadership of the metadata group to another voter."""
 
     to: str
 
 
 @dataclass(frozen=True, slots=True)
 class ElectPreferred:
-    """Give these partitions, by stream and number, back to their first replica."""
+    """Transfer the leadership of these partitions back to their first replicas."""
 
     partitions: tuple[tuple[str, int], ...]
 
@@ -206,21 +206,21 @@ class Uncordon:
 
 @dataclass(frozen=True, slots=True)
 class AddLearner:
-    """Add a member without a vote."""
+    """Add a learner to the metadata group."""
 
     member: Member
 
 
 @dataclass(frozen=True, slots=True)
 class PromoteLearner:
-    """Give a member that has caught up a vote."""
+    """Promote a learner that has caught up to a voter."""
 
     member: Member
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveMember:
-    """Take a member out of the metadata group."""
+    """Remove a member from the metadata group."""
 
     member: Member
 
@@ -234,7 +234,7 @@ class Retire:
 
 @dataclass(frozen=True, slots=True)
 class RemoveBroker:
-    """Forget a stopped broker."""
+    """Remove a stopped broker from the metadata."""
 
     broker: str
     broker_epoch: int
@@ -242,7 +242,7 @@ class RemoveBroker:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Replicas wanted for a partition, at the epoch that was seen."""
+    """Desired replicas of a partition, at the observed partition epoch."""
 
     stream: str
     number: int
@@ -252,21 +252,21 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Reassign:
-    """Start moves of partitions."""
+    """Start reassignments of partitions."""
 
     moves: tuple[Move, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SetCatchUpRate:
-    """Bound what each leader spends on replicas that are moved; 0 for no bound."""
+    """Bound the catch-up rate that each leader grants moved replicas; 0 for no bound."""
 
     bytes_per_second: int
 
 
 @dataclass(frozen=True, slots=True)
 class SetFeatureLevel:
-    """Put newer rules of decision into force; there is no way back."""
+    """Raise the feature level; this cannot be reverted."""
 
     level: int
 

@@ -1,4 +1,4 @@
-"""What goes on beside changes: the budget for others, leaders to where they belong, even load."""
+"""Work beside changes: the disruption budget, preferred leaders, even load."""
 
 from liftbridge_operator.planning.actions import (
     Cordon,
@@ -16,7 +16,7 @@ from liftbridge_operator.planning.view import View, ordinal_of
 
 
 def budget_for(view: View, plan: Plan) -> int | None:
-    """How many pods others may take: one while nothing is missing and nothing under way."""
+    """Return the number of pods others may evict: 1 while all is well and nothing is under way."""
     if view.wanted.replicas <= 1 and view.size <= 1:
         return None
     is_quiet = (
@@ -31,7 +31,7 @@ def budget_for(view: View, plan: Plan) -> int | None:
 
 
 def close_budget(view: View, plan: Plan) -> Outcome | None:
-    """Take the budget to none in the pass that sees something missing."""
+    """Set the budget to 0 in the pass that observes something missing."""
     due = budget_for(view, plan)
     if due not in (1, view.seen.budget) and view.seen.brokers is not None:
         return Outcome("", SetBudget(due))
@@ -39,7 +39,7 @@ def close_budget(view: View, plan: Plan) -> Outcome | None:
 
 
 def open_budget(view: View, plan: Plan) -> Outcome | None:
-    """Give it back when all is well."""
+    """Restore the budget when all is well."""
     due = budget_for(view, plan)
     if view.seen.budget != due and view.seen.brokers is not None:
         return Outcome("", SetBudget(due))
@@ -47,7 +47,7 @@ def open_budget(view: View, plan: Plan) -> Outcome | None:
 
 
 def mark_good(view: View) -> Outcome | None:
-    """Note that a template works, once a broker with it has been ready for a while."""
+    """Mark a template as good, once a broker with it has been ready for a while."""
     brokers = view.seen.brokers
     if brokers is None or brokers.good_revision == brokers.revision:
         return None
@@ -65,12 +65,14 @@ def mark_good(view: View) -> Outcome | None:
 
 
 def cordon(view: View) -> Outcome | None:
-    """Nothing new onto brokers that are drained; what they hold stays on them."""
+    """Cordon drained brokers, without moving their replicas."""
     for name in view.names:
         known, said = view.brokers.get(name), view.reports.get(name)
         if known is None or name not in view.drained:
             continue
-        is_going = ordinal_of(name) >= max(view.wanted.replicas, 1)  # it is emptied, and goes
+        is_going = ordinal_of(name) >= max(
+            view.wanted.replicas, 1
+        )  # scale-in empties and removes it
         if is_going or (said is not None and said.is_retired):
             continue
         if not known.is_cordoned or known.is_draining:
@@ -79,9 +81,9 @@ def cordon(view: View) -> Outcome | None:
 
 
 def leave_ahead(view: View) -> Outcome | None:
-    """Leaderships away from brokers that are drained, or whose node is about to be.
+    """Transfer leaderships away from brokers that are drained, or whose node is cordoned.
 
-    Only brokers that stay take them over, so that two that leave do not hand them back and forth.
+    Only brokers that stay take over, so that two leaving brokers do not pass them back and forth.
     """
     for name, pod in view.pods.items():
         if name not in view.leaving or pod.is_terminating:
@@ -99,12 +101,12 @@ def leave_ahead(view: View) -> Outcome | None:
 
 
 def _stays(view: View, broker: str) -> bool:
-    """Whether a broker can lead, and for longer."""
+    """Return whether a broker can lead and is not about to leave."""
     return broker in view.pods and broker not in view.leaving and view.is_serving(broker)
 
 
 def restore_leaders(view: View) -> Outcome | None:
-    """Give leaderships back to first replicas."""
+    """Transfer leaderships back to first replicas."""
     due = to_restore(view)
     if not due:
         return None
@@ -113,7 +115,7 @@ def restore_leaders(view: View) -> Outcome | None:
 
 
 def even_out(view: View) -> Outcome | None:
-    """Move one replica from the fullest broker to the emptiest, when two or more apart."""
+    """Move one replica from the fullest broker to the emptiest, if their counts differ by 2."""
     move = _next_move(view)
     if move is None or view.absent() or not all(map(view.is_full, view.partitions())):
         return None
@@ -121,7 +123,7 @@ def even_out(view: View) -> Outcome | None:
 
 
 def uneven(view: View) -> list[Wait]:
-    """The wait for replicas on brokers that have just come, before the first is moved there."""
+    """Return the wait for even load, which also covers new brokers before their first move."""
     move = _next_move(view)
     if move is None:
         return []
@@ -129,7 +131,7 @@ def uneven(view: View) -> list[Wait]:
 
 
 def _next_move(view: View) -> Move | None:
-    """The move that makes the load more even."""
+    """Return the move that makes the load more even."""
     if not view.wanted.is_rebalanced or view.metadata is None:
         return None
     counts = {

@@ -1,8 +1,8 @@
 """First boot and adoption: one identity, one list of founders, never a second history.
 
-The cluster's id is written before anything starts, the list of founders before any of them is told.
-An empty directory founds nothing by itself. Volumes that are found are adopted when they agree on
-one cluster; whoever had a volume then is started again, never fewer.
+The cluster's id is written before anything starts, the list of founders before any founder gets it.
+A broker with an empty directory never founds a cluster on its own. Existing volumes are adopted
+when they agree on one cluster; every broker with a volume is started again, never fewer.
 """
 
 from liftbridge_operator.planning.actions import (
@@ -20,14 +20,14 @@ EXPANDING = "ExpandingVolumes"
 
 
 def kept_count(view: View) -> int:
-    """Brokers that have to run for all volumes in use to be served, and those recorded."""
+    """Return the number of brokers needed to serve all volumes in use, at least that recorded."""
     ordinals = [one.ordinal for one in view.claims.values() if not one.is_retired]
     ordinals += [pod.ordinal for pod in view.pods.values()]
     return max(max(ordinals, default=-1) + 1, view.seen.recorded.size or 0)
 
 
 def conflict(view: View) -> Outcome | None:
-    """Volumes and ConfigMap that do not belong to one cluster."""
+    """Report volumes and an identity that do not belong to one cluster."""
     identity = view.seen.identity
     ids = {one.cluster_id for one in view.claims.values() if one.cluster_id}
     if identity is not None:
@@ -54,12 +54,12 @@ def conflict(view: View) -> Outcome | None:
 
 
 def create(view: View) -> Outcome | None:
-    """Identity first, then the set."""
+    """Create the identity, then the set."""
     identity = view.seen.identity
     if identity is None:
         ids = sorted({one.cluster_id for one in view.claims.values() if one.cluster_id})
         known = ids[0] if ids else ""
-        # A rebuilt identity has begun: nobody can tell any more whom it was founded with.
+        # A rebuilt identity counts as started: its founders are no longer known.
         is_started = bool(known)  # gate REBUILT
         made = CreateIdentity(known or view.seen.fresh_cluster_id, is_started)
         return Outcome(BOOTSTRAPPING, made)
@@ -78,14 +78,14 @@ def create(view: View) -> Outcome | None:
 
 
 def invalid(view: View) -> Wait:
-    """The wait for a configuration that brokers accept."""
+    """Return the wait for a configuration that brokers accept."""
     return Wait(
         "InvalidSpec", view.wanted.name, "; ".join(view.wanted.config_errors[:3]), is_stalled=True
     )
 
 
 def wanted_set(view: View, cluster_id: str) -> CreateSet:
-    """The set as it is made: of the shape that was recorded, else as the specification says."""
+    """Return the creation of the set: in the recorded shape, else as specified."""
     shape = view.seen.recorded.shape
     kept = kept_count(view)
     if shape is not None:
@@ -103,7 +103,7 @@ def wanted_set(view: View, cluster_id: str) -> CreateSet:
 
 
 def found(view: View) -> Outcome | None:
-    """Write the founders when all of them wait with empty directories; then tell them."""
+    """Write the founders once all of them wait with empty directories; then bootstrap them."""
     identity = view.seen.identity
     if identity is None or view.metadata is not None:
         return None
@@ -127,7 +127,7 @@ def found(view: View) -> Outcome | None:
 
 
 def _tell(view: View, founders: tuple[Member, ...]) -> Outcome | None:
-    """Tell listed founders that have not begun; anybody else waits or is lost."""
+    """Bootstrap listed founders without metadata; other brokers wait or are lost."""
     identity = view.seen.identity
     assert identity is not None
     due, lost, unheard = [], [], []
@@ -143,7 +143,7 @@ def _tell(view: View, founders: tuple[Member, ...]) -> Outcome | None:
             lost.append(one.broker)
     if due:
         return Outcome(BOOTSTRAPPING, Bootstrap(identity.cluster_id, founders, tuple(due)))
-    # Where it is not known who founded the cluster, everybody may have been among them.
+    # Without a list of founders, every broker may have been one.
     everybody = len(founders) or kept_count(view)
     if unheard or len(view.reports) < everybody:
         return None

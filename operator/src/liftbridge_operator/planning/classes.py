@@ -1,8 +1,7 @@
-"""Claims that ask for something else than the resource does: those without a volume are made again.
+"""Recreate claims that have no volume and differ from the specification.
 
-Nothing can be changed on a claim before it has a volume. One that waits for it holds nothing, so
-that a class that was named wrong, or is gone, or a size that nobody has, is mended by a resource
-that asks for another.
+A claim cannot be changed before it has a volume. A claim without one holds no data, so a wrong or
+deleted storage class, or a size that no driver provides, is fixed by changing the resource.
 """
 
 from liftbridge_operator.planning import plan
@@ -14,7 +13,7 @@ REPLACING = "ReplacingBroker"
 
 
 def replace_unbound(view: View) -> Outcome | None:
-    """The next claim to be made again, and then the pod that waits for it."""
+    """Delete the next claim to recreate, and then the pod that waits for it."""
     for claim in plan.unbound(view):
         if not claim.is_terminating:
             gone = DeleteClaim(claim.name, claim.uid, claim.resource_version, is_alone=True)

@@ -1,7 +1,8 @@
-"""Moments ahead of the clock: it was set back since, or another clock is ahead of this one.
+"""Handle times ahead of the clock: it was set back, or another clock is ahead.
 
-To wait until they are past would take as long as the clocks are apart. What a process remembers is
-read anew, or has as long left as it had; what others wrote counts from when it was first seen.
+Waiting until they are past would take as long as the clocks differ. Remembered readings are
+dropped, and remembered delays keep their remaining time; times that others wrote count from when
+they were first seen.
 """
 
 from collections.abc import Mapping
@@ -12,14 +13,14 @@ from liftbridge_operator.planning.observation import Observation
 
 
 class Moments:
-    """Moments that others wrote, as they count now.
+    """Times that others wrote, corrected for clocks that are ahead.
 
     Attributes:
-        ahead: Those that were ahead of the clock, and when each was first seen so.
+        ahead: Times ahead of the clock, and when each was first seen.
     """
 
     def __init__(self, now_ms: int, before: Mapping[int, int]) -> None:
-        """Begin a pass.
+        """Start a pass.
 
         Args:
             now_ms: Time of day.
@@ -30,7 +31,7 @@ class Moments:
         self.ahead: dict[int, int] = {}
 
     def counted(self, moment_ms: int) -> int:
-        """The moment, or when it was first seen if it is ahead."""
+        """Return the time, or when it was first seen if it is ahead."""
         if moment_ms <= self._now:
             return moment_ms
         first_ms = min(self._before.get(moment_ms, self._now), self._now)
@@ -38,12 +39,12 @@ class Moments:
         return first_ms
 
     def age_ms(self, moment_ms: int) -> int:
-        """For how long it has been past, as it counts."""
+        """Return the age of the corrected time."""
         return self._now - self.counted(moment_ms)
 
 
 def as_counted(seen: Observation, memory: Memory) -> tuple[Observation, Memory]:
-    """What was seen and what is remembered, with nothing that is ahead of the clock."""
+    """Correct all times of the observation and the memory that are ahead of the clock."""
     now = seen.now_ms
     moments = Moments(now, dict(memory.ahead))
     pods = tuple(
@@ -57,14 +58,14 @@ def as_counted(seen: Observation, memory: Memory) -> tuple[Observation, Memory]:
     )
     recorded = seen.recorded
     if recorded.disruption is not None and recorded.disruption.since_ms > now:
-        # Nobody knows how much of the consent is left.
+        # It is unknown how long the consent is still valid.
         recorded = replace(recorded, disruption=replace(recorded.disruption, expires_ms=0))
     memory = replace(_set_back(memory, now), now_ms=now, ahead=tuple(moments.ahead.items()))
     return replace(seen, pods=pods, recorded=recorded), memory
 
 
 def _set_back(memory: Memory, now: int) -> Memory:
-    """The memory by a clock that is behind the one that it was written by."""
+    """Correct the memory after the clock was set back."""
     back_ms = memory.now_ms - now
     if back_ms <= 0:
         return memory

@@ -1,4 +1,4 @@
-"""One pass: the stories in the order of their urgency, and the first that has something to do."""
+"""One pass: ask the stories in the order of urgency, and take the first action."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -30,14 +30,14 @@ Story = Callable[[], Outcome | None]
 
 
 def decide(seen: Observation, memory: Memory) -> Decision:
-    """What to do next, and what to say.
+    """Decide the next action and the status.
 
     The same arguments give the same answer, and no observation makes it raise.
 
     Args:
-        seen: What this pass has read.
-        memory: Of the decision before, with the answer to its action (`roll.remember`); a new one
-            after a start.
+        seen: Observation of this pass.
+        memory: Memory of the decision before, with the answer to its action (`roll.remember`); a
+            new memory after a start.
     """
     seen, memory = clock.as_counted(seen, memory)
     view = View(seen)
@@ -64,8 +64,7 @@ def decide(seen: Observation, memory: Memory) -> Decision:
         is_kept_back = is_held and outcome.action and refusals.takes_away(outcome.action)
         action = None if is_kept_back else outcome.action  # gate KEPT_BACK
         break
-    # What goes on beside changes, such as the budget for others, leaves a cluster ready, or what
-    # else keeps it from that.
+    # Work beside changes, such as the disruption budget, does not make a cluster less ready.
     is_changing = action is not None and progressing != ""
     waits += _besides(view, memory, is_acting=is_changing)
     kept = status.carried(waits, memory, view.now)
@@ -74,7 +73,7 @@ def decide(seen: Observation, memory: Memory) -> Decision:
 
 
 def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
-    """What is asked, in turn."""
+    """Yield the stories in order."""
     wanted = view.wanted
     if wanted.is_deleting:
         return
@@ -103,7 +102,7 @@ def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
     yield lambda: scale_out.bring_back(view)
     yield lambda: scale_in.shrink(view, memory, made) if scale_in.is_begun(view) else None
     yield lambda: balance.mark_good(view)
-    # What is not begun for a while, for want of consent or of a window, holds no drain up.
+    # Restarts that wait for consent or a window do not hold up a drain.
     is_held = gate.may_disrupt(view, made) is not None
     yield lambda: balance.leave_ahead(view) if is_held else None
     yield lambda: roll.start(view, memory, made)
@@ -117,7 +116,7 @@ def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
 
 
 def _of_objects(memory: Memory, view: View) -> list[Wait]:
-    """Waits for objects around the set that the API server does not take."""
+    """Return waits for objects around the set that the API server refuses."""
     if view.wanted.is_deleting or view.wanted.is_paused:
         return []
     about = (refusals.KEEPING, refusals.STATUS)
@@ -125,12 +124,12 @@ def _of_objects(memory: Memory, view: View) -> list[Wait]:
 
 
 def _acting(outcome: Outcome | None) -> Outcome | None:
-    """A story whose waits hold nothing up that comes after it."""
+    """Drop an outcome without an action, so that its waits do not hold up later stories."""
     return outcome if outcome is not None and outcome.action is not None else None
 
 
 def _besides(view: View, memory: Memory, *, is_acting: bool) -> list[Wait]:
-    """Waits that no story is about: everything that keeps the cluster from being ready."""
+    """Return waits outside of stories: everything that keeps the cluster from being ready."""
     wanted, brokers = view.wanted, view.seen.brokers
     if wanted.is_deleting or wanted.is_paused or wanted.is_suspended:
         return []

@@ -1,4 +1,4 @@
-"""What a pass comes to: one action or a wait, what the status says, what the next pass needs."""
+"""Result of a pass: one action or a wait, the status, and the memory for the next pass."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,9 @@ class Wait:
     Attributes:
         what: A reason in CamelCase.
         object: Pod, partition, claim or resource it is about.
-        ends_when: For people.
-        since_ms: When it was first seen in a row.
-        is_stalled: Whether it does not end without a person.
+        ends_when: Condition that ends the wait, for people.
+        since_ms: When it was first seen without a break.
+        is_stalled: Whether only a person can end it.
     """
 
     what: str
@@ -26,7 +26,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class GateReading:
-    """An open gate: of which broker, at which epoch of the metadata, when first and last."""
+    """Readings of an open gate: broker, epochs, and times of the first and last reading."""
 
     broker: str
     epoch: str
@@ -47,7 +47,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class TokenAnswer:
-    """What `CheckRestart` came to; `text` is empty when there are blockers."""
+    """Answer to `CheckRestart`; `text` is empty when there are blockers."""
 
     text: str
     expires_ms: int
@@ -57,17 +57,17 @@ class TokenAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An action that was refused: it is told, and tried again later.
+    """A refused action, which is reported and retried later.
 
     Attributes:
         action: Kind of the action.
-        object: What it is about.
+        object: Object or broker of the action.
         reason: A wait of the catalogue.
-        text: What was said against it.
-        generation: Of the specification that asks for it; with another one it is tried at once.
+        text: Message of the refusal.
+        generation: Generation of the specification; another one is tried at once.
         count: Refusals in a row.
-        until_ms: When it is tried again.
-        needs_person: Whether it does not end by itself.
+        until_ms: When it is retried.
+        needs_person: Whether only a person can resolve it.
     """
 
     action: str
@@ -82,17 +82,17 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a process remembers from pass to pass; one that was lost costs time, nothing else.
+    """State that a process keeps between passes; losing it costs time, nothing else.
 
     Attributes:
         gate: The reading of the gate that is to be repeated.
         token: Consent that is not recorded yet.
-        refusal: What the broker said against its restart when it was asked.
-        empty: Broker seen without replicas, and when first; the broker empty for none.
+        refusal: Blockers that the broker reported when it was asked for a restart token.
+        empty: Broker first seen without replicas, and when; an empty name for none.
         waits: Waits of the last pass.
-        refused: What was refused, and is tried again later.
-        now_ms: When all this was written down.
-        ahead: Moments that were ahead of the clock, and when each was first seen so.
+        refused: Refused actions, which are retried later.
+        now_ms: Time of the pass that wrote this memory.
+        ahead: Times ahead of the clock, and when each was first seen.
     """
 
     gate: GateReading | None = None
@@ -107,10 +107,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that the plan says will be done to one object, and why.
+    """A planned change of one object, and its cause.
 
     Attributes:
-        cause: Path of the field that asks for it, or what else does.
+        cause: Path of the field that requests it, or another cause.
     """
 
     what: str
@@ -120,14 +120,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the present specification will disrupt.
+    """Disruptions that the present specification causes.
 
     Attributes:
-        hash: Of target and kinds of risk, not of progress; empty when nothing is to be done.
-        steps: The first of them, in order.
-        step_count: How many there are.
-        risks: Kinds of unavailability that come with it.
-        is_disruptive: Whether any step is one by which brokers go away.
+        hash: Hash of target and kinds of risk, not of progress; empty when nothing is to be done.
+        steps: The first steps, in order.
+        step_count: Number of all steps.
+        risks: Kinds of unavailability that it causes.
+        is_disruptive: Whether any step takes brokers away.
         needs_consent: Whether any step waits for windows and approval.
     """
 
@@ -141,14 +141,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """From what the conditions of the resource are computed.
+    """Inputs of the conditions of the resource.
 
     Attributes:
-        is_ready: Whether everything wanted is so and serves.
+        is_ready: Whether everything is as desired and serves.
         is_available: None when the metadata does not answer.
         progressing: Reason of the work under way; empty for none.
         degraded: Reasons for reduced redundancy.
-        stalled: Reason why a person is needed; empty for none.
+        stalled: Reason that needs a person; empty for none.
         disruption_blockers: Why no broker may be restarted now; empty when one may.
     """
 
@@ -170,10 +170,10 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do, what to publish, and what to bring to the next pass.
+    """Action, status, and memory for the next pass.
 
     Attributes:
-        deadline_ms: After it the action is dropped, undone: too much may have changed.
+        deadline_ms: After it the action is dropped: too much may have changed.
     """
 
     action: Action | None
@@ -188,7 +188,7 @@ class Outcome:
 
     Attributes:
         progressing: Reason of the work under way.
-        memory: None when it does not change.
+        memory: Changed memory; None when it does not change.
     """
 
     progressing: str

@@ -1,8 +1,8 @@
-"""May this broker be restarted: the conditions, and the two readings of them.
+"""Gate of broker restarts: its conditions, and the two readings of them.
 
-Section by section: nobody else is away; process, pod and metadata agree who is who; every other
-replica of its partitions is in sync; the metadata group keeps a majority of all voters; links and
-disks are well. The broker adds its own consent, a token. Nothing here gives in after a while.
+In order: no other broker is absent; process, pod and metadata agree on the broker's identity; every
+other replica of its partitions is in sync; the metadata group keeps a majority of all voters;
+connections and disks are healthy. The broker adds its own consent, a token. No condition times out.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ WAITS_MAX: Final = 20
 
 
 def may_disrupt(view: View, plan: Plan) -> Wait | None:
-    """What the user's own rules have against disruptions now."""
+    """Return the wait for a maintenance window or an approval, if any."""
     wanted = view.wanted
     if not wanted.is_window_open:  # gate WINDOW
         return Wait("MaintenanceWindowClosed", wanted.name, "the next window opens")
@@ -30,13 +30,13 @@ def may_disrupt(view: View, plan: Plan) -> Wait | None:
 
 
 def accepts_unavailable(view: View, plan: Plan) -> bool:
-    """Whether somebody accepted that partitions or metadata are away during restarts."""
+    """Return whether a person accepted unavailable partitions or metadata during restarts."""
     wanted = view.wanted
     return wanted.allows_unavailable or (plan.hash != "" and wanted.approved_hash == plan.hash)
 
 
 def blockers(view: View, pod: Pod, plan: Plan) -> tuple[Wait, ...]:
-    """What stands against the restart of a broker that is ready."""
+    """Return what blocks the restart of a ready broker."""
     if view.metadata is None or not view.metadata.leader:  # gate QUORUM
         return (Wait("MetadataUnknown", view.wanted.name, "the metadata group has a leader"),)
     found = _of_pods(view, pod)
@@ -46,7 +46,7 @@ def blockers(view: View, pod: Pod, plan: Plan) -> tuple[Wait, ...]:
 
 
 def _of_pods(view: View, pod: Pod) -> list[Wait]:
-    """Others that are away, and who is who."""
+    """Return blockers by absent brokers, and by the identity and state of the broker itself."""
     found = []
     if not view.is_current(pod):  # gate IDENTITY
         found.append(Wait("AmbiguousIdentity", pod.name, "pod and broker are the same process"))
@@ -60,7 +60,7 @@ def _of_pods(view: View, pod: Pod) -> list[Wait]:
 
 
 def _of_other(view: View, name: str) -> list[Wait]:
-    """What is wrong with another broker, which has to stay."""
+    """Return what is wrong with another broker, which has to stay available."""
     said, found = view.reports.get(name), []
     if name in view.absent():  # gate OTHERS
         found.append(Wait("AnotherDisruption", name, "the pod is ready and has settled"))
@@ -76,7 +76,7 @@ def _of_other(view: View, name: str) -> list[Wait]:
 
 
 def _may_stay_away(view: View, broker: str) -> bool:
-    """Whether a broker is given up by the user's choice of the weaker gate."""
+    """Return whether the weaker gate that the user chose lets a stopped broker stay absent."""
     if view.wanted.needs_full_isr:
         return False
     pod = view.pods.get(broker)
@@ -84,7 +84,7 @@ def _may_stay_away(view: View, broker: str) -> bool:
 
 
 def _of_partitions(view: View, broker: str, *, accepts: bool) -> list[Wait]:
-    """Partitions that would lack more than this broker."""
+    """Return partitions that would lack more replicas than that of this broker."""
     found = []
     for one in view.partitions(broker):
         others = set(one.replicas) - {broker}
@@ -107,7 +107,7 @@ def _is_short(view: View, partition: Partition, others: set[str]) -> bool:
 
 
 def _of_group(view: View, broker: str, *, accepts: bool) -> list[Wait]:
-    """The metadata group without this broker."""
+    """Return the blocker if the metadata group loses its majority without this broker."""
     if not view.is_voter(broker) or view.keeps_majority_without(broker):  # gate VOTERS
         return []
     if len(view.voters()) <= 2 and accepts:
@@ -118,7 +118,7 @@ def _of_group(view: View, broker: str, *, accepts: bool) -> list[Wait]:
 
 
 def epoch_of(view: View, broker: str) -> str:
-    """What must not change between two readings."""
+    """Return the term and partition epochs that must not change between two readings."""
     if view.metadata is None:
         return ""
     parts = [f"{view.metadata.term}"]
@@ -127,7 +127,7 @@ def epoch_of(view: View, broker: str) -> str:
 
 
 def read(view: View, memory: Memory, broker: str) -> tuple[Memory, bool]:
-    """Note that the gate is open; whether it has been so twice, apart, with nothing changed."""
+    """Note an open gate; return whether two readings, apart in time, found it unchanged."""
     epoch, now, before = epoch_of(view, broker), view.now, memory.gate
     if (
         before is None

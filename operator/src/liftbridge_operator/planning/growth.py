@@ -1,6 +1,6 @@
-"""Volumes of other sizes: claims first, before any gate; then the set is made again around pods.
+"""Resize volumes: claims first, before any gate; then recreate the set around its pods.
 
-So it is with everything else of a set that cannot change: its pods and claims stay what they are.
+The same recreation changes all other immutable fields of a set: its pods and claims stay.
 """
 
 from dataclasses import replace
@@ -16,9 +16,9 @@ GROW = GrowClaim.__name__
 
 
 def grow_claims(view: View, memory: Memory) -> Outcome | None:
-    """Ask for another size on the next claim that has not the one that is wanted.
+    """Request the desired size on the next claim that lacks it.
 
-    One that was refused does not keep the others from growing.
+    A refused claim does not keep other claims from growing.
     """
     due = growths(view)
     if not due:
@@ -30,9 +30,9 @@ def grow_claims(view: View, memory: Memory) -> Outcome | None:
 
 
 def still_refused(view: View, memory: Memory) -> Memory:
-    """The memory without refusals of volumes that somebody else let grow, or that are gone.
+    """Drop refusals of claims that no longer have to grow, or that were deleted.
 
-    Nothing would settle them, and the set would wait for ever for what nobody asks for any more.
+    Nothing else would settle them, and the set would wait forever.
     """
     due = {one.name for one in growths(view)}
     left = (one for one in memory.refused if one.action != GROW or one.object in due)
@@ -40,14 +40,14 @@ def still_refused(view: View, memory: Memory) -> Memory:
 
 
 def growths(view: View) -> list[GrowClaim]:
-    """What is to be asked for."""
+    """Return the sizes to request."""
     return [
         GrowClaim(one.name, one.uid, one.resource_version, size) for one, size in plan.resized(view)
     ]
 
 
 def unfinished(view: View) -> list[Wait]:
-    """Waits for volumes that are as large, and of the attributes, that were asked for."""
+    """Return waits for volumes that lack the requested size or attributes."""
     found = []
     for one in plan.growing(view):
         if one.infeasible:
@@ -62,10 +62,10 @@ def unfinished(view: View) -> list[Wait]:
 
 
 def remake_set(view: View, memory: Memory) -> Outcome | None:
-    """Record a set with what cannot change, delete it without its pods, and make it again.
+    """Record a set whose immutable fields differ, delete it without its pods, and recreate it.
 
-    Before pods are waited for, which a set may be unable to make so. Not while volumes cannot grow:
-    new brokers have what the others have.
+    This comes before any wait for pods, which such a set may be unable to create. It is not done
+    while volumes cannot grow: new brokers get volumes like those of other brokers.
     """
     brokers, shape = view.seen.brokers, view.seen.recorded.shape
     if brokers is None or brokers.is_terminating:
@@ -84,7 +84,7 @@ def remake_set(view: View, memory: Memory) -> Outcome | None:
 
 
 def _has_other_size(view: View, brokers: BrokerSet) -> bool:
-    """Whether the next claims would be too small, or larger than is wanted and any volume is."""
+    """Return whether new claims would be too small, or larger than desired and than any volume."""
     wanted, data = view.wanted, view.claims.values()
     for made, asked, claims in (
         (brokers.claim_bytes, wanted.claim_bytes, data),

@@ -17,12 +17,12 @@ JOINING = "ScalingUp"
 
 
 def repair(view: View) -> Outcome | None:
-    """Members that are no more, and brokers that are none yet."""
+    """Remove members whose directory is gone, and add brokers that are no members yet."""
     return _first(view, (_remove_ghost, _add))
 
 
 def follow(view: View) -> Outcome | None:
-    """Votes as many as the number of brokers asks for, and nobody known who is gone."""
+    """Adjust the number of voters to that of brokers, and remove departed brokers."""
     return _first(view, (_promote, _demote, _forget))
 
 
@@ -37,18 +37,18 @@ def _first(view: View, stories: Sequence[Callable[[View], Action | None]]) -> Ou
 
 
 def can_remove(view: View, member: MemberReport) -> bool:
-    """Whether the group can decide without a member, and what is left can decide as well."""
+    """Return whether the remaining voters would have a majority without a member."""
     if not member.is_voter:
         return True
     voters = view.voters()
     others = [one for one in voters if one.member != member.member]
     near = [one for one in others if view.is_caught_up(one)]
-    # The removal needs a majority of what remains, and so does everything after it.
+    # The removal needs a majority of the remaining voters, and so does everything after it.
     return bool(others) and 2 * len(near) > len(others)  # gate REST
 
 
 def _remove_ghost(view: View) -> RemoveMember | None:
-    """A member whose broker runs on another directory now; its own will not come back."""
+    """Remove a member whose broker now runs on another directory; the old one does not return."""
     for broker, members in view.members.items():
         said, pod = view.reports.get(broker), view.pods.get(broker)
         if said is None or pod is None or said.start_id != pod.uid:
@@ -90,7 +90,7 @@ def _promote(view: View) -> PromoteLearner | None:
 
 
 def _demote(view: View) -> RemoveMember | None:
-    """One vote too many after a scale-in: the highest goes, and comes back as a learner."""
+    """Remove the highest surplus voter after a scale-in; it joins again as a learner."""
     assert view.metadata is not None
     voters = view.voters()
     if len(voters) <= voters_for(view.size) or not all(map(view.is_caught_up, voters)):
@@ -102,7 +102,7 @@ def _demote(view: View) -> RemoveMember | None:
 
 
 def _forget(view: View) -> RemoveMember | RemoveBroker | None:
-    """Brokers beyond the set, with no pod left, that hold nothing."""
+    """Remove a broker beyond the set that has no pod and holds no replicas."""
     assert view.metadata is not None
     brokers = view.seen.brokers
     if brokers is None or not brokers.replicas or view.seen.recorded.shape is not None:

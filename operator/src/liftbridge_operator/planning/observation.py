@@ -1,7 +1,7 @@
-"""What one pass has seen: objects of Kubernetes and reports of brokers, as values.
+"""Observation of one pass: objects of Kubernetes and reports of brokers, as values.
 
-All reads of a pass are uncached. They are not of one instant, so whatever is decided from them
-carries the uid and the resource version of what was seen. Broker and pod have one name; the ordinal
+The reads of a pass are not of one instant, so each decision carries the uid and the resource
+version of the object that was read. Broker and pod have the same name; the ordinal
 is the number at its end. Times are milliseconds of one clock.
 """
 
@@ -24,12 +24,12 @@ class Pod:
     """A pod of the set.
 
     Attributes:
-        revision: Hash of the template it was made from, from its annotation.
-        changed_ms: When it last became ready or stopped being so; its creation before that.
+        revision: Hash of the template it was created from, from its annotation.
+        changed_ms: When its readiness last changed; its creation before that.
         is_running: Whether its main container runs.
-        stuck: Why it does not run, when something keeps it from running.
-        stuck_since_ms: Since when.
-        kept: Token of the restart that was given up before it began, from its annotation.
+        stuck: Cause that keeps the container from running; None without one.
+        stuck_since_ms: Since when it is stuck.
+        kept: Token of the cancelled restart, from its annotation.
     """
 
     name: str
@@ -54,13 +54,13 @@ class BrokerSet:
     """The StatefulSet.
 
     Attributes:
-        revision: Hash of the template that a pod made now gets.
-        good_revision: Latest one with which a pod became ready; empty for none yet.
-        bad_revision: One that was taken back because a pod got stuck with it; empty for none.
+        revision: Hash of the template for new pods.
+        good_revision: Latest revision with which a pod became ready; empty for none yet.
+        bad_revision: Revision that was reverted because a pod got stuck; empty for none.
         claim_bytes: Size in its claim template.
-        raft_bytes: Likewise for metadata, when they have a volume of their own; else 0.
-        odd: Fields that nobody can change, sizes aside, and that are not as they are rendered.
-        created_ms: When it was made; what it is made of never changes.
+        raft_bytes: Likewise for metadata, when that has a separate volume; else 0.
+        odd: Immutable fields, except sizes, that differ from the rendered ones.
+        created_ms: Creation time; its claim templates never change.
     """
 
     uid: str
@@ -81,17 +81,17 @@ class Claim:
     """The volume claim of a broker, which outlives sets and resources.
 
     Attributes:
-        cluster_id: From its label.
-        requested_bytes: Size that is asked for.
+        cluster_id: Cluster id from its label.
+        requested_bytes: Requested size.
         capacity_bytes: Size of the file system; 0 before it is bound.
         is_retired: Whether its broker was removed and the volume only kept.
-        class_name: Storage class that it asks for; empty for the default one, before that is known.
-        is_bound: Whether it has a volume; one without holds nothing.
-        attributes_class: VolumeAttributesClass that it asks for; empty for none.
-        attributes_in_force: The one that its volume has.
-        attributes_state: How far the change between the two is, as the driver says it.
-        infeasible: Why its volume cannot become as large as it asks for; empty when it may.
-        created_ms: When it was made.
+        class_name: Requested storage class; empty for the default one, before that is known.
+        is_bound: Whether it has a volume; without one it holds no data.
+        attributes_class: Requested VolumeAttributesClass; empty for none.
+        attributes_in_force: VolumeAttributesClass of its volume.
+        attributes_state: State of the change between the two, as the driver reports it.
+        infeasible: Why its volume cannot get the requested size; empty when it may.
+        created_ms: Creation time.
     """
 
     name: str
@@ -122,11 +122,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The ConfigMap that says which cluster this is; it is kept when everything else goes.
+    """The ConfigMap that identifies the cluster; it outlives all other objects.
 
     Attributes:
-        founders: Who founds the cluster; empty until that is written, together with `is_started`.
-        is_started: Whether founding has begun: no other list is ever used then.
+        founders: Founders of the cluster; empty until written, together with `is_started`.
+        is_started: Whether founding has started, after which the list is final.
     """
 
     resource_version: int
@@ -140,7 +140,7 @@ class Node:
     """A machine; one that was deleted is not listed.
 
     Attributes:
-        is_gone: Whether it is marked as out of service: nothing runs on it.
+        is_gone: Whether it has the out-of-service taint: nothing runs on it.
     """
 
     name: str
@@ -151,18 +151,19 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class SelfReport:
-    """What the process in a pod says of itself.
+    """Report of the process in a pod about itself.
 
     Attributes:
-        start_id: Uid of the pod it was started in.
+        start_id: Uid of the pod in which it was started.
         cluster_id: Empty before it has a cluster.
         has_metadata: Whether its directory holds metadata.
         is_retired: Whether its directory never votes again.
-        nats_servers: Servers of NATS that its own has routes to, itself included; 0 for unknown.
-        damage: A partition that it does not serve because of its files, and why; empty for none.
-        clock_ms: The time of day by its clock when it answered; 0 for unknown.
-        certificates: Files of certificates that it loaded: setting, and SHA-256 of the file.
-        peer_keys: Ids of the keys by which it recognises other brokers, the one that signs first.
+        nats_servers: Number of NATS servers to which its own has routes, itself included; 0 for
+            unknown.
+        damage: A partition that it does not serve because of damaged files, and why; empty for none.
+        clock_ms: Time of day by its clock when it answered; 0 for unknown.
+        certificates: Certificate files that it loaded: setting, and SHA-256 of the file.
+        peer_keys: Ids of the keys by which it recognises other brokers, the signing key first.
     """
 
     broker: str
@@ -182,7 +183,7 @@ class SelfReport:
 
 @dataclass(frozen=True, slots=True)
 class MemberReport:
-    """A member as the leader of the metadata group sees it; `match_index` None for unknown."""
+    """A member as the metadata leader reports it; `match_index` None for unknown."""
 
     member: Member
     is_voter: bool
@@ -192,7 +193,7 @@ class MemberReport:
 
 @dataclass(frozen=True, slots=True)
 class BrokerReport:
-    """A broker as the metadata says it is."""
+    """A broker as registered in the metadata."""
 
     broker: str
     data_dir_id: str
@@ -206,7 +207,7 @@ class BrokerReport:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition as the metadata says it is; `target` is what a reassignment wants."""
+    """A partition as stored in the metadata; `target` lists the replicas of a reassignment."""
 
     stream: str
     number: int
@@ -219,21 +220,20 @@ class Partition:
 
     @property
     def name(self) -> str:
-        """For people: stream and number."""
+        """Stream and number, for people."""
         return f"{self.stream}/{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Answer of the leader of the metadata group, which confirmed that it leads by a majority.
+    """Answer of the metadata leader, which confirmed its leadership by a majority.
 
-    An answer that was not confirmed is no observation: the pass then has none.
+    An unconfirmed answer is no observation: the pass then has none.
 
     Attributes:
-        feature_level: Rules of decision in force.
-        known_level: Latest rules that every broker knows.
-        catch_up_rate: Bytes a second that each leader spends on replicas that are moved; 0 for
-            no limit.
+        feature_level: Feature level in force.
+        known_level: Highest feature level that every broker knows.
+        catch_up_rate: Bytes a second that each leader grants moved replicas; 0 for no limit.
     """
 
     cluster_id: str
@@ -249,10 +249,10 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a restarted broker says of the token of its restart.
+    """A restarted broker's verification of its restart token.
 
     Attributes:
-        is_other_directory: Whether its volume is another one, so that nothing can be compared.
+        is_other_directory: Whether it has another volume, so that offsets cannot be compared.
     """
 
     token: str
@@ -266,9 +266,9 @@ class Disruption:
     """A restart by the operator, written to the status before it happens.
 
     Attributes:
-        pod_uid: The pod that is to go.
-        token: What the broker gave for it; it records the offsets held then.
-        expires_ms: When the deletion must have happened.
+        pod_uid: The pod to delete.
+        token: The broker's restart token, which records the offsets held then.
+        expires_ms: Time by which the deletion must have happened.
     """
 
     broker: str
@@ -281,7 +281,7 @@ class Disruption:
 
 @dataclass(frozen=True, slots=True)
 class SetShape:
-    """A set that is about to be made again: what its successor needs."""
+    """Fields that the successor of a set to be recreated takes over."""
 
     replicas: int
     revision: str
@@ -291,13 +291,13 @@ class SetShape:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What the status of the resource keeps between passes.
+    """State that the status of the resource keeps between passes.
 
     Attributes:
         disruption: The restart under way.
-        shape: The set that is being made again.
+        shape: The set that is being recreated.
         risks: Kinds of risk of the plan last published.
-        size: Pods that the operator gave the set; None before it did.
+        size: Replicas that the operator last set; None before that.
     """
 
     disruption: Disruption | None = None
@@ -308,10 +308,10 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Request to give a broker another volume; done when its claim has another uid.
+    """Request to replace the volume of a broker; done when its claim has another uid.
 
     Attributes:
-        is_forced: Whether a person vouches that the old process is gone.
+        is_forced: Whether a person vouches that the old process has ended.
     """
 
     broker: str
@@ -321,29 +321,28 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The specification, rendered.
+    """Desired state of the cluster, rendered.
 
     Attributes:
-        revision: Hash of the pod template it asks for; the number of replicas is not in it, a
-            restart that was asked for is.
-        config_errors: What the broker's own checker says against the configuration.
+        revision: Hash of the desired pod template; it covers requested restarts, but not the
+            number of replicas.
+        config_errors: Errors that the broker's own checker found in the configuration.
         approved_hash: Hash of the plan that a person approved; empty for none.
         is_window_open: Whether disruptions are allowed at this time.
         allows_unavailable: Whether partitions with one replica, and a metadata group without a
-            majority, may be away during a restart.
+            majority, may be unavailable during a restart.
         needs_full_isr: Whether all other replicas must be in sync; else their minimum.
-        restarts: Uids of pods that somebody wants restarted; done when the pod is another one.
+        restarts: Uids of pods with a requested restart; done when the pod has another uid.
         drained: Brokers that are to lead nothing and to get no new replicas.
         automatic_factor: Streams whose replication factor follows the number of brokers.
-        raft_bytes: Size of volumes for metadata alone; 0 when there are none.
+        raft_bytes: Size of separate volumes for metadata; 0 when there are none.
         claim_class, raft_class: Storage classes of both; empty for the default one.
         claim_attributes, raft_attributes: VolumeAttributesClasses of both; empty for none.
-        feature_level: Rules of decision that are to be in force at least; 0 to leave them.
-        catch_up_rate: Bytes a second that each leader spends on replicas that are moved; 0 for
-            no limit.
-        deletes_volumes: Whether volumes of brokers that leave are deleted.
-        has_own_nats: Whether each broker has a NATS server beside it.
-        causes: Fields by which the template became another one, for people.
+        feature_level: Lowest feature level to have in force; 0 to leave it.
+        catch_up_rate: Bytes a second that each leader grants moved replicas; 0 for no limit.
+        deletes_volumes: Whether volumes of scaled-in brokers are deleted.
+        has_own_nats: Whether each broker has a NATS server in its pod.
+        causes: Fields whose change altered the template, for people.
     """
 
     name: str
@@ -379,16 +378,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All that a pass has seen.
+    """Everything that a pass has observed.
 
     Attributes:
-        resource_version: Of the LiftbridgeCluster, for writes of what is recorded.
+        resource_version: Version of the LiftbridgeCluster, for writes of the recorded state.
         fresh_cluster_id: Random text; the id of the cluster if it is created now.
-        raft_claims: Claims of volumes for metadata alone.
+        raft_claims: Claims of separate volumes for metadata.
         budget: `maxUnavailable` of the PodDisruptionBudget; None for no budget.
         nodes: None when the operator may not read them.
-        metadata: None when no leader answered that could confirm it leads.
-        verification: Of the token of the recorded disruption, when its broker answered.
+        metadata: None when no leader answered that could confirm its leadership.
+        verification: Verification of the recorded disruption's token, if its broker answered.
         failed_creates: Pods that the StatefulSet fails to create, each with the cause.
     """
 

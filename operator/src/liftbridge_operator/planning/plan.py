@@ -1,7 +1,7 @@
-"""The plan: what the present specification will disrupt, published before anything is touched.
+"""The plan: disruptions that the specification causes, published before any of them starts.
 
-Its hash covers where it leads and what kinds of risk that has, not how far it got, so an approval
-holds for the whole way. While the metadata does not answer the kinds last published stand.
+Its hash covers the target and the kinds of risk, not the progress, so an approval is valid for the
+whole change. While the metadata does not answer, the kinds last published remain.
 """
 
 from hashlib import sha256
@@ -16,23 +16,24 @@ STEPS_MAX: Final = 20
 UNREPLICATED: Final = "PartitionsWithOneReplica"
 METADATA: Final = "MetadataUnavailableDuringRestart"
 ASKED: Final = "annotation liftbridge.io/restart-pods"
-"""Cause of a restart that no change of the specification asks for."""
+"""Cause of a requested restart, without a change of the specification."""
 HELD: Final = "replicas or a vote that it has"
-"""Cause of the return of a broker that the specification has no place for."""
+"""Cause of the return of a broker beyond the specified number."""
 WEAK_GATE: Final = "MinISRGate"
 LOWERED: Final = "ReplicationFactorLowered"
 DELETED: Final = "VolumeDeleted"
 CONSENTED: Final = frozenset({"Restart", "RemoveBroker"})
 """Steps that wait for windows and approval."""
 DISRUPTIVE: Final = CONSENTED | {"ReplaceVolume", "Stop"}
-"""Steps by which brokers go away."""
+"""Steps that take brokers away."""
 
 
 def candidates(view: View) -> list[Pod]:
-    """Pods that are to be replaced, in the order of their restarts.
+    """Return pods to replace, in the order of their restarts.
 
-    First who leads nothing, then members without a vote, voters, and the metadata leader last;
-    among those the zone that was begun, who leads least, and the highest number.
+    Brokers that lead nothing come first, then learners, voters, and the metadata leader last;
+    among those first the zone already started, then the fewest leaderships, then the highest
+    ordinal.
     """
     old = [
         view.pods[name] for name in view.names if name in view.pods and view.is_due(view.pods[name])
@@ -56,7 +57,7 @@ def _group(view: View, broker: str, leads: int) -> int:
 
 
 def make(view: View) -> Plan:
-    """The plan of what is still to be done, with the hash of all of it."""
+    """Make the plan of the remaining steps, with the hash of the whole change."""
     due = candidates(view)
     steps = [Step("GrowVolume", one.name, "spec.storage") for one, _ in resized(view)]
     steps += [
@@ -91,7 +92,7 @@ def make(view: View) -> Plan:
 
 
 class Asked(NamedTuple):
-    """What the specification asks for of a volume; empty texts for the default, or for none."""
+    """Desired properties of a volume; empty texts for the default, or for none."""
 
     size_bytes: int
     class_name: str
@@ -99,7 +100,7 @@ class Asked(NamedTuple):
 
 
 def in_use(view: View) -> list[tuple[Claim, Asked]]:
-    """Claims of brokers, and what is asked for of each."""
+    """Return claims in use, with the desired properties of each."""
     wanted = view.wanted
     kept = {one.ordinal for one in view.claims.values() if one.is_retired}
     of_data = Asked(wanted.claim_bytes, wanted.claim_class, wanted.claim_attributes)
@@ -110,10 +111,10 @@ def in_use(view: View) -> list[tuple[Claim, Asked]]:
 
 
 def resized(view: View) -> list[tuple[Claim, int]]:
-    """Claims that are to ask for another size, and for which.
+    """Return claims that have to request another size, with that size.
 
-    What a driver can never do it does not try for less by itself: the claim asks for what is wanted
-    by now, though for more than its volume has, since no volume shrinks (KEP-1790).
+    After an infeasible request the driver does not try a smaller size on its own: the claim then
+    requests the desired size, but more than its volume has, since no volume shrinks (KEP-1790).
     """
     found = []
     for one, asked in in_use(view):
@@ -128,7 +129,7 @@ def resized(view: View) -> list[tuple[Claim, int]]:
 
 
 def growing(view: View) -> list[Claim]:
-    """Claims whose volume or file system is smaller than is asked for by now."""
+    """Return claims whose volume or file system is smaller than desired."""
     return [
         one
         for one, asked in in_use(view)
@@ -137,7 +138,7 @@ def growing(view: View) -> list[Claim]:
 
 
 def modified(view: View) -> list[tuple[Claim, str]]:
-    """Claims with a volume that has not the attributes that are asked for yet, and these."""
+    """Return claims whose volume lacks the desired attributes class, with that class."""
     return [
         (one, asked.attributes)
         for one, asked in in_use(view)
@@ -146,10 +147,10 @@ def modified(view: View) -> list[tuple[Claim, str]]:
 
 
 def unbound(view: View) -> list[Claim]:
-    """Claims in use without a volume that ask for something else than the specification does."""
+    """Return claims in use without a volume that differ from the specification."""
     brokers, wanted = view.seen.brokers, view.wanted
-    # A set that is not as it is rendered would make the same claim again, and whatever it made
-    # is as it can be, though some admission rule changes what claims ask for.
+    # A set that differs from the rendered one would create the same claim again. A claim created
+    # from the rendered set is accepted as it is, since an admission rule may have changed it.
     if brokers is None or brokers.odd:
         return []
     if (brokers.claim_bytes, brokers.raft_bytes) != (wanted.claim_bytes, wanted.raft_bytes):
@@ -164,7 +165,7 @@ def unbound(view: View) -> list[Claim]:
 
 
 def _is_as_asked(claim: Claim, asked: Asked) -> bool:
-    """Whether a claim asks for what the specification does; the default class has many names."""
+    """Return whether a claim matches the specification; any class matches the default one."""
     return (
         (not asked.class_name or claim.class_name == asked.class_name)
         and claim.attributes_class == asked.attributes
@@ -173,15 +174,15 @@ def _is_as_asked(claim: Claim, asked: Asked) -> bool:
 
 
 def awaits_level(view: View) -> bool:
-    """Whether newer rules of decision are wanted than are in force."""
+    """Return whether the desired feature level is higher than that in force."""
     known = view.metadata
     return known is not None and known.feature_level < view.wanted.feature_level  # gate LEVEL_UP
 
 
 def to_replace(view: View) -> list[Replacement]:
-    """Replacements of volumes that are not done: the old claim is there, or its pod is without one.
+    """Return unfinished replacements: the old claim exists, or the pod exists without a claim.
 
-    Where neither is there the set makes both again.
+    Where neither exists the set recreates both.
     """
     found = []
     for one in view.wanted.replace:
@@ -197,7 +198,7 @@ def _replacements(view: View) -> list[Step]:
 
 
 def _of_size(view: View) -> list[Step]:
-    """Brokers that stop, start, come and go."""
+    """Return the steps that stop, start, add and remove brokers."""
     wanted, brokers = view.wanted.replicas, view.seen.brokers
     if view.wanted.is_suspended:
         return [Step("Stop", name, "spec.suspend") for name in view.names]
@@ -207,7 +208,7 @@ def _of_size(view: View) -> list[Step]:
         return [Step("Start", view.name(one), "spec.suspend") for one in stopped if is_stopped]
     back = to_bring_back(view)
     said = view.reports.get(view.name(len(view.names) - 1))
-    # Past the mark of its directory a broker goes, also when it is wanted again: as a new one.
+    # A broker with a retired directory is removed even if wanted again; it returns as a new one.
     is_going = not back and said is not None and said.is_retired
     reached = len(view.names) + len(back)
     staying = max(min(wanted, reached - is_going), 1)
@@ -220,7 +221,7 @@ def _of_size(view: View) -> list[Step]:
 
 
 def to_bring_back(view: View) -> range:
-    """Brokers beyond the set that have a vote or replicas, or that somebody else took out of it."""
+    """Return ordinals beyond the set that hold a vote or replicas, or were not removed by us."""
     if not view.names:
         return range(0)
     held = [name for one in view.partitions() for name in one.replicas]
@@ -230,14 +231,14 @@ def to_bring_back(view: View) -> range:
 
 
 def risks_of(view: View) -> tuple[str, ...]:
-    """Kinds of unavailability that the plan comes with; what is lost by it once is lost for it."""
+    """Return the kinds of risk of the plan; a risk once taken remains part of it."""
     if view.metadata is None:
         return view.seen.recorded.risks
     return (*_of_restarts(view), *_of_changes(view))
 
 
 def _of_changes(view: View) -> list[str]:
-    """What is given up. As it is done, it would no longer be seen, and the plan be another."""
+    """Return risks of the changes; those taken stay listed, so that the plan's hash is stable."""
     wanted, found = view.wanted, [] if view.wanted.needs_full_isr else [WEAK_GATE]
     is_shrinking = 0 < wanted.replicas < view.size and not wanted.is_suspended
     is_lowered = is_shrinking and any(
@@ -253,7 +254,7 @@ def _of_changes(view: View) -> list[str]:
 
 
 def _of_restarts(view: View) -> tuple[str, ...]:
-    """Unavailability that restarts of all brokers, one after the other, come with."""
+    """Return the unavailability caused by restarting all brokers one after the other."""
     found = []
     if voters_for(min(view.size, view.wanted.replicas)) <= 2:
         found.append(METADATA)

@@ -1,9 +1,9 @@
-"""Actions that were refused: each waits with back-off, and holds up nothing that protects.
+"""Refused actions: each is retried with back-off, and does not hold up protective actions.
 
-A class that cannot grow, a quota, a port that is taken or an admission rule stands against one
-action. It is told in the words of who refused it and tried again later, or at once when something
-else is asked for; the stories after it go on. Only what takes brokers away stays behind an action
-that it may rely upon.
+A storage class that cannot grow, a quota, a port in use or an admission rule blocks one action.
+The refusal is reported with its message and the action is retried later, or at once when the
+specification changes; later stories continue. Only actions that take brokers away wait for a
+refused action on which they may rely.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,13 +17,13 @@ from liftbridge_operator.planning.view import NAMES_MAX
 BACKOFF_MS: Final = 5_000
 BACKOFF_MAX_MS: Final = 300_000
 KEEPING: Final = "Keep"
-"""Instead of the kind of an action: an object around the set is brought to what was rendered."""
+"""In place of the kind of an action: an object around the set is applied as rendered."""
 
 ISSUING: Final = "Issue"
-"""Likewise: what certificates and keys are kept in."""
+"""Likewise: Secrets with certificates and keys."""
 
 WATCHING: Final = "Watch"
-"""Likewise: what the Prometheus operator goes by."""
+"""Likewise: objects for the Prometheus operator."""
 
 STATUS: Final = "WriteStatus"
 """Likewise: the status of the cluster; the next one that is written names the failure."""
@@ -41,12 +41,12 @@ REFUSALS: Final = frozenset(
         "VolumeCannotGrow",
     }
 )
-"""What the API server says no to, as waits and as reasons of conditions."""
+"""Kinds of refusal by the API server, as waits and as reasons of conditions."""
 
 REFUSED_MAX: Final = 10 * NAMES_MAX
-"""Refusals that are remembered: more than any cluster has objects, of two volumes for each broker
-and a Service for each at several listeners. One that was forgotten would hold up what comes after
-it, since it would be tried again in every pass."""
+"""Bound of remembered refusals: more than the objects of any cluster, with two volumes for each
+broker and a Service for each at several listeners. A forgotten refusal would hold up later actions,
+since its action would be retried in every pass."""
 
 INDEPENDENT: Final = (
     act.GrowClaim,
@@ -55,7 +55,7 @@ INDEPENDENT: Final = (
     act.SetFeatureLevel,
     act.ElectPreferred,
 )
-"""Actions without which everything else is as safe as with them."""
+"""Actions on whose completion the safety of no other action depends."""
 
 _TAKING_AWAY: Final = (
     act.DeletePod,
@@ -71,13 +71,13 @@ _TAKING_AWAY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What somebody said against an action.
+    """A refusal of an action.
 
     Attributes:
         reason: A wait of the catalogue.
-        text: In the words of who refused it.
-        needs_person: Whether it does not end by itself.
-        is_tried: Whether it was asked for; what was not is due at once.
+        text: Message of the refusal.
+        needs_person: Whether only a person can resolve it.
+        is_tried: Whether the request was sent; an unsent one is due at once.
     """
 
     reason: str
@@ -95,11 +95,11 @@ _OBJECTS: Final[Mapping[type, str]] = {
     act.OrphanSet: "the StatefulSet",
     act.SetBudget: "the PodDisruptionBudget",
 }
-"""What actions are about that do not name it."""
+"""Objects of actions that do not carry a name."""
 
 
 def object_of(action: act.Action) -> str:
-    """What an action is about, for people: an object, a broker, or what has but one."""
+    """Name the object of an action, for people: an object, a broker, or a singleton."""
     match action:
         case act.Record() if action.recorded.disruption is not None:
             return f"the ConfigMap for the restart of {action.recorded.disruption.broker}"
@@ -113,26 +113,26 @@ def object_of(action: act.Action) -> str:
 
 
 def takes_away(action: act.Action) -> bool:
-    """Whether brokers, or what they have, may go by an action."""
+    """Return whether an action may take away brokers or their data."""
     return isinstance(action, _TAKING_AWAY)
 
 
 def noted(
     memory: Memory, action: str, object_: str, said: Refusal, *, generation: int, now: int
 ) -> Memory:
-    """The memory with one more refusal.
+    """Add a refusal to the memory.
 
     Args:
-        memory: Of the decision.
+        memory: Memory of the decision.
         action: Kind of the action.
-        object_: What it is about.
-        said: What was said against it.
-        generation: Of the specification that asks for it.
+        object_: Object of the action.
+        said: The refusal.
+        generation: Generation of the specification.
         now: Time of day, in milliseconds.
     """
     former = _find(memory.refused, action, object_, generation)
     count = (former.count if former is not None else 0) + said.is_tried
-    # The first attempts come soon; no power of two grows beyond what is waited at most.
+    # The pause doubles with each refusal up to its maximum; the shift is bounded.
     pause = min(BACKOFF_MS << min(count - 1, 10), BACKOFF_MAX_MS) if said.is_tried else 0
     made = Refused(
         action, object_, said.reason, said.text, generation, count, now + pause, said.needs_person
@@ -142,19 +142,19 @@ def noted(
 
 
 def settled(memory: Memory, action: str, object_: str) -> Memory:
-    """The memory without a refusal of what was done by now."""
+    """Drop the refusal of an action that has succeeded."""
     left = [one for one in memory.refused if (one.action, one.object) != (action, object_)]
     return replace(memory, refused=tuple(left))
 
 
 def current(memory: Memory, generation: int) -> Memory:
-    """The memory without refusals of what a former specification asked for."""
+    """Drop refusals of former generations of the specification."""
     left = [one for one in memory.refused if one.generation == generation]
     return replace(memory, refused=tuple(left))
 
 
 def of(memory: Memory, action: act.Action) -> Refused | None:
-    """The refusal of an action; None for none."""
+    """Return the refusal of an action; None for none."""
     name, object_ = type(action).__name__, object_of(action)
     return next(
         (one for one in memory.refused if (one.action, one.object) == (name, object_)), None
@@ -162,7 +162,7 @@ def of(memory: Memory, action: act.Action) -> Refused | None:
 
 
 def wait(refused: Refused) -> Wait:
-    """The wait that a refusal is."""
+    """Return the wait that reports a refusal."""
     return Wait(refused.reason, refused.object, refused.text, is_stalled=refused.needs_person)
 
 

@@ -1,7 +1,8 @@
-"""A broker whose volume is lost gets another one, on request, when nothing needs the old one.
+"""Replace the lost volume of a broker, on request, when nothing needs the old one.
 
-Gate, proof that its process is gone, vote away, claim deleted, pod deleted; the set makes both
-again, and the broker joins as a learner that copies everything. Done when the claim is another.
+Steps: gate, proof that the process has ended, vote removed, claim deleted, pod deleted; the set
+recreates both, and the broker joins as a learner that copies everything. Done when the claim has
+another uid.
 """
 
 from liftbridge_operator.planning import plan
@@ -15,7 +16,7 @@ REPLACING = "ReplacingBroker"
 
 
 def replace_volume(view: View) -> Outcome | None:
-    """The next step for the first broker that is to get another volume."""
+    """Return the next step for the first broker whose volume is to be replaced."""
     waiting = plan.to_replace(view)
     return _step(view, waiting[0]) if waiting else None
 
@@ -48,7 +49,7 @@ def _step(view: View, request: Replacement) -> Outcome:
 
 
 def _is_gone(view: View, pod: Pod) -> bool:
-    """Whether the machine of a pod is proven to run nothing any more."""
+    """Return whether the node of a pod is proven to run nothing any more."""
     if view.seen.nodes is None or not pod.node:
         return False
     node = view.nodes.get(pod.node)
@@ -56,7 +57,7 @@ def _is_gone(view: View, pod: Pod) -> bool:
 
 
 def _against(view: View, request: Replacement, pod: Pod | None) -> Wait | None:
-    """What is not in sync elsewhere, or might still be running."""
+    """Return the wait for replicas elsewhere, for voters, or for proof that the process ended."""
     name = request.broker
     if view.metadata is None or not view.metadata.leader:
         return Wait("MetadataUnknown", name, "the metadata group has a leader")
@@ -70,11 +71,11 @@ def _against(view: View, request: Replacement, pod: Pod | None) -> Wait | None:
 
 
 def _might_run(view: View, request: Replacement, pod: Pod | None) -> Wait | None:
-    """That the old process is not proven to be gone."""
+    """Return the wait for proof that the old process has ended."""
     name = request.broker
     if pod is None or request.is_forced or _is_gone(view, pod):
         return None
-    # In a pod that never came to a node nothing runs; the one before it was proven to be gone.
+    # A pod that was never scheduled runs nothing; its predecessor was proven to have ended.
     if pod.node and (pod.is_running or view.is_node_lost(pod)):  # gate PROOF
         return Wait("ProofMissing", name, "its node is deleted or out of service, or it is forced")
     if view.is_serving(name):  # gate FENCED

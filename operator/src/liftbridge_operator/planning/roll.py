@@ -1,9 +1,10 @@
-"""Restarts of brokers that are ready, one at a time, each proven before the next.
+"""Rolling restart of ready brokers, one at a time, each verified before the next.
 
-Gate read twice, consent of the broker, metadata leadership and leaders away, budget at none,
-restart written to the status, pod deleted as seen; then the new pod is ready, holds what was
-recorded, has its leaderships back and has settled. Every step is decided anew from what is seen, so
-the operator may die between any two. Nothing is ever forced: a gate that stays closed is a wait.
+Steps: gate read twice, consent of the broker, metadata and partition leaderships transferred,
+budget at 0, restart written to the status, the observed pod deleted; then the new pod is ready,
+holds the recorded offsets, has its leaderships back and has settled. Every step is decided again
+from the observation, so the operator may die between any two. Nothing is ever forced: a gate that
+stays closed is a wait.
 """
 
 from dataclasses import replace
@@ -34,7 +35,7 @@ from liftbridge_operator.planning.view import SETTLE_MS, View, ordinal_of
 
 PARTITIONS_MAX = 1_000
 TOKEN_LEFT_MS = 10_000
-"""What must be left of a token for it to be used."""
+"""Minimum remaining validity of a token for its use."""
 
 
 def start(view: View, memory: Memory, plan: Plan) -> Outcome | None:
@@ -55,7 +56,7 @@ def start(view: View, memory: Memory, plan: Plan) -> Outcome | None:
 
 
 def _prepare(view: View, memory: Memory, plan: Plan, pod: Pod) -> Outcome:
-    """The gate is open: read it again, get consent, move leaders away, record."""
+    """Behind the open gate: read it again, get consent, transfer leaderships, record."""
     memory, is_confirmed = gate.read(view, memory, pod.name)
     if not is_confirmed:
         wait = Wait("GateReading", pod.name, "the gate is read a second time")
@@ -89,12 +90,12 @@ def _is_usable(view: View, token: Token, pod: Pod) -> bool:
 
 
 def remember(memory: Memory, action: Action, answer: TokenAnswer | None) -> Memory:
-    """What the next pass has to know of the answer to this pass's action.
+    """Keep the answer to this pass's action for the next pass.
 
     Args:
-        memory: Of the decision.
-        action: What was done.
-        answer: Of `CheckRestart`; None for everything else, and when it failed.
+        memory: Memory of the decision.
+        action: The action.
+        answer: Answer to `CheckRestart`; None for other actions, and when it failed.
     """
     if not isinstance(action, CheckRestart) or answer is None:
         return memory
@@ -105,7 +106,7 @@ def remember(memory: Memory, action: Action, answer: TokenAnswer | None) -> Memo
 
 
 def _move_away(view: View, pod: Pod) -> Action | None:
-    """Leaderships that somebody else can take, of the metadata first."""
+    """Transfer leaderships that another broker can take, that of the metadata first."""
     if view.metadata is not None and view.metadata.leader == pod.name:
         heir = heir_of(view, pod.name)
         if heir:  # gate METADATA_LEADER
@@ -116,7 +117,7 @@ def _move_away(view: View, pod: Pod) -> Action | None:
 
 
 def heir_of(view: View, broker: str) -> str:
-    """Voter that is to lead the metadata next: up to date, staying, restarted already, first."""
+    """Return the next metadata leader: a caught-up voter; best staying, restarted, low ordinal."""
     near = [one for one in view.voters() if one.member.broker != broker and view.is_caught_up(one)]
 
     def key(name: str) -> tuple[bool, bool, int]:
@@ -127,7 +128,7 @@ def heir_of(view: View, broker: str) -> str:
 
 
 def finish(view: View, memory: Memory, plan: Plan) -> Outcome | None:
-    """Carry on with the restart that is recorded."""
+    """Continue the recorded restart."""
     recorded = view.seen.recorded
     under_way = recorded.disruption
     if under_way is None:
@@ -149,14 +150,14 @@ def _wait(what: str, name: str, ends_when: str) -> Outcome:
 
 
 def _clear(view: View, memory: Memory) -> Outcome:
-    """End the record: the restart is over, or is to be prepared anew."""
+    """Clear the record: the restart is complete, or has to be prepared again."""
     recorded: Recorded = replace(view.seen.recorded, disruption=None)
     done = Record(view.seen.resource_version, recorded)
     return Outcome(ROLLING, done, memory=replace(memory, gate=None, token=None))
 
 
 def _leave(view: View, memory: Memory, plan: Plan, pod: Pod, under_way: Disruption) -> Outcome:
-    """The pod is still there: delete it if all that was true when it was recorded still is."""
+    """Delete the pod, if all conditions of the recorded restart still hold."""
     is_due = view.is_due(pod)
     is_expired = under_way.expires_ms - view.now < TOKEN_LEFT_MS
     if (
@@ -179,11 +180,12 @@ def _leave(view: View, memory: Memory, plan: Plan, pod: Pod, under_way: Disrupti
 
 
 def _give_up(view: View, memory: Memory, pod: Pod, under_way: Disruption) -> Outcome:
-    """End the record of a restart that has not begun, once it cannot begin any more.
+    """Cancel a recorded restart, once no deletion of the pod can succeed any more.
 
     The pod may have been deleted already: by a call of this process that this list of pods is too
-    old to show, or by another process that was stopped before its call and goes on after it. Both
-    carry a version of the pod from before the write to it, so one of the two is refused.
+    old to show, or by another process that was suspended before its call and continues later. Both
+    carry a version of the pod from before the write to it, so either the write or the deletion is
+    refused.
     """
     if pod.kept != under_way.token:  # gate KEEP
         keep = KeepPod(pod.name, pod.uid, pod.resource_version, under_way.token)
@@ -192,7 +194,7 @@ def _give_up(view: View, memory: Memory, pod: Pod, under_way: Disruption) -> Out
 
 
 def _come_back(view: View, memory: Memory, pod: Pod, under_way: Disruption) -> Outcome:
-    """Another pod has its name: wait until it has everything, then give it back what it led."""
+    """Wait until the new pod has caught up, then transfer its leaderships back."""
     if not pod.is_ready or pod.is_terminating:
         return _wait("BrokersNotReady", pod.name, "the pod is ready")
     missing = _missing(view, pod, under_way)
@@ -209,7 +211,7 @@ def _come_back(view: View, memory: Memory, pod: Pod, under_way: Disruption) -> O
 
 
 def _missing(view: View, pod: Pod, under_way: Disruption) -> tuple[str, ...]:
-    """What a restarted broker lacks of what it had."""
+    """Return what a restarted broker still lacks."""
     if view.metadata is None:
         return ("the metadata group has a leader",)
     if not view.is_current(pod) or not view.is_serving(pod.name):
@@ -221,7 +223,7 @@ def _missing(view: View, pod: Pod, under_way: Disruption) -> tuple[str, ...]:
 
 
 def _unproven(view: View, pod: Pod, under_way: Disruption) -> tuple[str, ...]:
-    """What of the recorded offsets a broker does not prove to have."""
+    """Return the recorded offsets that a broker has not proved to hold."""
     said = view.seen.verification
     if said is None or said.token != under_way.token:  # gate VERIFY
         return ("the broker tells what it holds",)
@@ -234,7 +236,7 @@ def _unproven(view: View, pod: Pod, under_way: Disruption) -> tuple[str, ...]:
 
 
 def to_restore(view: View, broker: str = "") -> list[Partition]:
-    """Partitions led by another than their first replica, which could lead them."""
+    """Return partitions whose first replica does not lead but could."""
     found = []
     for one in view.partitions():
         first = one.replicas[0] if one.replicas else ""

@@ -1,7 +1,7 @@
-"""By which rules brokers decide, and what moves of partitions may cost: as the specification asks.
+"""Set the feature level and the catch-up rate of moves as specified.
 
-Rules are raised once every broker knows them, and never lowered: a broker that does not know those
-in force could not be a member any more.
+The feature level is raised once every broker knows it, and never lowered: a broker that does not
+know the level in force could no longer be a member.
 """
 
 from liftbridge_operator.planning.actions import SetCatchUpRate, SetFeatureLevel
@@ -11,7 +11,7 @@ from liftbridge_operator.planning.view import View
 
 
 def bound_moves(view: View) -> Outcome | None:
-    """Bound what leaders spend on replicas that are moved, before any is."""
+    """Bound the catch-up rate of moved replicas, before any move."""
     rate = view.wanted.catch_up_rate
     if view.metadata is None or view.metadata.catch_up_rate == rate or view.wanted.config_errors:
         return None
@@ -19,14 +19,14 @@ def bound_moves(view: View) -> Outcome | None:
 
 
 def raise_level(view: View) -> Outcome | None:
-    """Put newer rules into force, once all brokers have the template that knows them."""
+    """Raise the feature level, once all brokers have the template that knows it."""
     if _knows_level(view) is not True:  # gate LEVEL_KNOWN
         return None
     return Outcome("", SetFeatureLevel(view.wanted.feature_level))
 
 
 def unknown_level(view: View) -> list[Wait]:
-    """The wait for brokers that know the rules, when no restart brings them."""
+    """Return the wait for brokers that know the level, when no restart is due."""
     if _knows_level(view) is not False:
         return []
     what = f"all brokers know feature level {view.wanted.feature_level}"
@@ -34,7 +34,7 @@ def unknown_level(view: View) -> list[Wait]:
 
 
 def _knows_level(view: View) -> bool | None:
-    """Whether all brokers know the rules that are asked for; None while a restart is due first."""
+    """Return whether all brokers know the desired level; None if not needed or a restart is due."""
     if not awaits_level(view) or candidates(view):
         return None
     assert view.metadata is not None

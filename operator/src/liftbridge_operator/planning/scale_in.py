@@ -1,8 +1,9 @@
-"""One broker less, without a record less: the highest goes, when nothing is left on it.
+"""Scale in by one broker without losing a record: the highest, once it holds nothing.
 
-Metadata leadership away, cordon, replicas moved, seen empty twice, vote away, directory marked as
-retired, claim marked as kept, and only then a smaller set. A request withdrawn half-way ends the
-cordon; past the mark of the directory it is finished and the broker comes back as a new one.
+Steps: metadata leadership transferred, cordon, replicas moved, seen empty twice, vote removed,
+directory marked as retired, claim marked as kept, and only then a smaller set. A request withdrawn
+half-way ends the cordon; after the directory is retired it completes and the broker returns as a
+new one.
 """
 
 from dataclasses import replace
@@ -32,7 +33,7 @@ EMPTY_GAP_MAX_MS = 60_000
 
 
 def victim_of(view: View) -> str:
-    """The broker that is to go next; empty for none."""
+    """Return the next broker to remove; empty for none."""
     brokers = view.seen.brokers
     if brokers is None or brokers.replicas <= 1:
         return ""
@@ -44,14 +45,14 @@ def victim_of(view: View) -> str:
 
 
 def is_begun(view: View) -> bool:
-    """Whether a broker is on its way out already."""
+    """Return whether the removal of a broker has started."""
     name = victim_of(view)
     said, known = view.reports.get(name), view.brokers.get(name)
     return (said is not None and said.is_retired) or (known is not None and known.is_draining)
 
 
 def shrink(view: View, memory: Memory, plan: Plan) -> Outcome | None:
-    """The next step of taking the highest broker out."""
+    """Return the next step of removing the highest broker."""
     name, brokers = victim_of(view), view.seen.brokers
     if not name or brokers is None:
         return None
@@ -68,7 +69,7 @@ def shrink(view: View, memory: Memory, plan: Plan) -> Outcome | None:
 
 
 def _move_off(view: View, memory: Memory, name: str) -> Outcome:
-    """Everything away from the broker, then its vote."""
+    """Move everything off the broker, then remove its vote."""
     action = _prepare(view, name)
     if action is not None:
         return Outcome(SCALING_DOWN, action)
@@ -82,7 +83,7 @@ def _move_off(view: View, memory: Memory, name: str) -> Outcome:
 
 
 def _prepare(view: View, name: str) -> Action | None:
-    """Leadership of the metadata, cordons, and factors that have to become smaller."""
+    """Transfer metadata leadership, cordon, and lower replication factors where needed."""
     assert view.metadata is not None
     if view.metadata.leader == name:
         heir = heir_of(view, name)
@@ -100,13 +101,13 @@ def _prepare(view: View, name: str) -> Action | None:
 
 
 def _places(view: View, partition: Partition) -> list[str]:
-    """Brokers that stay in the end and have no replica of a partition."""
+    """Return staying brokers without a replica of a partition."""
     staying = view.names[: max(view.wanted.replicas, 1)]
     return [name for name in staying if name not in partition.replicas]
 
 
 def _cannot_move(view: View) -> Wait | None:
-    """A partition with more replicas than brokers are to stay, though its stream fixes them."""
+    """Return the wait for a stream with a fixed factor larger than the number of staying brokers."""
     for one in view.partitions():
         factor = len(one.target or one.replicas)
         is_free = one.stream in view.wanted.automatic_factor
@@ -121,7 +122,7 @@ def _cannot_move(view: View) -> Wait | None:
 
 
 def _smaller(partition: Partition, victim: str) -> Move | None:
-    """The partition without the broker that goes, when all others are in sync."""
+    """Return the move that drops the leaving replica, when all other replicas are in sync."""
     others = tuple(one for one in partition.replicas if one != victim)
     if partition.target or not others or set(others) - set(partition.isr):  # gate SHRINK
         return None
@@ -129,7 +130,7 @@ def _smaller(partition: Partition, victim: str) -> Move | None:
 
 
 def _empty(view: View, memory: Memory, name: str) -> Outcome:
-    """Nothing is left on it: see so twice, then take its vote and mark its directory."""
+    """Confirm twice that the broker is empty, then remove its vote and retire its directory."""
     seen_by, first_ms = memory.empty
     is_old = seen_by != name or view.now - first_ms > EMPTY_GAP_MAX_MS
     if is_old:
@@ -151,7 +152,7 @@ def _empty(view: View, memory: Memory, name: str) -> Outcome:
 
 
 def _remove_pod(view: View, brokers: BrokerSet, name: str) -> Outcome:
-    """The directory is marked: note it on the claim, then make the set smaller."""
+    """Mark the claim of a retired directory, then shrink the set."""
     claim = view.claims.get(name)
     if claim is not None and not claim.is_retired:  # gate MARK
         mark = MarkClaim(claim.name, claim.uid, claim.resource_version, is_retired=True)
@@ -161,14 +162,14 @@ def _remove_pod(view: View, brokers: BrokerSet, name: str) -> Outcome:
 
 
 def revert(view: View) -> Outcome | None:
-    """End cordons that nobody wants any more."""
+    """End cordons that are no longer wanted."""
     for name in view.names:
         known = view.brokers.get(name)
         if known is None or not known.is_cordoned or name in view.drained:
             continue
         said = view.reports.get(name)
         if said is not None and said.is_retired:
-            continue  # it goes first, and comes back as another one
+            continue  # it is removed first, and returns as a new broker
         if ordinal_of(name) < view.wanted.replicas:
             return Outcome("MovingPartitions", Uncordon(name))
     return None

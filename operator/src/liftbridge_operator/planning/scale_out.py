@@ -1,4 +1,4 @@
-"""One broker more: its pod first, then a learner, then perhaps a vote; the rest is membership."""
+"""Scale out by one broker: first its pod; `membership` adds the learner and perhaps a vote."""
 
 from liftbridge_operator.planning import plan
 from liftbridge_operator.planning.actions import MarkClaim, SetReplicas
@@ -10,14 +10,14 @@ SCALING_UP = "ScalingUp"
 
 
 def grow(view: View) -> Outcome | None:
-    """Make the set larger by one when all brokers that there are have been let in."""
+    """Grow the set by one when all present brokers have joined."""
     brokers = view.seen.brokers
     if brokers is None or not brokers.replicas or brokers.replicas >= view.wanted.replicas:
         return None
     if brokers.revision == brokers.bad_revision:
         return None
     if view.metadata is None:
-        return None  # a newcomer needs somebody to join
+        return None  # a new broker needs a metadata leader to join
     for name in view.names:
         if not view.members.get(name) or name in view.absent():  # gate JOINED
             wait = Wait("BrokersNotReady", name, "the broker is ready and let in")
@@ -26,7 +26,7 @@ def grow(view: View) -> Outcome | None:
 
 
 def bring_back(view: View) -> Outcome | None:
-    """Start a broker beyond the set that has a vote or replicas: it was forgotten, not removed."""
+    """Start a broker beyond the set that has a vote or replicas: its removal was not complete."""
     brokers = view.seen.brokers
     if brokers is None or not plan.to_bring_back(view):  # gate FORGOTTEN
         return None

@@ -1,4 +1,4 @@
-"""What the status says, computed from what was seen and never from what was said before."""
+"""Compute the status from the observation, never from the former status."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ WAITS_MAX = 20
 
 
 def carried(waits: Sequence[Wait], memory: Memory, now: int) -> tuple[Wait, ...]:
-    """Waits with the time since when each has been seen without a break."""
+    """Return waits, each with the time since which it has been seen without a break."""
     known = {(one.what, one.object): min(one.since_ms, now) for one in memory.waits}
     unique = {(one.what, one.object): one for one in waits}
     return tuple(
@@ -20,12 +20,12 @@ def carried(waits: Sequence[Wait], memory: Memory, now: int) -> tuple[Wait, ...]
 
 
 def with_wait(decision: Decision, wait: Wait, former: Memory, now: int) -> Decision:
-    """A decision that also tells of something found out after it.
+    """Add a wait to a decision.
 
     Args:
-        decision: What was decided.
-        wait: What is waited for.
-        former: Memory of the pass before, which knows since when.
+        decision: The decision.
+        wait: The wait.
+        former: Memory of the pass before, with the start of each wait.
         now: Time of day, in milliseconds.
     """
     kept = carried([*decision.status.waits, wait], former, now)
@@ -39,7 +39,7 @@ def with_wait(decision: Decision, wait: Wait, former: Memory, now: int) -> Decis
 def make(
     view: View, plan: Plan, *, waits: tuple[Wait, ...], progressing: str, is_acting: bool
 ) -> Status:
-    """The inputs of all conditions."""
+    """Compute the inputs of all conditions."""
     partitions = list(view.partitions())
     offline = sum(1 for one in partitions if not one.leader)
     under = sum(1 for one in partitions if set(one.replicas) - set(one.isr))

@@ -1,7 +1,7 @@
-"""Pods that serve nothing: those of an old template go first, a bad template is taken back.
+"""Pods that do not serve: replace due ones first, and revert a bad template.
 
-A pod whose container does not run can be replaced without asking anybody, also when no quorum
-answers; this is how a cluster gets out of a bad change. One after the other all the same.
+A pod whose container does not run can be replaced without consent of brokers, also when no quorum
+answers; this is how a cluster recovers from a bad change. Pods are still replaced one at a time.
 """
 
 from liftbridge_operator.planning import gate
@@ -14,11 +14,11 @@ ROLLING = "RollingUpdate"
 MISSING = "PodMissing"
 NOT_READY = "BrokersNotReady"
 MISSING_MS = 30_000
-"""Time in which a set makes a pod, unless something keeps it from that."""
+"""Time in which a set creates a missing pod, unless something prevents it."""
 
 
 def template_for(view: View) -> SetTemplate | None:
-    """The write that makes new pods get what they are to have; None when they do."""
+    """Return the write of the desired template; None when the set has it."""
     brokers = view.seen.brokers
     if brokers is None or brokers.revision == view.revision:
         return None
@@ -32,7 +32,7 @@ def template_for(view: View) -> SetTemplate | None:
 
 
 def take_back(view: View) -> Outcome | None:
-    """A pod is stuck with a template that never worked: write the last good one back."""
+    """Revert to the last good template when a pod is stuck with one that never worked."""
     brokers = view.seen.brokers
     if brokers is None or brokers.revision == brokers.good_revision:
         return None
@@ -45,7 +45,7 @@ def take_back(view: View) -> Outcome | None:
 def _bad(view: View, brokers: BrokerSet, pod: Pod) -> Outcome | None:
     if not brokers.good_revision:
         if brokers.revision != view.revision:
-            return None  # another template is wanted by now: the pod is replaced
+            return None  # another template is desired now: the pod is replaced
         return Outcome("", waits=(bad_revision(pod.name),))
     written = SetTemplate(
         brokers.uid,
@@ -58,19 +58,19 @@ def _bad(view: View, brokers: BrokerSet, pod: Pod) -> Outcome | None:
 
 
 def bad_revision(name: str) -> Wait:
-    """The wait for a specification with which pods start."""
+    """Return the wait for a specification with which pods start."""
     return Wait("BadRevision", name, "the specification is mended", is_stalled=True)
 
 
 def missing(view: View, memory: Memory, name: str) -> Wait:
-    """The wait for a pod that is not there; it needs a person when the set does not make it soon.
+    """Return the wait for a missing pod; it needs a person if the set does not create it soon.
 
-    Why it does not, only events of the set say: a quota, a rule of admission, an account.
+    Only events of the set report the cause: a quota, an admission rule, a service account.
     """
     told = [one for one in memory.waits if one.object == name]
     is_long = any(
         (one.what == MISSING and one.is_stalled)
-        # A process that begins anew knows since when, and not that it is stalled.
+        # A restarted process knows since when it waits, but not that the wait is stalled.
         or (one.what in (MISSING, NOT_READY) and view.now - one.since_ms >= MISSING_MS)
         for one in told
     )
@@ -91,7 +91,7 @@ def _is_stuck_by_itself(view: View, pod: Pod) -> bool:
 
 
 def _lacks_nodes(view: View, pod: Pod) -> bool:
-    """Whether a pod may find no place because nodes are away or take none, not by what it asks."""
+    """Return whether a pod may be unschedulable because nodes are cordoned or not ready."""
     return pod.stuck is StuckCause.UNSCHEDULABLE and any(
         one.is_unschedulable or not one.is_ready for one in view.nodes.values()
     )
@@ -136,12 +136,12 @@ def _is_unready(view: View, pod: Pod) -> bool:
 
 
 def _has_heirs(view: View, pod: Pod) -> bool:
-    """Whether a pod that runs, though it is not ready, leads what others could lead."""
+    """Return whether a running, unready pod leads partitions that other replicas could lead."""
     return any(set(one.isr) - {pod.name} for one in view.leads(pod.name))  # gate UNREADY_LEADERS
 
 
 def _needed(view: View, pod: Pod, plan: Plan) -> Wait | None:
-    """What a pod that runs, though it is not ready, holds up alone or with others away."""
+    """Return the wait if a majority, records or availability depend on a running, unready pod."""
     if _is_needed_voter(view, pod):  # gate NEEDED_VOTER
         return Wait("MetadataQuorumAtRisk", pod.name, "the other voters are a majority")
     for one in view.partitions(pod.name):
@@ -155,6 +155,6 @@ def _needed(view: View, pod: Pod, plan: Plan) -> Wait | None:
 
 
 def _is_needed_voter(view: View, pod: Pod) -> bool:
-    """Whether the metadata group has a majority by this pod; of one or two voters all are."""
+    """Return whether the metadata group needs this pod for its majority, of three or more voters."""
     is_alive = any(one.is_voter and one.is_alive for one in view.members.get(pod.name, ()))
     return is_alive and len(view.voters()) > 2 and not view.keeps_majority_without(pod.name)

@@ -1,7 +1,7 @@
-"""No pods for a while, data kept; later as many as there were, never fewer.
+"""Suspend and resume: no pods for a while, data kept; later as many as before, never fewer.
 
-How many pods the set is to have is recorded, so that a set that somebody else made smaller is known
-from one that is suspended: a majority may be away, and nobody there to ask.
+The number of pods is recorded, which distinguishes a set that another party scaled down from a
+suspended one: a majority may be missing, so that no broker can answer.
 """
 
 from liftbridge_operator.planning.actions import Action, CreateSet, SetReplicas
@@ -12,9 +12,9 @@ from liftbridge_operator.planning.view import View
 
 
 def size_after(seen: Observation, action: Action | None) -> int | None:
-    """Pods that the operator gave the set, once an action is done.
+    """Return the number of pods to record after an action.
 
-    Only who takes pods away makes it less: a set that is on its way back has not all of them yet.
+    Only an action that removes pods lowers it: a set that is being restored lacks some of them.
     """
     brokers, size = seen.brokers, seen.recorded.size
     has = brokers.replicas if brokers is not None and not brokers.is_terminating else None
@@ -26,9 +26,9 @@ def size_after(seen: Observation, action: Action | None) -> int | None:
 
 
 def restore(view: View) -> Outcome | None:
-    """Pods that somebody took away with a smaller set come back, one after the other.
+    """Restore pods of a set that another party scaled down, one at a time.
 
-    They are brokers that nobody has emptied; from none all of them are needed at once.
+    They are brokers that were not emptied; a set without pods needs all of them at once.
     """
     brokers, size = view.seen.brokers, view.seen.recorded.size or 0
     if brokers is None or brokers.is_terminating or view.wanted.is_suspended:
@@ -40,7 +40,7 @@ def restore(view: View) -> Outcome | None:
 
 
 def suspend_or_resume(view: View) -> Outcome | None:
-    """Take the set to no pods, or back to all that have a volume in use."""
+    """Scale the set to 0, or back to all brokers that have a volume in use."""
     brokers = view.seen.brokers
     if brokers is None:
         return None
@@ -51,6 +51,6 @@ def suspend_or_resume(view: View) -> Outcome | None:
         return Outcome("", waits=(Wait("Suspended", view.wanted.name, "suspend is taken back"),))
     if brokers.replicas or not view.wanted.replicas:
         return None
-    # Those with volumes in use first; what the specification wants besides comes by scaling.
+    # Brokers with volumes in use come first; a scale-out adds the rest of the specified ones.
     count = kept_count(view) or view.wanted.replicas  # gate RESUME
     return Outcome("Resuming", SetReplicas(brokers.uid, brokers.resource_version, count))

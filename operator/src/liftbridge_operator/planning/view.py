@@ -1,4 +1,4 @@
-"""An observation, looked up by name: what every story asks of it, computed once a pass."""
+"""Lookups by name in an observation, shared by all stories and computed once a pass."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -17,19 +17,19 @@ from liftbridge_operator.planning.observation import (
 )
 
 SETTLE_MS: Final = 10_000
-"""Time for which a pod that is back is left alone."""
+"""Time that a restarted pod gets to settle."""
 STUCK_MS: Final = 60_000
 UNREADY_MS: Final = 120_000
 LAG_ENTRIES_MAX: Final = 100
-"""Metadata entries that a member may lack and still count as one that has caught up."""
+"""Maximum lag of a caught-up member, in metadata entries."""
 FOUNDERS_MAX: Final = 3
 NAMES_MAX: Final = 1_000
 ACTION_MS: Final = 5_000
-"""Age of an observation after which its action is not begun any more."""
+"""Age of an observation after which its action is dropped."""
 
 
 def voters_for(brokers: int) -> int:
-    """Voters that a cluster of so many brokers has."""
+    """Return the number of voters of a cluster with so many brokers."""
     if brokers >= 5:
         return 5
     return min(brokers, 3)
@@ -46,11 +46,11 @@ class View:
 
     Attributes:
         seen: The observation.
-        revision: Template that pods are to have: the wanted one unless it is known to be bad.
+        revision: Desired template of pods, unless it is known to be bad.
         names: Brokers of the set, whether their pods exist or not.
         pods, claims, reports, brokers, members: By name of the broker.
-        drained: Brokers that somebody wants to lead nothing; none when it would be all.
-        leaving: These, and brokers on nodes that are about to be drained.
+        drained: Brokers that are to lead nothing; empty when that would be all of them.
+        leaving: Drained brokers, and brokers on cordoned nodes.
     """
 
     __slots__ = (
@@ -72,7 +72,7 @@ class View:
     )
 
     def __init__(self, seen: Observation) -> None:
-        """Sort what was seen by name."""
+        """Index the observation by name."""
         self.seen = seen
         self.now = seen.now_ms
         self.wanted = seen.wanted
@@ -106,7 +106,7 @@ class View:
 
     def _on_leaving_nodes(self) -> list[str]:
         if all(node.is_unschedulable for node in self.nodes.values()):
-            return []  # all of them leave: nobody is better off
+            return []  # all nodes are cordoned: no broker is a better leader
         return [name for name, pod in self.pods.items() if self.is_on_leaving_node(pod)]
 
     def name(self, ordinal: int) -> str:
@@ -115,7 +115,7 @@ class View:
 
     @property
     def size(self) -> int:
-        """Pods that the set is to have now; its pods stay while it is made again."""
+        """Specified pods of the set; those recorded while the set is recreated."""
         if self.seen.brokers is not None:
             return self.seen.brokers.replicas
         shape = self.seen.recorded.shape
@@ -131,7 +131,7 @@ class View:
 
     @property
     def known_level(self) -> int:
-        """Latest rules of decision that every broker knows."""
+        """Highest feature level that every broker knows."""
         return self.metadata.known_level if self.metadata is not None else 0
 
     def leads(self, broker: str) -> list[Partition]:
@@ -139,7 +139,7 @@ class View:
         return [one for one in self.partitions() if one.leader == broker]
 
     def voters(self) -> list[MemberReport]:
-        """Members with a vote."""
+        """Return the voters."""
         return [one for one in self.metadata.members if one.is_voter] if self.metadata else []
 
     def is_voter(self, broker: str) -> bool:
@@ -147,20 +147,20 @@ class View:
         return any(one.is_voter for one in self.members.get(broker, ()))
 
     def is_caught_up(self, member: MemberReport) -> bool:
-        """Whether a member is alive and has nearly all that the group's leader has."""
+        """Return whether a member is alive and lags at most `LAG_ENTRIES_MAX` entries."""
         if not member.is_alive or member.match_index is None or self.metadata is None:
             return False
         ends = [one.match_index or 0 for one in self.metadata.members]
         return max(ends) - member.match_index <= LAG_ENTRIES_MAX
 
     def keeps_majority_without(self, broker: str) -> bool:
-        """Whether voters of other brokers that are alive and near are a majority of all voters."""
+        """Return whether caught-up voters of other brokers are a majority of all voters."""
         voters = self.voters()
         near = [one for one in voters if one.member.broker != broker and self.is_caught_up(one)]
         return 2 * len(near) > len(voters)
 
     def is_current(self, pod: Pod) -> bool:
-        """Whether the process that answers for a pod is the one that the metadata knows."""
+        """Return whether the process that answers for a pod is registered in the metadata."""
         said = self.reports.get(pod.name)
         known = self.brokers.get(pod.name)
         return (
@@ -171,12 +171,12 @@ class View:
         )
 
     def is_serving(self, broker: str) -> bool:
-        """Whether a broker is known, alive and on no way out."""
+        """Return whether a broker is registered, not fenced and not stopping."""
         known = self.brokers.get(broker)
         return known is not None and not known.is_fenced and not known.is_stopping
 
     def lacks_routes(self, broker: str) -> bool:
-        """Whether the NATS server beside a broker does not know those of all that are ready."""
+        """Return whether a broker's NATS server lacks a route to that of some ready broker."""
         said = self.reports.get(broker)
         if said is None or not said.nats_servers or not self.wanted.has_own_nats:
             return False
@@ -184,7 +184,7 @@ class View:
         return said.nats_servers < len(ready)
 
     def is_node_lost(self, pod: Pod) -> bool:
-        """Whether the machine of a pod is why it does not run."""
+        """Return whether a pod does not run because its node is lost."""
         if pod.stuck is StuckCause.NODE_LOST:
             return True
         node = self.nodes.get(pod.node)
@@ -193,16 +193,16 @@ class View:
         )
 
     def is_on_leaving_node(self, pod: Pod) -> bool:
-        """Whether a pod that goes might find no place, because its node takes none any more."""
+        """Return whether the node of a pod is cordoned, so that a new pod may be unschedulable."""
         node = self.nodes.get(pod.node)
         return node is not None and node.is_unschedulable
 
     def is_due(self, pod: Pod) -> bool:
-        """Whether a pod is to be replaced: it has another template, or somebody asked for it."""
+        """Return whether a pod is to be replaced: by another template or a requested restart."""
         return pod.revision != self.revision or pod.uid in self.wanted.restarts
 
     def is_stuck(self, pod: Pod) -> bool:
-        """Whether something keeps the container of a pod from running, for a while already."""
+        """Return whether a pod's container has been kept from running for `STUCK_MS`."""
         return (
             pod.stuck is not None
             and not pod.is_running
@@ -214,7 +214,7 @@ class View:
         return not partition.target and set(partition.replicas) <= set(partition.isr)
 
     def absent(self) -> list[str]:
-        """Brokers of the set whose pods are not ready, going, or just back."""
+        """Return brokers whose pods are missing, not ready, terminating or not settled."""
         if self._absent is None:
             self._absent = [name for name in self.names if self._is_absent(name)]
         return self._absent
