@@ -1,4 +1,4 @@
-"""What the process is made of: all reconcilers, with all that they are given."""
+"""Assemble the reconcilers of the process with their dependencies."""
 
 import secrets
 import string
@@ -25,7 +25,7 @@ from liftbridge_operator.securing.secret_store import SecretStore
 from liftbridge_operator.streams.assembly import stream_reconciler
 
 PASSWORD_CHARACTERS: Final = 40
-"""Of 62 kinds: more than 200 bits."""
+"""Length of passwords; from 62 characters that is more than 200 bits."""
 
 KEY_BYTES: Final = 32
 
@@ -34,10 +34,10 @@ _ALPHABET: Final = string.ascii_letters + string.digits
 
 @asynccontextmanager
 async def make_reconcilers(context: Context) -> AsyncIterator[Mapping[Kind, Reconciler]]:
-    """Reconcilers of all kinds, whose connections to brokers last as long as the context.
+    """Make the reconcilers of all kinds; their broker connections last as long as the context.
 
     Args:
-        context: What the process gives to reconcilers.
+        context: Dependencies that the process passes to reconcilers.
     """
     kube = SparingKube(context.kube, context.fence, context.clock.now)
     context.on_change.append(kube.forget)
@@ -77,7 +77,7 @@ async def make_reconcilers(context: Context) -> AsyncIterator[Mapping[Kind, Reco
 
 
 def connect(cluster: Cluster, tls: TlsMaterial | None) -> GrpcAdmin:
-    """Admin of the brokers of a cluster, at the names that their pods have in DNS."""
+    """Return the admin port of a cluster's brokers, at the DNS names of their pods."""
 
     def address_of(broker: str) -> str:
         return f"{names.host(broker, cluster.name, cluster.namespace)}:{names.PORTS['admin']}"
@@ -86,7 +86,7 @@ def connect(cluster: Cluster, tls: TlsMaterial | None) -> GrpcAdmin:
 
 
 def image_of(repository: str) -> ImageOf:
-    """Knows the image of each version of the brokers.
+    """Return a function that maps a specification to its broker image.
 
     Args:
         repository: Image without a tag.
@@ -99,5 +99,5 @@ def image_of(repository: str) -> ImageOf:
 
 
 def make_password() -> str:
-    """A password by chance."""
+    """Generate a random password."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(PASSWORD_CHARACTERS))

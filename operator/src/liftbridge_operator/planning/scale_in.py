@@ -107,7 +107,7 @@ def _places(view: View, partition: Partition) -> list[str]:
 
 
 def _cannot_move(view: View) -> Wait | None:
-    """Return the wait for a stream with a fixed factor larger than the number of staying brokers."""
+    """Return the wait for a stream whose fixed factor exceeds the number of staying brokers."""
     for one in view.partitions():
         factor = len(one.target or one.replicas)
         is_free = one.stream in view.wanted.automatic_factor

@@ -155,6 +155,6 @@ def _needed(view: View, pod: Pod, plan: Plan) -> Wait | None:
 
 
 def _is_needed_voter(view: View, pod: Pod) -> bool:
-    """Return whether the metadata group needs this pod for its majority, of three or more voters."""
+    """Return whether the metadata group, of three or more voters, needs this pod's vote."""
     is_alive = any(one.is_voter and one.is_alive for one in view.members.get(pod.name, ()))
     return is_alive and len(view.voters()) > 2 and not view.keeps_majority_without(pod.name)

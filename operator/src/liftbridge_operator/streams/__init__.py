@@ -1,5 +1,5 @@
-"""`Stream` resources: one stream of a cluster each, created, kept, handed over, let go.
+"""Reconcile `Stream` resources: create, adopt, maintain, release and delete streams.
 
-`decide.decide_stream` is pure and says what to do; `reconciler.StreamReconciler` looks, does it and
-writes the status; `feed.StreamFeed` looks at each cluster once for all of its streams.
+`decide.decide_stream` is pure and decides the action; `reconciler.StreamReconciler` observes, acts
+and writes the status; `feed.StreamFeed` polls each cluster once for all of its streams.
 """

@@ -1,4 +1,4 @@
-"""Everything that a pass over a stream can do, as values: a closed set."""
+"""Actions of a pass over a stream, as values: a closed set."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,12 @@ from liftbridge_operator.streams.settings import Value
 
 @dataclass(frozen=True, slots=True)
 class AddFinalizer:
-    """Have the deletion of the resource wait for this operator."""
+    """Add the finalizer, so that deletion of the resource waits for this operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveFinalizer:
-    """Let the resource go, after the mark, when `stream_id` says that it is on a stream."""
+    """Remove the finalizer, after the mark on the stream `stream_id`, unless that is 0."""
 
     stream_id: int = 0
 
@@ -22,7 +22,7 @@ class Create:
     """Create the stream and mark it.
 
     Attributes:
-        is_again: Whether a stream that the resource managed is gone.
+        is_again: Whether the stream that the resource managed was lost.
     """
 
     name: str
@@ -36,10 +36,10 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Mark a stream as managed by the resource, if it is still managed by whom was seen.
+    """Mark a stream as managed by the resource, if its owner is still the expected one.
 
     Attributes:
-        is_adopted: Whether somebody else had created it.
+        is_adopted: Whether the resource adopts a stream that it did not create.
     """
 
     stream_id: int
@@ -49,20 +49,20 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Take the mark of the resource from a stream."""
+    """Remove the mark of the resource from a stream."""
 
     stream_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Alter:
-    """Put settings and a number of replicas into force.
+    """Change settings and the replication factor.
 
     Attributes:
         settings: Those that differ.
-        factor: 0 to leave it.
-        fields: Paths of what changes, for people.
-        is_drift: Whether somebody else had changed them.
+        factor: Replication factor; 0 to leave it.
+        fields: Paths of changed fields, for people.
+        is_drift: Whether this reverts drift.
     """
 
     settings: dict[str, Value]
@@ -81,7 +81,7 @@ class SetReadonly:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete the stream with its messages, and let the resource go."""
+    """Delete the stream with its messages, then remove the finalizer."""
 
     stream_id: int
 

@@ -1,4 +1,4 @@
-"""The reconciler of streams with its feed, as the process runs it."""
+"""Assemble the stream reconciler with its feed, for the process."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,10 +15,10 @@ from liftbridge_operator.streams.reconciler import StreamReconciler
 
 @asynccontextmanager
 async def stream_reconciler(context: Context) -> AsyncIterator[StreamReconciler]:
-    """A reconciler whose feed looks at clusters for as long as the context lasts.
+    """Open a reconciler whose feed polls clusters for as long as the context lasts.
 
     Args:
-        context: What the process gives to reconcilers.
+        context: Dependencies that the process passes to reconcilers.
     """
 
     async def connect(body: Object) -> StreamBrokers:
@@ -26,7 +26,7 @@ async def stream_reconciler(context: Context) -> AsyncIterator[StreamReconciler]
 
     feed = StreamFeed(context.kube, connect, context.requests, context.clock)
     looking = asyncio.get_running_loop().create_task(feed.run())
-    # Without looks nothing is repaired any more, and nothing else would tell.
+    # Without polls no drift is reverted, and nothing else would report that.
     context.companions.add(looking)
     try:
         yield StreamReconciler(
@@ -45,15 +45,15 @@ async def stream_reconciler(context: Context) -> AsyncIterator[StreamReconciler]
 
 
 async def connect_brokers(kube: Kube, body: Object) -> GrpcStreams:
-    """Reach the brokers of a cluster as the reconciler of clusters does.
+    """Connect to the brokers of a cluster as the cluster reconciler does.
 
     Args:
-        kube: Has the certificate that the operator shows.
+        kube: The API server, which holds the operator's certificate.
         body: The LiftbridgeCluster.
 
     Raises:
-        KubeError: The certificate is not there, or cannot be read.
-        SilentError: It is not usable.
+        KubeError: The certificate does not exist, or cannot be read.
+        SilentError: The certificate is not usable.
     """
     try:
         credentials = await credentials_of(kube, body)

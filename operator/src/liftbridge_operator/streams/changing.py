@@ -1,4 +1,4 @@
-"""Carries out at the brokers what was decided for a stream."""
+"""Carry out the action of a stream at the brokers."""
 
 from collections.abc import Mapping
 
@@ -20,15 +20,15 @@ Event = tuple[EventReason, Mapping[str, object]]
 
 
 async def change(brokers: StreamBrokers, resource: Resource, action: OfStream) -> Event | None:
-    """Do it.
+    """Carry out an action.
 
     Args:
-        brokers: Of the cluster.
-        resource: For which.
-        action: What was decided.
+        brokers: Brokers of the cluster.
+        resource: The `Stream` resource.
+        action: The decided action.
 
     Returns:
-        What is told of it.
+        The Event that reports it; None for none.
 
     Raises:
         BrokersError: It was not done, or it is not known whether it was.
@@ -52,7 +52,7 @@ async def change(brokers: StreamBrokers, resource: Resource, action: OfStream) -
             await brokers.set_readonly(name, is_readonly=action.is_readonly)
             told = _altered(name, ("readonly",), is_drift=action.is_drift)
         case Delete():
-            # A stream of this name that somebody has created since has another id.
+            # A stream of this name that was created since has another id.
             await brokers.mark(name, action.stream_id, expected=mine, owner=mine)
             await brokers.delete(name)
             told = EventReason.STREAM_DELETED, {"stream": name}

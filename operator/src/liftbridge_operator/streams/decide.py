@@ -1,7 +1,7 @@
-"""What to do with a stream, and what to say of it, from what was seen: pure and total.
+"""Decide the action and the conditions of a stream from the observation: pure and total.
 
-In turn: may the resource go, does it have a cluster that answers and lets it in, does another
-resource come first, is there a stream, whose is it, and is it as it should be. At most one action.
+Checks in order: the cluster exists, admits the namespace and answers; no older resource has the
+stream; the stream exists; its owner; its settings. At most one action.
 """
 
 from collections.abc import Mapping
@@ -40,23 +40,23 @@ from liftbridge_operator.streams.observation import (
 )
 
 CONFLICT_SECONDS: Final = 30.0
-"""Time after which a resource that stands back looks again."""
+"""Time after which a resource that yields to another one is reconciled again."""
 REFUSED_SECONDS: Final = 60.0
-"""Time after which brokers, or the API server, are asked again what they have refused."""
+"""Time after which a request that brokers or the API server refused is retried."""
 
 Type = StreamConditionType
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do and what to say.
+    """Action, conditions and Event of a pass.
 
     Attributes:
-        claims: All conditions; of those told only while they are True, the ones that are.
+        claims: All conditions; conditions reported only while True are absent otherwise.
         action: None to do nothing.
         ask: What has to be looked up first; there is no action then.
-        event: Something that is told besides.
-        requeue_seconds: When to look again although nothing may happen; 0 for never.
+        event: Event to write in addition.
+        requeue_seconds: Time until the next pass without any change; 0 for none.
     """
 
     claims: Mapping[StreamConditionType, Claim]
@@ -67,11 +67,11 @@ class Decision:
 
 
 def decide_stream(resource: Resource, seen: Seen) -> Decision:
-    """What to do with a resource that is not being deleted, and what to say of it.
+    """Decide the action and the conditions of a resource that is not being deleted.
 
     Args:
         resource: The resource.
-        seen: Everything else.
+        seen: The rest of the observation.
     """
     decision = _decided(resource, seen)
     action, before = decision.action, refusal_of(decision, seen)
@@ -94,7 +94,7 @@ def decide_stream(resource: Resource, seen: Seen) -> Decision:
 
 
 def refusal_of(decision: Decision, seen: Seen) -> Refused | None:
-    """What was said just before against what is to be done; None when nothing was."""
+    """Return the last refusal if it concerns the decided action; None otherwise."""
     before = seen.refused
     if before is None or decision.action is None or before.what != change_of(decision.action):
         return None
@@ -102,7 +102,7 @@ def refusal_of(decision: Decision, seen: Seen) -> Refused | None:
 
 
 def _decided(resource: Resource, seen: Seen) -> Decision:
-    """The decision, whatever was refused before."""
+    """Decide without regard to earlier refusals."""
     spec = resource.spec
     if spec is None:
         return Decision(_said(resource, seen, _invalid(resource.unread)))
@@ -117,7 +117,7 @@ def _decided(resource: Resource, seen: Seen) -> Decision:
 
 
 def _bring_about(resource: Resource, spec: StreamSpec, seen: Seen) -> Decision:
-    """The stream is to be there, and this resource's own."""
+    """Create, adopt or maintain the stream of the resource."""
     if needs_finalizer(spec, seen) and not resource.has_finalizer:
         return Decision(_said(resource, seen, _pending(resource, seen)), AddFinalizer())
     if seen.older:
@@ -128,7 +128,7 @@ def _bring_about(resource: Resource, spec: StreamSpec, seen: Seen) -> Decision:
 
 
 def needs_finalizer(spec: StreamSpec, seen: Seen) -> bool:
-    """Whether the deletion of the resource has to wait for what becomes of the stream."""
+    """Return whether deletion of the resource has to wait for the fate of the stream."""
     return spec.deletion_policy is DeletionPolicy.DELETE and not seen.is_namespaced
 
 
@@ -136,7 +136,7 @@ def needs_finalizer(spec: StreamSpec, seen: Seen) -> bool:
 
 
 def _of_cluster(resource: Resource, seen: Seen) -> Claim | None:
-    """Why nothing can be done with the cluster."""
+    """Return why the cluster cannot be used."""
     cluster = seen.cluster
     if cluster.state in (ClusterState.MISSING, ClusterState.HIDDEN):
         return Claim(Reason.CLUSTER_NOT_FOUND, {"cluster": cluster.name})
@@ -160,7 +160,7 @@ def _invalid(detail: str) -> Claim:
 
 
 def _pending(resource: Resource, seen: Seen) -> Claim:
-    """Something is under way before the stream is this resource's own."""
+    """Return the claim of a step that has to complete before the resource owns the stream."""
     values = {"stream": resource.stream_name}
     if seen.stream is None:
         return Claim(Reason.CREATE_PENDING, values)
@@ -168,7 +168,7 @@ def _pending(resource: Resource, seen: Seen) -> Claim:
 
 
 def _stand_back(resource: Resource, seen: Seen, owner: str) -> Decision:
-    """Somebody else has the stream."""
+    """Report a conflict: another resource or program has the stream."""
     values = {"stream": resource.stream_name, "owner": owner}
     said = _said(resource, seen, Claim(Reason.CONFLICT, values))
     return Decision(said, event=(EventReason.CONFLICT, values), requeue_seconds=CONFLICT_SECONDS)
@@ -178,7 +178,7 @@ def _stand_back(resource: Resource, seen: Seen, owner: str) -> Decision:
 
 
 def _observe(resource: Resource, spec: StreamSpec, seen: Seen) -> Decision:
-    """A stream that is only watched; a mark from a time when it was managed is taken back."""
+    """Observe a stream without managing it; remove the mark left from managing it before."""
     values = {"stream": resource.stream_name}
     if seen.stream is None:
         return Decision(_said(resource, seen, Claim(Reason.NOT_FOUND, values)))
@@ -191,7 +191,7 @@ def _observe(resource: Resource, spec: StreamSpec, seen: Seen) -> Decision:
 
 
 def _is_let_go(resource: Resource, spec: StreamSpec, seen: Seen) -> bool:
-    """Whether the stream is deleted though the resource stays: where no finalizer may hold it."""
+    """Return whether to delete the stream without its resource, where no finalizer is allowed."""
     return (
         seen.is_namespaced
         and spec.deletion_policy is DeletionPolicy.DELETE
@@ -201,7 +201,7 @@ def _is_let_go(resource: Resource, spec: StreamSpec, seen: Seen) -> bool:
 
 
 def _let_go(resource: Resource, seen: Seen) -> Decision:
-    """Delete the stream that was confirmed; it is not created again while that stands."""
+    """Delete the confirmed stream; it is not recreated while the confirmation is set."""
     said = _said(resource, seen, Claim(Reason.DELETING, {"stream": resource.stream_name}))
     stream = seen.stream
     if stream is None or str(stream.stream_id) != resource.confirmed:
@@ -215,8 +215,8 @@ def _let_go(resource: Resource, seen: Seen) -> Decision:
 
 
 def change_of(action: Action) -> str:
-    """Names a change, so that a refusal of it is known again."""
-    if isinstance(action, OfResource):  # whatever is on the stream, it is the same request
+    """Name a change, so that its refusal can be recognised later."""
+    if isinstance(action, OfResource):  # the same request, whatever the mark on the stream
         return type(action).__name__
     return repr(action)
 
@@ -235,7 +235,7 @@ def _create(resource: Resource, spec: StreamSpec, seen: Seen) -> Decision:
 
 
 def _manage(resource: Resource, spec: StreamSpec, seen: Seen, stream: ObservedStream) -> Decision:
-    """A stream that is there: whose it is, then what it is."""
+    """Manage an existing stream: check its owner, then its settings."""
     mine = mark_of(resource.namespace, resource.name, resource.uid)
     fixed = _fixed(spec, stream)
     if stream.owner != mine:
@@ -257,7 +257,7 @@ def _manage(resource: Resource, spec: StreamSpec, seen: Seen, stream: ObservedSt
 def _of_owner(
     resource: Resource, spec: StreamSpec, seen: Seen, stream: ObservedStream
 ) -> Decision | None:
-    """Why a stream that is not marked as this resource's is not taken over."""
+    """Return why a stream without this resource's mark is not adopted; None if it may be."""
     if stream.owner:
         if seen.holder is UNKNOWN:
             return Decision({}, ask=Ask.HOLDER)
@@ -265,24 +265,24 @@ def _of_owner(
         if holder is not None and holder.is_older:
             return _stand_back(resource, seen, holder.key)
         if holder is not None:
-            return None  # the younger one has it, and learns of this one by the mark
+            return None  # a younger resource has it, and notices the new mark
     if spec.adoption_policy is AdoptionPolicy.NEVER and not _is_own(resource, stream):
         return _stand_back(resource, seen, "nobody, and adoptionPolicy is Never")
     return None
 
 
 def _is_own(resource: Resource, stream: ObservedStream) -> bool:
-    """Whether an unmarked stream is the one that this resource was about to create.
+    """Return whether an unmarked stream is the one that this resource was about to create.
 
-    The status says so before the brokers are asked, when there is no stream; between their answer
-    and the mark the operator may have ended.
+    The status announces the creation before the request to the brokers, when there is no stream;
+    the operator may have ended between their answer and the mark.
     """
     ready = resource.told.get(Type.READY)
     return stream.owner == "" and ready is not None and ready.reason == Reason.CREATE_PENDING
 
 
 def _keep(resource: Resource, spec: StreamSpec, seen: Seen, stream: ObservedStream) -> Decision:
-    """The resource's own stream: change what differs."""
+    """Change settings of the resource's stream that differ."""
     fields = _differing(spec, stream)
     is_drift = (
         resource.observed_generation == resource.generation
@@ -313,12 +313,12 @@ def _keep(resource: Resource, spec: StreamSpec, seen: Seen, stream: ObservedStre
 
 
 def _asked_before(resource: Resource, stream: ObservedStream) -> tuple[str, ...]:
-    """What was asked for of this stream, and not of a former one of its name."""
+    """Return settings requested of this stream, not of a former one of its name."""
     return resource.asked if resource.creation_id == str(stream.stream_id) else ()
 
 
 def _fixed(spec: StreamSpec, stream: ObservedStream) -> tuple[str, ...]:
-    """Paths of what differs and cannot be changed."""
+    """Return paths of differing fields that cannot be changed."""
     found = [
         name
         for name, asked, present in (
@@ -335,12 +335,12 @@ def _fixed(spec: StreamSpec, stream: ObservedStream) -> tuple[str, ...]:
 
 
 def _factor(spec: StreamSpec, stream: ObservedStream) -> int:
-    """Replicas of each partition, with -1 as it was resolved at creation."""
+    """Return replicas of each partition, with -1 resolved as at creation."""
     return spec.replication_factor if spec.replication_factor > 0 else stream.factor
 
 
 def _differing(spec: StreamSpec, stream: ObservedStream) -> tuple[str, ...]:
-    """Paths of what differs and can be changed."""
+    """Return paths of differing fields that can be changed."""
     wanted = settings_.settings_of(spec.config, _factor(spec, stream))
     changed = settings_.differences(wanted, stream.settings)
     found = [settings_.path_of(name) for name in changed if name not in settings_.FIXED]
@@ -355,7 +355,7 @@ def _differing(spec: StreamSpec, stream: ObservedStream) -> tuple[str, ...]:
 
 
 def _said(resource: Resource, seen: Seen, ready: Claim) -> dict[StreamConditionType, Claim]:
-    """All conditions, with the rest as far as it is known beside the first."""
+    """Return all conditions, with `Synced` and `Healthy` as far as they are known."""
     if ready.reason is Reason.CLUSTER_UNREACHABLE:
         return {Type.READY: ready, Type.SYNCED: ready, Type.HEALTHY: ready}
     unknown = unknown_of(resource, seen)
@@ -366,7 +366,7 @@ def _said(resource: Resource, seen: Seen, ready: Claim) -> dict[StreamConditionT
 
 
 def unknown_of(resource: Resource, seen: Seen) -> Claim | None:
-    """Why nothing is known of a stream; None when something is."""
+    """Return why the state of a stream is unknown; None when it is known."""
     if not (seen.cluster.is_heard and seen.cluster.is_allowed):
         return Claim(Reason.CLUSTER_NOT_READY)
     if seen.stream is None:
@@ -375,7 +375,7 @@ def unknown_of(resource: Resource, seen: Seen) -> Claim | None:
 
 
 def health(stream: ObservedStream) -> Claim:
-    """Whether partitions have leaders and all their replicas in sync; the worst that is not so."""
+    """Return the worst state of partitions: offline, below min ISR, under-replicated, in sync."""
     offline = sum(not one.leader for one in stream.partitions)
     below = sum(one.in_sync < min(one.min_isr, len(one.replicas)) for one in stream.partitions)
     under = sum(one.in_sync < len(one.replicas) for one in stream.partitions)

@@ -1,7 +1,8 @@
-"""A resource that is being deleted: what becomes of its stream, and when the resource may go.
+"""Deletion of a resource: the fate of its stream, and when the finalizer is removed.
 
-Messages go only when the resource says `Delete` and the stream is empty, or a person named it. In
-doubt the stream stays, and where nobody could answer for it any more, the resource goes without it.
+A stream is deleted only when the resource says `Delete` and the stream is empty, or a person
+confirmed it. In doubt the stream stays; where no operator could answer for it any more, the resource
+is released without it.
 """
 
 from dataclasses import replace
@@ -30,17 +31,17 @@ from liftbridge_operator.streams.observation import (
 )
 
 BLOCKED_SECONDS: Final = 30.0
-"""Time after which a deletion that is blocked is looked at again."""
+"""Time after which a blocked deletion is reconciled again."""
 
 Type = StreamConditionType
 
 
 def decide_deletion(resource: Resource, seen: Seen) -> Decision:
-    """What to do with a resource that is being deleted, and what to say of it.
+    """Decide the action and the conditions of a resource that is being deleted.
 
     Args:
         resource: The resource.
-        seen: Everything else.
+        seen: The rest of the observation.
     """
     decision = _decided(resource, seen)
     before = refusal_of(decision, seen)
@@ -53,7 +54,7 @@ def decide_deletion(resource: Resource, seen: Seen) -> Decision:
 
 
 def _decided(resource: Resource, seen: Seen) -> Decision:
-    """The decision, whatever was refused before."""
+    """Decide without regard to earlier refusals."""
     said = _said(resource, seen)
     if not resource.has_finalizer:
         return Decision(said)
@@ -73,7 +74,7 @@ def _decided(resource: Resource, seen: Seen) -> Decision:
 
 
 def _delete(resource: Resource, seen: Seen, stream: ObservedStream | None) -> Decision:
-    """Messages go when there are none, or when a person named the stream."""
+    """Delete the stream when it is empty, or when a person confirmed it."""
     said = _said(resource, seen)
     if stream is None:
         return Decision(said, RemoveFinalizer())
@@ -97,12 +98,12 @@ def _delete(resource: Resource, seen: Seen, stream: ObservedStream | None) -> De
 
 
 def _to_confirm(resource: Resource, stream_id: int) -> str:
-    """What a person types to have the messages deleted."""
+    """Return the command that confirms deletion of the messages."""
     return f"kubectl annotate --overwrite {_named(resource)} {CONFIRM_DELETE}={stream_id}"
 
 
 def _to_keep(resource: Resource) -> str:
-    """What a person types to have the resource go and the stream stay."""
+    """Return the command that deletes the resource and keeps the stream."""
     patch = '{"spec":{"deletionPolicy":"Retain"}}'
     return f"kubectl patch {_named(resource)} --type=merge -p '{patch}'"
 
@@ -112,7 +113,7 @@ def _named(resource: Resource) -> str:
 
 
 def _keeps_stream(resource: Resource, seen: Seen) -> bool:
-    """Whether the resource goes and its stream stays."""
+    """Return whether the resource is deleted and its stream stays."""
     spec = resource.spec
     return (
         spec is None

@@ -1,8 +1,8 @@
-"""One look at each cluster every ten seconds, for all of its streams.
+"""Poll each cluster every ten seconds, for all of its streams.
 
-A look reads the resource of the cluster and all streams from its brokers. Resources whose stream,
-or whose cluster, is not as they were told last time are asked to be looked at; nothing else happens
-while nothing changes. Only what a look of the last half minute showed is gone by.
+A poll reads the resource of the cluster and all streams from its brokers. It requests a pass for
+resources whose stream or cluster differs from what their last pass used; without a change it does
+nothing else. Decisions use only polls of the last half minute.
 """
 
 import asyncio
@@ -30,18 +30,18 @@ from liftbridge_operator.streams.port import BrokersError, StreamBrokers
 log = structlog.get_logger("liftbridge.operator.streams")
 
 INTERVAL_SECONDS: Final = 10.0
-"""Time from one look at a cluster to the next."""
+"""Interval of polls of a cluster."""
 HASTENED_SECONDS: Final = 1.0
-"""The same after a change."""
+"""Time until the next poll after a change."""
 HEARD_SECONDS: Final = 30.0
-"""Age up to which an answer of the brokers is gone by."""
+"""Age up to which an answer of the brokers is used."""
 CONNECTED_SECONDS: Final = 300.0
-"""Age at which connections are made anew, with the certificates and brokers of then."""
+"""Age at which connections are reopened, with the present certificates and brokers."""
 CHANGES_MAX: Final = 8
-"""Changes of one cluster under way at once."""
+"""Maximum number of concurrent changes in one cluster."""
 _TICK_SECONDS: Final = 0.5
 _LOAD_SHARE: Final = 4.0
-"""A look begins no sooner than so many times after the length of the one before."""
+"""Minimum pause between polls, as a multiple of the duration of the last poll."""
 
 
 class ClusterKey(NamedTuple):
@@ -52,7 +52,7 @@ class ClusterKey(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a pass went by; another one follows when it changes."""
+    """Inputs of a pass; a change of these requests another pass."""
 
     state: ClusterState
     allowed: tuple[str, ...]
@@ -69,7 +69,7 @@ class _Watch:
         age: See `observation.Resource.age`.
         manages: Whether it changes the stream.
         since_s: When it was first seen with that stream.
-        told: What its last pass went by.
+        told: Inputs of its last pass.
     """
 
     stream: str
@@ -80,13 +80,13 @@ class _Watch:
 
 
 class Cluster:
-    """What is known of a cluster.
+    """Polled state of a cluster.
 
     Attributes:
-        key: Which.
-        brokers: None while there is no such cluster.
-        snapshot: Of the last look that was answered.
-        room: Held by changes.
+        key: The LiftbridgeCluster.
+        brokers: Connections to the brokers; None while not connected.
+        snapshot: Streams of the last answered poll.
+        room: Semaphore that bounds concurrent changes.
     """
 
     def __init__(self, key: ClusterKey) -> None:
@@ -106,11 +106,11 @@ class Cluster:
         self.by_stream: dict[str, set[Key]] = {}
 
     def is_heard(self, now_s: float) -> bool:
-        """Whether the brokers answered lately."""
+        """Return whether the brokers answered within `HEARD_SECONDS`."""
         return self.snapshot is not None and now_s - self.snapshot.now_s < HEARD_SECONDS
 
     def seen(self, namespace: str, now_s: float) -> SeenCluster:
-        """The cluster as a resource of a namespace sees it."""
+        """Return the state of the cluster for resources of a namespace."""
         answered = moment_text(self.snapshot.wall_ms) if self.snapshot is not None else ""
         return SeenCluster(
             f"{self.key.namespace}/{self.key.name}",
@@ -121,19 +121,19 @@ class Cluster:
         )
 
     def lets_in(self, namespace: str) -> bool:
-        """Whether resources of a namespace may name this cluster."""
+        """Return whether resources of a namespace may refer to this cluster."""
         return namespace == self.key.namespace or "*" in self.allowed or namespace in self.allowed
 
     def stream(self, name: str) -> ObservedStream | None:
-        """A stream as the last answer has it."""
+        """Return a stream of the last answer; None for no such stream."""
         return self.snapshot.streams.get(name) if self.snapshot is not None else None
 
     def told(self, name: str, now_s: float) -> Told:
-        """What a pass over a stream goes by now."""
+        """Return the present inputs of a pass over a stream."""
         return Told(self.state, self.allowed, self.is_heard(now_s), self.stream(name))
 
     def older(self, key: Key) -> str:
-        """The oldest other resource that may have the same stream before one; empty for none."""
+        """Return the oldest other resource with precedence for the same stream; empty for none."""
         mine = self.watches[key]
         others = [
             (self.watches[one].age, f"{one.namespace}/{one.name}")
@@ -144,9 +144,9 @@ class Cluster:
         return first[1] if first is not None and first[0] < mine.age else ""
 
     def is_looked_at_for(self, key: Key) -> bool:
-        """Whether the last look began after a resource was first seen.
+        """Return whether the last poll began after a resource was first seen.
 
-        Before that nobody can say whether a stream was there before the resource.
+        Before that it is unknown whether a stream existed before the resource.
         """
         watch = self.watches.get(key)
         snapshot = self.snapshot
@@ -155,7 +155,7 @@ class Cluster:
     def watch(
         self, key: Key, stream: str, age: tuple[str, str], now_s: float, *, manages: bool
     ) -> None:
-        """Count a resource to this cluster."""
+        """Register a resource of this cluster."""
         before = self.watches.get(key)
         since_s = now_s
         if before is not None and before.stream != stream:
@@ -166,7 +166,7 @@ class Cluster:
         self.by_stream.setdefault(stream, set()).add(key)
 
     def leave(self, key: Key) -> set[Key]:
-        """Count a resource no more; the others of its stream."""
+        """Unregister a resource; return the other resources of its stream."""
         watch = self.watches.pop(key, None)
         if watch is None:
             return set()
@@ -178,7 +178,7 @@ class Cluster:
 
 
 class StreamFeed:
-    """Looks at clusters; `run` does so for as long as the operator leads."""
+    """Polls clusters; `run` does so for as long as the operator leads."""
 
     def __init__(
         self,
@@ -187,12 +187,12 @@ class StreamFeed:
         requests: Requests,
         clock: Clock,
     ) -> None:
-        """Know of no cluster yet.
+        """Start without any cluster.
 
         Args:
             kube: The API server.
-            connect: Reaches the brokers of the cluster whose resource it gets.
-            requests: Where passes are asked for.
+            connect: Connects to the brokers of the cluster resource that it is given.
+            requests: Queue of requested passes.
             clock: Time.
         """
         self._kube = kube
@@ -203,7 +203,7 @@ class StreamFeed:
         self._places: dict[Key, ClusterKey] = {}
 
     async def run(self) -> None:
-        """Look at every cluster again and again; ends by being cancelled."""
+        """Poll every cluster at its interval until cancelled."""
         while True:
             now = self._clock.now()
             due = [one for one in self._clusters.values() if one.due_s <= now]
@@ -212,7 +212,7 @@ class StreamFeed:
                 due, await asyncio.gather(*looks, return_exceptions=True), strict=True
             ):
                 if isinstance(outcome, Exception):
-                    # A mistake with one cluster must not end the looks at all others.
+                    # An error with one cluster must not end the polls of all others.
                     key = f"{cluster.key.namespace}/{cluster.key.name}"
                     log.error("look_failed", cluster=key, exc_info=outcome)
             await self._clock.sleep(_TICK_SECONDS)
@@ -227,7 +227,7 @@ class StreamFeed:
     async def enter(
         self, key: Key, cluster: ClusterKey, stream: str, age: tuple[str, str], *, manages: bool
     ) -> Cluster:
-        """Count a resource to its cluster, and look at that if nobody has yet.
+        """Register a resource with its cluster, and poll the cluster if it was never polled.
 
         Args:
             key: The resource.
@@ -237,7 +237,7 @@ class StreamFeed:
             manages: Whether it changes the stream.
 
         Raises:
-            KubeError: Nothing is known of the cluster yet, and the API server does not answer.
+            KubeError: The cluster was never polled, and the API server does not answer.
         """
         if self._places.get(key, cluster) != cluster:
             await self.leave(key)
@@ -256,10 +256,10 @@ class StreamFeed:
         return found
 
     async def leave(self, key: Key) -> tuple[Cluster, str] | None:
-        """Count a resource no more, and have the others of its stream looked at.
+        """Unregister a resource, and request passes for the other resources of its stream.
 
         Returns:
-            Its cluster and the name of its stream; None for a resource that was not known.
+            Its cluster and the name of its stream; None for an unknown resource.
         """
         place = self._places.pop(key, None)
         cluster = self._clusters.get(place) if place is not None else None
@@ -271,7 +271,7 @@ class StreamFeed:
         return cluster, stream
 
     def hasten(self, cluster: Cluster) -> None:
-        """Look soon: something was changed."""
+        """Poll soon, since something was changed."""
         soon = max(HASTENED_SECONDS, cluster.cost_s * _LOAD_SHARE)
         cluster.due_s = min(cluster.due_s, self._clock.now() + soon)
 
@@ -289,10 +289,10 @@ class StreamFeed:
                 self._requests.request(key)
 
     async def _look_now(self, cluster: Cluster) -> None:
-        """Read the resource and the streams of a cluster; of brokers that are silent they stay.
+        """Read the resource and the streams of a cluster; keep old streams if brokers are silent.
 
         Raises:
-            KubeError: The API server does not answer; everything stays as it was.
+            KubeError: The API server does not answer; the state stays unchanged.
         """
         began = self._clock.now()
         cluster.due_s = began + INTERVAL_SECONDS
@@ -325,11 +325,11 @@ class StreamFeed:
                 cluster.connected, cluster.connected_s = wanted, began
             found = await cluster.brokers.streams()
         except (BrokersError, KubeError):
-            # Perhaps they are others now, or want another certificate.
+            # The brokers may have other addresses now, or require another certificate.
             await _disconnect(cluster)
             return
         before = cluster.snapshot.streams if cluster.snapshot is not None else {}
-        # What did not change stays the object that it was, so that thousands are held once.
+        # Unchanged streams keep their old object, so that thousands are held only once.
         streams = {
             name: old if (old := before.get(name)) == stream and old is not None else stream
             for name, stream in found.items()
@@ -338,7 +338,7 @@ class StreamFeed:
 
 
 def wall_ms(clock: Clock) -> int:
-    """Unix milliseconds."""
+    """Return the time of day in Unix milliseconds."""
     return int(clock.wall().timestamp() * 1_000)
 
 

@@ -1,8 +1,7 @@
-"""`StreamBrokers` over gRPC, by the ports for operators of one broker after another.
+"""`StreamBrokers` over gRPC, on the admin ports of brokers.
 
-A look asks one broker: its answer to the first question is from after a majority has confirmed what
-it knows, so that the two lists read afterwards are not older than the look. A broker that does not
-answer is left for the next one at the next call.
+A poll asks one broker. A majority confirms its first answer, so the two lists read afterwards are
+not older than the poll. After a broker does not answer, the next call goes to the next broker.
 """
 
 import asyncio
@@ -45,7 +44,7 @@ _SAID: Final = frozenset(
 
 
 class GrpcStreams:
-    """See `StreamBrokers`; whoever makes it closes it.
+    """Implements `StreamBrokers`; its creator closes it.
 
     Attributes:
         endpoints: All brokers of the cluster.
@@ -56,11 +55,12 @@ class GrpcStreams:
         endpoints: Sequence[Endpoint],
         credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
-        """Connect to nobody yet.
+        """Start without connections.
 
         Args:
             endpoints: All brokers of the cluster, at least one.
-            credentials: To trust and to show; None is plaintext, offered on loopback only.
+            credentials: CA and client certificate; None for plaintext, which brokers offer on loopback
+                only.
         """
         assert endpoints, "a cluster has at least one broker"
         self.endpoints = tuple(endpoints)
@@ -88,12 +88,12 @@ class GrpcStreams:
         response: type[_Response],
         seconds: float = CALL_SECONDS,
     ) -> _Response:
-        """One call; the method is the name of the request.
+        """Make one call; the method is the name of the request.
 
         Raises:
-            SilentError: There was no answer of one who could.
-            RefusedError: It was refused for what it asks.
-            ChangedError: What it is about is not there, or there already.
+            SilentError: No broker that could answer did.
+            RefusedError: The brokers refused the request.
+            ChangedError: The stream does not exist, exists already, or was changed.
         """
         method = type(request).__name__.removesuffix("Request")
         call: Any = self._channel(at.address).unary_unary(

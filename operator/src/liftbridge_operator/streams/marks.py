@@ -1,4 +1,4 @@
-"""Marks on streams, finalizer and annotations on resources: how who manages what is known."""
+"""Marks on streams, and finalizer and annotations on resources, which record ownership."""
 
 from typing import Final, NamedTuple
 
@@ -19,12 +19,12 @@ class Holder(NamedTuple):
 
 
 def mark_of(namespace: str, name: str, uid: str) -> str:
-    """Mark of a resource, as it stands on a stream: `streams.liftbridge.io/shop/orders/uid`."""
+    """Return the mark of a resource on its stream: `streams.liftbridge.io/shop/orders/uid`."""
     return f"{_PREFIX}/{namespace}/{name}/{uid}"
 
 
 def holder_of(mark: str) -> Holder | None:
-    """The resource that a mark names; None when another program, or a person, made it."""
+    """Parse the resource that a mark names; None when another program or a person set it."""
     parts = mark.split("/")
     if len(parts) != 4 or parts[0] != _PREFIX or not all(parts):
         return None

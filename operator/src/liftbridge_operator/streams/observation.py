@@ -1,6 +1,6 @@
-"""What is known of a stream, of its resource and of its cluster, as values.
+"""Observation of a stream, its resource and its cluster, as values.
 
-Values of the brokers are plain and small: an operator holds those of thousands of streams.
+Values from brokers are plain and small: an operator holds those of thousands of streams.
 """
 
 from dataclasses import dataclass, field
@@ -12,11 +12,11 @@ from liftbridge_operator.streams.settings import Settings
 
 
 class ObservedPartition(NamedTuple):
-    """One partition as the metadata says it is.
+    """One partition as stored in the metadata.
 
     Attributes:
         number: Its number.
-        leader: Broker that leads it; empty for nobody.
+        leader: Broker that leads it; empty without a leader.
         replicas: Brokers with a replica.
         in_sync: How many of them are in sync.
         min_isr: In-sync replicas that a commit needs.
@@ -34,13 +34,13 @@ class ObservedPartition(NamedTuple):
 
 
 class ObservedStream(NamedTuple):
-    """One stream as the metadata says it is.
+    """One stream as stored in the metadata.
 
     Attributes:
-        stream_id: Never used again, also not for a new stream of its name.
-        owner: Mark of whoever manages it; empty for nobody.
+        stream_id: Unique id, never reused, not even for a new stream of its name.
+        owner: Mark of the resource or program that manages it; empty for none.
         created_ns: Unix nanoseconds of its creation.
-        settings: In force, defaults of the brokers filled in.
+        settings: Settings in force, including defaults of the brokers.
     """
 
     stream_id: int
@@ -59,9 +59,9 @@ class Snapshot(NamedTuple):
     """All streams of a cluster, by name.
 
     Attributes:
-        streams: Without those of the brokers themselves.
-        now_s: When they were asked for, by the monotonic clock of the operator.
-        wall_ms: When they answered, in Unix milliseconds.
+        streams: Streams without internal ones.
+        now_s: Time of the request, by the monotonic clock of the operator.
+        wall_ms: Time of the answer, in Unix milliseconds.
     """
 
     streams: dict[str, ObservedStream]
@@ -71,7 +71,7 @@ class Snapshot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A condition as the status has it.
+    """A condition of the present status.
 
     Attributes:
         generation: Its `observedGeneration`.
@@ -87,16 +87,16 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A `Stream` as it was read.
+    """A `Stream` resource as read.
 
     Attributes:
         created: `metadata.creationTimestamp`.
         has_finalizer: Whether our finalizer is on it.
         confirmed: Value of the annotation that confirms a deletion; empty for none.
         spec: None when it cannot be read.
-        unread: Why it cannot.
+        unread: Why it cannot be read.
         creation_id: Id of the stream that the status names; empty for none.
-        asked: Settings that the status names as asked for of that stream, now or before.
+        asked: Settings that the status lists as requested of that stream, now or before.
         told: Conditions of the status, by type.
     """
 
@@ -118,22 +118,22 @@ class Resource:
 
     @property
     def key(self) -> str:
-        """For people: `namespace/name`."""
+        """`namespace/name`, for people."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def stream_name(self) -> str:
-        """Name of the stream it is about."""
+        """Name of its stream."""
         return (self.spec.stream_name if self.spec else None) or self.name
 
     @property
     def age(self) -> tuple[str, str]:
-        """What the older of two resources has less of."""
+        """Sort key: creation time, then UID; the older of two resources has the lesser key."""
         return self.created, self.uid
 
 
 class ClusterState(Enum):
-    """What is known of a cluster; one that is hidden may be there, and is not the operator's."""
+    """State of a cluster; a hidden one may exist, but the operator may not read it."""
 
     MISSING = auto()
     HIDDEN = auto()
@@ -148,9 +148,9 @@ class SeenCluster:
 
     Attributes:
         name: `namespace/name`.
-        is_allowed: Whether it lets resources of the stream's namespace in.
+        is_allowed: Whether it admits resources of the stream's namespace.
         answered: When brokers last answered, in RFC 3339; empty for never.
-        is_heard: Whether that is recent enough to go by.
+        is_heard: Whether that is recent enough for decisions.
     """
 
     name: str
@@ -162,11 +162,11 @@ class SeenCluster:
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """Another resource that stands in the way of one.
+    """Another owner of the stream of a resource.
 
     Attributes:
-        key: `namespace/name`, or the mark itself when no resource of ours made it.
-        is_older: Whether it goes before.
+        key: `namespace/name`, or the mark itself when it names no `Stream` resource.
+        is_older: Whether it has precedence.
     """
 
     key: str
@@ -175,12 +175,12 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What the cluster said against a change the last time.
+    """Last refusal of a change.
 
     Attributes:
         what: The change, as `decide.change_of` names it.
-        detail: What it said.
-        is_due: Whether it may be asked again.
+        detail: Message of the refusal.
+        is_due: Whether the change may be retried.
     """
 
     what: str
@@ -189,7 +189,7 @@ class Refused:
 
 
 class Ask(Enum):
-    """What has to be looked up before it can be decided."""
+    """Fact that has to be looked up before a decision."""
 
     HOLDER = auto()
     MESSAGES = auto()
@@ -197,7 +197,7 @@ class Ask(Enum):
 
 
 class Unknown(Enum):
-    """Whatever was not looked up yet."""
+    """Marker of a fact that was not looked up yet."""
 
     UNKNOWN = auto()
 
@@ -207,15 +207,15 @@ UNKNOWN = Unknown.UNKNOWN
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All that a pass has seen beside the resource.
+    """Observation of a pass, without the resource itself.
 
     Attributes:
         stream: None for no such stream.
-        older: An older resource of the same stream that is known in this process.
-        holder: Resource that the mark of the stream names; None when it is gone, or lets go.
-        messages: In the stream; None when not all partitions tell.
+        older: An older resource of the same stream that this process knows; empty for none.
+        holder: Resource that the mark of the stream names; None when it no longer manages it.
+        messages: Number of messages in the stream; None when not all leaders answered.
         is_ending: Whether the namespace of the resource is being deleted.
-        is_namespaced: Whether the operator looks after some namespaces only.
+        is_namespaced: Whether the operator watches some namespaces only.
     """
 
     cluster: SeenCluster

@@ -1,7 +1,7 @@
-"""What the operator asks the brokers of one cluster about streams, and whom it tells of events.
+"""Ports of the stream reconciler: brokers of one cluster, Events, and condition metrics.
 
 Every call ends within a bound of the adapter. A change that ends with `SilentError` may have been
-done; each is such that the next look shows whether it was.
+done; the next poll shows whether it was.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,19 +15,19 @@ from liftbridge_operator.streams.settings import Value
 
 
 class BrokersError(Exception):
-    """The brokers did not do what was asked for."""
+    """The brokers did not do what was requested."""
 
 
 class SilentError(BrokersError):
-    """Nobody answered, or nobody who could: no leader of the metadata, a restart, a time-out."""
+    """No broker that could answer did: no metadata leader, a restart, a time-out."""
 
 
 class RefusedError(BrokersError):
-    """The brokers say why they will not, and would say so again."""
+    """The brokers refused the request, and would refuse a retry."""
 
 
 class ChangedError(BrokersError):
-    """The stream is not as it was seen: created, deleted or marked by somebody else since."""
+    """The stream has changed since it was observed: created, deleted or marked by others."""
 
 
 class StreamBrokers(Protocol):
@@ -37,7 +37,7 @@ class StreamBrokers(Protocol):
     """
 
     async def streams(self) -> Mapping[str, ObservedStream]:
-        """All streams by name, but those of the brokers themselves, as a majority knows them."""
+        """Return all streams by name, without internal ones, confirmed by a majority."""
         ...
 
     async def create(
@@ -53,12 +53,12 @@ class StreamBrokers(Protocol):
         """Create a stream.
 
         Args:
-            name: Of the stream.
+            name: Name of the stream.
             subject: NATS subject it attaches to.
             group: Queue group of its subscriptions; empty for none.
-            partitions: How many.
+            partitions: Number of partitions.
             factor: Replicas of each; -1 for all brokers.
-            settings: By the names of `settings.Settings`.
+            settings: Values by the names of `settings.Settings`.
 
         Returns:
             Its id.
@@ -66,7 +66,7 @@ class StreamBrokers(Protocol):
         ...
 
     async def mark(self, name: str, stream_id: int, *, expected: str, owner: str) -> None:
-        """Say who manages a stream, if it is the one that is meant and its mark is as expected."""
+        """Set the owner of a stream, if its id and its present owner are as expected."""
         ...
 
     async def alter(self, name: str, settings: Mapping[str, Value], *, factor: int) -> None:
@@ -78,7 +78,7 @@ class StreamBrokers(Protocol):
         ...
 
     async def count_messages(self, stream: ObservedStream) -> int | None:
-        """Messages in a stream, as its leaders tell; None when not all of them do."""
+        """Count messages in a stream at its leaders; None when not all of them answer."""
         ...
 
     async def delete(self, name: str) -> None:
@@ -91,28 +91,28 @@ class StreamBrokers(Protocol):
 
 
 class StreamEvents(Protocol):
-    """Tells of something that happened to a resource."""
+    """Writes Kubernetes Events of a resource."""
 
     async def tell(
         self, resource: Object, reason: EventReason, values: Mapping[str, object]
     ) -> None:
-        """Write an event of the catalogue; one that cannot be written is dropped.
+        """Write an Event of the catalogue, and drop it if that fails.
 
         Args:
-            resource: The `Stream` it is about.
-            reason: Which event.
-            values: What its text has in braces.
+            resource: The `Stream` resource.
+            reason: Reason of the Event.
+            values: Values of the placeholders in its text.
         """
         ...
 
 
 class StreamBoard(Protocol):
-    """Is told of the conditions of resources, for metrics."""
+    """Keeps the conditions of resources, for metrics."""
 
     def tell(self, key: Key, conditions: Iterable[Mapping[str, Any]]) -> None:
         """Keep the conditions of a resource."""
         ...
 
     def forget(self, key: Key) -> None:
-        """Drop a resource that is gone."""
+        """Drop a resource that was deleted."""
         ...

@@ -1,7 +1,7 @@
-"""One pass over one `Stream`: look, decide, say, do.
+"""One pass over one `Stream`: observe, decide, report the status, act.
 
-What is going to be done is said before it is done, so that whoever watches the status never takes
-an old one for the new. A pass writes nothing when nothing changed.
+The status announces an action before it happens, so that a reader never takes an old status for the
+new one. A pass writes nothing when nothing changed.
 """
 
 from dataclasses import replace
@@ -57,7 +57,7 @@ from liftbridge_operator.streams.status import WAIT_TOLD_MS, is_same, status_of
 SILENT_SECONDS: Final = 5.0
 CHANGED_SECONDS: Final = 1.0
 DONE_SECONDS: Final = 12.0
-"""After a change, when the feed should have shown it."""
+"""Time until the next pass after a change, by when the feed should have shown it."""
 ASKS_MAX: Final = 3
 
 
@@ -75,16 +75,16 @@ class StreamReconciler:
         board: StreamBoard,
         is_namespaced: bool,
     ) -> None:
-        """Remember nothing yet.
+        """Start with an empty memory.
 
         Args:
             kube: The API server.
-            feed: Looks at clusters.
-            events: Tells what happened.
+            feed: Polls clusters.
+            events: Writes Kubernetes Events.
             clock: Time.
-            fence: Asked right before each change at the brokers.
-            board: Told of conditions.
-            is_namespaced: Whether the operator looks after some namespaces only: then no resource
+            fence: Checked right before each change at the brokers.
+            board: Receives conditions.
+            is_namespaced: Whether the operator watches some namespaces only: then no resource
                 gets a finalizer.
         """
         self._kube = kube
@@ -111,7 +111,7 @@ class StreamReconciler:
         seen = self._seen(key, resource, cluster)
         decision = await self._decide(resource, seen, cluster)
         if isinstance(decision.action, Create) and not cluster.is_looked_at_for(key):
-            # A stream that somebody else has created since the last look would pass for our own.
+            # A stream that another party created since the last poll would pass for our own.
             self._feed.hasten(cluster)
             return RequeueAfter(CHANGED_SECONDS)
         body = await self._say(key, body, resource, decision, seen.stream)
@@ -124,13 +124,13 @@ class StreamReconciler:
         return await self._act(key, body, resource, cluster, decision, seen)
 
     def _is_old(self, key: Key, cluster: Cluster) -> bool:
-        """Whether the last look at the cluster cannot show what was done for the resource."""
+        """Return whether the last poll predates the last change for the resource."""
         looked = cluster.snapshot.now_s if cluster.snapshot is not None else 0.0
         return looked <= self._changed.get(key, -1.0)
 
     async def _enter(self, key: Key, resource: Resource) -> Cluster:
         spec = resource.spec
-        # What cannot be read belongs to nobody: a name that no cluster has.
+        # An unreadable resource belongs to no cluster: the empty name does not exist.
         ref = ClusterKey(key.namespace, "")
         manages = False
         if spec is not None:
@@ -152,7 +152,7 @@ class StreamReconciler:
         )
 
     async def _decide(self, resource: Resource, seen: Seen, cluster: Cluster) -> Decision:
-        """The decision, with everything looked up that it asks for."""
+        """Decide, and look up the facts that the decision asks for."""
         decide = decide_deletion if resource.is_deleting else decide_stream
         for _ in range(ASKS_MAX):
             decision = decide(resource, seen)
@@ -170,7 +170,7 @@ class StreamReconciler:
     async def _holder(
         self, resource: Resource, stream: ObservedStream | None, cluster: Cluster
     ) -> Rival | None:
-        """The resource that a mark names, if it still manages the stream."""
+        """Return the resource that a mark names, if it still manages the stream."""
         assert stream is not None
         named = holder_of(stream.owner)
         if named is None:
@@ -201,7 +201,7 @@ class StreamReconciler:
         )
 
     async def _gone(self, key: Key) -> None:
-        """The resource is gone: the stream stays, and is free for another one."""
+        """Forget a deleted resource: its stream stays, and another one may adopt it."""
         for known in (self._refused, self._changed, self._synced, self._adopted):
             known.pop(key, None)
         self._board.forget(key)
@@ -226,7 +226,7 @@ class StreamReconciler:
         decision: Decision,
         stream: ObservedStream | None,
     ) -> Object:
-        """Write the status if it changes; the resource as it is then."""
+        """Write the status if it changes; return the resource afterwards."""
         before: dict[str, Any] = body.get("status", {})
         status = status_of(
             resource,
@@ -310,7 +310,7 @@ class StreamReconciler:
     async def _unmark(
         self, namespace: str, cluster: Cluster, stream: ObservedStream, mine: str
     ) -> None:
-        """Take a mark away; that of a resource that is gone is known to be void without it."""
+        """Remove a mark, best effort: the mark of a deleted resource is known to be void."""
         if cluster.brokers is None:
             return
         self._fence.check(namespace)
@@ -327,7 +327,7 @@ class StreamReconciler:
         action: OfResource,
         stream: ObservedStream | None,
     ) -> None:
-        """Write the list of finalizers of the resource as it was read, ours in it or not."""
+        """Write the finalizers of the resource that was read, with ours added or removed."""
         if isinstance(action, RemoveFinalizer) and action.stream_id and stream is not None:
             mine = mark_of(resource.namespace, resource.name, resource.uid)
             await self._unmark(resource.namespace, cluster, stream, mine)
@@ -353,7 +353,7 @@ async def _messages(cluster: Cluster, stream: ObservedStream | None) -> int | No
 
 
 def _is_about(other: Resource, resource: Resource) -> bool:
-    """Whether another resource manages the same stream."""
+    """Return whether another resource manages the same stream."""
     if other.spec is None or resource.spec is None:
         return True
     if other.spec.management_policy is ManagementPolicy.OBSERVE:
@@ -367,7 +367,7 @@ def _is_about(other: Resource, resource: Resource) -> bool:
 
 
 def _is_told(resource: Resource, stream: ObservedStream) -> bool:
-    """Whether a stream is one that the status tells of: its own, or one that is watched."""
+    """Return whether the status reports a stream: the resource's own, or an observed one."""
     mine = mark_of(resource.namespace, resource.name, resource.uid)
     is_watched = (
         resource.spec is not None and resource.spec.management_policy is ManagementPolicy.OBSERVE
@@ -376,7 +376,7 @@ def _is_told(resource: Resource, stream: ObservedStream) -> bool:
 
 
 def _is_new(resource: Resource, decision: Decision) -> bool:
-    """Whether what an event tells was not told by the conditions before."""
+    """Return whether an Event reports something that the conditions did not report before."""
     for kind in (StreamConditionType.DELETION_BLOCKED, StreamConditionType.READY):
         claim = decision.claims.get(kind)
         if claim is not None:

@@ -1,4 +1,4 @@
-"""A `Stream` of the API server as a value."""
+"""Parse a `Stream` object of the API server."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from liftbridge_operator.streams.status import told_of
 
 
 def resource_of(body: Object) -> Resource:
-    """The resource that an object is."""
+    """Parse an object into a resource."""
     metadata: dict[str, Any] = body["metadata"]
     status: dict[str, Any] = body.get("status", {})
     spec, unread = _spec_of(body)
@@ -36,7 +36,7 @@ def resource_of(body: Object) -> Resource:
 
 
 def _spec_of(body: Object) -> tuple[StreamSpec | None, str]:
-    """The specification, or why it is none: it may be of another version of the definition."""
+    """Parse the specification, or return why it is unreadable: it may be of another CRD version."""
     given = body.get("spec", {})
     try:
         spec = StreamSpec.model_validate(given)

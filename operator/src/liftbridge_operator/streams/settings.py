@@ -1,6 +1,6 @@
-"""Settings of streams: what a specification asks for, in the units of the brokers.
+"""Settings of streams that a specification requests, in the units of the brokers.
 
-What is not asked for is left to the brokers, and never compared.
+Other settings are left to the brokers, and never compared.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class Settings(NamedTuple):
 
 
 FIXED: Final = frozenset({"encryption"})
-"""Settings that are decided when a stream is created."""
+"""Settings that are fixed when a stream is created."""
 
 
 def _milliseconds(text: str) -> int:
@@ -61,7 +61,7 @@ _READ: Final[dict[str, Callable[[Any], Value]]] = {
 
 
 def settings_of(config: StreamConfig, factor: int) -> dict[str, Value]:
-    """What a specification asks for, by name.
+    """Return the settings that a specification requests, by name.
 
     Args:
         config: The settings of a resource.
@@ -80,16 +80,16 @@ def settings_of(config: StreamConfig, factor: int) -> dict[str, Value]:
 
 
 def differences(wanted: dict[str, Value], present: Settings) -> dict[str, Value]:
-    """What is wanted and is not so."""
+    """Return desired settings that differ from the present ones."""
     return {name: value for name, value in wanted.items() if getattr(present, name) != value}
 
 
 def asked_of(spec: StreamSpec) -> tuple[str, ...]:
-    """Paths of what a specification gives a value of its own, and does not leave to the brokers."""
+    """Return paths of settings that a specification sets, and does not leave to the brokers."""
     given = [path_of(name) for name in Settings._fields if getattr(spec.config, name) is not None]
     return (*given, "replicationFactor") if spec.replication_factor > 0 else tuple(given)
 
 
 def path_of(name: str) -> str:
-    """Where a setting stands in a manifest: `config.minISR`."""
+    """Return the path of a setting in a manifest: `config.minISR`."""
     return f"config.{camel(name)}"

@@ -1,4 +1,4 @@
-"""The status of a `Stream`, whole, from what was decided; unchanged when nothing changed."""
+"""Build the whole status of a `Stream` from the decision; stable when nothing changed."""
 
 from collections.abc import Mapping
 from hashlib import sha256
@@ -21,7 +21,7 @@ from liftbridge_operator.streams.observation import ObservedStream, Resource, To
 from liftbridge_operator.streams.settings import asked_of, settings_of
 
 WAIT_TOLD_MS: Final = 30_000
-"""Time after which a wait is told."""
+"""Time after which a wait is reported."""
 
 _WAITS: Final = {
     (StreamConditionType.READY, Reason.CLUSTER_NOT_FOUND): WaitFor.CLUSTER_NOT_READY,
@@ -50,12 +50,12 @@ def status_of(
     before: Mapping[str, Any],
     now_ms: int,
 ) -> dict[str, Any]:
-    """The whole status as it stands in a manifest.
+    """Build the whole status in its manifest form.
 
     Args:
-        resource: What it is about.
-        decision: What was decided.
-        stream: The stream as far as it is this resource's to tell of; None keeps what is known.
+        resource: The resource.
+        decision: The decision.
+        stream: The stream, if this resource may report it; None keeps the reported state.
         before: The present status.
         now_ms: Unix milliseconds.
     """
@@ -106,7 +106,7 @@ def _reason(kind: StreamConditionType, reason: Reason) -> ReasonSpec:
 
 
 def _wait(told: Mapping[str, Any], resource: Resource, now_ms: int) -> dict[str, Any] | None:
-    """The wait that a condition stands for, once it lasts."""
+    """Return the wait that a condition causes, once it has lasted `WAIT_TOLD_MS`."""
     what = _WAITS.get((StreamConditionType(told["type"]), Reason(told["reason"])))
     if what is None or now_ms - moment_ms(told["lastTransitionTime"]) < WAIT_TOLD_MS:
         return None
@@ -122,7 +122,7 @@ def _wait(told: Mapping[str, Any], resource: Resource, now_ms: int) -> dict[str,
 
 
 def _of_stream(resource: Resource, stream: ObservedStream) -> dict[str, Any]:
-    """What the stream itself tells."""
+    """Build the fields of the status that describe the stream itself."""
     found: dict[str, Any] = {
         "creationId": str(stream.stream_id),
         "partitions": stream.partition_count,
@@ -163,7 +163,7 @@ def _of_stream(resource: Resource, stream: ObservedStream) -> dict[str, Any]:
 
 
 def _duration(ms: int) -> str:
-    """A time as people write it: `168h`, `90s`, `0`."""
+    """Format a duration as people write it: `168h`, `90s`, `0`."""
     if not ms:
         return "0"
     for unit, length in (("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
@@ -173,7 +173,7 @@ def _duration(ms: int) -> str:
 
 
 def is_same(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    """Whether two states of a status say the same, with what the API server adds by default."""
+    """Return whether two statuses are equal, after defaults of the API server."""
     try:
         return StreamStatus.model_validate(status) == StreamStatus.model_validate(before)
     except ValidationError:
@@ -181,7 +181,7 @@ def is_same(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
 
 
 def told_of(status: Mapping[str, Any]) -> dict[str, Told]:
-    """Conditions of a status, by type."""
+    """Return the conditions of a status, by type."""
     return {
         one["type"]: Told(
             one["status"],

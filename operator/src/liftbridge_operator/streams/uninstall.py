@@ -1,10 +1,10 @@
-"""What is left to do before a release goes: no `Stream` may wait for an operator that is no more.
+"""Prepare the removal of a release: no `Stream` may wait for an operator that no longer runs.
 
-The operator is stopped first, and its Lease taken, so that nobody puts back what is taken away.
-Then each `Stream` loses the finalizer of the operator, and nothing else. Messages stay at the
-brokers, of streams that are being deleted too: who uninstalls has not asked for their deletion.
-Namespaces that another release has are left alone (`runtime.claims`); a release for some namespaces
-gives its streams no finalizer.
+The operator is stopped first and its Lease acquired, so that no process adds a finalizer again.
+Then the operator's finalizer is removed from each `Stream`, and nothing else changes. Messages stay
+at the brokers, also those of streams that are being deleted: an uninstall does not request their
+deletion. Namespaces of another release are left alone (`runtime.claims`); a release for some
+namespaces adds no finalizer to its streams.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from liftbridge_operator.runtime.lease import Lease
 from liftbridge_operator.streams.marks import FINALIZER
 
 LEASE_S: Final = 120.0
-"""The operator ends, and its Lease too, in this time."""
+"""Time in which the operator and its Lease have to end."""
 
 ATTEMPTS_MAX: Final = 5
 
@@ -29,17 +29,17 @@ log = structlog.get_logger("liftbridge.operator")
 
 
 async def uninstall(kube: Kube, lease: Lease, *, namespace: str, name: str, clock: Clock) -> int:
-    """Stop the operator, and let all streams go that it looked after.
+    """Stop the operator, and remove its finalizer from all of its streams.
 
     Args:
-        kube: The API server; writes of streams ask the lease.
-        lease: Of the operator, in a part of this process' own.
-        namespace: Of the operator.
-        name: Of its Deployment.
-        clock: Measures.
+        kube: The API server; writes of streams check the lease.
+        lease: Lease of the operator, under this process' identity.
+        namespace: Namespace of the operator.
+        name: Name of its Deployment.
+        clock: Time.
 
     Returns:
-        How many resources waited for the operator.
+        Number of resources that had the finalizer.
 
     Raises:
         UnavailableError: The operator does not end, or the API server does not answer.
@@ -64,7 +64,7 @@ async def uninstall(kube: Kube, lease: Lease, *, namespace: str, name: str, cloc
 
 
 async def _stop(kube: Kube, namespace: str, name: str) -> None:
-    """No pod of the operator is wanted any more."""
+    """Scale the operator's Deployment to 0."""
     try:
         live = await kube.get(DEPLOYMENTS, namespace, name)
         await kube.patch(
@@ -80,7 +80,7 @@ async def _stop(kube: Kube, namespace: str, name: str) -> None:
 
 
 async def _of_nobody_else(kube: Kube, claims: AllClaims) -> list[Object]:
-    """Streams of all namespaces but those that another release has."""
+    """List streams of all namespaces except those of another release."""
     await claims.settle()
     if claims.rivals:
         log.info("streams_left", release=claims.rival)
@@ -90,10 +90,10 @@ async def _of_nobody_else(kube: Kube, claims: AllClaims) -> list[Object]:
 
 
 async def _let_go(kube: Kube, stream: Object) -> bool:
-    """Whether a resource had the finalizer; it has it no more.
+    """Remove the finalizer from a resource; return whether it had it.
 
     Raises:
-        ConflictError: Somebody changes it again and again.
+        ConflictError: The resource changed during each of `ATTEMPTS_MAX` attempts.
     """
     namespace, name = stream["metadata"]["namespace"], stream["metadata"]["name"]
     for attempt in range(1, ATTEMPTS_MAX + 1):

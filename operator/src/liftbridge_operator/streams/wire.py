@@ -1,4 +1,4 @@
-"""Streams between the messages of the brokers and the values of the operator."""
+"""Convert streams between the brokers' messages and the operator's values."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -9,7 +9,7 @@ from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import admin_pb2, data_pb2
 
 RESERVED: Final = "__"
-"""Names of streams of the brokers themselves begin so."""
+"""Prefix of the names of internal streams."""
 
 _FIELDS: Final = {
     "retention_max_bytes": "retentionMaxBytes",
@@ -69,10 +69,10 @@ def observed(
     described: Iterable[data_pb2.StreamDescription],
     partitions: Iterable[admin_pb2.PartitionStatus],
 ) -> dict[str, ObservedStream]:
-    """Streams with their partitions, by name, without those of the brokers themselves.
+    """Join streams and their partitions by name, without internal streams.
 
-    The two lists are not of one instant: of a stream that was created between them the partitions
-    may be missing, or the other way round; the next look has both.
+    The two lists are not of one instant: a stream created between them may lack its partitions, or
+    the reverse; the next poll has both.
     """
     found: dict[int, list[ObservedPartition]] = {}
     names: dict[str, str] = {}
