@@ -1,1 +1,1 @@
-"""Keys and certificates: the one place that knows the library, chance and the clock."""
+"""Issue keys and certificates: the only place that knows the library and its randomness."""

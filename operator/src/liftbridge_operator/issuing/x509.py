@@ -1,4 +1,4 @@
-"""`certificates.port.Issuer` by the library `cryptography`: elliptic keys (P-256), SHA-256."""
+"""`certificates.port.Issuer` with the library `cryptography`: P-256 keys, SHA-256."""
 
 import hashlib
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from liftbridge_operator.certificates.port import Known, Pair
 
 
 class CryptographyIssuer:
-    """Makes keys and certificates; holds nothing."""
+    """Makes keys and certificates; has no state."""
 
     def make_authority(self, name: str, *, not_before_s: int, not_after_s: int) -> Pair:
         """See `Issuer.make_authority`."""
@@ -149,7 +149,7 @@ def _known(cert: x509.Certificate) -> Known:
 
 
 def _key_id(cert: x509.Certificate) -> str:
-    """Identifier of its key; a hash of the key where the certificate has none."""
+    """Return the subject key identifier, or a hash of the key where there is none."""
     try:
         found = cert.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
     except x509.ExtensionNotFound:
@@ -181,5 +181,5 @@ def _names(cert: x509.Certificate) -> tuple[str, ...]:
 
 
 def bundle(certificates: list[bytes]) -> bytes:
-    """Several certificates as one file."""
+    """Concatenate PEM certificates into a bundle."""
     return b"".join(one.rstrip(b"\n") + b"\n" for one in certificates)

@@ -160,7 +160,7 @@ class SelfReport:
         is_retired: Whether its directory never votes again.
         nats_servers: Number of NATS servers to which its own has routes, itself included; 0 for
             unknown.
-        damage: A partition that it does not serve because of damaged files, and why; empty for none.
+        damage: A partition that it does not serve due to damaged files, and why; empty for none.
         clock_ms: Time of day by its clock when it answered; 0 for unknown.
         certificates: Certificate files that it loaded: setting, and SHA-256 of the file.
         peer_keys: Ids of the keys by which it recognises other brokers, the signing key first.

@@ -1,19 +1,19 @@
 """Claims of releases: at no time two releases of the operator write to one namespace.
 
-A release for some namespaces claims each by a Lease in it, of a name that all releases share: who
-holds that Lease has the namespace. A release for all namespaces writes none. It looks at the claims
-of all namespaces with one list, leaves alone what somebody else claims, and is certain of the rest
-for `CERTAIN_S` from before it looked; without a newer look it ends. Therefore who makes a claim
-waits for `SETTLE_S`, after which each release for all namespaces has seen it, and then writes into
-the claim that it is settled. A claim that is there and settled needs no such wait again, whoever
-takes it over, because a release for all namespaces deletes a claim before it takes back a namespace
-whose claim nobody renews. So a namespace goes to the release that names it, in any order of starts.
+A release for some namespaces claims each by a Lease in it, of a name that all releases share: the
+holder of that Lease has the namespace. A release for all namespaces writes no claims. It lists the
+claims of all namespaces, leaves claimed namespaces alone, and is certain of the rest for
+`CERTAIN_S` from before the list; without a newer list it ends. Therefore a release that creates a
+claim waits for `SETTLE_S`, after which each release for all namespaces has seen it, and then
+annotates the claim as settled. A settled claim needs no such wait again, whichever release takes it
+over, because a release for all namespaces deletes an expired claim before it takes back the
+namespace. So a namespace goes to the release that names it, in any order of starts.
 
-Of two releases for all namespaces one leads: each looks before it takes its own Lease and once more
-after that, so that of two that do so at the same moment one sees the other.
+Only one of two releases for all namespaces leads: each lists Leases before it acquires its own and
+once more after that, so that of two concurrent ones at least one sees the other.
 
-A Lease lives as long as somebody is seen to renew it, by this process' own clock; one that was
-deleted by hand lives as long as one that nobody renews.
+A Lease is alive while this process sees it renewed, by its own clock; a Lease that was deleted by
+hand counts as alive for as long as one that is no longer renewed.
 """
 
 import asyncio
@@ -46,16 +46,16 @@ SETTLED: Final = f"{GROUP}/settled"
 
 CLAIM_TIMES: Final = LeaseTimes(duration_s=60.0, renew_s=40.0, retry_s=10.0)
 LOOK_S: Final = 5.0
-"""From one look at all claims to the next."""
+"""Interval of lists of all claims."""
 
 CERTAIN_S: Final = 15.0
-"""A look holds for this time; no setting, since all releases count on it."""
+"""Validity of a list of claims; not a setting, since all releases rely on it."""
 
 SETTLE_S: Final = 25.0
-"""After it a claim was seen: a look that came before it holds no more, nor is a write under way."""
+"""Time after which a claim is settled: no older list is valid, and no write is in flight."""
 
 DURATION_S: Final = 60.0
-"""Of a Lease that does not say how long it lasts."""
+"""Duration of a Lease that does not specify one."""
 
 REMEDY: Final = "uninstall one of the two, or give them different watchNamespaces"
 
@@ -65,10 +65,10 @@ Place = tuple[str, str]
 
 
 class Claims(Others, Protocol):
-    """Which namespaces the own release has.
+    """Namespaces that this process' release has.
 
     Attributes:
-        marks: Of the Lease by which one process of the release leads.
+        marks: Labels and annotations of the Lease by which one process of the release leads.
         left: Namespaces that are left to another release, with its name.
     """
 
@@ -77,23 +77,23 @@ class Claims(Others, Protocol):
 
     @property
     def rivals(self) -> frozenset[str]:
-        """Releases that keep this one from what it should look after."""
+        """Releases that keep this one from namespaces that it should manage."""
 
     def has(self, namespace: str) -> bool:
-        """Whether it is certain that no other release writes there."""
+        """Return whether it is certain that no other release writes there."""
 
     def is_left(self, namespace: str) -> bool:
-        """Whether no pass begins there; `keep` tells when one may."""
+        """Return whether no pass may start there; `keep` reports when that changes."""
 
     async def keep(self) -> None:
-        """Keep claims, or look at those of others, for as long as this process leads.
+        """Renew claims, or list those of other releases, for as long as this process leads.
 
         Raises:
-            LeaseLostError: Others cannot be seen any more.
+            LeaseLostError: Claims of other releases can no longer be listed.
         """
 
     def hindrances(self, *, is_leading: bool) -> list[str]:
-        """What keeps the release from namespaces that it should look after.
+        """Return what keeps the release from namespaces that it should manage.
 
         Args:
             is_leading: Whether this process leads its release.
@@ -102,7 +102,7 @@ class Claims(Others, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LeaderFence:
-    """As `kube.port.Fence`: this process leads its release, and that one has the namespace."""
+    """As `kube.port.Fence`: this process leads its release, and the release has the namespace."""
 
     lease: Lease
     claims: Claims
@@ -114,10 +114,10 @@ class LeaderFence:
             raise FencedError(f"namespace {namespace} is not this release's for certain")
 
     async def hold(self) -> None:
-        """Keep both until one is lost.
+        """Hold lease and claims until one is lost.
 
         Raises:
-            LeaseLostError: Always, once one is.
+            LeaseLostError: Always, once one is lost.
         """
         loop = asyncio.get_running_loop()
         tasks = loop.create_task(self.lease.hold()), loop.create_task(self.claims.keep())
@@ -133,7 +133,7 @@ class LeaderFence:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedReconciler:
-    """No pass begins in a namespace that is left to another release."""
+    """Skips passes in namespaces that are left to another release."""
 
     reconciler: Reconciler
     claims: Claims
@@ -149,7 +149,7 @@ class NamespaceClaims:
     """Claims of a release for some namespaces; see `Claims`.
 
     Attributes:
-        marks: Take the mark of a release for all namespaces away, which this one may have been.
+        marks: Remove the label of a release for all namespaces, which this one may have been.
         left: Namespaces that another release claims, with its name.
     """
 
@@ -163,15 +163,15 @@ class NamespaceClaims:
         rng: Random,
         on_gain: Callable[[], None],
     ) -> None:
-        """Nothing is claimed yet.
+        """Start without claims.
 
         Args:
             kube: A port without a fence.
-            release: What the release is called in claims, whichever of its processes leads.
-            namespaces: That are looked after.
-            clock: Measures.
-            rng: Of the jitter.
-            on_gain: Told when a namespace was gained, whose resources nobody has looked at.
+            release: Name of the release in claims, whichever of its processes leads.
+            namespaces: Namespaces to claim.
+            clock: Time.
+            rng: Source of jitter.
+            on_gain: Called when a namespace was gained, whose resources need a pass.
         """
         self.marks: Marks = {"labels": {RELEASE: None}}
         self.left: dict[str, str] = {}
@@ -205,12 +205,12 @@ class NamespaceClaims:
         return not self.has(namespace)
 
     async def may_lead(self, *, has_lease: bool) -> bool:
-        """As `lease.Others`: nobody is kept from leading, but from namespaces."""
+        """As `lease.Others`: always True; conflicts concern single namespaces only."""
         del has_lease
         return True
 
     async def keep(self) -> None:
-        """As `Claims`: renew all claims, each by itself."""
+        """As `Claims`: renew all claims, each independently."""
         async with asyncio.TaskGroup() as group:
             for namespace, lease in self._leases.items():
                 group.create_task(self._keep(namespace, lease))
@@ -239,7 +239,7 @@ class NamespaceClaims:
                 self._settled.discard(namespace)
 
     async def _take(self, namespace: str, lease: Lease) -> None:
-        """Wait until the claim is this release's, and all others have seen it."""
+        """Wait until this release holds the claim, and all other releases have seen it."""
         lease.marks = {"labels": {RELEASE: HERE}}
         while not await lease.take():
             self._tell(namespace, lease.holder)
@@ -262,13 +262,13 @@ class NamespaceClaims:
 
 
 class _Seen(NamedTuple):
-    """A Lease as it was seen last.
+    """A Lease as last seen.
 
     Attributes:
-        version: Of the object.
-        since_s: When this version was seen first.
-        holder: Who holds it; empty for nobody.
-        duration_s: Without a renewal it lives for this time.
+        version: Resource version.
+        since_s: When this version was first seen.
+        holder: Its holder; empty for none.
+        duration_s: Time for which it is alive without a renewal.
     """
 
     version: str
@@ -277,17 +277,17 @@ class _Seen(NamedTuple):
     duration_s: float
 
     def lives(self, now_s: float) -> bool:
-        """Whether its holder may still be there."""
+        """Return whether its holder may still run."""
         return bool(self.holder) and now_s - self.since_s < self.duration_s
 
 
 class AllClaims:
-    """Claims as a release for all namespaces sees them; see `Claims`.
+    """Claims of other releases, as seen by a release for all namespaces; see `Claims`.
 
     Attributes:
-        marks: By which others for all namespaces see the own Lease.
+        marks: Labels by which other releases for all namespaces find this release's Lease.
         left: Namespaces that another release claims, with its name.
-        rival: Release that leads over all namespaces, as it was seen last; empty for none.
+        rival: Other leading release for all namespaces, as last seen; empty for none.
     """
 
     def __init__(
@@ -299,14 +299,14 @@ class AllClaims:
         clock: Clock,
         on_gain: Callable[[], None],
     ) -> None:
-        """Nobody is known yet.
+        """Start without knowledge of other releases.
 
         Args:
             kube: A port without a fence.
-            namespace: Of the own Lease.
-            name: Of the own Lease.
-            clock: Measures.
-            on_gain: Told when a namespace was gained, whose resources nobody has looked at.
+            namespace: Namespace of this release's Lease.
+            name: Name of this release's Lease.
+            clock: Time.
+            on_gain: Called when a namespace was gained, whose resources need a pass.
         """
         self.marks: Marks = {"labels": {RELEASE: EVERYWHERE}}
         self.left: dict[str, str] = {}
@@ -321,7 +321,7 @@ class AllClaims:
 
     @property
     def rivals(self) -> frozenset[str]:
-        """As `Claims`: a release that names a namespace keeps this one from nothing of its own."""
+        """As `Claims`: a release that names single namespaces is no rival."""
         return frozenset({self.rival} - {""})
 
     def has(self, namespace: str) -> bool:
@@ -333,7 +333,7 @@ class AllClaims:
         return namespace in self.left
 
     async def keep(self) -> None:
-        """As `Claims`: look at the claims of others."""
+        """As `Claims`: list the claims of other releases."""
         while True:
             await self._clock.sleep(LOOK_S)
             try:
@@ -354,7 +354,7 @@ class AllClaims:
         return []
 
     async def may_lead(self, *, has_lease: bool) -> bool:
-        """As `lease.Others`: whether no other release for all namespaces leads."""
+        """As `lease.Others`: return whether no other release for all namespaces leads."""
         try:
             asked_s, found = await self._look()
         except ForbiddenError as refused:
@@ -374,10 +374,10 @@ class AllClaims:
         return not rivals
 
     async def settle(self) -> None:
-        """Look for as long as it takes to know who lives, without leading.
+        """List Leases for as long as it takes to know which are alive, without leading.
 
         Raises:
-            KubeError: It is not known.
+            KubeError: They cannot be listed.
         """
         await self._look()
         longest_s = max((one.duration_s for one in self._living().values()), default=0.0)
@@ -393,7 +393,7 @@ class AllClaims:
         return self._looked_s is not None and self._clock.now() - self._looked_s < CERTAIN_S
 
     async def _look(self) -> tuple[float, Mapping[Place, Object]]:
-        """Leases of operators, and when they were asked for."""
+        """List Leases of operators; return the time of the request and the Leases."""
         asked_s = self._clock.now()
         listed = await self._kube.list_all(LEASES, "", selector=RELEASE)
         now_s = self._clock.now()
@@ -410,7 +410,7 @@ class AllClaims:
         return asked_s, found
 
     def _living(self) -> dict[Place, _Seen]:
-        """Leases of others whose holders may still be there; what is dead and gone is forgotten."""
+        """Return Leases of other releases whose holders may still run."""
         now_s, own = self._clock.now(), "/".join(self._own)
         return {
             place: one
@@ -419,7 +419,7 @@ class AllClaims:
         }
 
     async def _leave(self, asked_s: float, found: Mapping[Place, Object]) -> None:
-        """Leave alone what others claim, and take back what nobody claims any more."""
+        """Leave claimed namespaces alone, and take back those whose claims have expired."""
         if not self._is_certain:
             return
         living = self._living()
@@ -431,7 +431,7 @@ class AllClaims:
             place: one for place, one in self._seen.items() if place in living or place in found
         }
         if not self._is_certain:
-            return  # deletions took too long: what is left is not known any more
+            return  # deletions took too long: the list is no longer valid
         for namespace in sorted(left.keys() - self.left.keys()):
             log.info("namespace_left", namespace=namespace, release=left[namespace])
         gained = sorted(self.left.keys() - left.keys())
@@ -442,7 +442,7 @@ class AllClaims:
             self._on_gain()
 
     async def _take_back(self, claim: Object) -> bool:
-        """Whether a claim that nobody renews is gone."""
+        """Delete an expired claim; return whether that succeeded."""
         namespace = _place(claim)[0]
         try:
             await self._kube.delete(LEASES, namespace, CLAIM, preconditions=Preconditions.of(claim))

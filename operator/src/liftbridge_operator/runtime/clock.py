@@ -1,4 +1,4 @@
-"""Time and waiting, as arguments to everything in the runtime that has to do with either."""
+"""Clock of the runtime: time and waiting, passed as an argument."""
 
 import asyncio
 import time
@@ -10,20 +10,20 @@ class Clock(Protocol):
     """A clock that can be waited on."""
 
     def now(self) -> float:
-        """Seconds of a monotonic clock that also counts while the process is stopped."""
+        """Return seconds of a monotonic clock that also counts while the process is stopped."""
 
     def wall(self) -> datetime:
-        """Time of day, in UTC."""
+        """Return the time of day, in UTC."""
 
     async def sleep(self, seconds: float) -> None:
         """Return after this time."""
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> None:
-        """Return when the event is set, or after this time; None for no time."""
+        """Return when the event is set, or after this time; None for no time limit."""
 
 
 class SystemClock:
-    """The machine's."""
+    """The clock of the machine."""
 
     def now(self) -> float:
         """As the protocol."""

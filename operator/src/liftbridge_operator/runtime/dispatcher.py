@@ -1,4 +1,4 @@
-"""Runs the passes: takes keys from the queue of a kind and hands them to its reconciler."""
+"""Run passes: take keys from the queue of a kind and pass them to its reconciler."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,19 +19,19 @@ from liftbridge_operator.runtime.reconciler import (
 )
 
 PASS_SECONDS_MAX: Final = 60.0
-"""A pass that takes longer is cut off: nothing it may wait for takes so long."""
+"""Time after which a pass is cancelled: nothing that it may wait for takes so long."""
 
 log = structlog.get_logger("liftbridge.operator")
 
 
 class Dispatcher:
-    """The passes of one kind of resources: some workers over one queue.
+    """Runs the passes of one kind of resources by several workers over one queue.
 
-    Owned by the process; `add` may be called from the event loop only.
+    Owned by the process; `request` may be called from the event loop only.
 
     Attributes:
-        kind: Of the resources.
-        queue: What waits.
+        kind: Kind of the resources.
+        queue: Keys that wait for a pass.
     """
 
     def __init__(
@@ -57,20 +57,20 @@ class Dispatcher:
         self._label = label_of(kind)
 
     def request(self, key: Key, after_s: float = 0.0) -> None:
-        """Have a pass for a key of this kind within this time."""
+        """Request a pass for a key of this kind within this time."""
         assert key.kind == self.kind, f"{key} is none of {self.kind.plural}"
         if not self.queue.add(key, self._clock.now(), after_s):
             self._metrics.count("queue_dropped_total", self._label)
         self._wake.set()
 
     async def run(self) -> None:
-        """Run passes until `stop`; passes that have begun are finished."""
+        """Run passes until `stop`, and finish passes that have started."""
         async with asyncio.TaskGroup() as workers:
             for _ in range(self._workers):
                 workers.create_task(self._work())
 
     def stop(self) -> None:
-        """Begin no further pass."""
+        """Start no further pass."""
         self._is_stopping = True
         self._wake.set()
 
@@ -81,7 +81,7 @@ class Dispatcher:
                 await self._await_work()
                 continue
             await self._pass(found)
-            # What this pass asked for, or kept back, may be for a worker that sleeps for longer.
+            # A key that this pass requested or held back may be due before a sleeping worker wakes.
             self._wake.set()
 
     async def _await_work(self) -> None:
@@ -106,7 +106,7 @@ class Dispatcher:
             wait = self._fail(key, began, "timed_out")
             log.warning("pass_timed_out", key=str(key), retry_s=round(wait, 1))
         except Exception:
-            # One resource with which something is wrong must not keep all others waiting.
+            # One broken resource must not stop the passes of all others.
             wait = self._fail(key, began, "failed")
             log.exception("pass_failed", key=str(key), retry_s=round(wait, 1))
         else:

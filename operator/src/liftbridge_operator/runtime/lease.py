@@ -1,13 +1,13 @@
-"""Leader election on a Lease: of two operators one acts, and knows for how long it may.
+"""Leader election on a Lease: only one operator acts, and it knows for how long it may.
 
-The leader renews every `retry_s`. Who has not renewed for `renew_s` writes nothing any more and
-ends; others take over after `duration_s` in which they saw no renewal. All three are counted on
-each one's own monotonic clock, the leader's from before its request was sent and the others' from
-after they saw the change: clocks need not agree, and a process that was stopped in between finds
-itself fenced.
+The leader renews every `retry_s`. A leader that has not renewed for `renew_s` stops writing and
+ends; another process takes over after `duration_s` in which it saw no renewal. Each process
+measures these times by its own monotonic clock, the leader from before its request was sent and
+other processes from after they saw the change: clocks need not agree, and a process that was
+suspended in between is fenced.
 
-The library has an election as well; it counts by the time of day, waits five minutes for an answer
-and cannot be asked for the age of the lease, so it is not used.
+The client library also has an election; it uses the time of day, waits five minutes for an answer
+and does not expose the age of the lease, so it is not used here.
 """
 
 from collections.abc import Mapping
@@ -42,9 +42,9 @@ class LeaseTimes:
     """Times of the election, in seconds.
 
     Attributes:
-        duration_s: Others take over after this time without a renewal.
+        duration_s: Another process takes over after this time without a renewal.
         renew_s: The leader gives up after this time without a renewal.
-        retry_s: From one attempt to the next, of the leader and of the others.
+        retry_s: Time between two attempts, of the leader and of other processes.
     """
 
     duration_s: float = 15.0
@@ -58,31 +58,30 @@ class LeaseTimes:
 
 
 class LeaseLostError(Exception):
-    """This process does not lead any more; it ends, and another one begins."""
+    """This process no longer leads; it ends, and another one takes over."""
 
 
 class Others(Protocol):
-    """Other releases, of which one may lead already."""
+    """Other releases, one of which may already lead."""
 
     async def may_lead(self, *, has_lease: bool) -> bool:
-        """Whether this release may lead beside them.
+        """Return whether this release may lead beside them.
 
         Args:
-            has_lease: Whether this process has the Lease of its release by now.
+            has_lease: Whether this process already holds the Lease of its release.
 
         Raises:
-            KubeError: It is not known.
+            KubeError: The API server did not answer, so it is unknown.
         """
 
 
 class Lease:
-    """One holder's part in the election; the fence of everything that it writes.
+    """One candidate of the election, and the fence of everything that it writes.
 
     Attributes:
-        identity: What this holder is called in the Lease; no other one is called so.
-        marks: Labels and annotations that each write of the Lease brings along; null takes one
-            away.
-        holder: Who else holds the Lease, as it was seen last; empty for nobody.
+        identity: Unique name of this candidate in the Lease.
+        marks: Labels and annotations that each write of the Lease sets; None removes one.
+        holder: Other holder of the Lease, as last seen; empty for none.
     """
 
     def __init__(
@@ -98,17 +97,17 @@ class Lease:
         others: Others | None = None,
         marks: Marks = MappingProxyType({}),
     ) -> None:
-        """A part in the election that has not begun.
+        """Create a candidate, which does not compete yet.
 
         Args:
             kube: A port without a fence, whose calls end well before `times.renew_s`.
-            namespace: Of the Lease.
-            name: Of the Lease.
-            identity: Unique among all processes of all times.
-            clock: Measures.
-            rng: Of the jitter.
-            times: All processes must have the same.
-            others: Asked before the Lease is taken, and once more after that; None for none.
+            namespace: Namespace of the Lease.
+            name: Name of the Lease.
+            identity: Name of this candidate, never reused by another process.
+            clock: Time.
+            rng: Source of jitter.
+            times: Times of the election, equal in all processes.
+            others: Checked before the Lease is acquired and once more after that; None for none.
             marks: See the attribute.
         """
         self.identity = identity
@@ -128,17 +127,17 @@ class Lease:
 
     @property
     def silence_s(self) -> float | None:
-        """Time since the API server last said something about the lease; None for never."""
+        """Time since the API server last answered about the lease; None for never."""
         return None if self._heard_s is None else self._clock.now() - self._heard_s
 
     @property
     def age_s(self) -> float | None:
-        """Time since the lease was certainly renewed; None when this process does not lead."""
+        """Time since the last confirmed renewal; None when this process does not lead."""
         return None if self._renewed_s is None else self._clock.now() - self._renewed_s
 
     @property
     def is_leader(self) -> bool:
-        """Whether it is certain that nobody else leads."""
+        """Whether it is certain that no other process leads."""
         age = self.age_s
         return age is not None and age < self._times.renew_s
 
@@ -154,7 +153,7 @@ class Lease:
         log.info("lease_acquired", identity=self.identity, lease=self._name)
 
     async def take(self) -> bool:
-        """Whether this process leads, after one attempt."""
+        """Try once to acquire the lease; return whether this process leads."""
         try:
             if not await self._try_acquire():
                 return False
@@ -166,7 +165,7 @@ class Lease:
         return False
 
     async def _may_lead(self, *, has_lease: bool) -> bool:
-        """Whether other releases leave this one alone."""
+        """Return whether no other release keeps this one from leading."""
         if self._others is None:
             return True
         may_lead = await self._others.may_lead(has_lease=has_lease)
@@ -174,7 +173,7 @@ class Lease:
         return may_lead
 
     def has_annotation(self, name: str) -> bool:
-        """Whether the Lease had it when it was written last."""
+        """Return whether the Lease, as last written, has this annotation."""
         metadata = self._mine["metadata"] if self._mine is not None else {}
         return name in (metadata.get("annotations") or {})
 
@@ -182,12 +181,12 @@ class Lease:
         """Renew the lease until it is lost.
 
         Raises:
-            LeaseLostError: Always, once it is.
+            LeaseLostError: Always, once it is lost.
         """
         while self.is_leader:
             await self.pause()
             if not self.is_leader:
-                break  # it was stopped for too long: what it renewed now was not held meanwhile
+                break  # suspended for too long: a renewal now would not cover the gap
             try:
                 await self.renew()
             except KubeError as error:
@@ -196,12 +195,12 @@ class Lease:
         raise LeaseLostError(f"lease {self._namespace}/{self._name} was not renewed in time")
 
     async def release(self) -> None:
-        """Give the lease up, so that another process need not wait; nothing when it is not held.
+        """Release the lease, so that another process need not wait; no-op when it is not held.
 
-        `hold` must have ended, or have been cancelled; what it had sent may have come through.
+        `hold` must have ended, or have been cancelled; a renewal that it sent may have succeeded.
         """
         mine, was_leader = self._mine, self.is_leader
-        self._renewed_s = None  # from here on nothing is written, whatever comes of this
+        self._renewed_s = None  # from here on nothing is written, whatever the outcome
         if mine is None or not was_leader:
             return
         spec = {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": self._wall()}
@@ -241,7 +240,7 @@ class Lease:
         try:
             self._mine = await self._patch(found, taken)
         except ConflictError:
-            return False  # somebody else was quicker
+            return False  # another process was quicker
         self._renewed_s = asked
         return True
 
@@ -260,33 +259,33 @@ class Lease:
         return True
 
     async def renew(self) -> None:
-        """One renewal; without one it is only certain that this process led before.
+        """Renew once; after a failure it is only certain that this process led before.
 
         Raises:
-            LeaseLostError: Somebody else has the lease.
-            KubeError: It is not known.
+            LeaseLostError: Another process holds the lease, it was deleted, or the answer was late.
+            KubeError: The outcome is unknown.
         """
         assert self._mine is not None, "only a leader renews"
         asked = self._clock.now()
         try:
             self._mine = await self._patch(self._mine, self._spec())
         except ConflictError:
-            # Perhaps this process' own former renewal, whose answer was lost.
+            # The conflict may be with this process' own former renewal, whose answer was lost.
             self._mine = await self._patch(await self._still_mine(), self._spec())
         except NotFoundError:
             self._renewed_s = None
             raise LeaseLostError("the lease was deleted") from None
         if not self.is_leader:
-            # What was refused meanwhile is not asked for again; whoever begins anew does.
+            # Passes that were fenced meanwhile are not repeated; a restarted process runs them.
             raise LeaseLostError("the answer to the renewal came too late")
         self._renewed_s = asked
         self._heard_s = self._clock.now()
 
     async def _still_mine(self) -> Object:
-        """The lease as it is, held by this process.
+        """Read the lease, which this process must hold.
 
         Raises:
-            LeaseLostError: Somebody else holds it.
+            LeaseLostError: Another process holds it.
         """
         found = await self._kube.get(LEASES, self._namespace, self._name)
         holder = (found.get("spec") or {}).get("holderIdentity")
@@ -299,7 +298,7 @@ class Lease:
         version, now = found["metadata"]["resourceVersion"], self._clock.now()
         if self._seen[0] != version:
             self._seen = (version, now)
-        # A process of another version may have other times: what it says of itself counts.
+        # A process of another version may have other times: the duration in its Lease counts.
         duration = float(spec.get("leaseDurationSeconds") or self._times.duration_s)
         return now - self._seen[1] >= duration
 
@@ -317,7 +316,7 @@ class Lease:
         await self._clock.sleep(self._times.retry_s * (1 + _JITTER * self._rng.random()))
 
     def _given(self) -> dict[str, dict[str, str]]:
-        """Marks of a Lease that is made: there is nothing to take away."""
+        """Return the marks for a new Lease, without removals."""
         return {
             part: {name: value for name, value in marks.items() if value is not None}
             for part, marks in self.marks.items()

@@ -1,7 +1,7 @@
 """The log: structlog on the standard library's handlers, to standard error.
 
-Lines of kopf, aiohttp and asyncio pass the same processors and so look like ours. Fields whose
-names speak of secrets are masked, and so is what looks like one wherever it stands.
+Lines of kopf, aiohttp and asyncio pass the same processors and so look like ours. Fields with names
+of secrets are masked, and so is any text that looks like a secret.
 """
 
 import logging
@@ -36,16 +36,16 @@ _FORMS: Final = (
 _MULTI_LINE_FIELDS: Final = frozenset({"exception", "stack"})
 _TEXT_CHARACTERS_MAX: Final = 4_096
 
-# kopf tells of every event of every object, at a level of its own choice.
+# kopf logs every event of every object, at levels of its choice.
 _QUIET: Final = {
     "kopf": logging.WARNING,
     "aiohttp.access": logging.WARNING,
-    "kubernetes": logging.CRITICAL,  # what it finds wrong is raised as well
+    "kubernetes": logging.CRITICAL,  # its errors are raised as well
 }
 
 
 def configure_logs(*, level: str, style: str, stream: TextIO) -> None:
-    """Send all log events of the process to `stream`; what was configured before is replaced.
+    """Send all log events of the process to `stream`; replace any former configuration.
 
     Args:
         level: `debug`, `info`, `warning` or `error`.
@@ -95,7 +95,7 @@ def configure_logs(*, level: str, style: str, stream: TextIO) -> None:
 def mask_fields(
     logger: object, method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Processor of structlog: mask fields whose name speaks of a secret."""
+    """Mask fields with the name of a secret; a structlog processor."""
     del logger, method
     for name in event:
         if _SECRET_FIELD.search(name):
@@ -106,7 +106,7 @@ def mask_fields(
 def escape_controls(
     logger: object, method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Processor of structlog: nobody's input may begin a new line or move the cursor."""
+    """Escape control characters, so that input starts no new line; a structlog processor."""
     del logger, method
     for name, value in event.items():
         if isinstance(value, str) and name not in _MULTI_LINE_FIELDS:
@@ -116,7 +116,7 @@ def escape_controls(
 
 
 def mask_text(text: str) -> str:
-    """A finished line, tracebacks included, without what looks like a secret."""
+    """Mask all text that looks like a secret in a finished line, tracebacks included."""
     for form, replacement in _FORMS:
         text = form.sub(replacement, text)
     return text
@@ -126,5 +126,5 @@ class _MaskingFormatter(structlog.stdlib.ProcessorFormatter):
     """Masks secrets in the finished line, so that tracebacks are covered too."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line for a record."""
+        """Format a record as a masked line."""
         return mask_text(super().format(record))

@@ -1,4 +1,4 @@
-"""Metrics of the operator, made from `metrics.yaml`, in a registry of their own."""
+"""Metrics of the operator, created from `metrics.yaml`, in a separate registry."""
 
 from collections import Counter as Counted
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,14 +28,14 @@ class MetricSpec:
     """One metric.
 
     Attributes:
-        name: Without the prefix.
+        name: Name without the prefix.
         type: `counter`, `gauge` or `histogram`.
-        source: `told` for what is counted as it happens, `read` for what is taken when asked for.
+        source: `told` for values counted as they occur, `read` for values read at each scrape.
         doc: One sentence.
-        unit: Of the value; empty for plain numbers.
-        labels: Names.
-        values: Closed lists of values, where this file gives them.
-        buckets: Upper ends of a histogram's.
+        unit: Unit of the value; empty for plain numbers.
+        labels: Names of labels.
+        values: Closed lists of label values, where the file gives them.
+        buckets: Upper bounds of the buckets of a histogram.
     """
 
     name: str
@@ -55,7 +55,7 @@ class MetricSpec:
 
 @cache
 def load_metrics() -> Mapping[str, MetricSpec]:
-    """All metrics by name, in the order of the file; a mistake in it is a bug."""
+    """Load all metrics by name, in the order of the file; an error in it is a bug."""
     text = resources.files(__package__).joinpath("metrics.yaml").read_text(encoding="utf-8")
     rows: list[dict[str, Any]] = yaml.safe_load(text)["metrics"]
     specs = [
@@ -75,10 +75,10 @@ def load_metrics() -> Mapping[str, MetricSpec]:
 
 
 class Metrics:
-    """What is counted, and what is asked for when somebody scrapes.
+    """Counters, histograms, and gauges that are read at each scrape.
 
     Attributes:
-        registry: Holds all of them, and those of the process.
+        registry: Registry of all metrics, including those of the process.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Metrics:
         self.read("build_info", lambda: [((version,), 1)])
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
-        """Count something; the labels in the order of the catalogue."""
+        """Increase a counter; labels are in the order of the catalogue."""
         counter = self._counters[name]
         (counter.labels(*labels) if labels else counter).inc(by)
 
@@ -116,19 +116,19 @@ class Metrics:
         (histogram.labels(*labels) if labels else histogram).observe(value)
 
     def read(self, name: str, reading: Reading) -> None:
-        """Say where the values of a gauge come from; a later source takes the place of another."""
+        """Set the source of a gauge's values; a later source replaces an earlier one."""
         assert load_metrics()[name].source == "read", f"{name} is told"
         self._readings[name] = reading
 
 
 class _Gauges(Collector):
-    """Everything that is read when asked for."""
+    """Collects the gauges that are read at each scrape."""
 
     def __init__(self, readings: Mapping[str, Reading]) -> None:
         self._readings = readings
 
     def collect(self) -> Iterator[Metric]:
-        """Each gauge that has a source by now."""
+        """Yield each gauge that has a source."""
         for name, reading in self._readings.items():
             spec = load_metrics()[name]
             family = GaugeMetricFamily(spec.full_name, spec.doc, labels=spec.labels)
@@ -138,9 +138,9 @@ class _Gauges(Collector):
 
 
 class ConditionBoard:
-    """Conditions of all resources as they were told last; behind the metrics about them.
+    """Last reported conditions of all resources; the source of the metrics about them.
 
-    Reconcilers tell it what they write into a status, and forget resources that are gone.
+    Reconcilers report the conditions that they write, and forget deleted resources.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -153,7 +153,7 @@ class ConditionBoard:
         self._told[key] = tuple((one["type"], one["status"], one["reason"]) for one in conditions)
 
     def forget(self, key: Key) -> None:
-        """Drop a resource that is gone; one that was never told of is none to drop."""
+        """Drop a deleted resource; no-op for an unknown one."""
         self._told.pop(key, None)
 
     def _by_condition(self) -> Iterator[Sample]:
@@ -169,5 +169,5 @@ class ConditionBoard:
 
 
 def label_of(kind: Kind) -> str:
-    """How a kind is called in the label `kind`."""
+    """Return the value of the label `kind` for a kind."""
     return kind.kind

@@ -1,7 +1,7 @@
 """The port for probes and metrics: `/livez`, `/readyz`, `/metrics`.
 
-Nothing on it is secret or changes anything. It answers from the first moment of the process on,
-also while another process leads.
+It serves no secrets and changes nothing. It answers from the start of the process, also while
+another process leads.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -11,7 +11,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
 Hindrances = Callable[[], Sequence[str]]
-"""What keeps the process from being alive, or ready; empty for nothing."""
+"""Returns what keeps the process from being alive or ready; empty for nothing."""
 
 
 @asynccontextmanager
@@ -22,13 +22,13 @@ async def serve_probes(
     ready: Hindrances,
     registry: CollectorRegistry,
 ) -> AsyncIterator[int]:
-    """Serve probes and metrics while the context is open; gives the port that was bound.
+    """Serve probes and metrics while the context is open; yield the bound port.
 
     Args:
         address: Host and port; port 0 lets the system choose.
-        live: Asked at each `/livez`.
-        ready: Asked at each `/readyz`.
-        registry: What `/metrics` shows.
+        live: Called at each `/livez`.
+        ready: Called at each `/readyz`.
+        registry: Metrics for `/metrics`.
 
     Raises:
         OSError: The address cannot be bound.
@@ -45,7 +45,7 @@ async def serve_probes(
         return told(ready())
 
     async def on_metrics(_: web.Request) -> web.Response:
-        # On the event loop, since what is read belongs to it; it takes milliseconds.
+        # On the event loop, which owns the state that is read; it takes milliseconds.
         text = generate_latest(registry)
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
 

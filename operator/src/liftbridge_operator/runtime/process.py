@@ -5,7 +5,7 @@
                                  +--(lease lost)--> cut everything off, end
 
 Only the leader has watches and passes. A process that lost the lease does not go back to standing
-by: it ends, and its pod starts anew with nothing in memory that could be out of date.
+by: it ends, and its container restarts without any outdated memory.
 """
 
 import asyncio
@@ -45,21 +45,21 @@ from liftbridge_operator.runtime.settings import Settings, own_namespace
 from liftbridge_operator.runtime.watches import RESOURCES, Watches, watch_settings
 
 STUCK_S: Final = 600.0
-"""A pass that is due for so long will not begin any more: the process is to be started anew."""
+"""Age of a due pass after which the process counts as stuck and has to be restarted."""
 
 END_S: Final = 5.0
-"""What is cut off has this time to end; then the process ends without it."""
+"""Time that cancelled tasks have to end; then the process ends without them."""
 
 _IN_FLIGHT_MAX: Final = 32
 
 _PIPELINE_WORKERS: Final = 4
-"""Passes of StreamPipelines at the same time."""
+"""Maximum number of concurrent passes of StreamPipelines."""
 
 log = structlog.get_logger("liftbridge.operator")
 
 
 class ExitCode(IntEnum):
-    """What the exit code of the process means."""
+    """Exit codes of the process."""
 
     OK = 0
     FAILED = 1
@@ -69,22 +69,22 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What reconcilers are given.
+    """Dependencies of reconcilers.
 
     Attributes:
-        kube: The API server; its writes ask the fence.
-        fence: To be asked right before each write to brokers.
-        events: Tells what happened.
-        board: Told of conditions, for the metrics.
-        metrics: Of the process.
-        requests: Asks for passes, of any key.
-        settings: Of the process.
+        kube: The API server; its writes check the fence.
+        fence: Fence to check right before each write to brokers.
+        events: Writes Kubernetes Events.
+        board: Receives conditions, for the metrics.
+        metrics: Metrics of the process.
+        requests: Requests passes for any key.
+        settings: Settings of the process.
         clock: Time.
-        rng: Chance.
-        namespace: Of the operator's own pod.
-        identity: Of this process, unique.
-        companions: What runs beside the passes; when one of them ends, so does the process.
-        on_change: Told of each resource that changed, or a part of it, before its pass.
+        rng: Randomness.
+        namespace: Namespace of the operator's own pod.
+        identity: Unique identity of this process.
+        companions: Tasks that run beside the passes; when one of them ends, so does the process.
+        on_change: Called for each resource that changed, or a part of it, before its pass.
     """
 
     kube: Kube
@@ -102,7 +102,7 @@ class Context:
     on_change: list[Callable[[Key], None]] = field(default_factory=list)
 
     def notice(self, key: Key) -> None:
-        """A watch tells of a change."""
+        """Report a change that a watch saw, and request a pass."""
         for told in self.on_change:
             told(key)
         self.requests.request(key)
@@ -113,7 +113,7 @@ MakeReconcilers = Callable[[Context], AbstractAsyncContextManager[Mapping[Kind, 
 
 
 class _Passes:
-    """The dispatchers of all kinds, one behind another; see `reconciler.Requests`."""
+    """The dispatchers of all kinds; see `reconciler.Requests`."""
 
     def __init__(self) -> None:
         self.dispatchers: dict[Kind, Dispatcher] = {}
@@ -123,27 +123,27 @@ class _Passes:
         self.dispatchers[key.kind].request(key, after_s)
 
     async def run(self) -> None:
-        """All of them, until `stop`."""
+        """Run all dispatchers until `stop`."""
         async with asyncio.TaskGroup() as group:
             for dispatcher in self.dispatchers.values():
                 group.create_task(dispatcher.run())
 
     def stop(self) -> None:
-        """Begin no further pass."""
+        """Start no further pass."""
         for dispatcher in self.dispatchers.values():
             dispatcher.stop()
 
 
 async def run(settings: Settings, make_reconcilers: MakeReconcilers) -> ExitCode:
-    """Run the operator until it is told to stop, or cannot go on.
+    """Run the operator until it is stopped, or cannot continue.
 
     Args:
-        settings: Of the process.
+        settings: Settings of the process.
         make_reconcilers: Called once this process leads.
 
     Raises:
         UnavailableError: There are no credentials for the API server.
-        OSError: The address of the probes is taken.
+        OSError: The address of the probes is in use.
     """
     process = _Process(settings)
     async with connect(in_flight_max=_IN_FLIGHT_MAX + 2) as api:
@@ -151,14 +151,14 @@ async def run(settings: Settings, make_reconcilers: MakeReconcilers) -> ExitCode
 
 
 async def in_place(settings: Settings, work: Callable[[Kube, Lease], Awaitable[int]]) -> int:
-    """Do something as a process that may take the place of the operator.
+    """Run work in place of the operator, with its own candidate of the election.
 
     Args:
-        settings: Of the release.
-        work: Is given a port without a fence, and a part in the election.
+        settings: Settings of the release.
+        work: Receives a port without a fence, and the candidate.
 
     Returns:
-        What the work does.
+        Result of the work.
     """
     process = _Process(settings)
     async with connect(in_flight_max=2) as api:
@@ -167,7 +167,7 @@ async def in_place(settings: Settings, work: Callable[[Kube, Lease], Awaitable[i
 
 
 class _Process:
-    """Everything that lives as long as the process."""
+    """State that lives as long as the process."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -183,7 +183,7 @@ class _Process:
         self.claims: Claims | None = None
 
     async def run(self, api: Any, make_reconcilers: MakeReconcilers) -> ExitCode:
-        """Stand by, lead, end."""
+        """Wait for leadership, lead, and end."""
         self.take_signals()
         kube = self.lease_client(api)
         self.claims = claims = self.make_claims(kube)
@@ -204,19 +204,19 @@ class _Process:
                 return await self._lead(context, fence)
 
     def take_signals(self) -> None:
-        """Have SIGTERM and SIGINT end the process in order."""
+        """Make SIGTERM and SIGINT end the process in order."""
         loop = asyncio.get_running_loop()
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(each, self.stop.set)
 
     def lease_client(self, api: Any) -> KubeClient:
-        """A port for Leases, which nothing fences."""
+        """Return a port for Leases, without a fence."""
         # An answer that takes longer than the time between two renewals is of no use.
         bounds = Bounds(request_s=min(5.0, self.settings.lease_renew / 2), attempts_max=1)
         return KubeClient(api, fence=None, rng=self.rng, bounds=bounds, on_answer=self._on_answer)
 
     def make_claims(self, kube: Kube) -> Claims:
-        """What this process knows of other releases."""
+        """Make the claims of this release, or its view of other releases' claims."""
         namespace, name = self.lease_place
         watched = self.settings.watch_namespaces
         if not watched:
@@ -233,7 +233,7 @@ class _Process:
         )
 
     def make_lease(self, kube: Kube, claims: Claims | None) -> Lease:
-        """The part of this process in the election."""
+        """Make the candidate of this process."""
         given = self.settings
         namespace, name = self.lease_place
         return Lease(
@@ -261,8 +261,8 @@ class _Process:
     async def _context(
         self, api: Any, fence: LeaderFence, make_reconcilers: MakeReconcilers
     ) -> AsyncIterator[Context]:
-        """Reconcilers and their queues."""
-        # What a pass has learnt of writes that hang holds until the end of the next one.
+        """Make the reconcilers and their queues."""
+        # The result of a hanging write stays known until the end of the next pass.
         bounds = Bounds(in_flight_max=_IN_FLIGHT_MAX, silence_s=PASS_SECONDS_MAX)
         kube = KubeClient(api, fence=fence, rng=self.rng, bounds=bounds, on_answer=self._on_answer)
         context = Context(
@@ -328,7 +328,7 @@ class _Process:
             loop.create_task(self.stop.wait()),
             loop.create_task(self.resync.run()),
             *context.companions,
-            # Last: what it finds running, it leaves alone.
+            # Last: kopf does not cancel tasks that already run.
             loop.create_task(watches.run(self.take_signals)),
         }
         everything = {held, passing, *others}
@@ -345,7 +345,7 @@ class _Process:
         return code
 
     def _reason(self, held: asyncio.Task[None], others: "set[asyncio.Task[Any]]") -> ExitCode:
-        """Why the process ends, and what is told of it."""
+        """Return the exit code, and log why the process ends."""
         if held.done():
             error = held.exception()
             log.error("lease_lost", error=str(error))
@@ -358,14 +358,14 @@ class _Process:
         return ExitCode.FAILED
 
     async def _finish_passes(self, passing: asyncio.Task[None], held: asyncio.Task[None]) -> None:
-        """Let passes end that have begun, for as long as they may still write."""
+        """Wait for started passes to end, for as long as they may still write."""
         self.passes.stop()
         await asyncio.wait(
             {passing, held}, timeout=self.settings.grace, return_when=asyncio.FIRST_COMPLETED
         )
 
     async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Whether this was done before the process was told to stop."""
+        """Run work until it is done or the process is stopped; return whether it was done."""
         loop = asyncio.get_running_loop()
         doing, stopping = loop.create_task(work), loop.create_task(self.stop.wait())
         try:
@@ -391,7 +391,7 @@ class _Process:
         read("queue_oldest_seconds", self._of_queues(lambda one: one.oldest_s(self.clock.now())))
 
     def _of_queues(self, value: Callable[[WorkQueue], float]) -> Reading:
-        """A reading of every queue, with its kind as the label."""
+        """Return a reading of every queue, labelled by its kind."""
         dispatchers = self.passes.dispatchers
         return lambda: [
             ((label_of(kind),), float(value(one.queue))) for kind, one in dispatchers.items()
@@ -425,7 +425,7 @@ class _Process:
 
 
 async def _cut_off(tasks: "set[asyncio.Task[Any]]") -> None:
-    """Cancel tasks and wait for their end, which is bounded; what they raised is known by now."""
+    """Cancel tasks, wait at most `END_S` for their end, and drop their exceptions."""
     pending = {task for task in tasks if not task.done()}
     for task in pending:
         task.cancel()
@@ -437,7 +437,7 @@ async def _cut_off(tasks: "set[asyncio.Task[Any]]") -> None:
 
 
 def end_for_sure(code: ExitCode) -> None:
-    """End the process with this code soon, whatever still runs in it."""
+    """End the process with this code within `END_S`, whatever still runs in it."""
     last = threading.Timer(END_S, os._exit, (int(code),))
     last.daemon = True
     last.start()

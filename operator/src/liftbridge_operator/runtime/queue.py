@@ -1,7 +1,7 @@
-"""The work queue: which key is looked at next, and when. Pure; time and chance are arguments.
+"""Work queue: which key gets the next pass, and when. Pure; time and randomness are arguments.
 
-A key stands in it once, however often it is asked for, and is handed out to one worker at a time.
-What is asked for while a pass runs, is done after it. Times are seconds of a monotonic clock.
+A key is queued once, however often it is requested, and is given to one worker at a time. A request
+during a pass leads to another pass after it. Times are seconds of a monotonic clock.
 """
 
 import heapq
@@ -12,26 +12,26 @@ from typing import Final, NamedTuple
 from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
 
 KEYS_MAX: Final = 50_000
-"""Keys that are remembered; what does not fit is found again by the next resync."""
+"""Maximum number of keys; the next resync finds keys that did not fit."""
 
 SPACING_S: Final = 0.2
-"""Least time from the begin of a pass to the next one of its key, so that the events of one write
-make one pass."""
+"""Minimum time between the starts of two passes of a key, so that the events of one write cause
+one pass."""
 
 BACKOFF_MIN_S: Final = 0.5
 BACKOFF_MAX_S: Final = 60.0
 FAILURE_SPACING_S: Final = 1.0
-"""Least time from a failed pass to the next one of its key, when events ask for it."""
+"""Minimum time from a failed pass to the next one of its key, when events request it."""
 
 REQUEUE_MAX_S: Final = 3_600.0
 
 
 class Taken(NamedTuple):
-    """A key that was handed out.
+    """A key that was given to a worker.
 
     Attributes:
-        key: Which.
-        waited_s: For how long it was due.
+        key: The key.
+        waited_s: Time for which it was due.
     """
 
     key: Key
@@ -40,11 +40,11 @@ class Taken(NamedTuple):
 
 @dataclass(slots=True)
 class _Item:
-    """What is known of one key.
+    """State of one key.
 
     Attributes:
-        due_s: When it is to be looked at; None when nobody asks for it.
-        earliest_s: When it may be looked at.
+        due_s: Time of the requested pass; None without a request.
+        earliest_s: Earliest time of the next pass.
         failures: Passes that failed since one succeeded.
         is_running: Whether a worker has it.
     """
@@ -63,9 +63,9 @@ class WorkQueue:
     in the heap at its time or before; entries that no longer hold are dropped when they come up.
 
     Attributes:
-        rng: Of the jitter.
-        dropped: How many requests were refused for lack of room.
-        retries: How many passes failed.
+        rng: Source of jitter.
+        dropped: Number of requests refused for lack of room.
+        retries: Number of failed passes.
     """
 
     rng: Random
@@ -78,16 +78,16 @@ class WorkQueue:
 
     @property
     def depth(self) -> int:
-        """Keys that wait for a pass, at whatever time."""
+        """Number of keys that wait for a pass, at any time."""
         return sum(item.due_s is not None for item in self._items.values())
 
     @property
     def running(self) -> int:
-        """Keys that are being looked at."""
+        """Number of keys with a running pass."""
         return sum(item.is_running for item in self._items.values())
 
     def oldest_s(self, now: float) -> float:
-        """For how long the key is due that waits longest; 0 for none."""
+        """Return the age of the longest due key; 0 for none."""
         due = [
             max(item.due_s, item.earliest_s)
             for item in self._items.values()
@@ -96,10 +96,10 @@ class WorkQueue:
         return max(0.0, now - min(due)) if due else 0.0
 
     def add(self, key: Key, now: float, after_s: float = 0.0) -> bool:
-        """Have a key looked at within this time; an earlier time that was set before stands.
+        """Request a pass for a key within this time; an earlier requested time stays.
 
         Returns:
-            Whether there was room for it.
+            Whether there was room for the key.
         """
         assert after_s >= 0, "time does not go back"
         item = self._items.get(key)
@@ -115,7 +115,7 @@ class WorkQueue:
         return True
 
     def take(self, now: float) -> Taken | None:
-        """The key that is due for longest, which is running from now on; None for none."""
+        """Take the longest due key and mark it as running; None for none."""
         while self._heap and self._heap[0][0] <= now:
             at, _, key = heapq.heappop(self._heap)
             item = self._items.get(key)
@@ -131,7 +131,7 @@ class WorkQueue:
         return None
 
     def next_s(self) -> float | None:
-        """When to ask for a key again; None when only a new request can bring one."""
+        """Return when the next key is due; None when only a new request can add one."""
         while self._heap:
             at, _, key = self._heap[0]
             item = self._items.get(key)
@@ -143,7 +143,7 @@ class WorkQueue:
         return None
 
     def succeed(self, key: Key, now: float, again: RequeueAfter | None) -> None:
-        """A pass has ended; `again` says when the next one is wanted."""
+        """Record the success of a pass; `again` requests the next one."""
         item = self._end(key)
         item.failures = 0
         if again is not None:
@@ -151,9 +151,9 @@ class WorkQueue:
         self._settle(key, item)
 
     def fail(self, key: Key, now: float) -> float:
-        """A pass has failed; another one follows after a back-off that doubles, with jitter.
+        """Record the failure of a pass; the next one follows after an exponential back-off with jitter.
 
-        An event may bring it forward, but not to less than `FAILURE_SPACING_S`.
+        An event may start it earlier, but not before `FAILURE_SPACING_S`.
 
         Returns:
             The back-off in seconds.
@@ -175,7 +175,7 @@ class WorkQueue:
         return item
 
     def _settle(self, key: Key, item: _Item) -> None:
-        """After a pass: forget a key that nobody asks for, else have it come up."""
+        """After a pass, forget a key without a request, else queue it again."""
         if item.due_s is None:
             del self._items[key]  # its spacing is forgotten too, which costs one pass at most
         else:

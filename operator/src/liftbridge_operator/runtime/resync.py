@@ -1,7 +1,7 @@
-"""The resync: all resources are listed from time to time, so that none is ever forgotten.
+"""Resync: list all resources periodically, so that none is ever forgotten.
 
-A watch may miss a deletion while it is broken, and a full queue refuses keys. Whatever is listed
-gets a pass, and so does whatever was listed before and is there no more.
+A watch may miss a deletion while it is broken, and a full queue refuses keys. Every listed resource
+gets a pass, and so does every resource that was listed before and no longer exists.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from liftbridge_operator.runtime.metrics import Metrics, label_of
 from liftbridge_operator.runtime.reconciler import Key, Requests
 
 RETRY_S: Final = 5.0
-"""After a list that failed."""
+"""Time until the next list after a failed one."""
 
 SPREAD: Final = 0.1
-"""Part of the interval over which the passes of one resync are spread."""
+"""Fraction of the interval over which the passes of one resync are spread."""
 
 log = structlog.get_logger("liftbridge.operator")
 
@@ -31,7 +31,7 @@ class Resync:
     """Lists all resources of some kinds.
 
     Attributes:
-        is_complete: Whether all kinds were listed once since the begin.
+        is_complete: Whether all kinds have been listed once.
     """
 
     def __init__(
@@ -46,17 +46,17 @@ class Resync:
         rng: Random,
         metrics: Metrics,
     ) -> None:
-        """Nothing is listed yet.
+        """Start with nothing listed.
 
         Args:
-            kube: Where.
-            requests: Asked for a pass for each resource.
-            kinds: Of the resources.
-            namespaces: Where they lie; everywhere when empty.
-            interval_s: From one list to the next.
-            clock: Waits.
-            rng: Spreads.
-            metrics: Counts.
+            kube: The API server.
+            requests: Receives a request for each resource.
+            kinds: Kinds of the resources.
+            namespaces: Their namespaces; all when empty.
+            interval_s: Time between two lists.
+            clock: Time.
+            rng: Spreads the passes.
+            metrics: Counts resyncs.
         """
         self.is_complete = False
         self._kube = kube
@@ -71,7 +71,7 @@ class Resync:
         self._is_due = asyncio.Event()
 
     def hasten(self) -> None:
-        """List once more soon: there are resources that got no pass."""
+        """List again soon, since some resources got no pass."""
         self._is_due.set()
 
     async def run(self) -> None:

@@ -17,11 +17,11 @@ class Setting:
     Attributes:
         name: Field of `Settings`; the flag has dashes, the variable capitals.
         kind: `text`, `list`, `choice`, `integer`, `seconds` or `address`.
-        default: What holds when nothing is given.
+        default: Value when none is given.
         doc: One sentence for `--help` and the reference.
         choices: Values of a choice.
-        minimum: Least number.
-        maximum: Greatest number.
+        minimum: Smallest number.
+        maximum: Largest number.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """Variable of the environment."""
+        """Environment variable."""
         return ENVIRONMENT_PREFIX + self.name.upper()
 
 
@@ -157,12 +157,12 @@ SETTINGS: Final = (
 
 
 class SettingsError(Exception):
-    """Settings contradict each other, or one has no right form."""
+    """Settings contradict each other, or one is malformed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings of a process; see `SETTINGS` for what they mean."""
+    """All settings of a process; `SETTINGS` describes them."""
 
     watch_namespaces: tuple[str, ...]
     listen: str
@@ -195,10 +195,10 @@ class Settings:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Settings":
-        """Settings of values that have the right types, by name; defaults for what is missing.
+        """Build settings from typed values by name, with defaults for missing ones.
 
         Raises:
-            SettingsError: They contradict each other.
+            SettingsError: The settings contradict each other, or an address or label is malformed.
         """
         given = {row.name: values.get(row.name, row.default) for row in SETTINGS}
         assert [each.name for each in fields(cls)] == list(given), "a setting is missing"
@@ -215,7 +215,7 @@ class Settings:
 
 
 def own_namespace(path: Path = _NAMESPACE_FILE) -> str:
-    """Namespace of the operator's own pod; `default` outside of a cluster."""
+    """Return the namespace of the operator's own pod; `default` outside of a cluster."""
     try:
         return path.read_text(encoding="utf-8").strip() or "default"
     except OSError:

@@ -1,9 +1,9 @@
-"""Watches: every change of an object that matters puts the key of its resource into a queue.
+"""Watches: every change of a relevant object puts the key of its resource into a queue.
 
-kopf brings the watches, with their bookmarks, time-outs and renewed credentials, and nothing else:
-its only handlers are those that see raw events. It writes nothing: handlers that would need a
-finalizer, an annotation or an event of its own are not used, and its posting is off. A watch that
-fails for good ends kopf, which ends the process; what a watch misses is found by the resync.
+kopf provides the watches, with bookmarks, time-outs and renewed credentials, and nothing else: it
+has only raw event handlers. It writes nothing: handlers that would need a finalizer, an annotation
+or an Event are not used, and its posting is off. A watch that fails permanently ends kopf, which
+ends the process; the resync finds changes that a watch missed.
 """
 
 import asyncio
@@ -52,22 +52,22 @@ _FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _REQUEST_SECONDS_MAX: Final = 30.0
 _IDENTITY: Final[Any] = "liftbridge-operator"
 BACKOFFS_S: Final = (0.5, 1, 2, 4, 8)
-"""Long enough for an API server that is started anew."""
+"""Waits between attempts, long enough for a restart of the API server."""
 
 
 class _NothingKept(kopf.DiffBaseStorage):
-    """Keeps no former state of objects: no handler is told what changed.
+    """Keeps no former state of objects, since no handler needs differences.
 
     Without it kopf copies and compares the whole object at each event, a third of its time when
     thousands are listed (`make operator-scale`).
     """
 
     def build(self, **_: Any) -> kopf.BodyEssence:
-        """Nothing of any object."""
+        """Return an empty essence for any object."""
         return kopf.BodyEssence({})
 
     def fetch(self, **_: Any) -> kopf.BodyEssence | None:
-        """Nothing was stored."""
+        """Return None, since nothing is stored."""
         return None
 
     def store(self, **_: Any) -> None:
@@ -80,7 +80,7 @@ Notice = Callable[[Key], None]
 class Watches:
     """The watches of one process.
 
-    Owned by the process; it asks for passes by `notice`, on the event loop.
+    Owned by the process; it requests passes by `notice`, on the event loop.
     """
 
     def __init__(
@@ -91,13 +91,13 @@ class Watches:
         metrics: Metrics,
         settings: kopf.OperatorSettings,
     ) -> None:
-        """Watches that have not begun.
+        """Create watches, which `run` starts.
 
         Args:
-            namespaces: Where to watch; everywhere when empty.
-            notice: Told of each key whose resource, or part of it, has changed.
+            namespaces: Namespaces to watch; all when empty.
+            notice: Called with each key whose resource, or part of it, has changed.
             metrics: Counts events.
-            settings: Of kopf; see `watch_settings`.
+            settings: Settings of kopf; see `watch_settings`.
         """
         self._namespaces = tuple(namespaces)
         self._notice = notice
@@ -110,20 +110,20 @@ class Watches:
             self._observe(kind)
 
     async def run(self, on_begin: Callable[[], None]) -> None:
-        """Watch until cancelled, or until a watch fails for good.
+        """Watch until cancelled, or until a watch fails permanently.
 
         Args:
             on_begin: Called once kopf has taken the signals of the process for itself, so that
                 the process can take them back.
 
         Raises:
-            Exception: What ended a watch.
+            Exception: Error that ended a watch.
         """
-        others = asyncio.all_tasks()  # kopf cancels in its end what it does not know
+        others = asyncio.all_tasks()  # at its end kopf cancels all tasks except those ignored
         tasks = await kopf.spawn_tasks(
             registry=self._registry,
             settings=self._settings,
-            # Given, or kopf asks for the name of the user, who has none in a container.
+            # Without an identity kopf looks up the user name, which a container lacks.
             identity=_IDENTITY,
             standalone=True,
             clusterwide=not self._namespaces,
@@ -133,7 +133,7 @@ class Watches:
         await kopf.run_tasks(tasks, ignored=others)
 
     def _observe(self, kind: Kind) -> None:
-        """Have every event of a kind noticed."""
+        """Register a handler for every event of a kind."""
 
         async def seen(
             *, namespace: str | None, name: str, labels: Mapping[str, str], **event: Any
@@ -150,19 +150,19 @@ class Watches:
 
 
 class Owners:
-    """The resource that each object belonged to when it was seen last.
+    """Resource to which each object belonged when it was last seen.
 
-    Who takes a label away from an object changes a part of the resource that the label named.
+    Removing a label from an object changes a part of the resource that the label named.
     """
 
     def __init__(self) -> None:
-        """Nothing was seen."""
+        """Start with no known objects."""
         self._known: dict[tuple[Kind, str, str], Key] = {}
 
     def of(
         self, place: tuple[Kind, str, str], key: Key | None, *, is_gone: bool = False
     ) -> tuple[Key, ...]:
-        """Resources that should be looked at when an object changes.
+        """Return resources that need a pass when an object changes.
 
         Args:
             place: Kind, namespace and name of the object.
@@ -176,7 +176,7 @@ class Owners:
 
 
 def key_of(kind: Kind, namespace: str, name: str, labels: Mapping[str, str]) -> Key | None:
-    """The resource that should be looked at when an object changes; None for nobody's object."""
+    """Return the resource that needs a pass when an object changes; None for unrelated objects."""
     if kind in RESOURCES:
         return Key(kind, namespace, name)
     if kind in OF_PIPELINES:
@@ -187,17 +187,19 @@ def key_of(kind: Kind, namespace: str, name: str, labels: Mapping[str, str]) -> 
 
 
 def watch_settings(backoffs_s: Collection[float] = BACKOFFS_S) -> kopf.OperatorSettings:
-    """Settings with which kopf watches, and does nothing else.
+    """Return settings with which kopf watches, and does nothing else.
 
     Args:
-        backoffs_s: Waits between attempts of a request, after which a watch fails for good.
+        backoffs_s: Waits between attempts of a request, after which a watch fails permanently.
     """
     found = kopf.OperatorSettings()
     found.posting.enabled = False
-    found.scanning.disabled = True  # no look at all namespaces and definitions: rights for neither
-    found.persistence.finalizer = "liftbridge.io/unused"  # its own is removed where it meets it
+    found.scanning.disabled = True  # no rights to list namespaces and CRDs
+    found.persistence.finalizer = (
+        "liftbridge.io/unused"  # kopf removes this finalizer where it finds it
+    )
     found.persistence.diffbase_storage = _NothingKept()
-    found.process.ultimate_exiting_timeout = None  # the process sees to its end itself
+    found.process.ultimate_exiting_timeout = None  # the process bounds its own shutdown
     found.networking.request_timeout = _REQUEST_SECONDS_MAX
     found.networking.connect_timeout = 5.0
     found.networking.error_backoffs = tuple(backoffs_s)
@@ -211,12 +213,12 @@ def watch_settings(backoffs_s: Collection[float] = BACKOFFS_S) -> kopf.OperatorS
 
 
 async def log_in(settings: kopf.OperatorSettings, **_: object) -> kopf.ConnectionInfo:
-    """Credentials of the pod, else of the user's kubeconfig, as the client has them.
+    """Return credentials of the pod, else of the user's kubeconfig, like the client.
 
-    kopf asks again when the API server refuses them, so that a token that was renewed is read.
+    kopf calls this again when the API server refuses them, so that a renewed token is read.
 
     Raises:
-        kopf.LoginError: There are none.
+        kopf.LoginError: There are no credentials.
     """
     host, port = (os.environ.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
     token = _FOLDER / "token"

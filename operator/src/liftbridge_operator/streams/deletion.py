@@ -1,8 +1,8 @@
 """Deletion of a resource: the fate of its stream, and when the finalizer is removed.
 
 A stream is deleted only when the resource says `Delete` and the stream is empty, or a person
-confirmed it. In doubt the stream stays; where no operator could answer for it any more, the resource
-is released without it.
+confirmed it. In doubt the stream stays; where no operator could answer for it any more, the
+resource is released without it.
 """
 
 from dataclasses import replace

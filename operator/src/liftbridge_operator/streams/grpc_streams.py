@@ -59,8 +59,8 @@ class GrpcStreams:
 
         Args:
             endpoints: All brokers of the cluster, at least one.
-            credentials: CA and client certificate; None for plaintext, which brokers offer on loopback
-                only.
+            credentials: CA and client certificate; None for plaintext, which brokers offer on
+                loopback only.
         """
         assert endpoints, "a cluster has at least one broker"
         self.endpoints = tuple(endpoints)
