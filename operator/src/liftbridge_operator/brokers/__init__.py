@@ -1,1 +1,1 @@
-"""The brokers of a cluster as the operator asks them: a port, and its adapter over gRPC."""
+"""Admin of the brokers of a cluster: a port, and its adapter over gRPC."""

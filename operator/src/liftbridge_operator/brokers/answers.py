@@ -1,4 +1,4 @@
-"""Messages of Admin as the values that the planner knows."""
+"""Convert messages of the Admin service into the planner's values."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -19,12 +19,12 @@ _MILLISECOND_NS: Final = 1_000_000
 
 
 def process_of(start_id: str) -> str:
-    """The pod that a start was in: a name of a start is its uid, a dot, and random text."""
+    """Return the pod UID in a start id, which is the UID, a dot, and random text."""
     return start_id.partition(".")[0]
 
 
 def told(said: admin_pb2.IdentityResponse, status: admin_pb2.BrokerStatusResponse | None) -> Told:
-    """What a process says of itself; its links are not asked before it has a cluster."""
+    """Build a process' report; its connections are not queried before it has a cluster."""
     report = SelfReport(
         broker=said.broker,
         start_id=process_of(said.start_id),
@@ -41,7 +41,7 @@ def told(said: admin_pb2.IdentityResponse, status: admin_pb2.BrokerStatusRespons
 
 
 def _details(status: admin_pb2.BrokerStatusResponse) -> dict[str, Any]:
-    """What only people and certificates are about."""
+    """Return the fields for people and for certificates."""
     damage = [
         f"{one.partition.stream}/{one.partition.partition}: {one.reason}" for one in status.offline
     ]
@@ -59,7 +59,7 @@ def metadata(
     brokers: admin_pb2.ListBrokersResponse,
     partitions: Sequence[admin_pb2.PartitionStatus],
 ) -> Metadata:
-    """The metadata, as one leader told them in several answers."""
+    """Build the metadata from several answers of one leader."""
     return Metadata(
         cluster_id=group.cluster_id,
         leader=group.metadata_leader,
@@ -109,7 +109,7 @@ def _partition(one: admin_pb2.PartitionStatus) -> Partition:
 
 
 def consent(answer: admin_pb2.CheckRestartResponse) -> Consent:
-    """The token of a restart, or what stands against it."""
+    """Build a restart consent: a token, or blockers."""
     return Consent(
         token=answer.token,
         expires_ms=answer.expires // _MILLISECOND_NS,
@@ -119,7 +119,7 @@ def consent(answer: admin_pb2.CheckRestartResponse) -> Consent:
 
 
 def verified(answer: admin_pb2.VerifyRestartResponse) -> Verified:
-    """Whether everything is back."""
+    """Build the verification of a restart."""
     kinds = {one.kind for one in answer.blockers}
     return Verified(
         is_complete=answer.is_complete,

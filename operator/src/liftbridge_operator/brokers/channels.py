@@ -1,4 +1,4 @@
-"""Channels to the port of brokers that operators use."""
+"""gRPC channels to the admin port of brokers."""
 
 from typing import Final
 
@@ -14,17 +14,18 @@ _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # A pod that was made again has another address, and gRPC would ask for it after 30 s.
+    # A recreated pod has another address, which gRPC would resolve only after 30 s.
     ("grpc.dns_min_time_between_resolutions_ms", 1_000),
 )
 
 
 def open_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
-    """A channel that soon finds a broker that comes back, and soon notices one that hangs.
+    """Open a channel that reconnects quickly to a restarted broker, and soon notices a hung one.
 
     Args:
         address: Host and port.
-        credentials: To trust and to show; None is plaintext, offered on loopback only.
+        credentials: CA and client certificate; None for plaintext, which brokers offer on loopback
+            only.
     """
     if credentials is None:
         return grpc.aio.insecure_channel(address, list(_OPTIONS))

@@ -1,8 +1,8 @@
 """Admin of the brokers of one cluster over gRPC: one channel a broker, deadlines, mutual TLS.
 
-The metadata are three kinds of calls to one broker. The first of them is answered after a majority
-has confirmed what it knows, the last only by the leader; so all of them are of a leader that led
-when it was asked, and none is older than the question.
+The metadata come from three kinds of calls to one broker. It answers the first after a majority has
+confirmed its state, and the last only as leader; so the broker led when it was asked, and no answer
+is older than the request.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ _Response = TypeVar("_Response", bound=ProtoMessage)
 
 ADMIN: Final = "/liftbridge.ext.v1.Admin/"
 TELL_SECONDS: Final = 2.0
-"""Time to say who one is; a broker that needs longer counts as silent in this pass."""
+"""Time-out of identity and status calls; a slower broker counts as silent in this pass."""
 CALL_SECONDS: Final = 5.0
 CALLS_MAX: Final = 32
-"""Calls under way at once, to all brokers of a cluster."""
+"""Maximum number of concurrent calls to all brokers of a cluster."""
 PAGES_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class TlsMaterial:
-    """Certificates as PEM: whom to trust, and what to show."""
+    """PEM files: trusted CA, client certificate and its key."""
 
     authority: bytes
     certificate: bytes
@@ -43,14 +43,14 @@ class TlsMaterial:
 
 
 class GrpcAdmin:
-    """`BrokerAdmin` of one cluster; whoever makes it closes it."""
+    """Implements `BrokerAdmin` for one cluster; its creator closes it."""
 
     def __init__(self, address_of: Callable[[str], str], tls: TlsMaterial | None) -> None:
-        """Connect to nobody yet.
+        """Start without connections.
 
         Args:
             address_of: Host and port of the Admin service of a broker.
-            tls: `None` is plaintext, which brokers offer on loopback only.
+            tls: `None` for plaintext, which brokers offer on loopback only.
         """
         self._address_of = address_of
         self._credentials = (
@@ -85,7 +85,7 @@ class GrpcAdmin:
         response: type[_Response],
         seconds: float = CALL_SECONDS,
     ) -> _Response | Refusal:
-        """One call; the method is the name of the request."""
+        """Make one call; the method is the name of the request."""
         method = type(request).__name__.removesuffix("Request")
         async with self._room:
             call: Any = self._channel(broker).unary_unary(

@@ -1,7 +1,7 @@
-"""What the operator asks brokers.
+"""Port of the operator to brokers.
 
-Every answer is a value, also that there was none: a broker that does not answer is something that
-was observed. Tokens of restarts are bytes that only brokers read. Times are Unix milliseconds.
+Every answer is a value, also a missing one: the silence of a broker is an observation. Restart
+tokens are bytes that only brokers interpret. Times are Unix milliseconds.
 """
 
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ from liftbridge_operator.planning.actions import Move
 from liftbridge_operator.planning.observation import Member, Metadata, SelfReport
 
 CONSENT_MS: Final = 60_000
-"""How long a broker's consent to its restart is asked to hold."""
+"""Requested validity of a broker's consent to its restart."""
 
 _SILENCES: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A call that was not answered as asked.
+    """A refused or unanswered call.
 
     Attributes:
         code: Name of its gRPC status.
-        text: What the broker says, or what became of the connection.
+        text: Message of the broker, or of the connection's failure.
     """
 
     code: str
@@ -31,13 +31,13 @@ class Refusal:
 
     @property
     def is_silence(self) -> bool:
-        """Whether nobody answered, so that it is not known whether it was done."""
+        """Whether no answer came, so that the outcome is unknown."""
         return self.code in _SILENCES
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a process says of itself, and whom it takes for the leader of the metadata group."""
+    """Report of a process about itself, and the metadata leader that it knows."""
 
     report: SelfReport
     metadata_leader: str
@@ -45,13 +45,13 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """Answer to the question whether a broker may be restarted.
+    """Answer to a restart check.
 
     Attributes:
-        token: Records what it holds; empty when something stands against the restart.
-        expires_ms: When the restart must have begun, by the broker's clock.
-        partitions: Partitions recorded.
-        blockers: What stands against it.
+        token: Records the offsets that the broker holds; empty when there are blockers.
+        expires_ms: Time by which the restart must have begun, by the broker's clock.
+        partitions: Number of recorded partitions.
+        blockers: Reasons against the restart.
     """
 
     token: bytes
@@ -62,10 +62,10 @@ class Consent:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a broker that was restarted says of the token.
+    """A restarted broker's answer to the verification of its token.
 
     Attributes:
-        is_other_directory: Whether it runs on another volume, so that nothing can be compared.
+        is_other_directory: Whether it has another volume, so that offsets cannot be compared.
     """
 
     is_complete: bool
@@ -76,27 +76,27 @@ class Verified:
 class BrokerAdmin(Protocol):
     """Admin of the brokers of one cluster, by their names.
 
-    `leader` is the broker to ask for a change, the leader of the metadata group: it alone can
-    change the group, and knows best whether the rest may be done. A change that is answered by a
-    silence may have been done; each is such that asking again does no harm.
+    `leader` is the metadata leader, which receives changes: only it can change the group, and it
+    knows best whether other changes are safe. An unanswered change may have been done; every change
+    is idempotent.
     """
 
     async def tell(self, broker: str) -> Told | Refusal:
-        """Who the broker is, and how its links and its disk are."""
+        """Return the broker's identity, and the state of its connections and its disk."""
         ...
 
     async def metadata(self, broker: str) -> Metadata | Refusal:
-        """The metadata, of the leader of the group, which has just confirmed that it leads."""
+        """Return the metadata from the leader, which has just confirmed its leadership."""
         ...
 
     async def check_restart(
         self, broker: str, start_id: str, *, accepts_unavailable: bool, needs_full_isr: bool
     ) -> Consent | Refusal:
-        """Whether the process `start_id` of a broker may be restarted now."""
+        """Check whether the process `start_id` of a broker may be restarted now."""
         ...
 
     async def verify_restart(self, broker: str, token: bytes) -> Verified | Refusal:
-        """Whether a broker is back with everything that its token records."""
+        """Check whether a restarted broker holds everything that its token records."""
         ...
 
     async def bootstrap(
@@ -110,21 +110,21 @@ class BrokerAdmin(Protocol):
         ...
 
     async def transfer_leaders(self, leader: str, broker: str, *, to: str) -> Refusal | None:
-        """Hand over all partitions that a broker leads and another one can, or just `to`."""
+        """Hand over all partitions that a broker leads and another broker, or just `to`, can lead."""
         ...
 
     async def transfer_metadata(self, leader: str, to: str) -> Refusal | None:
-        """Have another voter lead the metadata group."""
+        """Transfer the leadership of the metadata group to another voter."""
         ...
 
     async def elect_preferred(
         self, leader: str, partitions: Sequence[tuple[str, int]]
     ) -> Refusal | None:
-        """Have the first replicas of partitions, by stream and number, lead them."""
+        """Transfer leadership of partitions, by stream and number, to their first replicas."""
         ...
 
     async def cordon(self, leader: str, broker: str, *, is_draining: bool) -> Refusal | None:
-        """Place nothing new on a broker, and with `is_draining` move what it holds away."""
+        """Place nothing new on a broker, and with `is_draining` move its replicas away."""
         ...
 
     async def uncordon(self, leader: str, broker: str) -> Refusal | None:
@@ -132,29 +132,29 @@ class BrokerAdmin(Protocol):
         ...
 
     async def add_learner(self, leader: str, member: Member) -> Refusal | None:
-        """Add a member without a vote."""
+        """Add a learner."""
         ...
 
     async def promote_learner(self, leader: str, member: Member) -> Refusal | None:
-        """Give a member a vote."""
+        """Promote a learner to a voter."""
         ...
 
     async def remove_member(self, leader: str, member: Member) -> Refusal | None:
-        """Take a member out of the metadata group."""
+        """Remove a member from the metadata group."""
         ...
 
     async def remove_broker(self, leader: str, broker: str, broker_epoch: int) -> Refusal | None:
-        """Forget a stopped broker, of the registration that was seen."""
+        """Remove a stopped broker from the metadata, at the observed broker epoch."""
         ...
 
     async def reassign(self, leader: str, move: Move) -> Refusal | None:
-        """Start the move of a partition, at the epoch that was seen."""
+        """Start the reassignment of a partition, at the observed partition epoch."""
         ...
 
     async def set_catch_up_rate(self, leader: str, bytes_per_second: int) -> Refusal | None:
-        """Bound what each leader spends on replicas that are moved; 0 for no bound."""
+        """Bound the catch-up rate that each leader grants moved replicas; 0 for no bound."""
         ...
 
     async def set_feature_level(self, leader: str, level: int) -> Refusal | None:
-        """Put newer rules of decision into force."""
+        """Raise the feature level."""
         ...

@@ -1,4 +1,4 @@
-"""How the operator reaches the brokers of a cluster: at which names, and with which certificate."""
+"""Addresses of a cluster's brokers, and the certificate of the operator."""
 
 from base64 import b64decode
 from typing import Any, NamedTuple
@@ -12,25 +12,25 @@ from liftbridge_operator.rendering import names
 
 
 class Endpoint(NamedTuple):
-    """Where a broker is reached: host and port of its port for operators."""
+    """Admin address of a broker: host and port."""
 
     broker: str
     address: str
 
 
 class UnusableError(Exception):
-    """The certificate that the operator shows brokers lacks a file."""
+    """The Secret of the operator's client certificate lacks a file."""
 
 
 async def credentials_of(kube: Kube, body: Object) -> grpc.ChannelCredentials:
-    """What the operator trusts and shows at the brokers of a cluster.
+    """Return the CA and client certificate of the operator for the brokers of a cluster.
 
     Args:
-        kube: Has the certificate.
+        kube: The API server, which holds the certificate.
         body: The LiftbridgeCluster.
 
     Raises:
-        KubeError: The certificate is not there, or cannot be read.
+        KubeError: The certificate does not exist, or cannot be read.
         UnusableError: It lacks a file.
     """
     metadata: dict[str, Any] = body["metadata"]
@@ -44,7 +44,7 @@ async def credentials_of(kube: Kube, body: Object) -> grpc.ChannelCredentials:
 
 
 def endpoints_of(body: Object) -> list[Endpoint]:
-    """All brokers of a cluster that there are, or are to be."""
+    """List all present and desired brokers of a cluster."""
     namespace, cluster = body["metadata"]["namespace"], body["metadata"]["name"]
     wanted = body.get("spec", {}).get("replicas", 1)
     present = body.get("status", {}).get("replicas", 0)

@@ -1,6 +1,6 @@
-"""`StreamPipeline` resources: each a job of Spark on streams of a cluster.
+"""Reconcile `StreamPipeline` resources: each is a Spark job on streams of a cluster.
 
-`render.render` is pure and says which objects run it, `conditions.conditions` what is told of it;
-`reconciler.PipelineReconciler` looks, brings the objects, asks the brokers how far an archive has
-come, and writes the status. What restarts is restarted by the controllers of Kubernetes.
+`render.render` purely renders the objects that run it, `conditions.conditions` its conditions;
+`reconciler.PipelineReconciler` observes, applies the objects, requests the progress of an archive
+from the brokers, and writes the status. Controllers of Kubernetes restart pods.
 """

@@ -1,7 +1,7 @@
-"""Objects of a pipeline are brought to what was rendered, kept so, and taken away when not needed.
+"""Apply, maintain and prune the objects of a pipeline.
 
-An object is compared first and written only when it differs; what somebody else changed, added or
-took away is put back. Objects of somebody else are never touched, whatever their names.
+An object is compared first and written only when it differs; foreign changes, additions and
+removals are reverted. Foreign objects are never touched, whatever their names.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,19 +39,19 @@ from liftbridge_operator.rendering.names import MANAGED_BY
 
 WORKLOADS: Final = (DEPLOYMENTS, JOBS, CRON_JOBS)
 PRUNED: Final = (*WORKLOADS, SERVICES, ROLE_BINDINGS)
-"""Kinds of which some are rendered only for some specifications."""
+"""Kinds with objects that are rendered only for some specifications."""
 
 KINDS: Final = (SERVICE_ACCOUNTS, CONFIG_MAPS, *PRUNED)
 
 
 @dataclass(slots=True)
 class Applied:
-    """What came of it.
+    """Outcome of applying the objects of a pipeline.
 
     Attributes:
-        workload: The object that runs the job, as it is now; None where it was not brought.
-        obstacle: What a person has to mend.
-        drift: Objects with the fields that somebody else had changed.
+        workload: The object that runs the job, after the write; None if it was not applied.
+        obstacle: Problem that a person has to fix; None for none.
+        drift: Objects with their reverted fields.
     """
 
     workload: Object | None = None
@@ -60,10 +60,10 @@ class Applied:
 
 
 class HinderedError(Exception):
-    """Something is in the way that a person has to mend.
+    """A problem that a person has to fix.
 
     Attributes:
-        claim: What is told of it.
+        claim: Claim of the condition that reports it.
     """
 
     def __init__(self, claim: Claim) -> None:
@@ -73,11 +73,11 @@ class HinderedError(Exception):
 
 @contextmanager
 def about(what: str) -> Iterator[None]:
-    """Name what a request is about, if it is refused within.
+    """Convert a refusal within the block into `HinderedError` with the name of the object.
 
     Raises:
-        HinderedError: It is.
-        KubeError: The API server is away, or this process does not lead any more.
+        HinderedError: A request was refused.
+        KubeError: The API server is unavailable, or this process no longer leads.
     """
     try:
         yield
@@ -90,31 +90,31 @@ def about(what: str) -> Iterator[None]:
 
 
 async def pods_of(kube: Kube, namespace: str, pipeline: str) -> Sequence[Object]:
-    """Pods of a pipeline, but for executors.
+    """List pods of a pipeline, without executors.
 
     Raises:
         HinderedError: They may not be listed.
-        KubeError: The API server is away.
+        KubeError: The API server is unavailable.
     """
     with about(PODS.qualified):
         return (await kube.list_all(PODS, namespace, selector=f"{names.PIPELINE}={pipeline}")).items
 
 
 def kinds_of(means: Means) -> Sequence[Kind]:
-    """Kinds of objects that pipelines may have: without a role to give, no right is asked for."""
+    """Return kinds of pipeline objects; without an executor role, no right to RoleBindings."""
     return tuple(one for one in KINDS if means.executor_role or one != ROLE_BINDINGS)
 
 
 @dataclass(frozen=True, slots=True)
 class Applier:
-    """What objects of a pipeline are brought with.
+    """Context for applying the objects of a pipeline.
 
     Attributes:
-        kinds: Kinds that are looked for.
-        kept: Objects as they were last brought to what was rendered; written here.
-        now_ms: When the pass began.
-        former: The workload that was told last, where the specification may be another since;
-            None where it is not.
+        kinds: Kinds to list.
+        kept: Objects as last applied; updated here.
+        now_ms: Start of the pass.
+        former: The last reported workload, if the specification may have changed since; else
+            None.
     """
 
     kube: Kube
@@ -125,15 +125,15 @@ class Applier:
 
 
 async def apply_all(applier: Applier, wanted: Sequence[Object], uid: str) -> Applied:
-    """Bring all objects to what was rendered, and take away what is not.
+    """Apply all rendered objects, and delete obsolete ones.
 
     Args:
-        applier: With what.
-        wanted: All objects; the last one runs the job.
-        uid: Of the pipeline, which owns them.
+        applier: Context of the pass.
+        wanted: All rendered objects; the last one runs the job.
+        uid: UID of the pipeline, which owns them.
 
     Raises:
-        KubeError: The API server is away, or this process does not lead any more.
+        KubeError: The API server is unavailable, or this process no longer leads.
     """
     done = Applied()
     try:
@@ -144,14 +144,14 @@ async def apply_all(applier: Applier, wanted: Sequence[Object], uid: str) -> App
 
 
 async def _bring(applier: Applier, wanted: Sequence[Object], uid: str, done: Applied) -> None:
-    """As `apply_all`.
+    """Apply and prune, as `apply_all`.
 
     Raises:
-        HinderedError: What it is about is as it was, and nothing further was done.
+        HinderedError: The named object is unchanged, and nothing further was done.
     """
     present = await _present(applier, wanted[-1])
     rendered = {(kind_of(one), str(metadata_of(one)["name"])) for one in wanted}
-    # What is not wanted goes first: two workloads of one pipeline would run side by side.
+    # Obsolete objects go first: two workloads of one pipeline would run side by side.
     for (kind, name), live in present.items():
         if kind in PRUNED and (kind, name) not in rendered and _is_mine(live, uid):
             try:
@@ -168,7 +168,7 @@ async def _bring(applier: Applier, wanted: Sequence[Object], uid: str, done: App
 
 
 async def _present(applier: Applier, workload: Object) -> dict[tuple[Kind, str], Object]:
-    """Objects of the pipeline by kind and name; of a former specification also without label."""
+    """Read the pipeline's objects by kind and name; those of a former one also without label."""
     metadata = metadata_of(workload)
     namespace, pipeline = str(metadata["namespace"]), label_of(workload, names.PIPELINE)
     found: dict[tuple[Kind, str], Object] = {}
@@ -206,10 +206,10 @@ async def _delete(kube: Kube, kind: Kind, live: Object) -> None:
 async def _apply(
     applier: Applier, body: Object, live: Object | None, uid: str, done: Applied
 ) -> Object:
-    """The object as it is then.
+    """Apply one object, and return it after the write.
 
     Raises:
-        HinderedError: It is of somebody else, or fought for.
+        HinderedError: It is a foreign object, or another manager contests it.
         KubeError: A call failed.
     """
     kind, metadata, name = kind_of(body), metadata_of(body), shown(body)
@@ -224,7 +224,7 @@ async def _apply(
     if rival is not None:
         raise HinderedError(Claim(Reason.CONTESTED, {"object": name, "detail": rival.text}))
     if kind == ROLE_BINDINGS and live.get("roleRef") != body["roleRef"]:
-        await _delete(applier.kube, kind, live)  # a binding keeps its role for good
+        await _delete(applier.kube, kind, live)  # the role of a binding is immutable
         return await applier.kube.apply(body, force=True)
     whole = await keep_whole(applier.kube, applier.kept, body, live, now_ms=applier.now_ms)
     if whole.found:
@@ -233,7 +233,7 @@ async def _apply(
 
 
 async def _unlabelled(kube: Kube, kind: Kind, namespace: str, name: str) -> Object | None:
-    """An object of this name that was not listed by its label."""
+    """Read an object of this name that was not listed by its label."""
     try:
         return await kube.get(kind, namespace, name)
     except NotFoundError:
@@ -241,6 +241,6 @@ async def _unlabelled(kube: Kube, kind: Kind, namespace: str, name: str) -> Obje
 
 
 def _is_mine(live: Object, uid: str) -> bool:
-    """Whether an object is of a pipeline: it says so, or did before its owner was taken away."""
+    """Return whether an object belongs to a pipeline: by its owner, or as a managed orphan."""
     is_orphan = not metadata_of(live).get("ownerReferences")
     return is_owned_by(live, uid) or (is_orphan and label_of(live, MANAGER) == MANAGED_BY)

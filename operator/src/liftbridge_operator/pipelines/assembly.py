@@ -1,4 +1,4 @@
-"""The reconciler of pipelines, as the process runs it."""
+"""Assemble the pipeline reconciler, for the process."""
 
 from importlib import metadata
 
@@ -12,10 +12,10 @@ from liftbridge_operator.runtime.process import Context
 
 
 def pipeline_reconciler(context: Context) -> PipelineReconciler:
-    """A reconciler; whoever makes it closes it.
+    """Make a reconciler, which the caller closes.
 
     Args:
-        context: What the process gives to reconcilers.
+        context: Dependencies that the process passes to reconcilers.
     """
 
     async def connect(body: Object, first: str) -> GrpcPositions:
@@ -36,7 +36,7 @@ def pipeline_reconciler(context: Context) -> PipelineReconciler:
 
 
 def means_of(context: Context) -> Means:
-    """What the settings of the process give to pipelines."""
+    """Return the image and role for pipelines from the settings of the process."""
     given = context.settings
     version = metadata.version("liftbridge-operator")
     return Means(f"{given.spark_image}:{version}", given.executor_role)

@@ -1,4 +1,4 @@
-"""The command of a pipeline's pod, and the settings of Spark that it runs with."""
+"""Command line and Spark settings of a pipeline's pod."""
 
 from typing import Final
 
@@ -8,10 +8,10 @@ from liftbridge_operator.pipelines import names
 from liftbridge_operator.pipelines.subject import Pipeline
 
 INTERVAL_SECONDS: Final = 60
-"""Pause of a continuous archive that says none."""
+"""Default pause between two rounds of a continuous archive."""
 
 LOCAL_TASKS: Final = 2
-"""Tasks at the same time in a pod without a limit of cores."""
+"""Concurrent tasks in a pod without a CPU limit."""
 
 API_SERVER: Final = "https://kubernetes.default.svc"
 _SECOND_NS: Final = 1_000_000_000
@@ -20,7 +20,7 @@ _COMPACTIONS: Final = {Compaction.SMALL_FILES: "--small-files", Compaction.BY_KE
 
 
 def arguments(pipeline: Pipeline) -> list[str]:
-    """Arguments of `liftbridge`; none for a job of the user's own."""
+    """Return the arguments of `liftbridge`; none for a custom job."""
     spec = pipeline.spec
     if spec.type is PipelineType.CUSTOM:
         return []
@@ -53,13 +53,13 @@ def _interval_seconds(pipeline: Pipeline) -> int:
 
 
 def interval_seconds(pipeline: Pipeline) -> int:
-    """Pause between two rounds of a continuous pipeline; 0 for any other."""
+    """Return the pause between two rounds of a continuous pipeline; 0 for any other."""
     is_continuous = pipeline.spec.mode is PipelineMode.CONTINUOUS
     return _interval_seconds(pipeline) if is_continuous else 0
 
 
 def _store(pipeline: Pipeline) -> list[str]:
-    """Options of an object store, but for its secrets, which come by the environment."""
+    """Return options of an object store, without its secrets, which the environment holds."""
     archive = pipeline.spec.archive
     if archive is None:
         return []
@@ -76,7 +76,7 @@ def _store(pipeline: Pipeline) -> list[str]:
 
 
 def master(pipeline: Pipeline) -> str:
-    """Where tasks run, as Spark says it."""
+    """Return the Spark master URL."""
     if pipeline.spec.runtime is Runtime.EXECUTORS:
         return f"k8s://{API_SERVER}"
     return f"local[{_tasks(pipeline.spec.resources.limits.cpu)}]"
@@ -90,7 +90,7 @@ def _tasks(cpu: str | None) -> int:
 
 
 def conf(pipeline: Pipeline, image: str) -> dict[str, str]:
-    """Settings of Spark; those of the specification stand over what is only a default."""
+    """Return the Spark settings; those of the specification override the defaults."""
     spec = pipeline.spec
     heap = size_bytes(spec.resources.limits.memory) * 2 // 5
     made = {
@@ -104,7 +104,7 @@ def conf(pipeline: Pipeline, image: str) -> dict[str, str]:
 
 
 def _executor_conf(pipeline: Pipeline, image: str) -> dict[str, str]:
-    """Settings by which the driver makes executors, and they find it."""
+    """Return settings by which the driver creates executors, and by which they find it."""
     executors = pipeline.spec.executors
     assert executors is not None
     # Rows go through the Python workers, so the JVM gets the smaller part.
@@ -121,10 +121,10 @@ def _executor_conf(pipeline: Pipeline, image: str) -> dict[str, str]:
         "spark.executor.memoryOverhead": f"{max(whole - heap, 512)}m",
         "spark.kubernetes.container.image": image,
         "spark.kubernetes.container.image.pullPolicy": "IfNotPresent",
-        # Executors of a driver that is gone go with its pod; claims are none of Spark's here.
+        # Executors are deleted with the pod of their driver; Spark owns no claims here.
         "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
         "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
-        # Else executors go to the address that the driver is bound to (SPARK-58748).
+        # Otherwise executors connect to the driver's bind address (SPARK-58748).
         "spark.kubernetes.executor.useDriverPodIP": "false",
         "spark.kubernetes.executor.podTemplateContainerName": names.CONTAINER,
         "spark.kubernetes.executor.podTemplateFile": (
@@ -135,5 +135,5 @@ def _executor_conf(pipeline: Pipeline, image: str) -> dict[str, str]:
 
 
 def conf_text(settings: dict[str, str]) -> str:
-    """The file of settings; a line each, in order of their names."""
+    """Format the settings file: one line each, in order of their names."""
     return "".join(f"{name} {value}\n" for name, value in sorted(settings.items()))

@@ -1,4 +1,4 @@
-"""What is told of a pipeline, from what was seen: pure and total."""
+"""Compute the conditions of a pipeline from the observation: pure and total."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ Claims = Mapping[PipelineConditionType, Claim]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an archive has come.
+    """Progress of an archive.
 
     Attributes:
-        positions: Of all partitions; None when they are not known.
+        positions: Positions of all partitions; None when unknown.
         is_caught_up: See `positions.judge`.
-        unknown: Why they are not known.
+        unknown: Why the positions are unknown.
     """
 
     positions: Positions | None = None
@@ -36,14 +36,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All that a pass has seen.
+    """Observation of a pass.
 
     Attributes:
         spec: None when it cannot be read.
-        obstacle: Why nothing could be brought; None when all is as it was rendered.
+        obstacle: Why the objects could not be applied; None when all are as rendered.
         workload: None while there is none.
-        runs: Pods, those of earlier runs included.
-        is_recovered: Whether the present pod has run for long since the last failure.
+        runs: Pods, including those of earlier runs.
+        is_recovered: Whether the present pod has run for `RECOVERED_MS` since the last failure.
     """
 
     spec: PipelineSpec | None
@@ -55,7 +55,7 @@ class Seen:
 
 
 def conditions(seen: Seen) -> Claims:
-    """All conditions."""
+    """Compute all conditions."""
     failed = failure_of(seen)
     return {
         Type.READY: _ready(seen, failed),
@@ -67,7 +67,7 @@ def conditions(seen: Seen) -> Claims:
 
 
 def failure_of(seen: Seen) -> Ended | None:
-    """The failure that the last run has come to; None when it did not fail, or is forgotten."""
+    """Return the failure of the last run; None when it did not fail, or has recovered."""
     workload = seen.workload
     if workload is not None and workload.is_complete:
         return None
@@ -93,7 +93,7 @@ def _ready(seen: Seen, failed: Ended | None) -> Claim:
 
 
 def _at_work(spec: PipelineSpec, workload: Workload, runs: tuple[Run, ...]) -> Claim:
-    """What is told of a job that nothing is wrong with."""
+    """Return the claim of a healthy job."""
     named = {"workload": workload.name}
     match spec.mode:
         case PipelineMode.CONTINUOUS:
@@ -149,7 +149,7 @@ def _caught_up(seen: Seen) -> Claim:
         assert progress.unknown is not None, "what is not known is not for a reason"
         return progress.unknown
     if seen.spec.mode is not PipelineMode.CONTINUOUS or seen.spec.suspend:
-        # Between two runs an archive falls behind, and is meant to.
+        # Between two runs an archive falls behind by design.
         return Claim(Reason.NOT_MEASURED)
     if progress.is_caught_up:
         return Claim(Reason.CAUGHT_UP, {"partitions": len(progress.positions)})

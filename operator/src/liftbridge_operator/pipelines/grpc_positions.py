@@ -1,9 +1,9 @@
-"""`PipelineBrokers` over gRPC, by the ports for operators.
+"""`PipelineBrokers` over gRPC, on the admin ports of brokers.
 
-Each broker tells the bounds of the partitions that it leads. A cursor is told by the leader of the
-partition that keeps it, which nobody needs to know: brokers are asked in turn, beginning with the
-one that told something the last time, and ending with those that let the time of a call run out.
-So a broker whose node is gone costs that time once, not once for each partition.
+Each broker returns the bounds of the partitions that it leads. Only the leader of the partition that
+stores a cursor returns the cursor, and the operator need not know which broker that is: it asks
+brokers in turn, first the one that answered last, and last those whose calls timed out. So a broker
+on a lost node costs one time-out, not one for each partition.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ CURSOR: Final = "/proto.API/FetchCursor"
 STREAMS: Final = "/liftbridge.ext.v1.Data/ListStreams"
 CALL_SECONDS: Final = 5.0
 CALLS_MAX: Final = 8
-"""Cursors that are asked for at the same time."""
+"""Maximum number of concurrent cursor requests."""
 
 
 class GrpcPositions:
-    """See `PipelineBrokers`; whoever makes it closes it."""
+    """Implements `PipelineBrokers`; its creator closes it."""
 
     def __init__(
         self,
@@ -42,12 +42,13 @@ class GrpcPositions:
         first: str = "",
         call_seconds: float = CALL_SECONDS,
     ) -> None:
-        """Connect to nobody yet.
+        """Start without connections.
 
         Args:
             endpoints: All brokers of the cluster, at least one.
-            credentials: To trust and to show; None is plaintext, offered on loopback only.
-            first: Address of the broker that is asked before the others; of none for any.
+            credentials: CA and client certificate; None for plaintext, which brokers offer on
+                loopback only.
+            first: Address of the broker to ask first; empty for any.
             call_seconds: Bound of each call.
         """
         assert endpoints, "a cluster has at least one broker"
@@ -82,7 +83,7 @@ class GrpcPositions:
         }
 
     async def _bounds(self, stream: str, count: int) -> dict[int, data_pb2.PartitionBounds]:
-        """Bounds of all partitions; who does not answer is waited for only while some are missing.
+        """Return bounds of all partitions; wait for silent brokers only while some are missing.
 
         Raises:
             SilentError: A partition has no leader that answers.
@@ -105,7 +106,7 @@ class GrpcPositions:
     async def _bounds_at(
         self, at: Endpoint, request: data_pb2.PartitionBoundsRequest
     ) -> dict[int, data_pb2.PartitionBounds]:
-        """Bounds of the partitions that a broker leads; none when it does not tell."""
+        """Return bounds of the partitions that a broker leads; empty when it does not answer."""
         try:
             answer = await self._ask(at, BOUNDS, request, data_pb2.PartitionBoundsResponse)
         except grpc.aio.AioRpcError:
@@ -113,13 +114,13 @@ class GrpcPositions:
         return {one.partition: one for one in answer.partitions}
 
     async def _count(self, stream: str) -> int:
-        """Partitions of a stream.
+        """Return the number of partitions of a stream.
 
         Raises:
             UnknownStreamError: There is no such stream.
-            SilentError: Nobody answers.
+            SilentError: No broker answers.
         """
-        # Streams are listed by name, so the one of just this name comes first.
+        # Streams are sorted by name, so the stream of exactly this name comes first.
         request = data_pb2.ListStreamsRequest(prefix=stream, page_size=1)
         try:
             answer = await self._ask_in_turn(STREAMS, request, data_pb2.ListStreamsResponse)
@@ -131,12 +132,12 @@ class GrpcPositions:
         return found.partitions
 
     async def _cursor(self, place: Place, cursor: str) -> int:
-        """Last offset that is archived of a partition; -1 for none.
+        """Return the last archived offset of a partition; -1 for none.
 
-        The cursor itself is the first offset that is not.
+        The cursor itself is the first offset that is not archived.
 
         Raises:
-            CursorError: Nobody tells.
+            CursorError: No broker returns the cursor.
         """
         request = api_pb2.FetchCursorRequest(
             stream=place.stream, partition=place.partition, cursorId=cursor
@@ -151,10 +152,10 @@ class GrpcPositions:
     async def _ask_in_turn(
         self, method: str, request: ProtoMessage, response: type[_Response]
     ) -> _Response:
-        """The first answer that a broker gives.
+        """Return the first answer of a broker.
 
         Raises:
-            AioRpcError: Of the last one, when all refuse or say nothing.
+            AioRpcError: Error of the last broker, when none answers.
         """
         last: grpc.aio.AioRpcError | None = None
         for one in tuple(self._order):

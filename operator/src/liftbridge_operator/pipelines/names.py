@@ -1,4 +1,4 @@
-"""Names of everything that belongs to a pipeline: objects, labels, annotations, places in pods."""
+"""Names of everything that belongs to a pipeline: objects, labels, annotations, paths in pods."""
 
 from typing import Final
 
@@ -19,8 +19,8 @@ TLS_VOLUME: Final = "liftbridge-tls"
 SCRIPT_VOLUME: Final = "pipeline-script"
 STATE_VOLUME: Final = "pipeline-state"
 TEMPORARY_VOLUME: Final = "spark-local-dir-1"
-"""By such a name Spark knows a volume for its own files; else it mounts another one at the folder
-that SPARK_LOCAL_DIRS of the driver names, and no server takes a pod with two at one place."""
+"""Spark recognises its local volume by such a name; otherwise it mounts another one at the folder
+that the driver's SPARK_LOCAL_DIRS names, and the API server refuses two volumes at one path."""
 
 CONFIG_DIRECTORY: Final = "/etc/liftbridge/pipeline"
 TLS_DIRECTORY: Final = "/etc/liftbridge/tls"
@@ -36,27 +36,27 @@ BLOCKS_PORT: Final = 7079
 
 
 def owned(pipeline: str) -> str:
-    """All objects of a pipeline but the job of a single run."""
+    """Return the name of all objects of a pipeline except the Job of a single run."""
     return f"{pipeline}-pipeline"
 
 
 def run(pipeline: str, digest: str) -> str:
-    """The job of a single run, named by what was asked for."""
+    """Return the name of the Job of a single run, with a digest of its specification."""
     return f"{owned(pipeline)}-{digest}"
 
 
 def host(pipeline: str, namespace: str) -> str:
-    """Name in DNS by which executors reach the driver."""
+    """Return the DNS name by which executors reach the driver."""
     return f"{owned(pipeline)}.{namespace}.svc"
 
 
 def cursor(namespace: str, pipeline: str) -> str:
-    """The cursor at the brokers that says what is archived."""
+    """Return the name of the cursor that records what is archived."""
     return f"archive/{namespace}/{pipeline}"
 
 
 def labels(pipeline: str) -> dict[str, str]:
-    """Labels of all objects."""
+    """Return the labels of all objects."""
     return {
         "app.kubernetes.io/name": "liftbridge-pipeline",
         "app.kubernetes.io/instance": pipeline,
@@ -68,6 +68,6 @@ def labels(pipeline: str) -> dict[str, str]:
 
 
 def executor_labels(pipeline: str) -> dict[str, str]:
-    """Labels of pods that the driver makes: none by which the driver's are found."""
+    """Return the labels of executor pods, without the one that selects the driver."""
     kept = {name: value for name, value in labels(pipeline).items() if name != PIPELINE}
     return kept | {"app.kubernetes.io/component": "executor", EXECUTOR_OF: pipeline}

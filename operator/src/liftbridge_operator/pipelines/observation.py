@@ -1,6 +1,6 @@
-"""What is seen of a pipeline: its workload, its pods, and how far its archive has come, as values.
+"""Observation of a pipeline: its workload and its pods, as values.
 
-Nothing here raises for what a server may have written: what is missing or odd is read as absent.
+Nothing here raises for contents of an object: missing or malformed fields are read as absent.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,15 +24,15 @@ STUCK: Final = frozenset(
         "RunContainerError",
     }
 )
-"""Reasons for which a container waits, and will without a person."""
+"""Reasons for which a container waits until a person helps."""
 
 
 class Ended(NamedTuple):
-    """A run that has ended.
+    """A completed run.
 
     Attributes:
-        ended: When, as the API server writes it; empty when it does not say.
-        exit_code: As of `liftbridge spark`.
+        ended: Time of its end, as the API server writes it; empty when unknown.
+        exit_code: Exit code of `liftbridge spark`; -1 when unknown.
         message: End of its log, when it failed.
     """
 
@@ -46,8 +46,8 @@ class Run:
     """A pod of the pipeline.
 
     Attributes:
-        began: When its container began to run; empty while it does not.
-        ended: Its container's last end.
+        began: When its container started; empty while it does not run.
+        ended: Last termination of its container.
         stuck: Why it does not start; empty for none.
     """
 
@@ -59,14 +59,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What runs the job.
+    """Object that runs the job.
 
     Attributes:
-        name: With its kind, for people.
-        is_current: Whether its controller has seen what is asked for now.
-        active: Pods, or jobs of a schedule, that are under way.
-        is_complete: Whether a single run has done its work.
-        is_failed: Whether a single run has failed for good.
+        name: Kind and name, for people.
+        is_current: Whether its controller has seen the present specification.
+        active: Number of active pods, or of active Jobs of a schedule.
+        is_complete: Whether a single run has completed.
+        is_failed: Whether a single run has failed permanently.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Workload:
 
 
 def workload_of(body: Json) -> Workload:
-    """The workload that an object is."""
+    """Parse a workload object."""
     metadata, status = body["metadata"], body.get("status") or {}
     name = f"{body['kind']}/{metadata['name']}"
     if body["kind"] == DEPLOYMENTS.kind:
@@ -99,7 +99,7 @@ def workload_of(body: Json) -> Workload:
 
 
 def run_of(body: Json) -> Run:
-    """The run that a pod is."""
+    """Parse a pod into a run."""
     status = body.get("status") or {}
     container: Json = next(
         (
@@ -144,12 +144,12 @@ def _ended(found: Json) -> Ended:
 
 
 def shortened(text: str) -> str:
-    """A text in one line, its end when it is too long: the last line of a log says most."""
+    """Join a text to one line and keep its end: the last line of a log matters most."""
     line = " ".join(text.split())
     return line if len(line) <= MESSAGE_CHARACTERS_MAX else f"… {line[-MESSAGE_CHARACTERS_MAX:]}"
 
 
 def last_ended(runs: Iterable[Run]) -> Ended | None:
-    """The run that ended last."""
+    """Return the run that ended last."""
     found = (one.ended for one in runs if one.ended is not None)
     return max(found, key=lambda one: one.ended, default=None)

@@ -1,4 +1,4 @@
-"""Pods of a pipeline: satisfy the restricted profile, and end at any moment without harm."""
+"""Pods of a pipeline: they satisfy the restricted profile, and may end at any moment."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ GRACE_SECONDS: Final = 30
 
 
 def driver_template(pipeline: Pipeline, reach: Reach, image: str) -> Object:
-    """The template of the pod that runs the command."""
+    """Render the template of the driver pod, which runs the command."""
     spec = pipeline.spec
     is_continuous = spec.mode is PipelineMode.CONTINUOUS
     container: Object = {
@@ -46,8 +46,8 @@ def driver_template(pipeline: Pipeline, reach: Reach, image: str) -> Object:
             "serviceAccountName": names.owned(pipeline.name),
             "automountServiceAccountToken": spec.runtime is Runtime.EXECUTORS,
             "restartPolicy": "Always" if is_continuous else "Never",
-            # Process 1 of a container heeds no SIGTERM that it has no handler for, and leaves
-            # zombies; so another one is process 1.
+            # Process 1 of a container ignores SIGTERM without a handler, and does not reap zombies;
+            # a shared process namespace makes the pause container process 1.
             "shareProcessNamespace": True,
             "terminationGracePeriodSeconds": GRACE_SECONDS,
             "containers": [container],
@@ -57,7 +57,7 @@ def driver_template(pipeline: Pipeline, reach: Reach, image: str) -> Object:
 
 
 def executor_pod(pipeline: Pipeline, reach: Reach) -> Object:
-    """The pod that Spark makes executors of; it fills in image, command and resources."""
+    """Render the pod template of executors; Spark fills in image, command and resources."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -96,7 +96,7 @@ def _common(pipeline: Pipeline) -> Object:
 
 
 def _environment(pipeline: Pipeline, reach: Reach) -> list[Object]:
-    """Of the pod that runs the command; it tells Spark what is known in the pod alone."""
+    """Return the environment of the driver, with values that only the pod knows."""
     made = _plain_environment(pipeline, reach)
     made += [
         {"name": "SPARK_CONF_DIR", "value": names.CONFIG_DIRECTORY},
@@ -111,7 +111,7 @@ def _environment(pipeline: Pipeline, reach: Reach) -> list[Object]:
 
 
 def _plain_environment(pipeline: Pipeline, reach: Reach) -> list[Object]:
-    """Of every pod."""
+    """Return the environment of every pod."""
     values = {
         "HOME": "/tmp",  # noqa: S108 - a volume of the pod
         "LIFTBRIDGE_CONFIG": f"{names.CONFIG_DIRECTORY}/{names.PROFILES_KEY}",
@@ -122,13 +122,13 @@ def _plain_environment(pipeline: Pipeline, reach: Reach) -> list[Object]:
 
 
 def _secrets(pipeline: Pipeline) -> Object:
-    """Secrets whose keys are variables of the environment."""
+    """Return Secrets whose keys become environment variables."""
     given = pipeline.spec.credentials.secrets
     return {"envFrom": [{"secretRef": {"name": name}} for name in given]} if given else {}
 
 
 def _of_script(pipeline: Pipeline, reach: Reach) -> dict[str, str]:
-    """What a job of the user's own needs to know, each as an option of the data source has it."""
+    """Return the environment of a custom job, in the form of options of the data source."""
     spec = pipeline.spec
     found = {
         "PIPELINE_SERVERS": reach.servers,
@@ -140,7 +140,7 @@ def _of_script(pipeline: Pipeline, reach: Reach) -> dict[str, str]:
 
 
 def tls_files(reach: Reach) -> dict[str, str]:
-    """Places of the files of a TLS connection in pods, by what a profile calls them."""
+    """Return paths of the TLS files in pods, by their names in a profile."""
     if reach.authority is None:
         return {}
     keys = {"ca": cluster_names.CA_KEY}
@@ -184,7 +184,7 @@ def _volumes(pipeline: Pipeline, reach: Reach) -> list[Object]:
 
 
 def _files(authority: Authority) -> Object:
-    """The source of a volume with what a connection needs, and nothing else of the object."""
+    """Return the source of a volume with only the keys that a connection needs."""
     keys = [cluster_names.CA_KEY]
     if authority.has_certificate:
         keys += [cluster_names.CERT_KEY, cluster_names.KEY_KEY]

@@ -1,4 +1,4 @@
-"""What the operator asks the brokers of a cluster about archives, and whom it tells of events.
+"""Ports of the pipeline reconciler: brokers of one cluster, Events, and condition metrics.
 
 Every call ends within a bound of the adapter.
 """
@@ -13,7 +13,7 @@ from liftbridge_operator.runtime.reconciler import Key
 
 
 class SilentError(Exception):
-    """Nobody answered, or nobody who could."""
+    """No broker that could answer did."""
 
 
 class UnknownStreamError(Exception):
@@ -21,7 +21,7 @@ class UnknownStreamError(Exception):
 
 
 class CursorError(Exception):
-    """Nobody tells the cursor; the text says why."""
+    """No broker returns the cursor; the text says why."""
 
 
 class PipelineBrokers(Protocol):
@@ -29,15 +29,15 @@ class PipelineBrokers(Protocol):
 
     @property
     def answered(self) -> str:
-        """Address of a broker that has answered; of any before one has."""
+        """Address of the broker that answered last; of any broker before that."""
         ...
 
     async def positions(self, stream: str, cursor: str) -> Positions:
-        """How far the archive of each partition of a stream has come.
+        """Return the archive positions of all partitions of a stream.
 
         Args:
             stream: Name of the stream.
-            cursor: Has the first offset that is not archived.
+            cursor: Name of the cursor, which holds the first offset that is not archived.
 
         Raises:
             SilentError: A partition has no leader that answers.
@@ -52,22 +52,22 @@ class PipelineBrokers(Protocol):
 
 
 class PipelineEvents(Protocol):
-    """Tells of something that happened to a resource."""
+    """Writes Kubernetes Events of a resource."""
 
     async def tell(
         self, resource: Object, reason: EventReason, values: Mapping[str, object]
     ) -> None:
-        """Write an event of the catalogue; one that cannot be written is dropped."""
+        """Write an Event of the catalogue, and drop it if that fails."""
         ...
 
 
 class PipelineBoard(Protocol):
-    """Is told of the conditions of resources, for metrics."""
+    """Keeps the conditions of resources, for metrics."""
 
     def tell(self, key: Key, conditions: Iterable[Mapping[str, Any]]) -> None:
         """Keep the conditions of a resource."""
         ...
 
     def forget(self, key: Key) -> None:
-        """Drop a resource that is gone."""
+        """Drop a resource that was deleted."""
         ...

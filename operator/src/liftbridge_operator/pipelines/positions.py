@@ -1,7 +1,7 @@
-"""How far an archive has come, what is left, and whether that is more than a moment's worth.
+"""Positions of an archive, its lag, and whether it keeps up.
 
-While records arrive something is always left. So the claim is about time: whatever was committed
-when a mark was made is archived by the time that one round and its pause have passed.
+While records arrive there is always some lag. So the claim is about time: records that were
+committed when a mark was made are archived after one round and its pause.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from liftbridge_operator.model.pipeline import PARTITIONS_SHOWN_MAX
 
 WINDOW_SECONDS: Final = 60.0
-"""Least age of a mark by which it is judged."""
+"""Minimum age of a mark before it is judged."""
 
 
 class Place(NamedTuple):
@@ -21,12 +21,12 @@ class Place(NamedTuple):
 
 
 class Position(NamedTuple):
-    """How far the archive of a partition has come.
+    """Archive position of a partition.
 
     Attributes:
-        log_start: First offset that is kept.
+        log_start: Log start offset.
         high_watermark: First offset that is not committed.
-        archived: Last offset that is archived; -1 for none.
+        archived: Last archived offset; -1 for none.
     """
 
     log_start: int
@@ -35,7 +35,7 @@ class Position(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Offsets that are committed, kept, and not archived."""
+        """Number of offsets that are committed, retained, and not archived."""
         return max(0, self.high_watermark - max(self.archived + 1, self.log_start))
 
 
@@ -43,12 +43,12 @@ Positions = Mapping[Place, Position]
 
 
 class Mark(NamedTuple):
-    """What was committed at some moment.
+    """High watermarks at some moment.
 
     Attributes:
         at_s: Monotonic seconds.
-        high_watermarks: Of all partitions.
-        is_caught_up: What the mark before it came to.
+        high_watermarks: High watermarks of all partitions.
+        is_caught_up: Verdict on the mark before it.
     """
 
     at_s: float
@@ -57,11 +57,11 @@ class Mark(NamedTuple):
 
 
 def judge(positions: Positions, mark: Mark | None, now_s: float, interval_s: float) -> Mark:
-    """Whether the archive keeps up, as the mark to go on with.
+    """Judge whether the archive keeps up, and return the mark for the next poll.
 
     Args:
-        positions: As they are.
-        mark: The one of the look before; None for the first look.
+        positions: Present positions.
+        mark: The mark of the poll before; None for the first poll.
         now_s: Monotonic seconds.
         interval_s: Pause between two rounds of the archive.
     """
@@ -80,10 +80,10 @@ def judge(positions: Positions, mark: Mark | None, now_s: float, interval_s: flo
 
 
 def told(positions: Positions, before: Mapping[str, Any], now: str) -> dict[str, Any]:
-    """What the status says of positions.
+    """Build the status of positions.
 
     Args:
-        positions: As they are.
+        positions: Present positions.
         before: The present status.
         now: The time, in RFC 3339.
     """
@@ -116,5 +116,5 @@ def _shown(
 
 
 def behind(positions: Positions) -> Sequence[Place]:
-    """Partitions with something left."""
+    """Return partitions with a lag."""
     return [place for place, one in positions.items() if one.lag]

@@ -1,7 +1,7 @@
 """One pass over one `StreamPipeline`: observe, apply the objects, ask the brokers, report.
 
-A pass writes nothing when nothing changed. Of the brokers it only asks, and not again so soon: each
-status that is written comes back as an event, and records go on arriving.
+A pass writes nothing when nothing changed. It only reads from brokers, at bounded intervals: each
+written status causes another pass by its watch event, and records keep arriving.
 """
 
 import asyncio
@@ -63,27 +63,27 @@ from liftbridge_operator.runtime.clock import Clock
 from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
 
 LOOK_SECONDS: Final = 30.0
-"""From one look at a pipeline that has something to do to the next."""
+"""Interval of passes over an active pipeline."""
 
 LOAD_SHARE: Final = 10.0
-"""A look begins no sooner than so many times after the length of the one before."""
+"""Minimum pause between passes, as a multiple of the duration of the last pass."""
 
 FRESH_SECONDS: Final = 0.9 * LOOK_SECONDS
-"""Least time from one question to the brokers to the next; what events ask for in between is told
-with the answer that is known. Less than from look to look, so that each look asks."""
+"""Minimum time between two requests to the brokers; passes caused by events in between reuse the
+last answer. It is less than `LOOK_SECONDS`, so that each regular pass asks."""
 
 ASK_SECONDS: Final = 20.0
-"""Bound of asking brokers within a pass; less than what a pass has, so that the rest is told."""
+"""Bound of requests to brokers within a pass; less than that of a pass, so that it can report."""
 
 CONNECTED_SECONDS: Final = 300.0
-"""Age at which connections are made anew, with the certificates and brokers of then."""
+"""Age at which connections are reopened, with the present certificates and brokers."""
 
 RECOVERED_MS: Final = 300_000
-"""Time that a pod runs after a failure before that is forgotten."""
+"""Time that a pod has to run after a failure to count as recovered."""
 
 
 class _Connection(NamedTuple):
-    """The brokers of a cluster, as they were reached."""
+    """Connection to the brokers of a cluster."""
 
     brokers: PipelineBrokers
     uid: str
@@ -92,11 +92,11 @@ class _Connection(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """What the brokers have told.
+    """Cached answer of the brokers.
 
     Attributes:
-        about: What was asked for, and of whom; another one is another question.
-        until_s: Until when that is good enough.
+        about: Cache key: generations of pipeline and cluster, and whether the run is done.
+        until_s: Time until which the answer is valid.
     """
 
     about: tuple[object, ...]
@@ -118,16 +118,16 @@ class PipelineReconciler:
         means: Means,
         deadline: Callable[[float], asyncio.Timeout] = asyncio.timeout,
     ) -> None:
-        """Remember nothing yet.
+        """Start with an empty memory.
 
         Args:
             kube: The API server.
-            connect: Reaches the brokers of the cluster whose resource it gets, and asks the one of
-                an address first; raises `SilentError`.
-            events: Tells what happened.
+            connect: Connects to the brokers of a cluster resource, and asks the broker at the given
+                address first; raises `SilentError`.
+            events: Writes Kubernetes Events.
             clock: Time.
-            board: Told of conditions.
-            means: What the operator gives.
+            board: Receives conditions.
+            means: Image and role that the operator provides.
             deadline: Bounds a wait by seconds.
         """
         self._kube = kube
@@ -158,7 +158,7 @@ class PipelineReconciler:
             await self._forget(key)
             return None
         if body["metadata"].get("deletionTimestamp"):
-            return None  # what it owns goes with it
+            return None  # the garbage collector deletes what it owns
         seen, drift = await self._looked(key, body)
         told = await self._say(key, body, seen)
         for name, fields in drift:
@@ -181,9 +181,9 @@ class PipelineReconciler:
     # -- look ---------------------------------------------------------------------------------
 
     async def _looked(self, key: Key, body: Object) -> tuple[Seen, list[tuple[str, str]]]:
-        """What `_look` tells; what is not answered the second time in a row is told as well.
+        """Run `_look`; report an unanswered request if it is the second one in a row.
 
-        If the API server is away, that cannot be written either.
+        While the API server is unavailable, that report cannot be written either.
         """
         try:
             found = await self._look(key, body)
@@ -199,7 +199,7 @@ class PipelineReconciler:
         return found
 
     async def _look(self, key: Key, body: Object) -> tuple[Seen, list[tuple[str, str]]]:
-        """All that is seen, after everything was brought; and what somebody else had changed."""
+        """Apply all objects; return the observation and the reverted drift."""
         nothing = Seen(None, None, None, (), Progress())
         try:
             pipeline = pipeline_of(body)
@@ -220,7 +220,7 @@ class PipelineReconciler:
         return seen, brought.drift
 
     async def _cluster(self, pipeline: Pipeline) -> Object | Claim:
-        """The resource of the cluster, or why there is none for this pipeline."""
+        """Read the resource of the cluster, or return why the pipeline cannot use it."""
         ref = pipeline.spec.cluster_ref
         namespace = ref.namespace or pipeline.namespace
         shown = f"{namespace}/{ref.name}"
@@ -250,13 +250,13 @@ class PipelineReconciler:
             self._kube,
             kinds_of(self._means),
             self._kept[key],
-            int(self._clock.now() * 1_000),  # it is remembered by this process alone
+            int(self._clock.now() * 1_000),  # only this process remembers it
             _former(body),
         )
         return await apply_all(applier, wanted, pipeline.uid)
 
     async def _runs(self, pipeline: Pipeline) -> tuple[tuple[Run, ...], Claim | None]:
-        """Its runs, and why they are not known."""
+        """Return the runs of a pipeline, or why they are unknown."""
         try:
             pods = await pods_of(self._kube, pipeline.namespace, pipeline.name)
         except HinderedError as hindered:
@@ -264,13 +264,13 @@ class PipelineReconciler:
         return tuple(run_of(one) for one in pods), None
 
     def _moments(self, key: Key) -> Moments:
-        """Moments that the API server and kubelets tell of a pipeline, as they count now."""
+        """Return the corrector of times that the API server and kubelets wrote for a pipeline."""
         moments = Moments(self._now_ms(), self._ahead.get(key, {}))
         self._ahead[key] = moments.ahead
         return moments
 
     def _now_ms(self) -> int:
-        """Time of day, Unix milliseconds."""
+        """Return the time of day, Unix milliseconds."""
         return int(self._clock.wall().timestamp() * 1_000)
 
     # -- ask ----------------------------------------------------------------------------------
@@ -283,14 +283,14 @@ class PipelineReconciler:
         body: Object,
         workload: Workload | None,
     ) -> Progress:
-        """How far the archive has come, as the brokers tell now or told not long ago."""
+        """Return the progress of the archive, from the brokers or a recent answer."""
         if pipeline.spec.type is not PipelineType.ARCHIVE:
             return Progress()
         metadata = cluster["metadata"]
         about = (
             (pipeline.uid, pipeline.generation),
             (metadata["uid"], metadata.get("generation", 0)),
-            # Nobody looks again at a run that is done: what it came to is asked for at its end.
+            # A completed run gets no further pass: its final progress is requested at its end.
             workload is not None and (workload.is_complete or workload.is_failed),
         )
         began = self._clock.now()
@@ -312,7 +312,7 @@ class PipelineReconciler:
                 for stream in pipeline.spec.source.streams:
                     found |= await brokers.positions(stream, cursor)
         except TimeoutError:
-            # The connection stays: it knows by now who does not answer.
+            # The connection stays: it knows which brokers do not answer.
             detail = f"not all was told within {ASK_SECONDS:.0f} s"
             return Progress(unknown=_unreachable(pipeline, detail))
         except UnknownStreamError as error:
@@ -321,12 +321,12 @@ class PipelineReconciler:
             values = {"cursor": cursor, "detail": str(error)}
             return Progress(unknown=Claim(Reason.CURSOR_UNKNOWN, values))
         except (SilentError, KubeError) as error:
-            # Perhaps they are others now, or want another certificate.
+            # The brokers may have other addresses now, or require another certificate.
             await self._disconnect(key)
             return Progress(unknown=_unreachable(pipeline, str(error)))
         mark = self._marks.get(key)
         if mark is None and _was_caught_up(body):
-            # Another process has told so; what it had seen is not known any more.
+            # A former process reported so; its marks are lost.
             now_s = self._clock.now()
             marks = {place: one.high_watermark for place, one in found.items()}
             mark = Mark(now_s, marks, is_caught_up=True)
@@ -346,7 +346,7 @@ class PipelineReconciler:
             if is_same_cluster and now_s - known.since_s < CONNECTED_SECONDS:
                 return known.brokers
             await self._disconnect(key)
-        # Who was silent the last time would cost the time of a call again.
+        # A broker that was silent the last time would cost another time-out.
         brokers = await self._connect(cluster, "" if known is None else known.brokers.answered)
         self._connections[key] = _Connection(
             brokers, metadata["uid"], metadata.get("generation", 0), now_s
@@ -361,7 +361,7 @@ class PipelineReconciler:
     # -- say ----------------------------------------------------------------------------------
 
     async def _say(self, key: Key, body: Object, seen: Seen) -> Object:
-        """Write the status if it changes; the resource as it is then."""
+        """Write the status if it changes; return the resource afterwards."""
         before: Mapping[str, Any] = body.get("status") or {}
         metadata = body["metadata"]
         status = status_of(
@@ -385,13 +385,13 @@ class PipelineReconciler:
         )
 
     async def _tell_failure(self, body: Object, told: Object, seen: Seen) -> None:
-        """Tell of a run that has failed and was not told of before."""
+        """Write an Event for a failed run that was not reported before."""
         failed = failure_of(seen)
         before = (body.get("status") or {}).get("lastRun") or {}
         if failed is None or (before.get("ended", ""), before.get("exitCode")) == failed[:2]:
             return
         if not failed.ended and _has_told_failure(body):
-            return  # the pods that would tell one failure from another are gone
+            return  # the pods that would distinguish two failures are gone
         values = {"code": failed.exit_code, "detail": failed.message or "it says nothing"}
         await self._events.tell(told, EventReason.RUN_FAILED, values)
 
@@ -418,7 +418,7 @@ def _has_told_failure(body: Object) -> bool:
 
 
 def _former(body: Object) -> str | None:
-    """The workload that was told last; None when all of this specification was brought before."""
+    """Return the last reported workload; None once this specification was fully applied."""
     status: Mapping[str, Any] = body.get("status") or {}
     is_same = status.get("observedGeneration") == body["metadata"].get("generation", 1)
     blocked = (PipelineConditionType.PROGRESSING.value, Reason.BLOCKED.value)
@@ -427,7 +427,7 @@ def _former(body: Object) -> str | None:
 
 
 def _is_recovered(runs: tuple[Run, ...], moments: Moments) -> bool:
-    """Whether a pod runs for long, begun after the last failure."""
+    """Return whether a pod started after the last failure has run for `RECOVERED_MS`."""
     ended = last_ended(runs)
     return ended is not None and any(
         one.began > ended.ended and moments.age_ms(moment_ms(one.began)) >= RECOVERED_MS
@@ -436,7 +436,7 @@ def _is_recovered(runs: tuple[Run, ...], moments: Moments) -> bool:
 
 
 def _is_at_rest(seen: Seen) -> bool:
-    """Whether nothing changes by itself: watches and the resync are enough."""
+    """Return whether watches and the resync suffice, without periodic passes."""
     spec, workload = seen.spec, seen.workload
     if spec is None:
         return True

@@ -1,8 +1,8 @@
-"""A pipeline as objects of Kubernetes; the same arguments give the same objects.
+"""Render a pipeline as objects of Kubernetes; the same arguments give the same objects.
 
-Which of them restarts, and when, is left to the controllers of Kubernetes: a Job for a single run,
-a CronJob for a schedule, a Deployment of one pod for a pipeline without end. Two pods for a moment
-do no harm, because an archive lets each offset in once.
+Controllers of Kubernetes restart pods: a Job for a single run, a CronJob for a schedule, a
+Deployment of one pod for a continuous pipeline. Two pods at the same time do no harm, because an
+archive accepts each offset once.
 """
 
 import json
@@ -19,31 +19,31 @@ from liftbridge_operator.pipelines.subject import Means, Object, Pipeline, Reach
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 PROFILE: Final = "cluster"
 NOT_RETRIED: Final = (1, 2, 5)
-"""Exit codes that another try does not change: a finding, a wrong command, missing records."""
+"""Exit codes that a retry does not change: a finding, a wrong command, missing records."""
 
 HISTORY: Final = 3
-"""Runs of a schedule that are kept, of those that failed and of the others."""
+"""Number of runs of a schedule that are kept, both of failed and of successful ones."""
 
 LATEST_SECONDS: Final = 600
-"""Time by which a run of a schedule may begin too late; then it is left out."""
+"""Maximum delay of a scheduled run; after it the run is skipped."""
 
 
 def digest(value: Any) -> str:
-    """Eight hexadecimal digits that tell values apart."""
+    """Return a digest of a JSON value, eight hexadecimal digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()[:8]
 
 
 def render(pipeline: Pipeline, reach: Reach, means: Means) -> tuple[Object, ...]:
-    """All objects, in the order in which they are brought; the last one runs the job.
+    """Render all objects, in the order of their application; the last one runs the job.
 
     Raises:
-        UnreachableError: The operator is not given what the runtime needs.
+        UnreachableError: The operator lacks a setting that the runtime needs.
     """
     image = pipeline.spec.image or means.image
     config = _config(pipeline, reach, image)
     template = driver_template(pipeline, reach, image)
-    # Pods follow a change of their files.
+    # A change of its files replaces the pod.
     template["metadata"]["annotations"][names.REVISION] = digest([config["data"], template])
     beside = [_account(pipeline), config]
     if pipeline.spec.runtime is Runtime.EXECUTORS:
@@ -88,7 +88,7 @@ def _account(pipeline: Pipeline) -> Object:
 
 
 def _config(pipeline: Pipeline, reach: Reach, image: str) -> Object:
-    """How brokers are reached, settings of Spark, and the pod of executors."""
+    """Render the ConfigMap with the connection profile, Spark settings and executor template."""
     profile = {"servers": reach.servers, **tls_files(reach)}
     lines = [f'current = "{PROFILE}"', "", f"[profiles.{PROFILE}]"]
     lines += [f"{name} = {json.dumps(value)}" for name, value in profile.items()]
@@ -103,7 +103,7 @@ def _config(pipeline: Pipeline, reach: Reach, image: str) -> Object:
 
 
 def _binding(pipeline: Pipeline, role: str) -> Object:
-    """What the driver may do: make executors, and take them away."""
+    """Render the RoleBinding by which the driver may create and delete executors."""
     group = "rbac.authorization.k8s.io"
     account = {
         "kind": "ServiceAccount",
@@ -115,7 +115,7 @@ def _binding(pipeline: Pipeline, role: str) -> Object:
 
 
 def _service(pipeline: Pipeline) -> Object:
-    """A name for the driver, from its start on."""
+    """Render the headless Service that names the driver from its start on."""
     ports = {"driver": names.DRIVER_PORT, "blocks": names.BLOCKS_PORT}
     spec = {
         "type": "ClusterIP",
@@ -152,7 +152,7 @@ def _deployment(pipeline: Pipeline, template: Object) -> Object:
 
 
 def _run(pipeline: Pipeline, template: Object) -> Object:
-    """What a Job does."""
+    """Render the specification of a Job."""
     rule = {
         "action": "FailJob",
         "onExitCodes": {
@@ -186,7 +186,7 @@ def _cron_job(pipeline: Pipeline, template: Object) -> Object:
 
 
 def _job(pipeline: Pipeline, template: Object) -> Object:
-    """A single run, named by what was asked for: another operator does not run it again."""
+    """Render a single run, named by its specification, so that no other operator repeats it."""
     spec = {**_run(pipeline, template), "suspend": pipeline.spec.suspend}
     made = _object(pipeline, "batch/v1", "Job", spec=spec)
     made["metadata"]["name"] = names.run(pipeline.name, pipeline.asked)

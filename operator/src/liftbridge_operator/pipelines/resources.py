@@ -1,4 +1,4 @@
-"""A `StreamPipeline` of the API server as a value."""
+"""Parse a `StreamPipeline` object of the API server."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ _ARCHIVED = (PipelineType.ARCHIVE, PipelineType.REPLAY, PipelineType.COMPACT)
 
 
 class UnreadableError(ValueError):
-    """The specification cannot be read: it may be of another version of the definition."""
+    """The specification cannot be read: it may be of another CRD version."""
 
 
 def pipeline_of(body: Object) -> Pipeline:
-    """The pipeline that an object is.
+    """Parse an object into a pipeline.
 
     Raises:
         UnreadableError: Its specification cannot be read.
@@ -44,7 +44,7 @@ def pipeline_of(body: Object) -> Pipeline:
 
 
 def _is_whole(spec: PipelineSpec) -> bool:
-    """Whether what belongs together is there, as the rules of the definition have it."""
+    """Return whether dependent fields are set together, as the rules of the CRD require."""
     pairs = (
         (spec.type is PipelineType.REPLAY, spec.sink),
         (spec.type is PipelineType.CUSTOM, spec.script),

@@ -1,4 +1,4 @@
-"""The status of a `StreamPipeline`, whole, from what was seen; unchanged when nothing changed."""
+"""Build the whole status of a `StreamPipeline` from the observation; stable without change."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -26,14 +26,14 @@ def status_of(
     generation: int,
     now_ms: int,
 ) -> dict[str, Any]:
-    """The whole status as it stands in a manifest.
+    """Build the whole status in its manifest form.
 
     Args:
-        seen: All that was seen.
-        namespace: Of the pipeline.
-        name: Of the pipeline.
+        seen: The observation.
+        namespace: Namespace of the pipeline.
+        name: Name of the pipeline.
         before: The present status.
-        generation: `metadata.generation` that all this is about.
+        generation: Observed `metadata.generation`.
         now_ms: Unix milliseconds.
     """
     now = moment_text(now_ms)
@@ -46,7 +46,7 @@ def status_of(
     if seen.spec is not None and seen.spec.type is PipelineType.ARCHIVE:
         status["cursor"] = names.cursor(namespace, name)
         found = seen.progress.positions
-        if found is None:  # what is known stays, and the condition says that it is old
+        if found is None:  # old positions stay, and the condition says so
             status |= {key: before[key] for key in _KEPT if key in before}
         else:
             status |= positions.told(found, before, now)
@@ -89,7 +89,7 @@ def _condition(
 
 
 def is_same(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    """Whether two states of a status say the same, with what the API server adds by default."""
+    """Return whether two statuses are equal, after defaults of the API server."""
     try:
         return PipelineStatus.model_validate(status) == PipelineStatus.model_validate(before)
     except ValidationError:

@@ -1,4 +1,4 @@
-"""What a pipeline is rendered from, as values."""
+"""Inputs of the rendering of a pipeline, as values."""
 
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -13,11 +13,11 @@ Object: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A `StreamPipeline` as it was read.
+    """A `StreamPipeline` resource as read.
 
     Attributes:
         generation: Its `metadata.generation`.
-        asked: Digest of its specification as it stands in the manifest, but for `suspend`.
+        asked: Digest of its specification in manifest form, without `suspend`.
     """
 
     namespace: str
@@ -30,12 +30,12 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Where the certificate lies that brokers are trusted by, in the namespace of the pods.
+    """Object with the CA certificate of the brokers, in the namespace of the pods.
 
     Attributes:
-        is_secret: Whether in a Secret, else in a ConfigMap.
+        is_secret: Whether it is a Secret, else a ConfigMap.
         name: Its name.
-        has_certificate: Whether a certificate to show lies there as well.
+        has_certificate: Whether it also contains a client certificate.
     """
 
     is_secret: bool
@@ -45,7 +45,7 @@ class Authority:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How the brokers are reached.
+    """Connection of pods to the brokers.
 
     Attributes:
         servers: Host and port of the Service of a listener.
@@ -58,11 +58,11 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What the operator gives.
+    """Image and role that the operator provides to pipelines.
 
     Attributes:
-        image: Of pods of pipelines that name none.
-        executor_role: ClusterRole of drivers that make executors; empty for none.
+        image: Default image of pods.
+        executor_role: ClusterRole of drivers that create executors; empty for none.
     """
 
     image: str
@@ -74,10 +74,10 @@ class UnreachableError(ValueError):
 
 
 def reach_of(pipeline: Pipeline, cluster: ClusterSpec) -> Reach:
-    """How pods of a pipeline reach the brokers of its cluster.
+    """Return how pods of a pipeline connect to the brokers of its cluster.
 
     Raises:
-        UnreachableError: Something is missing that nobody but a person can give.
+        UnreachableError: Something is missing that only a person can provide.
     """
     ref = pipeline.spec.cluster_ref
     namespace = ref.namespace or pipeline.namespace

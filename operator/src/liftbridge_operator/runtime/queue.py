@@ -151,7 +151,7 @@ class WorkQueue:
         self._settle(key, item)
 
     def fail(self, key: Key, now: float) -> float:
-        """Record the failure of a pass; the next one follows after an exponential back-off with jitter.
+        """Record a failed pass; the next one follows after an exponential back-off with jitter.
 
         An event may start it earlier, but not before `FAILURE_SPACING_S`.
 
