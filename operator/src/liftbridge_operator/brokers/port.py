@@ -110,7 +110,7 @@ class BrokerAdmin(Protocol):
         ...
 
     async def transfer_leaders(self, leader: str, broker: str, *, to: str) -> Refusal | None:
-        """Hand over all partitions that a broker leads and another broker, or just `to`, can lead."""
+        """Hand over all partitions that a broker leads to any broker, or only to `to`."""
         ...
 
     async def transfer_metadata(self, leader: str, to: str) -> Refusal | None:

@@ -1,9 +1,9 @@
-"""Where clients are told to find each broker, listener by listener.
+"""Advertised addresses of each broker, for each listener.
 
-One listener is inside the Kubernetes cluster and known by names alone: the first of type `Internal`
-is the one that every broker has (`listen`). Of the others, Kubernetes gives the addresses: ports on
-nodes, load balancers. They reach brokers by a ConfigMap with a file for each, which may change
-without a restart; the template names the ConfigMap and nothing in it.
+The first listener of type `Internal` is the main listener of every broker (`listen`); its addresses
+are DNS names inside the Kubernetes cluster. Kubernetes assigns the addresses of other listeners:
+node ports, load balancers. Brokers read them from a ConfigMap with a file for each broker, which
+may change without a restart; the pod template names only the ConfigMap, not its contents.
 """
 
 from collections.abc import Iterator
@@ -14,19 +14,19 @@ from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.subject import Cluster, Inputs, Object, Reached, metadata
 
 NODES_MAX: Final = 100
-"""With more nodes, a certificate has the addresses of those that have a broker."""
+"""Number of nodes above which a certificate has only the addresses of nodes with a broker."""
 
 _NOWHERE: Final = Reached()
 
 
 def main_listener(cluster: Cluster) -> Listener | None:
-    """The listener that brokers have as `listen`; None when all are outside the cluster."""
+    """Return the main listener (`listen`); None when all listeners are external."""
     inside = (one for one in cluster.spec.listeners if one.type is ListenerType.INTERNAL)
     return next(inside, None)
 
 
 def main_port(cluster: Cluster) -> int:
-    """Port of `listen`, which only the pod itself reaches when all listeners are outside."""
+    """Return the port of `listen`, which is bound to loopback when all listeners are external."""
     main = main_listener(cluster)
     if main is not None:
         return main.port
@@ -35,24 +35,24 @@ def main_port(cluster: Cluster) -> int:
 
 
 def further(cluster: Cluster) -> tuple[Listener, ...]:
-    """The other listeners, in their order."""
+    """Return the other listeners, in their order."""
     main = main_listener(cluster)
     return tuple(one for one in cluster.spec.listeners if one is not main)
 
 
 def needs_node_address(cluster: Cluster) -> bool:
-    """Whether brokers tell clients the address of their node."""
+    """Return whether brokers advertise the address of their node."""
     return any(one.type is ListenerType.NODE_PORT for one in cluster.spec.listeners)
 
 
 def address_of(
     cluster: Cluster, inputs: Inputs, listener: Listener, ordinal: int
 ) -> tuple[str, int] | None:
-    """Host and port of a broker at a listener.
+    """Return host and port of a broker at a listener.
 
     Returns:
-        The host is empty for the node that the broker runs on. None while Kubernetes has given
-        nothing.
+        Host and port; an empty host stands for the node of the broker. None while Kubernetes has
+        assigned no address.
     """
     if listener.type is ListenerType.INTERNAL:
         broker = names.broker(cluster.name, ordinal)
@@ -69,7 +69,7 @@ def address_of(
 
 
 def told(cluster: Cluster, inputs: Inputs) -> Object | None:
-    """The ConfigMap with what each broker tells clients; None when there is one listener."""
+    """Render the ConfigMap of advertised addresses; None without further listeners."""
     listeners = further(cluster)
     if not listeners:
         return None
@@ -89,12 +89,12 @@ def told(cluster: Cluster, inputs: Inputs) -> Object | None:
 
 
 def written(host: str, port: int) -> str:
-    """An address as text; without a host it begins with the colon."""
+    """Format an address; without a host it begins with the colon."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def unreached(cluster: Cluster, inputs: Inputs, kind: ListenerType) -> tuple[str, ...]:
-    """Services of single brokers that Kubernetes has given no address yet."""
+    """List Services of single brokers to which Kubernetes has assigned no address yet."""
     return tuple(
         names.listener_of(cluster.name, one.name, ordinal)
         for one in cluster.spec.listeners
@@ -105,7 +105,7 @@ def unreached(cluster: Cluster, inputs: Inputs, kind: ListenerType) -> tuple[str
 
 
 def known(cluster: Cluster, inputs: Inputs, listener: Listener) -> Iterator[tuple[int, str, int]]:
-    """Number, host and port of the brokers of which both are known at a listener outside."""
+    """Yield ordinal, host and port of the brokers whose address at a listener is known."""
     for ordinal in range(inputs.brokers):
         found = address_of(cluster, inputs, listener, ordinal)
         host = found[0] or inputs.hosts.get(ordinal, "") if found is not None else ""
@@ -114,7 +114,7 @@ def known(cluster: Cluster, inputs: Inputs, listener: Listener) -> Iterator[tupl
 
 
 def entrance_address(cluster: Cluster, inputs: Inputs, listener: Listener) -> str:
-    """Host and port by which clients begin; the name inside the cluster while there is no other."""
+    """Return the bootstrap address for clients; the internal name while there is no other."""
     service = names.listener(cluster.name, listener.name)
     found = inputs.reached.get(service, _NOWHERE)
     if listener.type is ListenerType.LOAD_BALANCER and found.host:
@@ -127,9 +127,10 @@ def entrance_address(cluster: Cluster, inputs: Inputs, listener: Listener) -> st
 
 
 def certified_hosts(cluster: Cluster, inputs: Inputs) -> tuple[str, ...]:
-    """Hosts for the certificate towards clients, beside those that the specification names.
+    """Return hosts for the client-facing certificate, besides those that the specification names.
 
-    Of all nodes where that costs nothing: a broker that starts on another node is trusted at once.
+    A generated certificate has the addresses of all nodes: a broker that starts on another node is
+    trusted at once.
     """
     found: set[str] = set()
     is_ours = cluster.spec.tls.mode is TlsMode.GENERATED

@@ -1,16 +1,16 @@
-"""The `Certificate` of cert-manager, when the certificates towards clients come from there."""
+"""The `Certificate` of cert-manager, when it issues the client-facing certificate."""
 
 from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.subject import Cluster, Inputs, Object, metadata
 
 
 def certificate(cluster: Cluster, inputs: Inputs, alternative_names: tuple[str, ...]) -> Object:
-    """The request for a certificate, whose Secret pods mount.
+    """Render the `Certificate`, whose Secret pods mount.
 
     Args:
-        cluster: Whose; its `tls` names an issuer.
-        inputs: With the id.
-        alternative_names: DNS names and addresses, as `certificates.subject_names` has them.
+        cluster: The cluster; its `tls` names an issuer.
+        inputs: Inputs of rendering, with the cluster id.
+        alternative_names: DNS names and addresses from `certificates.subject_names`.
     """
     tls = cluster.spec.tls
     assert tls.issuer_ref is not None
@@ -33,5 +33,5 @@ def certificate(cluster: Cluster, inputs: Inputs, alternative_names: tuple[str, 
 
 
 def is_address(name: str) -> bool:
-    """Whether a name in a certificate is an address of IP rather than one of DNS."""
+    """Return whether a name in a certificate is an IP address rather than a DNS name."""
     return ":" in name or name.replace(".", "").isdigit()

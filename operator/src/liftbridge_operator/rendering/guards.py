@@ -1,4 +1,4 @@
-"""Who may connect to brokers, who may evict them, and as whom they run."""
+"""NetworkPolicy, PodDisruptionBudget and ServiceAccount of the brokers."""
 
 from urllib.parse import urlsplit
 
@@ -12,7 +12,7 @@ DNS_PORT = 53
 
 
 def service_account(cluster: Cluster, inputs: Inputs) -> Object:
-    """Who pods of brokers are; it may do nothing, and its token is mounted nowhere."""
+    """Render the ServiceAccount of broker pods, without rights and without a mounted token."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -22,10 +22,10 @@ def service_account(cluster: Cluster, inputs: Inputs) -> Object:
 
 
 def disruption_budget(cluster: Cluster, inputs: Inputs, max_unavailable: int) -> Object:
-    """How many brokers others may evict now: 1, or 0 while a replica is out of sync.
+    """Render the PodDisruptionBudget: 1, or 0 while a replica is out of sync.
 
-    A pod that is not ready is evicted under the same bound as a ready one: what it holds may be
-    what others lack.
+    Unready pods are evicted under the same bound as ready ones: they may hold records that other
+    brokers lack.
     """
     return {
         "apiVersion": "policy/v1",
@@ -40,9 +40,9 @@ def disruption_budget(cluster: Cluster, inputs: Inputs, max_unavailable: int) ->
 
 
 def network_policy(cluster: Cluster, inputs: Inputs) -> Object | None:
-    """The edges that brokers need, and no other; None when the user keeps policies himself.
+    """Render the NetworkPolicy with the connections that brokers need; None when it is disabled.
 
-    The kubelet needs none: what comes from the node of a pod is let through by every network.
+    The kubelet needs no rule: every network plugin admits traffic from the node of a pod.
     """
     if not cluster.spec.network_policy.enabled:
         return None
@@ -80,7 +80,7 @@ def _ingress(cluster: Cluster, inputs: Inputs) -> list[Object]:
 
 
 def _operator(inputs: Inputs) -> Object:
-    """Pods of the operator. Without a namespace it runs outside the cluster, and none is meant."""
+    """Return the peer of the operator's pods; outside the cluster it has none to match."""
     if not inputs.operator_namespace:
         return {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "liftbridge-operator"}}}
     return {

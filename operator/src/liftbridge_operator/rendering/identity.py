@@ -1,4 +1,4 @@
-"""The ConfigMap that says which cluster this is; it outlives the `LiftbridgeCluster`."""
+"""The ConfigMap that identifies the cluster; it outlives the `LiftbridgeCluster`."""
 
 import json
 
@@ -16,19 +16,19 @@ Founders = tuple[tuple[str, str], ...]
 
 
 def identity(cluster: Cluster, inputs: Inputs, founders: Founders, *, is_started: bool) -> Object:
-    """The ConfigMap, without owner reference.
+    """Render the ConfigMap, without owner reference.
 
     Args:
-        cluster: Whose.
-        inputs: With the id.
-        founders: Who founds the cluster; empty before that is decided.
-        is_started: Whether founding has begun: no other list is ever used then.
+        cluster: The cluster.
+        inputs: Inputs of rendering, with the cluster id.
+        founders: Founders of the cluster; empty before they are decided.
+        is_started: Whether founding has started, after which the list is final.
     """
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": kept_metadata(cluster, inputs, names.identity(cluster.name)),
-        # Nobody changes any more what a history began with.
+        # The founders of a history never change.
         **({"immutable": True} if is_started else {}),
         "data": {
             ID_KEY: inputs.cluster_id,
@@ -41,10 +41,10 @@ def identity(cluster: Cluster, inputs: Inputs, founders: Founders, *, is_started
 
 
 def read_identity(live: Object) -> tuple[str, Founders, bool]:
-    """Id, founders, and whether founding has begun.
+    """Read id, founders, and whether founding has started.
 
     Raises:
-        ValueError: Somebody else wrote it; its text says what is wrong.
+        ValueError: The ConfigMap is malformed; the text says how.
     """
     data = live.get("data") or {}
     try:

@@ -1,4 +1,4 @@
-"""Objects for the Prometheus operator: what is scraped, and what wakes somebody."""
+"""Objects for the Prometheus operator: scrape configuration and alerts."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,10 +14,10 @@ class BrokerAlert:
     """An alert about the brokers of one cluster.
 
     Attributes:
-        expression: In PromQL, with `{own}` for the labels of the cluster.
-        duration: For how long it must hold.
-        summary: What is wrong.
-        runbook: What a human does about it.
+        expression: PromQL, with `{own}` for the labels of the cluster.
+        duration: Time for which the expression must hold.
+        summary: The problem.
+        runbook: Remedy for a person.
     """
 
     name: str
@@ -73,7 +73,7 @@ BROKER_ALERTS: Final = (
 
 
 def monitors(cluster: Cluster, inputs: Inputs) -> list[Object]:
-    """Objects that were asked for."""
+    """Render the requested objects."""
     asked = cluster.spec.monitoring
     found = []
     if asked.service_monitor.enabled:

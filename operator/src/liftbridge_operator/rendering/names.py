@@ -1,4 +1,4 @@
-"""Names of everything that belongs to a cluster: objects, labels, annotations, ports, places.
+"""Names of everything that belongs to a cluster: objects, labels, annotations, ports, paths.
 
 All names begin with the name of the cluster, which has at most 40 characters, so that the longest
 one, the Service of broker 99 of a listener, stays within the 63 of a DNS label.
@@ -75,95 +75,95 @@ PEER_KEYS_KEY: Final = "cluster.keys"
 
 
 def brokers(cluster: str) -> str:
-    """The StatefulSet, and the ServiceAccount of its pods."""
+    """Return the name of the StatefulSet, and of the ServiceAccount of its pods."""
     return cluster
 
 
 def broker(cluster: str, ordinal: int) -> str:
-    """Pod and id of one broker."""
+    """Return the name of one broker and its pod."""
     return f"{cluster}-{ordinal}"
 
 
 def headless(cluster: str) -> str:
-    """The Service by which brokers have names of their own."""
+    """Return the name of the headless Service, which gives each broker a DNS name."""
     return f"{cluster}-brokers"
 
 
 def host(broker_name: str, cluster: str, namespace: str) -> str:
-    """Name of a broker in DNS, of any namespace of the Kubernetes cluster."""
+    """Return the DNS name of a broker, for all namespaces of the Kubernetes cluster."""
     return f"{broker_name}.{headless(cluster)}.{namespace}.svc"
 
 
 def listener(cluster: str, name: str) -> str:
-    """The Service that leads to a listener of any broker."""
+    """Return the name of the Service of a listener, for any broker."""
     return f"{cluster}-{name}"
 
 
 def listener_port(name: str) -> str:
-    """Name of the port of a listener in pods and Services; no listener can take another's."""
+    """Return the port name of a listener in pods and Services, which no other port has."""
     return f"c-{name}"
 
 
 def listener_of(cluster: str, name: str, ordinal: int) -> str:
-    """The Service that leads to a listener of one broker."""
+    """Return the name of the Service of a listener, for one broker."""
     return f"{cluster}-{name}-{ordinal}"
 
 
 def listeners(cluster: str) -> str:
-    """The ConfigMap with the addresses that each broker tells clients of further listeners."""
+    """Return the name of the ConfigMap with advertised addresses of further listeners."""
     return f"{cluster}-listeners"
 
 
 def claim(cluster: str, ordinal: int, volume: str = DATA_VOLUME) -> str:
-    """The claim of a volume of one broker, as the StatefulSet controller names it."""
+    """Return the name of a broker's claim, as the StatefulSet controller forms it."""
     return f"{volume}-{cluster}-{ordinal}"
 
 
 def config(cluster: str, digest: str) -> str:
-    """The immutable ConfigMap with a configuration of the brokers."""
+    """Return the name of the immutable ConfigMap with a broker configuration."""
     return f"{cluster}-config-{digest}"
 
 
 def revision(cluster: str, digest: str) -> str:
-    """The immutable ConfigMap with a pod template that was, or is to be, put into force."""
+    """Return the name of the immutable ConfigMap with a pod template."""
     return f"{cluster}-revision-{digest}"
 
 
 def identity(cluster: str) -> str:
-    """The ConfigMap that says which cluster this is; kept."""
+    """Return the name of the ConfigMap that identifies the cluster; it is kept."""
     return f"{cluster}-identity"
 
 
 def internal_authority(cluster: str) -> str:
-    """The Secret of the authority for brokers and operators; kept."""
+    """Return the name of the Secret of the internal authority; it is kept."""
     return f"{cluster}-internal-ca"
 
 
 def internal_leaf(cluster: str) -> str:
-    """The Secret with the certificate that brokers show operators and one another's NATS."""
+    """Return the name of the Secret with the internal certificate, for operators and NATS."""
     return f"{cluster}-internal"
 
 
 def peer_keys(cluster: str) -> str:
-    """The Secret with the keys by which brokers recognise one another, as brokers read them."""
+    """Return the name of the Secret with the keys by which brokers recognise one another."""
     return f"{cluster}-peer-keys"
 
 
 def operator_leaf(cluster: str) -> str:
-    """The Secret with the certificate that the operator shows brokers."""
+    """Return the name of the Secret with the operator's client certificate."""
     return f"{cluster}-operator"
 
 
 def authority(cluster: str) -> str:
-    """The Secret of the generated authority for clients; kept. Its ConfigMap has the same name."""
+    """Return the name of the Secret, and ConfigMap, of the authority for clients; it is kept."""
     return f"{cluster}-ca"
 
 
 def leaf(cluster: str) -> str:
-    """The Secret with the certificate that brokers show clients, when it is made for them."""
+    """Return the name of the Secret with the generated client-facing certificate."""
     return f"{cluster}-tls"
 
 
 def nats_credentials(cluster: str) -> str:
-    """The Secret with the credentials of embedded NATS servers; kept."""
+    """Return the name of the Secret with the credentials of embedded NATS; it is kept."""
     return f"{cluster}-nats"

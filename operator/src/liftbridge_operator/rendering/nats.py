@@ -1,10 +1,10 @@
-"""The NATS server beside each broker: its container, its configuration, its credentials.
+"""The NATS server in each broker's pod: its container, its configuration, its credentials.
 
-Servers find one another by three fixed seeds and tell of the rest,
-so the configuration is the same for any number of brokers. Everything between them is TLS by the
-internal authority. Two users: `broker`, who may do everything, and `client`, for applications,
-who cannot touch the subjects between brokers. They share one account: a stream attaches to subjects
-that applications publish to, and what one account imports from another cannot go back.
+Servers discover one another by three fixed seeds and gossip, so the configuration is the same for
+any number of brokers. Connections between them use TLS with the internal authority. There are two
+users: `broker`, with all permissions, and `client`, for applications, without access to the
+subjects between brokers. They share one account: a stream attaches to subjects that applications
+publish to, and imports between accounts work in one direction only.
 """
 
 import json
@@ -23,11 +23,11 @@ BROKER_USER: Final = "broker"
 CLIENT_USER: Final = "client"
 ROUTE_USER: Final = "route"
 PASSWORDS: Final = ("broker-password", "client-password", "route-password")
-"""Keys of the credentials; each is made once by chance, of letters and digits."""
+"""Keys of the credentials; each password is generated once, of letters and digits."""
 
-# nats-server reads certificates and passwords at its start and at SIGHUP. Nobody outside the pod
-# can send it one, so the shell that starts it compares the mounted files, and passes SIGTERM on. It
-# looks at them before the server does: what changes in between is read twice, and never missed.
+# nats-server reads certificates and passwords at its start and at SIGHUP. No process outside the pod
+# can send one, so the shell that starts it compares the mounted files, and forwards SIGTERM. It reads
+# them before the server does: a change in between is read twice, and never missed.
 _WATCH: Final = """\
 digest() { cat "$@" 2>/dev/null | cksum; }
 before=$(digest $FILES)
@@ -43,7 +43,7 @@ wait $server
 
 
 def server_text(embedded: EmbeddedNats) -> str:
-    """The configuration of the servers; what is secret is in the file that it includes."""
+    """Render the configuration of the servers; it includes a file with all secrets."""
     internal = names.INTERNAL_DIRECTORY
     lines = (
         "server_name: $POD_NAME",
@@ -61,12 +61,12 @@ def server_text(embedded: EmbeddedNats) -> str:
 
 
 def auth_text(cluster: Cluster, inputs: Inputs, passwords: dict[str, str]) -> str:
-    """Users and routes, for the Secret.
+    """Render users and routes, for the Secret.
 
     Args:
-        cluster: Whose.
-        inputs: With the id of the cluster.
-        passwords: By the keys in `PASSWORDS`.
+        cluster: The cluster.
+        inputs: Inputs of rendering, with the cluster id.
+        passwords: Passwords by the keys in `PASSWORDS`.
     """
     internal = names.INTERNAL_DIRECTORY
     own = json.dumps([f"{INTERNAL_ROOT}.>", f"{namespace_of(cluster, inputs)}.>"])
@@ -104,7 +104,7 @@ def auth_text(cluster: Cluster, inputs: Inputs, passwords: dict[str, str]) -> st
 
 
 def seeds(cluster: Cluster) -> list[str]:
-    """Hosts that every server dials."""
+    """Return the seed hosts, to which every server connects."""
     return [
         names.host(names.broker(cluster.name, ordinal), cluster.name, cluster.namespace)
         for ordinal in range(SEEDS)
@@ -112,7 +112,7 @@ def seeds(cluster: Cluster) -> list[str]:
 
 
 def container(cluster: Cluster, inputs: Inputs, security: Object) -> Object | None:
-    """The native sidecar, which starts before the broker and ends after it; None without one."""
+    """Render the native sidecar, which starts before the broker and ends after it, if any."""
     embedded = cluster.spec.nats.embedded
     if embedded is None:
         return None
@@ -131,7 +131,7 @@ def container(cluster: Cluster, inputs: Inputs, security: Object) -> Object | No
             {"name": "CONFIG", "value": f"{names.NATS_DIRECTORY}/{names.NATS_KEY}"},
             {"name": "FILES", "value": watched},
             {"name": "PAUSE", "value": "5"},
-            # Go learns of the bound of its container by nothing else.
+            # Go does not detect the memory limit of its container otherwise.
             {"name": "GOMEMLIMIT", "value": str(size_bytes(embedded.memory) * 9 // 10)},
         ],
         "ports": [

@@ -1,4 +1,4 @@
-"""Where pods are placed: what the topology asks for, with what the user's pod template says."""
+"""Placement of pods: rules of the topology merged with the user's pod template."""
 
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ HOST_LABEL: Final = "kubernetes.io/hostname"
 
 
 def affinity(cluster: Cluster) -> Object:
-    """Affinity of pods; empty for none."""
+    """Render the affinity of pods; empty for none."""
     given = cluster.spec.pod_template.affinity
     made = without_empty(given.manifest()) if given is not None else {}
     term = {"topologyKey": HOST_LABEL, "labelSelector": {"matchLabels": pod_labels(cluster)}}
@@ -29,7 +29,7 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def spread_constraints(cluster: Cluster) -> list[Object]:
-    """Spread over zones, unless the user has a constraint of the same kind."""
+    """Render the spread over zones, unless the user has a constraint of the same kind."""
     selector = {"matchLabels": pod_labels(cluster)}
     made = [
         {"labelSelector": selector} | without_empty(one.manifest())
@@ -55,9 +55,9 @@ def spread_constraints(cluster: Cluster) -> list[Object]:
 
 
 def without_empty(value: Any) -> Any:
-    """A manifest without lists that are empty, which say nothing and are not kept.
+    """Drop empty lists from a manifest, which mean nothing and are not stored.
 
-    Empty mappings stay: an empty selector means everything. The one exception is `matchLabels`.
+    Empty mappings stay: an empty selector matches everything. The only exception is `matchLabels`.
     """
     if isinstance(value, list):
         return [without_empty(one) for one in value]

@@ -1,4 +1,4 @@
-"""The pod template of the brokers: satisfies the restricted profile, and depends on no number."""
+"""Pod template of the brokers: restricted profile, independent of the number of brokers."""
 
 from typing import Final
 
@@ -6,12 +6,12 @@ from liftbridge_operator.rendering import addresses, names, nats, placement, vol
 from liftbridge_operator.rendering.subject import Cluster, Inputs, Object, labels
 
 SLEEP_SECONDS: Final = 2
-"""Between the end of a pod's place behind Services and the order to its broker: proxies on other
-nodes hear of it with a delay, and the broker serves meanwhile."""
+"""Delay between the removal of a pod from Service endpoints and SIGTERM to its broker: proxies on
+other nodes notice the removal later, and the broker serves meanwhile."""
 
 
 def pod_template(cluster: Cluster, inputs: Inputs, config_name: str) -> Object:
-    """The template without its revision."""
+    """Render the template without its revision."""
     template = cluster.spec.pod_template
     made: Object = {
         "metadata": {
@@ -40,7 +40,7 @@ def _spec(cluster: Cluster, inputs: Inputs, config_name: str) -> Object:
             "runAsUser": template.security.run_as_user,
             "runAsGroup": template.security.run_as_group,
             "fsGroup": template.security.fs_group,
-            # Without it each start would walk through every file of a volume.
+            # Otherwise each start would visit every file of a volume.
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
@@ -63,7 +63,7 @@ def _spec(cluster: Cluster, inputs: Inputs, config_name: str) -> Object:
 
 
 def security_context() -> Object:
-    """What the restricted profile asks of each container."""
+    """Return the security context that the restricted profile requires of each container."""
     return {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -85,9 +85,8 @@ def _broker(cluster: Cluster, inputs: Inputs, config_name: str) -> Object:
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()
         ],
-        # Each speaks of this broker alone: a cluster without a quorum restarts no pod. There is no
-        # bound on the start: opening a large volume takes as long as it takes, and /healthz
-        # answers from the first moment on.
+        # Probes cover only this broker: a cluster without a quorum restarts no pod. The start has no
+        # time limit: opening a large volume may take long, and /healthz answers from the beginning.
         "livenessProbe": _probe("/healthz", period=10, timeout=5, failures=6),
         "readinessProbe": _probe("/readyz", period=2, timeout=3, failures=2),
         "lifecycle": {"preStop": {"sleep": {"seconds": SLEEP_SECONDS}}},
@@ -101,7 +100,7 @@ def _broker(cluster: Cluster, inputs: Inputs, config_name: str) -> Object:
 
 
 def _environment(cluster: Cluster) -> list[Object]:
-    """What a broker is told of itself: variables stand over the configuration file."""
+    """Render environment variables for one broker, which override the configuration file."""
     host = names.host("$(POD_NAME)", cluster.name, cluster.namespace)
     made = [
         _field("POD_NAME", "metadata.name"),

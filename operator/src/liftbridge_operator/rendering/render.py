@@ -1,4 +1,4 @@
-"""A cluster as objects of Kubernetes."""
+"""Render a cluster as objects of Kubernetes."""
 
 from dataclasses import replace
 from typing import Final
@@ -31,10 +31,10 @@ _IMAGES: Final = ("spec.version", "spec.image")
 
 
 def render(cluster: Cluster, inputs: Inputs) -> Rendered:
-    """What a cluster consists of; the same arguments give the same objects.
+    """Render the objects of a cluster; the same arguments give the same objects.
 
-    The StatefulSet is not among them (`workload.stateful_set` makes it of a template that is to be
-    in force), nor is what follows from the state of the cluster: its PodDisruptionBudget
+    The StatefulSet is not among them (`workload.stateful_set` renders it from a template), nor are
+    objects that depend on the state of the cluster: its PodDisruptionBudget
     (`guards.disruption_budget`), its identity (`identity.identity`), Secrets (`secrets`), and the
     request for a certificate (`cert_manager.certificate`).
     """
@@ -62,16 +62,16 @@ def render(cluster: Cluster, inputs: Inputs) -> Rendered:
 def configs_of(
     cluster: Cluster, inputs: Inputs, known: Recorded, kept: dict[str, str] | None = None
 ) -> tuple[Object, ...]:
-    """Immutable ConfigMaps of a template that was rendered before, to be put again.
+    """Render the immutable ConfigMaps of a former template again, to restore them.
 
-    What was asked for then is rendered once more. What this operator makes otherwise than the one
-    that made the template is taken as it was kept, or left out: names tell contents.
+    The desired state of that time is rendered again. ConfigMaps that this operator renders
+    differently are restored from the stored files, or left out: names are digests of contents.
 
     Args:
-        cluster: Whose.
-        inputs: What rendering takes.
+        cluster: The cluster.
+        inputs: Inputs of rendering.
         known: The template.
-        kept: Files of its configuration as they are kept beside it; None for none.
+        kept: Stored files of its configuration; None for none.
     """
     found = []
     named = named_configs(known.template["spec"])
@@ -91,7 +91,7 @@ def configs_of(
 
 
 def _made(cluster: Cluster, inputs: Inputs) -> tuple[Object, Recorded]:
-    """The ConfigMap of the configuration, and the template that names it."""
+    """Render the ConfigMap of the configuration, and the template that names it."""
     configuration = _configuration(cluster, inputs)
     config = _config_map(cluster, inputs, configuration)
     template = pod_template(cluster, inputs, config["metadata"]["name"])
@@ -101,7 +101,7 @@ def _made(cluster: Cluster, inputs: Inputs) -> tuple[Object, Recorded]:
 
 
 def _config_map(cluster: Cluster, inputs: Inputs, files: dict[str, str]) -> Object:
-    """The ConfigMap of a configuration."""
+    """Render the ConfigMap of a configuration."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -127,7 +127,7 @@ def _with_configs(rendered: Rendered, configs: tuple[Object, ...]) -> Rendered:
 
 
 def _configuration(cluster: Cluster, inputs: Inputs) -> dict[str, str]:
-    """Files of the brokers that hold no secret."""
+    """Render the files of the brokers that hold no secrets."""
     files = {names.CONFIG_KEY: config_text(cluster, inputs)}
     embedded = cluster.spec.nats.embedded
     if embedded is not None:
@@ -136,10 +136,10 @@ def _configuration(cluster: Cluster, inputs: Inputs) -> dict[str, str]:
 
 
 def _still_meant(cluster: Cluster, inputs: Inputs, made: Recorded) -> Recorded | None:
-    """The template that stays although it would be rendered otherwise now; None for the new one.
+    """Return the template to keep although it would now be rendered differently; None for a new one.
 
-    It is the one in force, or the one that was taken back, as long as nobody asked for another
-    since: then only the operator is another.
+    That is the one in force, or the reverted one, as long as the desired state has not changed
+    since: then only the operator has changed.
     """
     known = [one for one in (inputs.recorded, inputs.refused) if one is not None]
     if made.revision in {one.revision for one in known}:
@@ -148,7 +148,7 @@ def _still_meant(cluster: Cluster, inputs: Inputs, made: Recorded) -> Recorded |
 
 
 def _asks_for_another(cluster: Cluster, inputs: Inputs, made: Recorded, known: Recorded) -> bool:
-    """Whether this operator would have made another template of what was asked for before."""
+    """Return whether the desired state has changed such that the template differs."""
     if known.asked == made.asked:
         return False
     try:
@@ -162,7 +162,7 @@ def _asks_for_another(cluster: Cluster, inputs: Inputs, made: Recorded, known: R
 
 
 def _causes(cluster: Cluster, inputs: Inputs, made: Recorded) -> tuple[str, ...]:
-    """Fields that make another template than the one in force, each of them by itself."""
+    """Return fields that each change the template in force."""
     known = inputs.recorded
     if known is None or known.revision == made.revision:
         return ()
@@ -182,7 +182,7 @@ def _causes(cluster: Cluster, inputs: Inputs, made: Recorded) -> tuple[str, ...]
 
 
 def _held(known: Recorded, made: Recorded) -> Held:
-    """The difference that a new operator makes."""
+    """Return the template that only a new operator renders differently."""
     causes = []
     if known.renderer != made.renderer:
         causes.append(f"renderer {known.renderer} becomes {made.renderer}")

@@ -1,4 +1,4 @@
-"""Names made of contents, of a pod template and a configuration; and what a specification asks for.
+"""Digests of pod templates and configurations, and the recorded form of a desired state.
 
 A revision is our own hash, not that of the StatefulSet controller, which changes with defaults that
 a newer Kubernetes adds.
@@ -17,31 +17,32 @@ from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.subject import Cluster, Object
 
 RENDERER: Final = 2
-"""Raised with every change by which the same specification gives another template."""
+"""Version of the renderer; raised when the same specification gives another template."""
 
 _DIGITS: Final = 12
 
 
 def digest(value: Any) -> str:
-    """Hash of a value of JSON, independent of the order of its keys."""
+    """Hash a JSON value, independent of the order of its keys."""
     return hashlib.sha256(_text(value).encode()).hexdigest()[:_DIGITS]
 
 
 def asked_text(cluster: Cluster) -> str:
-    """What a cluster asks for, as a text that every operator that comes later can read.
+    """Serialise the desired state of a cluster, so that every later operator can read it.
 
-    Values that equal their defaults are left out: they never change, and fields that a newer
-    operator knows are not missing. So is the number of brokers, which no template depends on.
+    Values that equal their defaults are omitted: defaults never change, and the text stays valid
+    when a newer operator adds fields. The number of brokers is omitted too, since no template
+    depends on it.
     """
     spec = cluster.spec.model_dump(mode="json", exclude_defaults=True, exclude={"replicas"})
     return _text({"spec": spec, "restart": cluster.restart})
 
 
 def asked_before(cluster: Cluster, text: str) -> Cluster:
-    """The same cluster as it was when `asked_text` gave this text.
+    """Return the cluster with the desired state of a text from `asked_text`.
 
     Raises:
-        ValueError: It is not such a text, or of fields that there are no more.
+        ValueError: The text is malformed, or has fields that no longer exist.
     """
     match json.loads(text):
         case {"spec": given, "restart": str(restart)}:
@@ -52,10 +53,10 @@ def asked_before(cluster: Cluster, text: str) -> Cluster:
 
 
 def steps_between(former: Cluster, now: Cluster) -> Iterator[tuple[str, Cluster]]:
-    """Fields that differ, each with the former cluster in which it alone is as it is now.
+    """Yield differing fields, each with the former cluster after only this field changes.
 
-    A list, and what is given for the first time, is one field. A step that is no specification by
-    itself is left out.
+    A list, or a newly given value, counts as one field. A step that gives no valid specification is
+    skipped.
     """
     if former.restart != now.restart:
         yield f"annotation {names.RESTART}", replace(former, restart=now.restart)
@@ -80,7 +81,7 @@ def _differing(there: Any, here: Any, at: tuple[str, ...]) -> Iterator[tuple[str
 
 
 def _put(given: Any, path: tuple[str, ...], source: Any) -> None:
-    """Write what stands at a path of the source to the same place."""
+    """Copy the value at a path of the source to the same path."""
     *outer, last = path
     for key in outer:
         given, source = given[key], source[key]
@@ -91,7 +92,7 @@ def _put(given: Any, path: tuple[str, ...], source: Any) -> None:
 
 
 def with_revision(template: Object, revision: str) -> Object:
-    """The template with its revision in an annotation."""
+    """Add the revision to a template, as an annotation."""
     metadata = template["metadata"]
     annotations = metadata["annotations"] | {names.REVISION: revision}
     return template | {"metadata": metadata | {"annotations": annotations}}

@@ -1,4 +1,4 @@
-"""Secrets and what is published of them; contents are made elsewhere, with chance and a clock."""
+"""Render Secrets and the published bundle; their contents are generated elsewhere."""
 
 import base64
 from collections.abc import Mapping
@@ -14,37 +14,37 @@ from liftbridge_operator.rendering.subject import (
 
 
 def authority(cluster: Cluster, inputs: Inputs, name: str, files: Mapping[str, bytes]) -> Object:
-    """The Secret of an authority, kept when the `LiftbridgeCluster` goes.
+    """Render the Secret of an authority, which outlives the `LiftbridgeCluster`.
 
     Args:
-        cluster: Whose.
-        inputs: With the id.
+        cluster: The cluster.
+        inputs: Inputs of rendering, with the cluster id.
         name: `names.authority` or `names.internal_authority`.
-        files: By keys.
+        files: Contents by key.
     """
     return _secret(kept_metadata(cluster, inputs, name), "Opaque", files)
 
 
 def leaf(cluster: Cluster, inputs: Inputs, name: str, files: Mapping[str, bytes]) -> Object:
-    """The Secret of a certificate: `tls.crt`, `tls.key` and `ca.crt`."""
+    """Render the Secret of a certificate: `tls.crt`, `tls.key` and `ca.crt`."""
     assert {names.CERT_KEY, names.KEY_KEY, names.CA_KEY} <= set(files)
     return _secret(metadata(cluster, inputs, name), "kubernetes.io/tls", files)
 
 
 def peer_keys(cluster: Cluster, inputs: Inputs, text: str) -> Object:
-    """The Secret with the file of keys that brokers read."""
+    """Render the Secret with the file of peer keys."""
     name = names.peer_keys(cluster.name)
     files = {names.PEER_KEYS_KEY: text.encode()}
     return _secret(metadata(cluster, inputs, name), "Opaque", files)
 
 
 def nats_credentials(cluster: Cluster, inputs: Inputs, passwords: Mapping[str, str]) -> Object:
-    """The Secret with the credentials of embedded NATS, kept; it holds the servers' own file too.
+    """Render the kept Secret with credentials of embedded NATS and its authorization file.
 
     Args:
-        cluster: Whose.
-        inputs: With the id.
-        passwords: By `nats.PASSWORDS`.
+        cluster: The cluster.
+        inputs: Inputs of rendering, with the cluster id.
+        passwords: Passwords by `nats.PASSWORDS`.
     """
     assert set(passwords) == set(nats.PASSWORDS)
     texts = dict(passwords) | {
@@ -57,7 +57,7 @@ def nats_credentials(cluster: Cluster, inputs: Inputs, passwords: Mapping[str, s
 
 
 def published_bundle(cluster: Cluster, inputs: Inputs, bundle: bytes) -> Object:
-    """The ConfigMap with the authorities that clients trust."""
+    """Render the ConfigMap with the authorities that clients trust."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -1,4 +1,4 @@
-"""Services: names for brokers, a way to any broker for each listener, one to each from outside."""
+"""Services: headless, one for each listener, and one for each broker at external listeners."""
 
 from liftbridge_operator.model.network import BrokerAddress, Listener, ListenerType
 from liftbridge_operator.rendering import names
@@ -6,9 +6,9 @@ from liftbridge_operator.rendering.subject import Cluster, Inputs, Object, metad
 
 
 def services(cluster: Cluster, inputs: Inputs) -> list[Object]:
-    """All Services, those whose ports on nodes are given first.
+    """Render all Services, first those with specified node ports.
 
-    Kubernetes might choose such a port for another of them, were that one made before.
+    Otherwise Kubernetes might assign such a port to a Service that is created earlier.
     """
     found = [headless(cluster, inputs)]
     for one in cluster.spec.listeners:
@@ -19,12 +19,12 @@ def services(cluster: Cluster, inputs: Inputs) -> list[Object]:
 
 
 def _is_port_chosen(service: Object) -> bool:
-    """Whether Kubernetes chooses the ports of a Service on nodes, if it has any."""
+    """Return whether Kubernetes chooses the node ports of a Service, if it has any."""
     return not any("nodePort" in port for port in service["spec"]["ports"])
 
 
 def headless(cluster: Cluster, inputs: Inputs) -> Object:
-    """The Service that gives each pod a name, ready or not: brokers meet before they are ready."""
+    """Render the headless Service, for unready pods too: brokers connect before they are ready."""
     ports = {names.listener_port(one.name): one.port for one in cluster.spec.listeners}
     ports |= names.PORTS
     if cluster.spec.nats.embedded is not None:
@@ -49,9 +49,9 @@ def headless(cluster: Cluster, inputs: Inputs) -> Object:
 
 
 def entrance(cluster: Cluster, inputs: Inputs, listener: Listener) -> Object:
-    """The Service by which clients reach any broker that is ready, to ask for the others.
+    """Render the bootstrap Service of a listener, which selects ready brokers.
 
-    It leads to embedded NATS too: applications that only publish need nothing else.
+    The internal one exposes embedded NATS too: applications that only publish need nothing else.
     """
     ports = [_port(names.listener_port(listener.name), listener.port)]
     if cluster.spec.nats.embedded is not None and listener.type is ListenerType.INTERNAL:
@@ -67,7 +67,7 @@ def entrance(cluster: Cluster, inputs: Inputs, listener: Listener) -> Object:
 
 
 def of_broker(cluster: Cluster, inputs: Inputs, listener: Listener, ordinal: int) -> Object:
-    """The Service by which clients outside reach one broker, ready or not: they were sent there."""
+    """Render the external Service of one broker, ready or not, whose address is advertised."""
     given = next((one for one in listener.brokers if one.broker == ordinal), None)
     port = _port(names.listener_port(listener.name), listener.port)
     if given is not None and given.node_port is not None:
@@ -112,7 +112,7 @@ def _metadata(
 
 
 def _exposed(listener: Listener) -> Object:
-    """Type of a Service with what belongs to it."""
+    """Return the type of a Service with its dependent fields."""
     if listener.type is ListenerType.INTERNAL:
         return {"type": "ClusterIP"}
     policy = listener.external_traffic_policy

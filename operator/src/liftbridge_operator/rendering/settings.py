@@ -1,7 +1,7 @@
-"""The configuration of the brokers: one text for all of them, without anything of a single one.
+"""Configuration of the brokers: one file for all of them.
 
-What differs between brokers (id, host, zone) comes by variables of the environment, which stand
-over the file. Nothing here follows from the number of brokers, so that scaling restarts nobody.
+Settings that differ between brokers (id, host, zone) come from environment variables, which override
+the file. Nothing here depends on the number of brokers, so that scaling restarts no broker.
 """
 
 import json
@@ -17,32 +17,33 @@ from liftbridge_operator.rendering.subject import Cluster, Inputs, Refusal
 
 SUBJECT_PREFIX: Final = "liftbridge"
 SEEDS: Final = 3
-"""Brokers whose NATS servers others dial; they tell of the rest."""
+"""Number of brokers whose NATS servers are seeds; gossip announces the rest."""
 
 VOTERS: Final = 3
-"""Votes that brokers give by themselves; the operator gives the fourth and fifth, from five brokers
-on, so that four brokers have three votes and nothing here depends on the number of brokers."""
+"""Maximum number of voters that brokers promote on their own; the operator promotes the fourth and
+fifth, from five brokers on, so that four brokers have three voters and nothing here depends on the
+number of brokers."""
 
 STOP_SECONDS: Final = 7
-"""What stopping takes beside handing over and draining: before the order, and for closing."""
+"""Time that a stop takes besides hand-over and draining: the preStop delay, and closing."""
 
 DRAIN_SECONDS: Final = 10
-"""`shutdown.timeout` of brokers when it is not given."""
+"""Default of the brokers' `shutdown.timeout`."""
 
 
 def config_text(cluster: Cluster, inputs: Inputs) -> str:
-    """The configuration file of the brokers: flat, sorted, each value as JSON, which YAML reads."""
+    """Render the configuration file: flat, sorted, each value as JSON, which is valid YAML."""
     settings = {**broker_settings(cluster.spec.config), **_owned(cluster, inputs)}
     return "".join(f"{key}: {json.dumps(settings[key])}\n" for key in sorted(settings))
 
 
 def namespace_of(cluster: Cluster, inputs: Inputs) -> str:
-    """Prefix of the subjects between brokers; the id keeps clusters on one NATS apart."""
+    """Return the prefix of subjects between brokers; the id separates clusters on one NATS."""
     return f"{cluster.spec.nats.subject_prefix or SUBJECT_PREFIX}-{inputs.cluster_id}"
 
 
 def _owned(cluster: Cluster, inputs: Inputs) -> dict[str, str]:
-    """Settings that follow from other fields than `config`."""
+    """Return settings that derive from fields other than `config`."""
     spec = cluster.spec
     return {
         "data.dir": names.DATA_DIRECTORY,
@@ -108,7 +109,7 @@ def _nats(cluster: Cluster) -> dict[str, str]:
 
 
 def _embedded_servers(cluster: Cluster) -> list[str]:
-    """The server of the same pod first, and those of the seeds for while it is down."""
+    """Return the server of the same pod first, then the seeds, for while it is down."""
     hosts = ["127.0.0.1"]
     for ordinal in range(SEEDS):
         name = names.broker(cluster.name, ordinal)
@@ -130,7 +131,9 @@ def _nats_auth(nats: Nats) -> dict[str, str]:
     auth = nats.auth
     if auth is None:
         return {}
-    if auth.user is not None:  # its name comes by a variable: the broker reads it from no file
+    if (
+        auth.user is not None
+    ):  # an environment variable holds the user name: brokers have no file setting for it
         return {"nats.password.file": f"{names.NATS_AUTH_DIRECTORY}/{auth.user.password_key}"}
     if auth.token is not None:
         return {"nats.token.file": f"{names.NATS_AUTH_DIRECTORY}/{auth.token.key}"}
@@ -141,7 +144,7 @@ def _nats_auth(nats: Nats) -> dict[str, str]:
 
 
 def refusals(cluster: Cluster) -> tuple[Refusal, ...]:
-    """What in the specification brokers of this version cannot do."""
+    """Return fields of the specification that brokers of this version do not support."""
     spec = cluster.spec
     found: list[Refusal] = []
     if spec.topology.zone_label not in names.ZONES:
@@ -160,7 +163,7 @@ def refusals(cluster: Cluster) -> tuple[Refusal, ...]:
 
 
 def _hurried(cluster: Cluster) -> list[Refusal]:
-    """Pods that would be killed before their brokers have stopped."""
+    """Refuse a grace period after which pods would be killed before their brokers stop."""
     spec = cluster.spec
     drain_ns = duration_ns(spec.config.shutdown_timeout or f"{DRAIN_SECONDS}s")
     needed_ns = duration_ns(spec.disruption.drain_timeout) + drain_ns
@@ -175,7 +178,7 @@ def _hurried(cluster: Cluster) -> list[Refusal]:
 
 
 def _service_clashes(cluster: str, listeners: tuple[Listener, ...]) -> list[Refusal]:
-    """Two Services of one name; `a-0` as a listener is the first broker of listener `a`."""
+    """Refuse two Services of one name: listener `a-0` clashes with broker 0 of listener `a`."""
     taken = {names.headless(cluster): "the Service of the brokers"}
     found = []
     for one in listeners:

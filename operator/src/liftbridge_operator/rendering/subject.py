@@ -1,4 +1,4 @@
-"""What is rendered, what it is rendered from, and what comes out."""
+"""Inputs and outputs of rendering."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from liftbridge_operator.model.cluster import API_VERSION, CLUSTER_KIND, Cluster
 from liftbridge_operator.rendering import names
 
 Object: TypeAlias = dict[str, Any]
-"""An object of Kubernetes as it stands in JSON."""
+"""An object of Kubernetes in JSON form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A `LiftbridgeCluster` as it is rendered.
+    """A `LiftbridgeCluster` to be rendered.
 
     Attributes:
         uid: `metadata.uid`, for owner references.
@@ -31,13 +31,13 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What the annotations and the template of the StatefulSet say of how it was made.
+    """Record of how a pod template was rendered, from annotations of the StatefulSet.
 
     Attributes:
-        revision: Hash of its pod template.
-        asked: What the specification asked for, by `revision.asked_text`.
-        renderer: Version of the renderer that made it.
-        image: Image of the broker that it has.
+        revision: Hash of the pod template.
+        asked: Desired state, as `revision.asked_text`.
+        renderer: Version of the renderer.
+        image: Image of the broker.
         template: The pod template itself.
     """
 
@@ -50,7 +50,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What Kubernetes gave a Service for clients outside the cluster.
+    """Address that Kubernetes assigned to a Service for external clients.
 
     Attributes:
         node_port: Port on every node; 0 for none yet.
@@ -63,19 +63,19 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What rendering takes beside the specification.
+    """Inputs of rendering other than the specification.
 
     Attributes:
         cluster_id: Id of the cluster, from its identity.
-        image: Image of the broker: `spec.image`, else what the operator has for `spec.version`.
-        recorded: How the present StatefulSet was made; None when there is none.
-        refused: How the template was made that was taken back from it; None for none.
-        operator_namespace: Where pods of the operator run, for the NetworkPolicy.
+        image: Image of the broker: `spec.image`, else the operator's image for `spec.version`.
+        recorded: Record of the present StatefulSet; None when there is none.
+        refused: Record of the reverted template; None for none.
+        operator_namespace: Namespace of the operator's pods, for the NetworkPolicy.
         operator_labels: Labels of these pods.
-        brokers: Brokers that need Services of their own: those that exist or are wanted.
-        reached: What Services were given, by their names.
-        hosts: Address of the node of each broker, by its number, as far as it is known.
-        nodes: Addresses of all nodes; none when nodes may not be read.
+        brokers: Number of brokers that need Services: those that exist or are desired.
+        reached: Assigned addresses of Services, by their names.
+        hosts: Address of the node of each broker, by ordinal, where known.
+        nodes: Addresses of all nodes; empty when nodes may not be read.
     """
 
     cluster_id: str
@@ -92,31 +92,31 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Something in the specification that cannot be carried out.
+    """A field of the specification that cannot be carried out.
 
     Attributes:
         field: Path below `spec`.
-        message: Why not, with the way out.
+        message: Reason, with the remedy.
     """
 
     field: str
     message: str
 
     def __str__(self) -> str:
-        """For `config_errors` of the planner."""
+        """Format for `config_errors` of the planner."""
         return f"spec.{self.field}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A template that differs for another reason than a change of the specification.
+    """A template that differs without a change of the specification.
 
-    It is put into force together with the next change that restarts brokers anyway, not before: a
-    new version of the operator restarts none.
+    It takes effect together with the next change that restarts brokers anyway, not before: a new
+    version of the operator restarts no broker.
 
     Attributes:
-        revision: It would have.
-        causes: What differs, for people.
+        revision: Revision that it would have.
+        causes: Differences, for people.
     """
 
     revision: str
@@ -125,12 +125,12 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What a cluster consists of.
+    """Rendered objects of a cluster.
 
     Attributes:
-        revision: Hash of the pod template that is wanted.
-        asked: What the specification asked for when the template was made.
-        renderer: Version of the renderer that made the template.
+        revision: Hash of the desired pod template.
+        asked: Desired state from which the template was rendered.
+        renderer: Version of the renderer that rendered the template.
         image: Image of the broker in the template.
         template: The pod template, with its revision in an annotation.
         configs: Immutable ConfigMaps that pods of this revision need: created, never changed, and
@@ -166,7 +166,7 @@ def pod_labels(cluster: Cluster) -> dict[str, str]:
 
 
 def labels(cluster: Cluster, inputs: Inputs) -> dict[str, str]:
-    """Labels of everything that belongs to the cluster."""
+    """Return the labels of everything that belongs to the cluster."""
     return {
         **pod_labels(cluster),
         "app.kubernetes.io/part-of": "liftbridge",
@@ -176,7 +176,7 @@ def labels(cluster: Cluster, inputs: Inputs) -> dict[str, str]:
 
 
 def owner(cluster: Cluster) -> Object:
-    """Reference by which an object goes with the `LiftbridgeCluster`."""
+    """Return the owner reference by which an object is deleted with the `LiftbridgeCluster`."""
     return {
         "apiVersion": API_VERSION,
         "kind": CLUSTER_KIND,
@@ -195,7 +195,7 @@ def metadata(
     extra_labels: dict[str, str] | None = None,
     annotations: dict[str, str] | None = None,
 ) -> Object:
-    """Metadata of an object that goes with the `LiftbridgeCluster`."""
+    """Render metadata of an object that is deleted with the `LiftbridgeCluster`."""
     return kept_metadata(
         cluster, inputs, name, extra_labels=extra_labels, annotations=annotations
     ) | {"ownerReferences": [owner(cluster)]}
@@ -209,7 +209,7 @@ def kept_metadata(
     extra_labels: dict[str, str] | None = None,
     annotations: dict[str, str] | None = None,
 ) -> Object:
-    """Metadata of an object that stays when the `LiftbridgeCluster` goes."""
+    """Render metadata of an object that outlives the `LiftbridgeCluster`."""
     made: Object = {
         "name": name,
         "namespace": cluster.namespace,

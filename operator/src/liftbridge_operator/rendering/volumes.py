@@ -1,6 +1,6 @@
-"""Volumes of pods, where they are mounted, and templates of claims.
+"""Volumes of pods, their mounts, and claim templates.
 
-Secrets are mounted whole: a file mounted by `subPath` would never change again.
+Secrets are mounted whole: a file mounted by `subPath` is never updated.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from liftbridge_operator.rendering import addresses, names
 from liftbridge_operator.rendering.subject import Cluster, Inputs, Object, labels
 
 SECRET_MODE = 0o440
-"""Read by the group that volumes belong to, and by nobody else."""
+"""File mode of Secrets: readable by owner and group of the volume only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mounted:
-    """A volume and its place in the container of the broker; empty for none."""
+    """A volume, if the pod defines it, and its mount in the container of the broker."""
 
     volume: Object | None
     name: str
@@ -33,7 +33,7 @@ class Mounted:
 
 
 def mounted(cluster: Cluster, config_name: str) -> list[Mounted]:
-    """Volumes of the broker, those of claims without an entry in the pod."""
+    """Return volumes of the broker; those of claims have no entry in the pod."""
     found = _data(cluster)
     found += [
         Mounted({"emptyDir": {}}, names.TEMPORARY_VOLUME, "/tmp", is_writable=True),  # noqa: S108 - inside the container
@@ -55,7 +55,7 @@ def mounted(cluster: Cluster, config_name: str) -> list[Mounted]:
 
 
 def pod_volumes(cluster: Cluster, config_name: str) -> list[Object]:
-    """Entries of `volumes`."""
+    """Render entries of `volumes`."""
     own: list[Object] = [
         {"name": one.name, **one.volume}
         for one in mounted(cluster, config_name)
@@ -69,19 +69,19 @@ def pod_volumes(cluster: Cluster, config_name: str) -> list[Object]:
 
 
 def named_configs(spec: Object) -> frozenset[str]:
-    """ConfigMaps that volumes of a pod, or of a template, are made of."""
+    """Return names of ConfigMaps that volumes of a pod or a template use."""
     volumes = spec.get("volumes") or ()
     named = (str((one.get("configMap") or {}).get("name") or "") for one in volumes)
     return frozenset(name for name in named if name)
 
 
 def claim_templates(cluster: Cluster, inputs: Inputs, claim_bytes: int) -> list[Object]:
-    """Templates of the claims of each broker; none for ephemeral storage.
+    """Render the claim templates of each broker; none for ephemeral storage.
 
     Args:
-        cluster: Whose.
-        inputs: With the id that the claims are labelled with.
-        claim_bytes: Size for data; larger than in the specification never, smaller only while
+        cluster: The cluster.
+        inputs: Inputs of rendering, with the cluster id for labels.
+        claim_bytes: Size for data; never larger than in the specification, smaller only while
             another set is still being replaced.
     """
     storage = cluster.spec.storage

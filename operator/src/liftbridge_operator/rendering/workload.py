@@ -1,8 +1,8 @@
-"""The StatefulSet: its pods are made all at once, and replaced by nobody but the operator.
+"""The StatefulSet: its pods are created in parallel, and only the operator replaces them.
 
-Pods of a set with `OnDelete` are made of the template as it is at that moment. So the template is
-written when the first pod is about to be replaced, and never together with anything else; who
-writes it takes it from `Rendered.template`, or from the ConfigMap of the revision he means.
+New pods of a set with `OnDelete` use its present template. So the template is written when the first
+pod is about to be replaced, and never together with anything else; it comes from
+`Rendered.template`, or from the ConfigMap of its revision.
 """
 
 import json
@@ -24,7 +24,7 @@ from liftbridge_operator.rendering.volumes import claim_templates
 
 READY_SECONDS: Final = 0
 HISTORY: Final = 2
-"""Former templates that Kubernetes keeps; the operator keeps its own."""
+"""Number of former templates that Kubernetes keeps; the operator stores its own."""
 
 TEMPLATE_KEY: Final = "template.json"
 CONFIGURATION_KEY: Final = "configuration.json"
@@ -33,11 +33,11 @@ RECORD_KEYS: Final = (names.REVISION, names.ASKED, names.RENDERER, names.IMAGE)
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What is noted on the set beside its template.
+    """Annotations of the set besides those of its template.
 
     Attributes:
-        good_revision: Latest one with which a pod became ready; empty for none.
-        bad_revision: One that was taken back; empty for none.
+        good_revision: Latest revision with which a pod became ready; empty for none.
+        bad_revision: Reverted revision; empty for none.
     """
 
     good_revision: str = ""
@@ -45,7 +45,7 @@ class Marks:
 
 
 def record_of(rendered: Rendered) -> Recorded:
-    """What the set is to say of the template that was rendered."""
+    """Return the record of the rendered template."""
     return Recorded(
         rendered.revision,
         rendered.asked,
@@ -64,16 +64,15 @@ def stateful_set(
     replicas: int | None,
     claim_bytes: int,
 ) -> Object:
-    """The set with a template.
+    """Render the set with a template.
 
     Args:
-        cluster: Whose.
-        inputs: What rendering takes.
-        record: The template, and how it was made.
-        marks: What is noted beside it.
+        cluster: The cluster.
+        inputs: Inputs of rendering.
+        record: The template and its record.
+        marks: Further annotations.
         replicas: Number of pods; None for an apply, which never carries it.
-        claim_bytes: Size in the template of claims for data, as it is on the set, or is to be on
-            a new one: it cannot be changed.
+        claim_bytes: Immutable size in the claim template for data, of the present or a new set.
     """
     noted = {
         names.REVISION: record.revision,
@@ -89,7 +88,7 @@ def stateful_set(
         "updateStrategy": {"type": "OnDelete"},
         "revisionHistoryLimit": HISTORY,
         "minReadySeconds": READY_SECONDS,
-        # Deletion of volumes is the operator's, by owner references.
+        # The operator deletes volumes, by owner references.
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
         "selector": {"matchLabels": pod_labels(cluster)},
         "template": record.template,
@@ -106,13 +105,13 @@ def stateful_set(
 
 
 def claim_bytes(cluster: Cluster) -> int:
-    """Size of the volume for data that is asked for; 0 for ephemeral storage."""
+    """Return the desired size of the data volume; 0 for ephemeral storage."""
     storage = cluster.spec.storage
     return 0 if storage.ephemeral else size_bytes(storage.data.size)
 
 
 def read_record(live: Object) -> Recorded | None:
-    """How a set that exists was made; None when it does not say, or not in this form."""
+    """Read the record of an existing set; None when it is missing or malformed."""
     noted = live.get("metadata", {}).get("annotations", {})
     if not all(noted.get(key) for key in RECORD_KEYS) or not noted[names.RENDERER].isdigit():
         return None
@@ -128,14 +127,14 @@ def read_record(live: Object) -> Recorded | None:
 def kept_revision(
     cluster: Cluster, inputs: Inputs, record: Recorded, configuration: dict[str, str] | None = None
 ) -> Object:
-    """The immutable ConfigMap by which a template can be written again later.
+    """Render the immutable ConfigMap by which a template can be written again later.
 
     Args:
-        cluster: Whose.
-        inputs: What rendering takes.
-        record: The template.
-        configuration: Files of the ConfigMap that the template names, so that an operator which
-            would make others can write it again as well; None where they are not known.
+        cluster: The cluster.
+        inputs: Inputs of rendering.
+        record: The template and its record.
+        configuration: Files of the ConfigMap that the template names, so that an operator that
+            renders it differently can restore it; None when unknown.
     """
     text = json.dumps(configuration, sort_keys=True) if configuration is not None else ""
     return {
@@ -155,7 +154,7 @@ def kept_revision(
 
 
 def kept_configuration(live: Object | None) -> dict[str, str] | None:
-    """Files that are kept beside a template; None for none, or not in this form."""
+    """Read the files stored beside a template; None when missing or malformed."""
     text = ((live or {}).get("data") or {}).get(CONFIGURATION_KEY) or "null"
     try:
         found = json.loads(text)
@@ -165,7 +164,7 @@ def kept_configuration(live: Object | None) -> dict[str, str] | None:
 
 
 def read_kept(live: Object | None) -> Recorded | None:
-    """A template that may be kept; None when it is not, or not in this form."""
+    """Read a stored template; None when missing or malformed."""
     try:
         return read_revision(live) if live is not None else None
     except (KeyError, ValueError):
@@ -173,10 +172,10 @@ def read_kept(live: Object | None) -> Recorded | None:
 
 
 def read_revision(live: Object) -> Recorded:
-    """A template as `kept_revision` wrote it.
+    """Read a template that `kept_revision` wrote.
 
     Raises:
-        KeyError: It was not written by `kept_revision`.
+        KeyError: `kept_revision` did not write it.
         ValueError: Likewise.
     """
     data = live["data"]
