@@ -1,5 +1,5 @@
-"""What the operator does with the API server: the port, the kinds it knows, the adapter.
+"""Access to the API server: the port, the known kinds, the adapter.
 
-Everything above works on `port.Kube`; `client` is the one place that knows the library. Objects are
-plain dictionaries, as they stand in JSON, and belong to whoever was handed them.
+Everything above works on `port.Kube`; only `client` and `user` know the library. Objects are plain
+dictionaries in JSON form, and belong to the caller that received them.
 """

@@ -1,4 +1,4 @@
-"""Answers of the API server as errors, and which of them are asked for again. Pure."""
+"""Map answers of the API server to errors, and decide which requests are retried. Pure."""
 
 import json
 import re
@@ -33,19 +33,19 @@ _CLASSES: Final[dict[int, type[KubeError]]] = {
     422: InvalidError,
 }
 _UNTYPED: Final = "failed to create typed patch object"
-"""How an apply is refused whose body has no right form: as an internal error (500)."""
+"""Message of the internal error (500) by which an apply with a malformed body is refused."""
 
 _OWNER: Final = re.compile(r'conflict with "([^"]*)"')
 
 
 def error_of(verb: str, path: str, status: int, text: bytes) -> KubeError:
-    """The error for an answer that is none of success.
+    """Return the error for an unsuccessful answer.
 
     Args:
-        verb: Of the request.
-        path: Of the request.
-        status: Of the answer.
-        text: Of the answer: a `Status` of the API server, or anything a proxy says.
+        verb: Verb of the request.
+        path: Path of the request.
+        status: HTTP status of the answer.
+        text: Body of the answer: a `Status` of the API server, or any text of a proxy.
     """
     said = _status_of(text)
     reason = str(said.get("reason") or "")
@@ -66,15 +66,15 @@ def error_of(verb: str, path: str, status: int, text: bytes) -> KubeError:
 
 
 def is_retried(verb: str, error: KubeError) -> bool:
-    """Whether a request is sent again after an attempt that ended so.
+    """Return whether a request is retried after this error.
 
-    A create that was perhaps carried out is not: its second attempt would meet the first one's
-    object. Everything else can be repeated, since it says which state of the object it means, or
-    what the object should be like.
+    A create that may have succeeded is not: its second attempt would conflict with its own object.
+    All other requests are idempotent: they name the state of the object they are meant for, or the
+    desired object.
     """
     if not isinstance(error, UnavailableError):
         return False
-    # With 429 it was refused before anything was looked at.
+    # With 429 the request was refused before it was processed.
     return verb != "POST" or error.status == 429
 
 
@@ -83,7 +83,7 @@ def _is_passing(status: int) -> bool:
 
 
 def _is_of_another_uid(status: int, said: dict[str, Any]) -> bool:
-    """Whether a patch was refused because it means an object of another uid (422)."""
+    """Return whether a patch was refused because the object has another uid (422)."""
     causes = (said.get("details") or {}).get("causes") or ()
     return status == 422 and any(cause.get("field") == "metadata.uid" for cause in causes)
 
@@ -91,7 +91,7 @@ def _is_of_another_uid(status: int, said: dict[str, Any]) -> bool:
 def _status_of(text: bytes) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError:  # an error page of something in between
+    except ValueError:  # an error page of a proxy
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -1,8 +1,8 @@
-"""The port to a real API server, on the asyncio client of the `kubernetes` package.
+"""Adapter of the port to an API server, on the asyncio client of the `kubernetes` package.
 
-The library brings credentials, TLS and connections; addresses and bodies are made here, since the
-operator works on plain objects and on kinds that the library has no classes for. Its own retries
-are off: what is sent again, and how often, is decided below.
+The library provides credentials, TLS and connections; paths and bodies are built here, since the
+operator works on plain objects and on kinds for which the library has no classes. Its own retries
+are off: this module decides what is retried, and how often.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from liftbridge_operator.kube.port import (
 from liftbridge_operator.kube.silence import Silence, written
 
 PAGE_ITEMS: Final = 500
-"""Objects of one page of a list, as kubectl reads them."""
+"""Objects in one page of a list, as for kubectl."""
 
 PAGES_MAX: Final = 200
 _APPLY: Final = "application/apply-patch+yaml"
@@ -51,17 +51,17 @@ Query = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How long and how often things are tried.
+    """Bounds of requests and retries.
 
     Attributes:
-        request_s: One request, from its beginning to the end of its answer.
-        attempts_max: Requests of one call, the first included.
+        request_s: Time-out of one request, including its answer.
+        attempts_max: Requests of one call, including the first.
         backoff_s: Longest wait before the second attempt; doubles with each further one.
-        backoff_max_s: Longest wait, also of those the API server asks for.
-        in_flight_max: Requests at the same time; others wait for their turn.
-        hung_s: A write without an answer for so long hangs, and is not sent again.
-        silence_s: So long no other write of the kind of one that hung is sent; with 0 writes are
-            like reads, and nobody asks whether reads are answered.
+        backoff_max_s: Longest wait, also when the API server requests a longer one.
+        in_flight_max: Maximum number of concurrent requests; further ones wait.
+        hung_s: Time without an answer after which a write counts as hung and is not retried.
+        silence_s: Time after a hung write in which no other write of its kind is sent; with 0,
+            hung writes are not distinguished from an unavailable API server.
     """
 
     request_s: float = 10.0
@@ -74,12 +74,12 @@ class Bounds:
 
 
 class KubeClient:
-    """The API server by HTTP.
+    """Client of the API server over HTTP.
 
-    Safe calls (reads, applies, patches and deletions with preconditions) are sent again after a
-    broken connection; a create is sent again only when the API server refused to look at it. Every
-    attempt of a write asks the fence first. A write that hangs or fails while reads are answered is
-    told apart from an API server that is away.
+    Safe calls (reads, applies, patches and deletions with preconditions) are retried after a broken
+    connection; a create is retried only when the API server refused to process it. Every attempt of
+    a write checks the fence first. A write that hangs or fails while reads are answered is
+    distinguished from an unavailable API server.
     """
 
     def __init__(
@@ -93,16 +93,16 @@ class KubeClient:
         on_answer: Callable[[str, str], None] | None = None,
         manager: str = FIELD_MANAGER,
     ) -> None:
-        """A client over connections of its own.
+        """Create a client over open connections.
 
         Args:
-            api: Open; belongs to the caller.
-            fence: Asked before each write; None for a client that nobody fences.
-            rng: Of the jitter.
-            bounds: How long and how often.
-            sleep: What waits between attempts.
-            on_answer: Told of each attempt: verb, and status or `error`.
-            manager: Who owns what is created and patched.
+            api: Open connections, owned by the caller.
+            fence: Checked before each write; None for a client without a fence.
+            rng: Source of jitter.
+            bounds: Bounds of requests and retries.
+            sleep: Waits between attempts.
+            on_answer: Called for each attempt: verb, and status or `error`.
+            manager: Field manager of created and patched objects.
         """
         self._api = api
         self._fence = fence
@@ -135,7 +135,7 @@ class KubeClient:
         for _ in range(PAGES_MAX):
             more = [("continue", token)] if token else []
             page = await self._call("GET", path_of(kind, namespace), [*query, *more])
-            # Items of built-in kinds do not say what they are.
+            # Items of built-in kinds lack `apiVersion` and `kind`.
             items += (_named(item, kind) for item in page.get("items") or ())
             token = page["metadata"].get("continue", "")
             if not token:
@@ -143,11 +143,11 @@ class KubeClient:
         raise UnavailableError(f"{kind.qualified}: more than {PAGES_MAX * PAGE_ITEMS} objects")
 
     async def read_raw(self, path: str, query: Query = ()) -> bytes:
-        """Read what is no object, such as the log of a pod.
+        """Read a resource that is not an object, such as the log of a pod.
 
         Args:
-            path: Its address.
-            query: Parameters.
+            path: Path of the resource.
+            query: Query parameters.
 
         Raises:
             KubeError: As for reads of objects.
@@ -155,7 +155,7 @@ class KubeClient:
         return await self._send("GET", path, query)
 
     async def read_object(self, path: str) -> Object:
-        """Read what is an object of no kind, such as the version of the API server.
+        """Read a JSON object without a kind, such as the version of the API server.
 
         Raises:
             KubeError: As for reads of objects.
@@ -259,7 +259,7 @@ class KubeClient:
         content: str = "",
         subject: str = "",
     ) -> Object:
-        """One call that is answered by an object."""
+        """Make one call that returns an object."""
         answer = await self._send(verb, path, query, body, content=content, subject=subject)
         return _parsed(answer)
 
@@ -273,10 +273,10 @@ class KubeClient:
         content: str = "",
         subject: str = "",
     ) -> bytes:
-        """One call with its attempts; of a write `subject` is the address of the object.
+        """Make one call with retries; for a write, `subject` is the path of the object.
 
         Raises:
-            KubeError: The last attempt's.
+            KubeError: Error of the last attempt.
         """
         bounds, time = self._bounds, asyncio.get_running_loop().time
         tells_apart = subject != "" and bounds.silence_s > 0
@@ -307,7 +307,7 @@ class KubeClient:
     async def _told_apart(
         self, error: KubeError, path: str, subject: str, *, has_hung: bool
     ) -> KubeError:
-        """What a write ended with: one that fails alone, if its object can be read all the same."""
+        """Return the error of a write: `UnansweredError` if its object can still be read."""
         try:
             async with self._turn:
                 await self._attempt("GET", subject, (), None, "")
@@ -324,7 +324,7 @@ class KubeClient:
     async def _attempt(
         self, verb: str, path: str, query: Query, body: Any, content: str, subject: str = ""
     ) -> bytes:
-        # The address of a create does not say what is created.
+        # The path of a create does not name the object.
         named = subject if verb == "POST" and subject else path
         headers = {"Accept": _JSON} | ({"Content-Type": content} if content else {})
         try:
@@ -363,7 +363,7 @@ class KubeClient:
 
 
 class _RefusedError(Exception):
-    """An attempt that failed, with what decides whether there is another one."""
+    """A failed attempt, with the inputs of the retry decision."""
 
     def __init__(self, error: KubeError, retry_after: str = "") -> None:
         super().__init__(error.message)
@@ -373,20 +373,20 @@ class _RefusedError(Exception):
 
 @asynccontextmanager
 async def connect(*, in_flight_max: int) -> AsyncIterator[ApiClient]:
-    """Connections to the API server of the pod, else of the user's kubeconfig (`KUBECONFIG`).
+    """Connect to the API server of the pod, else of the user's kubeconfig (`KUBECONFIG`).
 
     Args:
-        in_flight_max: Connections at the same time.
+        in_flight_max: Maximum number of concurrent connections.
 
     Raises:
-        UnavailableError: Neither is there, or cannot be read.
+        UnavailableError: Neither exists, or it cannot be read.
     """
     settings = Configuration()
     try:
         kube_config.load_incluster_config(settings)  # type: ignore[no-untyped-call]  # no types
     except kube_config.ConfigException:
         try:
-            # Named here, since the library takes what the variable was when it was imported.
+            # Read here, since the library uses the variable's value at its import.
             file = os.environ.get("KUBECONFIG")
             load = kube_config.load_kube_config
             await load(file, client_configuration=settings)  # type: ignore[no-untyped-call]  # no types
@@ -400,7 +400,7 @@ async def connect(*, in_flight_max: int) -> AsyncIterator[ApiClient]:
 
 
 def path_of(kind: Kind, namespace: str, name: str = "") -> str:
-    """Address of an object, of a namespace's objects, or of all of a kind."""
+    """Return the path of an object, of a namespace's objects, or of all objects of a kind."""
     root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
     assert kind.is_namespaced or not namespace, f"{kind.plural} have no namespaces"
     assert not name or namespace or not kind.is_namespaced, f"{kind.plural} have namespaces"
@@ -410,7 +410,7 @@ def path_of(kind: Kind, namespace: str, name: str = "") -> str:
 
 
 def _namespace_of(path: str) -> str:
-    """Namespace of an address that `path_of` made; empty for none."""
+    """Return the namespace in a path from `path_of`; empty for none."""
     _, _, rest = path.partition("/namespaces/")
     return unquote(rest.partition("/")[0])
 

@@ -1,16 +1,16 @@
-"""Refusals of the API server, and its silence, as classes that a reconciler can tell apart."""
+"""Refusals and silence of the API server, as classes that a reconciler distinguishes."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 
 class KubeError(Exception):
-    """The API server did not do what was asked for.
+    """The API server did not do what was requested.
 
     Attributes:
         status: HTTP status; 0 when there was no answer.
         reason: Machine-readable word of the answer, such as `AlreadyExists`; empty without one.
-        message: What the API server said.
+        message: Message of the API server.
     """
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
@@ -25,18 +25,18 @@ class NotFoundError(KubeError):
 
 
 class ConflictError(KubeError):
-    """The object is not the one that was seen: another uid or resource version (409)."""
+    """The object is not the one that was read: another uid or resource version (409)."""
 
 
 class AlreadyExistsError(ConflictError):
-    """An object of this name is there already (409)."""
+    """An object of this name already exists (409)."""
 
 
 class FieldConflict(NamedTuple):
     """A field that another manager owns.
 
     Attributes:
-        manager: Who owns it, as the API server says it.
+        manager: Its owner, as the API server names it.
         field: Path, such as `.spec.replicas`.
     """
 
@@ -48,7 +48,7 @@ class ApplyConflictError(ConflictError):
     """An apply without force met fields of other managers (409).
 
     Attributes:
-        fields: Which, and whose.
+        fields: The fields and their managers.
     """
 
     def __init__(self, message: str, fields: Sequence[FieldConflict]) -> None:
@@ -57,7 +57,7 @@ class ApplyConflictError(ConflictError):
 
 
 class GoneError(KubeError):
-    """What a list or a watch goes on from is no longer kept (410)."""
+    """The resource version or token from which a list or watch continues has expired (410)."""
 
 
 class ForbiddenError(KubeError):
@@ -65,27 +65,27 @@ class ForbiddenError(KubeError):
 
 
 class UnauthorizedError(KubeError):
-    """The API server does not take the operator's credentials (401)."""
+    """The API server does not accept the operator's credentials (401)."""
 
 
 class InvalidError(KubeError):
-    """The object is refused as wrong (400, 422)."""
+    """The request or object is invalid (400, 405, 413, 415, 422)."""
 
 
 class UnavailableError(KubeError):
     """No usable answer within the bounds: connection, time-out, 429 and 5xx after all retries.
 
-    A write that ends so may have been done.
+    A write with this error may have been done.
     """
 
 
 class UnansweredError(UnavailableError):
     """A write got no usable answer, though the API server answers reads.
 
-    Who admits it hangs, or its store or a proxy fails it with 429 or 5xx.
+    An admission webhook hangs, or the storage or a proxy fails it with 429 or 5xx.
 
     Attributes:
-        is_sent: Whether it was asked for at all; not when others of its kind have just hung.
+        is_sent: Whether it was sent at all; False when others of its kind have just hung.
     """
 
     def __init__(self, message: str, *, status: int = 0, is_sent: bool = True) -> None:

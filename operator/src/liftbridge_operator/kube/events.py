@@ -1,7 +1,6 @@
-"""Events of the catalogue, written to the API server; one that repeats is counted up, not piled up.
+"""Write Events of the catalogue to the API server; repetitions increase a count.
 
-Events tell people what happened and are nothing to decide from, so that one that cannot be written
-is dropped.
+Events inform people and are no input of decisions, so an Event that cannot be written is dropped.
 """
 
 from collections import OrderedDict
@@ -19,23 +18,23 @@ from liftbridge_operator.kube.port import Kube, Object, Preconditions
 
 CONTROLLER: Final = "liftbridge.io/operator"
 REMEMBERED_MAX: Final = 2_000
-"""Events that are known to have been told; the ones told longest ago are forgotten first."""
+"""Maximum number of remembered Events; the least recently written are forgotten first."""
 
 REPEAT_S: Final = 60.0
-"""Repetitions within this time are only counted, and written with the next one after it."""
+"""Time in which repetitions are only counted; the next one after it writes the count."""
 
 _NAME_CHARACTERS_MAX: Final = 200
 
 
 @dataclass(slots=True)
 class _Told:
-    """An event that was written.
+    """An Event that was written.
 
     Attributes:
-        name: Of the event.
-        uid: Of the event.
-        count: How often it happened.
-        written_s: When that was written last.
+        name: Name of the Event.
+        uid: UID of the Event.
+        count: Number of occurrences.
+        written_s: When the count was last written.
     """
 
     name: str
@@ -45,7 +44,7 @@ class _Told:
 
 
 class Events:
-    """Tells what happened to a resource."""
+    """Writes Events of resources."""
 
     def __init__(
         self,
@@ -57,15 +56,15 @@ class Events:
         rng: Random,
         on_result: Callable[[str], None] | None = None,
     ) -> None:
-        """Nothing is told yet.
+        """Start without any written Event.
 
         Args:
-            kube: Where to.
-            instance: Which process tells.
+            kube: The API server.
+            instance: Identity of this process.
             now: Monotonic seconds.
             wall: Time of day, in UTC.
-            rng: Of names.
-            on_result: Told of each event: `written`, `repeated` or `failed`.
+            rng: Generates names.
+            on_result: Called for each Event: `written`, `repeated` or `failed`.
         """
         self._kube = kube
         self._instance = instance
@@ -78,12 +77,12 @@ class Events:
     async def tell(
         self, resource: Object, reason: EventReason, values: Mapping[str, object]
     ) -> None:
-        """Write an event of the catalogue.
+        """Write an Event of the catalogue, or count a repetition.
 
         Args:
-            resource: What it is about, as it was read.
-            reason: Which event.
-            values: What its text has in braces.
+            resource: The resource, as read.
+            reason: Reason of the Event.
+            values: Values of the placeholders in its text.
         """
         spec = load_catalogue().events[resource["kind"], reason.value]
         note = spec.text.fill(values)
@@ -110,7 +109,7 @@ class Events:
         return "written"
 
     async def _count_up(self, told: _Told, resource: Object) -> bool:
-        """Write how often it happened; False when the API server has forgotten the event."""
+        """Write the number of occurrences; return False when the Event has expired."""
         series = {"count": told.count, "lastObservedTime": micro_time(self._wall())}
         try:
             await self._kube.patch(
@@ -155,5 +154,5 @@ class Events:
 
 
 def micro_time(moment: datetime) -> str:
-    """A moment as Kubernetes writes it with microseconds."""
+    """Format a time in Kubernetes' form with microseconds."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,8 +1,7 @@
-"""What an apply would change, told without asking: pure comparisons of live and intended objects.
+"""Compute what an apply would change, by a pure comparison of live and intended objects.
 
-An apply that changes nothing still is a request that the API server counts, so a pass compares
-first and applies only what differs. What differs is also what somebody else has changed: the
-drift that is recorded.
+An apply that changes nothing is still a request to the API server, so a pass compares first and
+applies only objects that differ. The differences are also the drift that is recorded.
 """
 
 import json
@@ -20,7 +19,7 @@ class Difference(NamedTuple):
 
     Attributes:
         field: Path, such as `.spec.template.spec.containers[name=broker].image`.
-        manager: Who owns it now; empty for nobody, or for this manager itself.
+        manager: Present owner of the field; empty for none, or for this manager itself.
     """
 
     field: str
@@ -30,17 +29,17 @@ class Difference(NamedTuple):
 def differences(
     live: Mapping[str, Any], intent: Mapping[str, Any], *, manager: str = FIELD_MANAGER
 ) -> tuple[Difference, ...]:
-    """What an apply of the intent would change in the live object, in the order of the intent.
+    """Return the fields that an apply of the intent would change, in the order of the intent.
 
-    Quantities and other values must be written as the API server writes them; fields that it fills
-    in are left alone as long as the intent does not name them. Of `metadata` only what can be
-    applied is compared, and the status not at all.
+    Quantities and other values must have the API server's canonical form; defaulted fields are
+    ignored as long as the intent does not name them. Of `metadata` only fields that can be applied
+    are compared, and the status is not.
 
     Args:
-        live: As it was read.
-        intent: As it would be applied.
-        manager: Whose former intent counts: what it owns by an apply and names no longer is a
-            difference as well.
+        live: The object as read.
+        intent: The object as it would be applied.
+        manager: Manager whose former intent counts: fields that it owns by an apply and no longer
+            names are differences as well.
     """
     entries = live["metadata"].get("managedFields") or ()
     keys = _item_keys(entries)
@@ -72,7 +71,7 @@ Path = tuple[str, ...]
 def _differing(
     live: Any, intent: Any, at: Path, keys: Mapping[Path, tuple[str, ...]]
 ) -> Iterator[Path]:
-    """Paths whose live value is not the intended one."""
+    """Yield paths whose live value is not the intended one."""
     if isinstance(intent, dict):
         if not isinstance(live, dict):
             yield at
@@ -85,7 +84,7 @@ def _differing(
             here = (*at, "k:" + json.dumps(match, separators=(",", ":")))
             yield from _differing(_find(live, match), item, here, keys)
     elif isinstance(intent, list) and isinstance(live, list) and len(live) == len(intent):
-        # Items of an atomic list may have been given defaults as well.
+        # Items of an atomic list may have defaulted fields as well.
         pairs = zip(live, intent, strict=True)
         if any(next(_differing(*pair, (), {}), None) is not None for pair in pairs):
             yield at
@@ -94,9 +93,9 @@ def _differing(
 
 
 def _is_dropped(path: Path, live: Any, intent: Any, own: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether an empty value is not there because the API server keeps none of its kind.
+    """Return whether an empty value is missing because the API server does not store it.
 
-    It then says that the value was applied, as it does not of one that somebody took away.
+    Then the managed fields show that the value was applied, unlike for a value that was removed.
     """
     for segment in path:
         live, intent = _at(live, segment), _at(intent, segment)
@@ -110,14 +109,14 @@ def _at(value: Any, segment: str) -> Any:
 
 
 def _below(fields: Mapping[str, Any] | None, path: Path) -> Mapping[str, Any] | None:
-    """Owned fields below a path; None when it is not owned."""
+    """Return owned fields below a path; None when it is not owned."""
     for segment in path:
         fields = None if fields is None else _step(fields, segment)
     return fields
 
 
 def _left_out(fields: Mapping[str, Any], intent: Any, at: Path) -> Iterator[Path]:
-    """Paths that are owned, and that the intent does not name."""
+    """Yield owned paths that the intent does not name."""
     for segment, inner in fields.items():
         if segment == ".":
             continue
@@ -136,7 +135,7 @@ def _left_out(fields: Mapping[str, Any], intent: Any, at: Path) -> Iterator[Path
 
 
 def _item_keys(entries: Sequence[Mapping[str, Any]]) -> dict[Path, tuple[str, ...]]:
-    """Lists that are maps, as the owners' fields show them, and the names of their keys."""
+    """Return associative lists, found in managed fields, with the names of their keys."""
     found: dict[Path, tuple[str, ...]] = {}
     todo: list[tuple[Path, Any]] = [((), entry["fieldsV1"]) for entry in entries]
     while todo:
@@ -151,7 +150,7 @@ def _item_keys(entries: Sequence[Mapping[str, Any]]) -> dict[Path, tuple[str, ..
 
 
 def _plain(path: Path) -> Path:
-    """A path without the values of keys."""
+    """Return a path without the values of keys."""
     return tuple("k:" if segment.startswith("k:") else segment for segment in path)
 
 
@@ -159,7 +158,7 @@ def _find(items: Any, match: Mapping[str, Any]) -> Any:
     if not isinstance(items, list):
         return None
     for item in items:
-        # A key that is not named, such as the protocol of a port, is filled in.
+        # An unnamed key, such as the protocol of a port, has a default.
         if isinstance(item, dict) and all(
             item.get(n, value) == value for n, value in match.items()
         ):
@@ -168,7 +167,7 @@ def _find(items: Any, match: Mapping[str, Any]) -> Any:
 
 
 def _owner(entries: Sequence[Mapping[str, Any]], path: Path, manager: str) -> str:
-    """Somebody else who owns a path."""
+    """Return another manager that owns a path; empty for none."""
     for entry in entries:
         if entry["manager"] != manager and _below(entry["fieldsV1"], path) is not None:
             return str(entry["manager"])
@@ -176,7 +175,7 @@ def _owner(entries: Sequence[Mapping[str, Any]], path: Path, manager: str) -> st
 
 
 def _step(fields: Mapping[str, Any], segment: str) -> Mapping[str, Any] | None:
-    """What lies below a segment; keys may stand in another order than in the intent."""
+    """Return fields below a segment; its keys may be in another order than in the intent."""
     if segment in fields or not segment.startswith("k:"):
         return fields.get(segment)
     match = json.loads(segment[2:])

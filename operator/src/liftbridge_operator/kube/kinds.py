@@ -1,4 +1,4 @@
-"""Kinds of objects the operator knows, and where their addresses begin."""
+"""Kinds of objects that the operator knows, and the parts of their API paths."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ class Kind:
     """One kind of objects.
 
     Attributes:
-        group: API group; empty for the core one.
-        version: Version of the group that is used.
+        group: API group; empty for the core group.
+        version: Version of the group.
         kind: Name in objects.
-        plural: Name in addresses and rights.
-        is_namespaced: Whether its objects lie in namespaces.
+        plural: Name in paths and RBAC rules.
+        is_namespaced: Whether its objects are namespaced.
     """
 
     group: str
@@ -99,15 +99,15 @@ ALL_KINDS: Final = (
 )
 
 GUARDED: Final = frozenset({PODS, CLAIMS, SETS})
-"""Kinds whose deletion names the uid and the resource version that were seen."""
+"""Kinds whose deletion names the uid and the resource version that were read."""
 
 _BY_NAME: Final = {(kind.api_version, kind.kind): kind for kind in ALL_KINDS}
 
 
 def kind_of(body: Mapping[str, Any]) -> Kind:
-    """The kind an object says it is of.
+    """Return the kind of an object.
 
     Raises:
-        KeyError: It is none the operator knows.
+        KeyError: The operator does not know the kind.
     """
     return _BY_NAME[body["apiVersion"], body["kind"]]

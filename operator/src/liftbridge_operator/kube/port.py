@@ -1,14 +1,13 @@
-"""The port to the API server: every call the operator makes, and with which promises.
+"""The port to the API server: every call of the operator, with its guarantees.
 
-`client.KubeClient` speaks to a real one; tests have one in memory. The rules of what may be
-written stand here, so that both refuse alike:
+`client.KubeClient` is the real adapter; tests have one in memory. The rules of writes are defined
+here, so that both refuse alike:
 
-- What deletes a pod, a claim or a set carries the uid and the resource version of the pass that
-  decided on it.
-- An apply by force never carries `replicas` of a set. Any apply may carry `metadata.uid` and
-  `metadata.resourceVersion`, and is then refused with `ConflictError` when they are others.
-- A write is not sent unless the fence lets it through (`FencedError`), and a write that fails with
-  `UnavailableError` may have been done all the same: the next pass looks.
+- A deletion of a pod, a claim or a set carries the uid and the resource version that the pass read.
+- A forced apply never carries `replicas` of a set. Any apply may carry `metadata.uid` and
+  `metadata.resourceVersion`, and is then refused with `ConflictError` when they differ.
+- A write is not sent unless the fence permits it (`FencedError`), and a write that fails with
+  `UnavailableError` may still have been done: the next pass observes the outcome.
 
 Names of objects without a namespace (nodes, storage classes) go with the namespace "".
 """
@@ -20,21 +19,21 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from liftbridge_operator.kube.kinds import GUARDED, SETS, Kind
 
 Object: TypeAlias = dict[str, Any]
-"""An object as it stands in JSON, with `apiVersion`, `kind` and `metadata`."""
+"""An object in JSON form, with `apiVersion`, `kind` and `metadata`."""
 
 FIELD_MANAGER: Final = "liftbridge-operator"
-"""Who owns the fields that the operator applies; one for everything it renders."""
+"""Field manager of everything that the operator renders."""
 
 STATUS_MANAGER: Final = "liftbridge-operator-status"
-"""Who owns the status of the operator's resources."""
+"""Field manager of the status of the operator's resources."""
 
 
 class Preconditions(NamedTuple):
-    """Which object is meant; a write to another one of the same name is refused.
+    """The object a write is meant for; a write to another object of the same name is refused.
 
     Attributes:
-        uid: Of the object that was seen.
-        resource_version: As it was seen; empty when any later state of it is meant as well.
+        uid: UID of the object that was read.
+        resource_version: Version that was read; empty to accept any later version.
     """
 
     uid: str
@@ -42,13 +41,13 @@ class Preconditions(NamedTuple):
 
     @classmethod
     def of(cls, seen: Mapping[str, Any]) -> "Preconditions":
-        """Exactly the object that was read."""
+        """Return the preconditions of exactly the object that was read."""
         metadata = seen["metadata"]
         return cls(metadata["uid"], metadata["resourceVersion"])
 
 
 class Propagation(StrEnum):
-    """What becomes of the objects that a deleted one owns."""
+    """Fate of the objects that a deleted object owns."""
 
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
@@ -56,7 +55,7 @@ class Propagation(StrEnum):
 
 
 class PatchType(StrEnum):
-    """How a patch is written."""
+    """Content type of a patch."""
 
     MERGE = "application/merge-patch+json"
     JSON = "application/json-patch+json"
@@ -67,7 +66,7 @@ class Listing(NamedTuple):
 
     Attributes:
         items: Each with `apiVersion` and `kind`, in the order of the API server.
-        resource_version: Of the moment.
+        resource_version: Resource version of the list.
     """
 
     items: tuple[Object, ...]
@@ -75,10 +74,10 @@ class Listing(NamedTuple):
 
 
 class Fence(Protocol):
-    """Says whether this process may still write."""
+    """Checks whether this process may still write."""
 
     def check(self, namespace: str) -> None:
-        """Return if it is certain that nobody else writes to a namespace.
+        """Return if it is certain that no other process writes to a namespace.
 
         Raises:
             FencedError: It is not certain.
@@ -97,23 +96,23 @@ class Kube(Protocol):
         """Read one object.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: The object does not exist.
         """
 
     async def list_all(
         self, kind: Kind, namespace: str, *, selector: str = "", fields: str = ""
     ) -> Listing:
-        """Read all objects of a kind, page by page, of one moment.
+        """Read all objects of a kind, page by page, as of one moment.
 
         Args:
-            kind: Which.
-            namespace: Where; empty for all namespaces.
-            selector: By labels, as kubectl takes it: `liftbridge.io/cluster=c,app!=x`.
-            fields: By fields, of the few that the API server knows for a kind: `reason=Killing`.
+            kind: Kind of the objects.
+            namespace: Their namespace; empty for all namespaces.
+            selector: Label selector in kubectl's form: `liftbridge.io/cluster=c,app!=x`.
+            fields: Field selector, of the few supported fields of a kind: `reason=Killing`.
 
         Raises:
             NotFoundError: The kind is not known to the API server.
-            GoneError: The moment was forgotten between two pages.
+            GoneError: The list expired between two pages.
         """
 
     async def create(self, body: Object, *, dry_run: bool = False) -> Object:
@@ -121,21 +120,21 @@ class Kube(Protocol):
 
         Args:
             body: The object.
-            dry_run: Whether it is only to be said what would come of it.
+            dry_run: Whether only to check the request.
 
         Raises:
-            AlreadyExistsError: There is one; said last, when nothing else stands against it.
-            NotFoundError: There is no such namespace.
+            AlreadyExistsError: The object exists; reported only if there is no other objection.
+            NotFoundError: The namespace does not exist.
         """
 
     async def apply(
         self, body: Object, *, force: bool = False, manager: str = FIELD_MANAGER
     ) -> Object:
-        """Apply the whole intent on the server's side; fields left out since are removed.
+        """Apply the whole intent by server-side apply; fields no longer named are removed.
 
         Args:
             body: Intent with `apiVersion`, `kind`, `metadata.name` and namespace.
-            force: Take fields of other managers over; see `check_apply`.
+            force: Whether to take over fields of other managers; see `check_apply`.
             manager: Owner of the fields.
 
         Raises:
@@ -143,15 +142,15 @@ class Kube(Protocol):
         """
 
     async def apply_status(self, body: Object, *, manager: str = STATUS_MANAGER) -> Object:
-        """Apply the status, by force: nobody else owns any field of it.
+        """Apply the status, by force: no other manager owns any field of it.
 
         Args:
-            body: `apiVersion`, `kind`, `metadata` (with the uid that is meant) and `status`.
+            body: `apiVersion`, `kind`, `metadata` (with the expected uid) and `status`.
             manager: Owner of the fields.
 
         Raises:
-            NotFoundError: The object is gone; a status never creates one.
-            ConflictError: The object has another uid or resource version than the body says.
+            NotFoundError: The object was deleted; a status never creates one.
+            ConflictError: The object has another uid or resource version than the body.
         """
 
     async def patch(
@@ -165,20 +164,20 @@ class Kube(Protocol):
         subresource: str = "",
         dry_run: bool = False,
     ) -> Object:
-        """Change parts of the object that is meant.
+        """Change parts of an object, under preconditions.
 
         Args:
-            kind: Which.
-            namespace: Where.
-            name: Which.
+            kind: Kind of the object.
+            namespace: Its namespace.
+            name: Its name.
             changes: A mapping is a merge patch, a sequence a list of JSON patch operations.
-            preconditions: Which state of it is meant.
+            preconditions: Expected uid and version.
             subresource: `status` or `scale`.
-            dry_run: Whether it is only to be said what would come of it.
+            dry_run: Whether only to check the request.
 
         Raises:
-            NotFoundError: There is none.
-            ConflictError: It is another one, or has changed.
+            NotFoundError: The object does not exist.
+            ConflictError: The object was replaced, or has changed.
         """
 
     async def delete(
@@ -191,20 +190,20 @@ class Kube(Protocol):
         propagation: Propagation = Propagation.BACKGROUND,
         grace_seconds: int | None = None,
     ) -> None:
-        """Begin the deletion of the object that is meant; finalizers may hold it up.
+        """Start the deletion of an object, under preconditions; finalizers may delay it.
 
         Args:
-            kind: Which.
-            namespace: Where.
-            name: Which.
-            preconditions: For pods, claims and sets with a resource version.
-            propagation: What becomes of what it owns.
-            grace_seconds: For pods: 0 forgets the pod at once, whatever its node does; None is
-                what the pod asks for.
+            kind: Kind of the object.
+            namespace: Its namespace.
+            name: Its name.
+            preconditions: Expected uid; for pods, claims and sets with a resource version.
+            propagation: Fate of the objects that it owns.
+            grace_seconds: For pods: 0 removes the pod at once, whatever its node does; None uses
+                the pod's grace period.
 
         Raises:
-            NotFoundError: There is none.
-            ConflictError: It is another one, or has changed.
+            NotFoundError: The object does not exist.
+            ConflictError: The object was replaced, or has changed.
         """
 
 
@@ -224,10 +223,10 @@ def check_delete(kind: Kind, preconditions: Preconditions) -> None:
 def patch_body(
     changes: Mapping[str, Any] | Sequence[Mapping[str, Any]], preconditions: Preconditions
 ) -> tuple[PatchType, Any]:
-    """A patch that takes effect only on the object that is meant.
+    """Build a patch that takes effect only on the expected object.
 
-    Neither uid nor resource version can be changed, so that the API server compares what a patch
-    makes of them with what is there, and refuses a difference.
+    Neither uid nor resource version can be changed, so the API server compares their patched values
+    with the present ones, and refuses a difference.
     """
     assert preconditions.uid, "a patch names the uid that was seen"
     found = {"uid": preconditions.uid}

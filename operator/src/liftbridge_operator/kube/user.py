@@ -1,7 +1,7 @@
-"""The API server as a person reaches it: by a kubeconfig, its contexts, and their namespaces.
+"""Connect to the API server as a person: by a kubeconfig, its contexts, and their namespaces.
 
-What kubectl does: `--kubeconfig`, else `KUBECONFIG` (several files with colons between), else
-`~/.kube/config`, and in a pod without any of them its ServiceAccount. Nothing is written back.
+The order is that of kubectl: `--kubeconfig`, else `KUBECONFIG` (several files separated by colons),
+else `~/.kube/config`, and in a pod without any of them its ServiceAccount. Nothing is written back.
 """
 
 import os
@@ -23,7 +23,7 @@ DEFAULT_NAMESPACE: Final = "default"
 POD_NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _DEFAULT_FILE: Final = "~/.kube/config"
 
-# What the library raises for files that are no kubeconfig.
+# Errors of the library for files that are no kubeconfig.
 _NO_KUBECONFIG: Final = (
     kube_config.ConfigException,
     OSError,
@@ -37,10 +37,10 @@ _NO_KUBECONFIG: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """An open way to an API server.
+    """An open connection to an API server.
 
     Attributes:
-        api: Connections of the library; open as long as the context is.
+        api: Connections of the library, open as long as the context.
         namespace: Of the context; `default` when it names none.
     """
 
@@ -52,16 +52,16 @@ class Connection:
 async def connect_as_user(
     *, kubeconfig: str, context: str, agent: str, in_flight_max: int
 ) -> AsyncIterator[Connection]:
-    """Connections to the API server of a kubeconfig.
+    """Connect to the API server of a kubeconfig.
 
     Args:
-        kubeconfig: Path, or several with colons between; empty for what kubectl would take.
+        kubeconfig: Path, or several separated by colons; empty for kubectl's default.
         context: Name of a context; empty for the current one.
         agent: `User-Agent` of requests.
-        in_flight_max: Connections at the same time.
+        in_flight_max: Maximum number of concurrent connections.
 
     Raises:
-        UnavailableError: There is no kubeconfig, it is none, or the context is not in it.
+        UnavailableError: There is no kubeconfig, it is malformed, or it lacks the context.
     """
     settings = Configuration()
     files = _files(kubeconfig, context)
@@ -74,10 +74,10 @@ async def connect_as_user(
 
 
 def _files(kubeconfig: str, context: str) -> str:
-    """Paths of the kubeconfig; empty for the ServiceAccount of a pod.
+    """Return paths of the kubeconfig; empty for the ServiceAccount of a pod.
 
     Raises:
-        UnavailableError: None of those that were named is there.
+        UnavailableError: None of the named files exists.
     """
     files = kubeconfig or os.environ.get("KUBECONFIG", "")
     named = files or _DEFAULT_FILE
@@ -98,7 +98,7 @@ def _in_pod(settings: Configuration) -> str:
 
 
 async def _by_file(settings: Configuration, files: str, context: str) -> str:
-    """Fill the settings in; returns the namespace of the context."""
+    """Fill in the settings, and return the namespace of the context."""
     try:
         merged: Any = KubeConfigMerger(files).config  # type: ignore[no-untyped-call]  # no types
         known = [str(one["name"]) for one in merged["contexts"]]
