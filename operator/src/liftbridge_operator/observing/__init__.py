@@ -1,1 +1,1 @@
-"""From objects of Kubernetes and answers of brokers to one observation for the planner."""
+"""Build the planner's observation from objects of Kubernetes and answers of brokers."""

@@ -1,7 +1,7 @@
-"""One round of questions to all brokers: who they are, what their leader knows, what is proven.
+"""Query all brokers: their identity, the leader's metadata, the verification of a restart.
 
-Brokers are asked side by side, each with its own bound, so that a round takes as long as the
-slowest answer and never longer than a silence is waited for.
+Brokers are asked concurrently, each with a time-out, so a round takes as long as the slowest answer
+and never longer than the time-out.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from liftbridge_operator.planning.observation import (
 )
 
 LEADERS_MAX: Final = 2
-"""Brokers that are asked for the metadata, when those that answer do not agree on a leader."""
+"""Maximum number of brokers asked for the metadata, when answers name different leaders."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What brokers said.
+    """Answers of brokers.
 
     Attributes:
-        metadata: None when no leader answered that could confirm it leads.
-        refusals: What was said instead of an answer, by broker.
+        metadata: None when no leader answered that could confirm its leadership.
+        refusals: Brokers that refused or did not answer, each with the refusal.
     """
 
     reports: tuple[SelfReport, ...] = ()
@@ -43,13 +43,13 @@ async def ask(
     disruption: Disruption | None = None,
     token: bytes | None = None,
 ) -> Answers:
-    """Ask everybody.
+    """Ask all brokers.
 
     Args:
-        admin: The brokers.
-        brokers: Those whose pods run.
-        disruption: The restart that is recorded.
-        token: What its broker gave for it; None when that is lost.
+        admin: Port to the brokers.
+        brokers: Brokers whose pods run.
+        disruption: The recorded restart.
+        token: Its restart token; None when that is lost.
     """
     said = await asyncio.gather(*(admin.tell(name) for name in brokers))
     told = [one for one in said if isinstance(one, Told)]
@@ -67,7 +67,7 @@ async def ask(
 async def _metadata(
     admin: BrokerAdmin, told: Sequence[Told]
 ) -> tuple[Metadata | None, list[tuple[str, Refusal]]]:
-    """The metadata of whom most brokers take for the leader, or of the next one."""
+    """Return the metadata of the leader that most brokers name, or of the next one."""
     votes = Counter(one.metadata_leader for one in told if one.metadata_leader)
     refusals: list[tuple[str, Refusal]] = []
     for leader, _ in votes.most_common(LEADERS_MAX):
@@ -82,7 +82,7 @@ async def _verify(
     admin: BrokerAdmin, disruption: Disruption, token: bytes | None
 ) -> Verification | None:
     if token is None:
-        # Nobody can compare any more: what counts is that its replicas are in sync again.
+        # Offsets cannot be compared: the restart is verified by its replicas being in sync again.
         return Verification(disruption.token, is_complete=False, is_other_directory=True)
     answer = await admin.verify_restart(disruption.broker, token)
     if isinstance(answer, Refusal):

@@ -1,4 +1,4 @@
-"""Reads and answers of a pass, put together as the planner's observation."""
+"""Assemble reads and answers of a pass into the planner's observation."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,18 +40,18 @@ def observation_of(
     fresh_cluster_id: str,
     odd: tuple[str, ...] = (),
 ) -> Observation:
-    """The observation.
+    """Build the observation.
 
     Args:
         reads: Objects.
-        answers: Of brokers.
+        answers: Answers of brokers.
         wanted: The desired state.
-        now_ms: When the pass began: what was read is not older.
+        now_ms: Start of the pass.
         fresh_cluster_id: Random text.
-        odd: Fields of the set that cannot change, and are not as rendered.
+        odd: Immutable fields of the set that differ from the rendered ones.
 
     Raises:
-        ValueError: The identity of the cluster is not one that the operator wrote.
+        ValueError: The operator did not write the identity of the cluster.
     """
     nodes = None if reads.nodes is None else tuple(node_of(one) for one in reads.nodes)
     return Observation(
@@ -79,7 +79,7 @@ def _identity(reads: Reads) -> Identity | None:
 
 
 def _set(reads: Reads, odd: tuple[str, ...]) -> BrokerSet | None:
-    """The set; one of a resource of this name that was deleted is on its way out."""
+    """Parse the set; that of a deleted resource of the same name counts as terminating."""
     if reads.set is None:
         return None
     found = replace(set_of(reads.set), odd=odd)
@@ -89,7 +89,7 @@ def _set(reads: Reads, odd: tuple[str, ...]) -> BrokerSet | None:
 
 
 def pods_of(reads: Reads) -> tuple[Pod, ...]:
-    """Pods of brokers, in the order of their numbers."""
+    """Parse pods of brokers, in the order of their ordinals."""
     zones = {str(metadata_of(one)["name"]): label_of(one, ZONE_LABEL) for one in reads.nodes or ()}
     return tuple(
         pod_of(
@@ -102,7 +102,7 @@ def pods_of(reads: Reads) -> tuple[Pod, ...]:
 
 
 def _is_volume_lost(reads: Reads, pod: str) -> bool:
-    """Whether a pod waits for a node that had its volume and is no more."""
+    """Return whether a pod waits for a lost node that has its volume."""
     if not reads.volumes or reads.nodes is None:
         return False
     claim = f"{names.DATA_VOLUME}-{pod}"
@@ -113,5 +113,5 @@ def _is_volume_lost(reads: Reads, pod: str) -> bool:
 
 
 def askable(pods: Sequence[Pod]) -> list[str]:
-    """Brokers whose process may answer."""
+    """List brokers whose process may answer."""
     return [pod.name for pod in pods if pod.is_running]

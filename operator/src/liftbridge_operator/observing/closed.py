@@ -1,7 +1,7 @@
-"""What of a StatefulSet nobody can change, compared with what would be rendered.
+"""Compare immutable fields of a StatefulSet with the rendered ones.
 
-Somebody who deletes a set and creates it again chooses these fields; so does a resource that adopts
-the set of another one. Sizes are left out: volumes grow, and their set is made again for that.
+They differ when a person deleted and recreated the set, or when a resource adopts the set of a
+former one. Sizes are not compared: volumes grow, and the planner recreates their set for that.
 """
 
 from typing import Any, Final
@@ -12,11 +12,11 @@ from liftbridge_operator.rendering.subject import Cluster, Inputs, Recorded
 
 FIELDS: Final = ("serviceName", "podManagementPolicy", "selector", "volumeClaimTemplates")
 _FILLED_IN: Final = {"volumeMode": "Filesystem"}
-"""Of a claim, by the API server."""
+"""Defaults of a claim, set by the API server."""
 
 
 def odd_fields(live: Json, cluster: Cluster, inputs: Inputs) -> tuple[str, ...]:
-    """Those of a live set that are not as they would be rendered."""
+    """List immutable fields of a live set that differ from the rendered ones."""
     record = Recorded("", "", 0, "", {})
     rendered = workload.stateful_set(
         cluster, inputs, record, workload.Marks(), replicas=None, claim_bytes=0
@@ -24,12 +24,12 @@ def odd_fields(live: Json, cluster: Cluster, inputs: Inputs) -> tuple[str, ...]:
     has = live.get("spec") or {}
     asked = {one: _plain(one, rendered["spec"][one]) for one in FIELDS}
     if not asked["volumeClaimTemplates"]:
-        asked.pop("volumeClaimTemplates")  # volumes that brokers have are not taken from them
+        asked.pop("volumeClaimTemplates")  # existing volumes of brokers are not taken away
     return tuple(one for one, value in asked.items() if _plain(one, has.get(one)) != value)
 
 
 def _plain(field: str, value: Any) -> Any:
-    """A value without what the API server fills in, and without sizes."""
+    """Normalise a value: without sizes, and with defaults of the API server."""
     if field != "volumeClaimTemplates":
         return value
     return [(metadata_of(one).get("name"), _claim(one)) for one in value or ()]

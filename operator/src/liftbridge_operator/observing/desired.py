@@ -1,4 +1,4 @@
-"""What a resource asks for and what its status keeps, as values of the planner."""
+"""Desired state of a resource, and the state kept in its status, as planner values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,16 +31,16 @@ from liftbridge_operator.rendering import names
 
 NEWER: Final = "only a newer operator knows this field"
 ERRORS_MAX: Final = 5
-"""Fields of a specification that are named, when more cannot be carried out."""
+"""Maximum number of reported errors of a specification."""
 
 LISTED_MAX: Final = 100
-"""Things that an annotation may list: as many as a cluster may have brokers."""
+"""Maximum number of items in an annotation: as many as a cluster may have brokers."""
 
 RATE_MIN: Final = 1_024
-"""Brokers take no lower bound of moves, which would never end."""
+"""Minimum catch-up rate of moves, bytes a second; brokers refuse a lower one."""
 
 CURSORS_STREAM: Final = "__cursors"
-"""Stream of the brokers themselves; as many replicas as they find places for by default."""
+"""Internal stream of cursors; its default replication factor follows the number of brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class Specification:
 
 
 def specification_of(resource: Json) -> Specification:
-    """The specification, filled in as the API server would.
+    """Parse the specification, with the defaults of the API server.
 
-    What the API server let through can still be wrong here: another version of the operator may
-    have installed the definition. Nothing is done with half of what is asked for: a field that
-    only a newer operator knows would be taken away from brokers that have it.
+    A specification that the API server accepted may still be invalid here: another version of the
+    operator may have installed the CRD. It is never applied in part: otherwise a field that only a
+    newer operator knows would be removed from brokers that have it.
     """
     given = resource.get("spec") or {}
     try:
@@ -83,16 +83,16 @@ def wanted_of(
     automatic: Sequence[str] = (),
     causes: Sequence[str] = (),
 ) -> Wanted:
-    """The desired state, as a user asks for it.
+    """Build the desired state from the specification and annotations.
 
     Args:
         resource: The LiftbridgeCluster.
         spec: Its specification.
-        revision: Hash of the pod template that follows from it.
-        now_ms: For windows.
+        revision: Hash of the rendered pod template.
+        now_ms: Time of day, for windows.
         refusals: Why it cannot be carried out.
         automatic: Streams whose replication factor follows the number of brokers.
-        causes: Fields by which the template became another one.
+        causes: Fields whose change altered the template.
     """
     metadata, disruption = metadata_of(resource), spec.disruption
     name = str(metadata.get("name") or "")
@@ -143,14 +143,14 @@ def wanted_of(
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """What an annotation lists, with commas between; the first `LISTED_MAX`."""
+    """Parse a comma-separated annotation; return the first `LISTED_MAX` items."""
     found = dict.fromkeys(part.strip() for part in text.split(","))
     found.pop("", None)
     return tuple(found)[:LISTED_MAX]
 
 
 def recorded_of(resource: Json) -> Recorded:
-    """What the status keeps between passes."""
+    """Read the state that the status keeps between passes."""
     status: Mapping[str, Any] = resource.get("status") or {}
     plan = status.get("plan") or {}
     return Recorded(
@@ -186,9 +186,9 @@ def _shape(kept: Json | None) -> SetShape | None:
 
 
 def memory_of(resource: Json) -> Memory:
-    """What a process that begins anew can know of the passes of the one before.
+    """Restore the memory of a restarted process from the status.
 
-    Objects that were refused are tried again at once, and told until they are taken.
+    Refused objects are retried at once, and reported until they are accepted.
     """
     waits = (resource.get("status") or {}).get("waits") or ()
     generation = int(metadata_of(resource).get("generation") or 0)

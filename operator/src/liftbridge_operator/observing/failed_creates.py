@@ -1,7 +1,7 @@
 """Causes for which the StatefulSet controller fails to create pods.
 
-Only its `FailedCreate` events have them, no condition does. They are read only for pods that have
-been missing for a pass. A failed read is no fault of the cluster: the cause says so.
+Only its `FailedCreate` Events contain them, no condition does. They are read only for pods that
+have been missing for a pass. A failed read is no fault of the cluster: the cause then says so.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from liftbridge_operator.planning.decision import Wait
 
 REASON: Final = "FailedCreate"
 READ_S: Final = 5.0
-"""Events may lie in a store of their own, which is away while all else is answered."""
+"""Time-out of the list; Events may have separate storage, which may be unavailable alone."""
 
 BEFORE_MS: Final = 120_000
-"""Events may be so much older than the first wait for a pod: clocks differ, and the controller
-tries at once. What is older still may be about a pod that was made since."""
+"""Time by which Events may precede the first wait for a pod: clocks differ, and the controller
+tries at once. An older Event may concern a pod that was created since."""
 
 TEXT_MAX: Final = 500
 _FAILED: Final = " failed error: "
@@ -30,13 +30,13 @@ _FAILED: Final = " failed error: "
 async def causes_of(
     kube: Kube, brokers: Json, missing: Sequence[str], waits: Sequence[Wait]
 ) -> tuple[tuple[str, str], ...]:
-    """Pods that are not made, each with why, or with why that cannot be said.
+    """Return missing pods, each with the cause, or with why the cause is unknown.
 
     Args:
         kube: The API server.
         brokers: The StatefulSet.
-        missing: Names of pods that it has not.
-        waits: Of the pass before, which know since when.
+        missing: Names of its missing pods.
+        waits: Waits of the pass before, with their start times.
     """
     since = _since(waits)
     waited = [one for one in missing if one in since]
@@ -56,7 +56,7 @@ async def causes_of(
 
 
 def _since(waits: Sequence[Wait]) -> Mapping[str, int]:
-    """Since when each object is waited for, whatever is waited for of it."""
+    """Return the earliest start of any wait for each object."""
     found: dict[str, int] = {}
     for one in waits:
         found[one.object] = min(one.since_ms, found.get(one.object, one.since_ms))
@@ -64,7 +64,7 @@ def _since(waits: Sequence[Wait]) -> Mapping[str, int]:
 
 
 def _cause(events: Sequence[Object], pod: str, from_ms: int) -> str:
-    """What the newest event about a pod says, or else the newest one about any other."""
+    """Return the text of the newest Event about a pod, else of the newest about another pod."""
     new = sorted((one for one in events if _moment_ms(one) >= from_ms), key=_moment_ms)
     notes = [str(one.get("note") or "") for one in new]
     own = [one for one in notes if f"Pod {pod} in " in one]
@@ -74,7 +74,7 @@ def _cause(events: Sequence[Object], pod: str, from_ms: int) -> str:
 
 
 def _moment_ms(event: Json) -> int:
-    """When it was said last; events are written in an old form and in a new one."""
+    """Return the last occurrence of an Event, in its old or new form."""
     series = event.get("series") or {}
     told = (series.get("lastObservedTime"), event.get("deprecatedLastTimestamp"))
     return max(moment_ms(one) for one in (*told, event.get("eventTime")))

@@ -1,4 +1,4 @@
-"""Why a pod does not run with a revision: told as Kubernetes did, and kept when the pod is gone."""
+"""Cause of a pod's failure with a revision, from its status; kept after the pod is deleted."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -21,13 +21,13 @@ _PULLED: Final = "ImagePullBackOff"
 
 
 def failed_revision(reads: Reads, wanted: str) -> FailedRevision | None:
-    """What is known of the revision that is being tried, or was taken back; None for nothing.
+    """Return the failure of the revision being tried, or of the reverted one; None for none.
 
-    What was told stays while the kind of failure does: Kubernetes says the same in turns.
+    The reported failure stays while its kind stays: Kubernetes alternates between texts.
 
     Args:
-        reads: What was read.
-        wanted: Revision that is asked for; another one is of no interest any more.
+        reads: Reads of the pass.
+        wanted: Desired revision; failures of other revisions are ignored.
     """
     if reads.set is None:
         return None
@@ -46,7 +46,7 @@ def failed_revision(reads: Reads, wanted: str) -> FailedRevision | None:
 
 
 def _is_same(before: FailedRevision | None, revision: str, cause: str) -> bool:
-    """Whether a failure is of the revision and the kind that were told."""
+    """Return whether a failure has the reported revision and kind."""
     kind = cause.partition(":")[0]
     return before is not None and (
         before.revision == revision and before.cause.partition(":")[0] == kind
@@ -54,7 +54,7 @@ def _is_same(before: FailedRevision | None, revision: str, cause: str) -> bool:
 
 
 def _cause(pod: Json) -> str:
-    """Kind of a failure and what it is about; empty for none."""
+    """Return the kind of a failure with its detail; empty for none."""
     status = pod.get("status") or {}
     for one in status.get("conditions") or ():
         if one.get("type") == "PodScheduled" and one.get("status") == "False":

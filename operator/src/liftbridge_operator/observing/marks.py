@@ -1,17 +1,17 @@
-"""Annotations by which the operator talks to itself and to people, beside those it renders."""
+"""Annotations that the operator or people write, besides the rendered ones."""
 
 from typing import Final
 
 from liftbridge_operator.model.base import GROUP
 
 KEPT: Final = f"{GROUP}/kept"
-"""Of a pod: the restart that was given up before it began."""
+"""On a pod: token of the restart that was cancelled before it began."""
 
 RESTART_PODS: Final = f"{GROUP}/restart-pods"
-"""Of the resource: uids of pods, with commas between them, that a person wants restarted."""
+"""On the resource: comma-separated uids of pods to restart."""
 
 DRAIN: Final = f"{GROUP}/drain"
-"""Of the resource: brokers, with commas between them, that are to lead nothing."""
+"""On the resource: comma-separated brokers that are to lead nothing."""
 
 APPROVE: Final = f"{GROUP}/approve"
-"""Of the resource: hash of the plan that a person approves."""
+"""On the resource: hash of the approved plan."""

@@ -1,8 +1,8 @@
-"""Objects of Kubernetes, as they stand in JSON, as the values that the planner knows.
+"""Parse objects of Kubernetes from JSON into the planner's values.
 
-Nothing here raises for what a server or a user may have written: a field that is missing or odd is
-read as absent. The resource version is a number to the planner, which compares it with nothing; the
-API server's are numbers as well.
+Nothing here raises for contents of an object, except for the identity: a missing or malformed field
+is read as absent. The planner has resource versions as numbers, as the API server's are, and never
+compares them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,39 +56,39 @@ CONFIG_REASONS: Final = frozenset(
 
 
 def metadata_of(body: Json) -> Json:
-    """The metadata of an object."""
+    """Return the metadata of an object."""
     found: Json = body.get("metadata") or {}
     return found
 
 
 def uid_of(body: Json) -> str:
-    """The uid of an object."""
+    """Return the uid of an object."""
     return str(metadata_of(body).get("uid") or "")
 
 
 def version_of(body: Json) -> int:
-    """The resource version of an object."""
+    """Return the resource version of an object."""
     text = str(metadata_of(body).get("resourceVersion") or "0")
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def is_terminating(body: Json) -> bool:
-    """Whether the deletion of an object has begun."""
+    """Return whether the deletion of an object has started."""
     return bool(metadata_of(body).get("deletionTimestamp"))
 
 
 def annotation_of(body: Json, key: str) -> str:
-    """An annotation; empty for none."""
+    """Return an annotation; empty for none."""
     return str((metadata_of(body).get("annotations") or {}).get(key) or "")
 
 
 def label_of(body: Json, key: str) -> str:
-    """A label; empty for none."""
+    """Return a label; empty for none."""
     return str((metadata_of(body).get("labels") or {}).get(key) or "")
 
 
 def bytes_of(quantity: object) -> int:
-    """Bytes of a quantity, also as the API server rewrites some of them; 0 for none."""
+    """Return the bytes of a quantity, also in the API server's rewritten forms; 0 for none."""
     text = str(quantity or "0")
     try:
         return size_bytes(text)
@@ -98,7 +98,7 @@ def bytes_of(quantity: object) -> int:
         exact = Decimal(text[:-1]) / 1000 if text.endswith("m") else Decimal(text)
     except InvalidOperation:
         return 0
-    # Kubernetes knows no larger amount, and text may say one with more digits than there is room.
+    # Kubernetes has no larger amount, and the text may be a number too large to expand.
     is_amount = exact.is_finite() and 0 <= exact < _BYTES_MAX
     return int(exact.to_integral_value("ROUND_CEILING")) if is_amount else 0
 
@@ -107,12 +107,12 @@ def bytes_of(quantity: object) -> int:
 
 
 def pod_of(body: Json, *, zone: str = "", is_lost: bool = False) -> Pod:
-    """A pod of the set.
+    """Parse a pod of the set.
 
     Args:
         body: The object.
-        zone: Of its node, when that may be read; else its own label tells.
-        is_lost: Whether the node that holds its volume is gone.
+        zone: Zone of its node, if nodes may be read; else its own label is used.
+        is_lost: Whether the node that holds its volume is lost.
     """
     metadata, status = metadata_of(body), body.get("status") or {}
     created_ms = moment_ms(metadata.get("creationTimestamp"))
@@ -135,7 +135,7 @@ def pod_of(body: Json, *, zone: str = "", is_lost: bool = False) -> Pod:
         is_running=is_running,
         is_terminating=is_terminating(body),
         stuck=stuck,
-        # A container that fails does not say since when; its pod has not been ready since then.
+        # The status has no start of a failure; the pod has been unready since then at the latest.
         stuck_since_ms=changed_ms if stuck is not None else 0,
         kept=annotation_of(body, marks.KEPT),
     )
@@ -154,13 +154,13 @@ def _is_running(status: Json) -> bool:
 
 
 def _stuck(status: Json, *, is_lost: bool) -> StuckCause | None:
-    """Why the main container does not run, when something keeps it from running."""
+    """Return the cause that keeps the main container from running; None for none."""
     if status.get("reason") == "NodeLost" or is_lost:
         return StuckCause.NODE_LOST
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") == "False":
         return StuckCause.UNSCHEDULABLE
-    # A sidecar that starts before the broker keeps it from starting.
+    # A sidecar that does not start keeps the broker from starting.
     for one in (*(status.get("initContainerStatuses") or ()), *_of_broker(status)):
         cause = _cause(one)
         if cause is not None:
@@ -174,7 +174,7 @@ def _of_broker(status: Json) -> Sequence[Json]:
 
 
 def _cause(status: Json) -> StuckCause | None:
-    """What a container that does not run waits for."""
+    """Return the cause for which a container does not run."""
     state = status.get("state") or {}
     waiting = state.get("waiting") or {}
     reason = waiting.get("reason")
@@ -193,7 +193,7 @@ def _cause(status: Json) -> StuckCause | None:
 
 
 def set_of(body: Json) -> BrokerSet:
-    """The StatefulSet."""
+    """Parse the StatefulSet."""
     spec = body.get("spec") or {}
     claims = {
         metadata_of(one).get("name"): one.get("spec") or {}
@@ -215,12 +215,12 @@ def set_of(body: Json) -> BrokerSet:
 
 
 def _asked_bytes(spec: Json) -> int:
-    """Size that the specification of a claim asks for."""
+    """Return the size that the specification of a claim requests."""
     return bytes_of(((spec.get("resources") or {}).get("requests") or {}).get("storage"))
 
 
 def claim_of(body: Json) -> Claim:
-    """The claim of a broker's data."""
+    """Parse a claim of a broker."""
     name = str(metadata_of(body).get("name") or "")
     status = body.get("status") or {}
     is_bound = status.get("phase") not in (None, "", "Pending")
@@ -247,7 +247,7 @@ def claim_of(body: Json) -> Claim:
 
 
 def _infeasible(status: Json) -> str:
-    """Why the driver gave up on the size that a claim asks for; empty when it did not."""
+    """Return why the requested size of a claim is infeasible; empty when it is not."""
     states = status.get("allocatedResourceStatuses") or {}
     state = str(states.get("storage") or "")
     if not state.endswith("Infeasible"):
@@ -257,14 +257,14 @@ def _infeasible(status: Json) -> str:
 
 
 def _attributes_state(status: Json) -> str:
-    """How far a change of attributes is; empty when the driver says nothing of it."""
+    """Return the state of a change of attributes; empty when the driver reports none."""
     state = str((status.get("modifyVolumeStatus") or {}).get("status") or "")
     said = str(_condition(status, "ModifyVolumeError").get("message") or "")
     return f"{state}: {said}" if state and said else state or said
 
 
 def hosts_of(volume: Json) -> tuple[str, ...]:
-    """Nodes that a volume can be used on; empty for any."""
+    """Return nodes on which a volume can be used; empty for any."""
     required = ((volume.get("spec") or {}).get("nodeAffinity") or {}).get("required") or {}
     found: list[str] = []
     for term in required.get("nodeSelectorTerms") or ():
@@ -275,12 +275,12 @@ def hosts_of(volume: Json) -> tuple[str, ...]:
 
 
 def is_volume_lost(claim: Json, volumes: Mapping[str, Json], nodes: Sequence[Json]) -> bool:
-    """Whether every node that could have the volume of a claim is gone or silent.
+    """Return whether every node that could have the volume of a claim is deleted or not ready.
 
     Args:
         claim: The claim.
-        volumes: Volumes that may be read, by name.
-        nodes: All nodes; what is not among them is gone.
+        volumes: Readable volumes, by name.
+        nodes: All nodes; a node that is not listed was deleted.
     """
     volume = volumes.get(str((claim.get("spec") or {}).get("volumeName") or ""))
     if volume is None:
@@ -296,7 +296,7 @@ def is_volume_lost(claim: Json, volumes: Mapping[str, Json], nodes: Sequence[Jso
 
 
 def node_of(body: Json) -> Node:
-    """A machine."""
+    """Parse a node."""
     spec = body.get("spec") or {}
     taints = {one.get("key") for one in spec.get("taints") or ()}
     return Node(
@@ -308,7 +308,7 @@ def node_of(body: Json) -> Node:
 
 
 def budget_of(body: Json) -> int | None:
-    """Pods that a PodDisruptionBudget lets go; None when it does not say so by their number."""
+    """Return `maxUnavailable` of a PodDisruptionBudget; None when it is not a number."""
     allowed = (body.get("spec") or {}).get("maxUnavailable")
     return allowed if isinstance(allowed, int) else None
 
@@ -317,10 +317,10 @@ def budget_of(body: Json) -> int | None:
 
 
 def identity_of(body: Json) -> Identity:
-    """Which cluster this is.
+    """Parse the identity of the cluster.
 
     Raises:
-        ValueError: Somebody else wrote it; its text says what is wrong.
+        ValueError: The ConfigMap is malformed; the text says how.
     """
     cluster_id, founders, is_started = read_identity(dict(body))
     members = tuple(Member(broker, directory) for broker, directory in founders)
@@ -328,15 +328,15 @@ def identity_of(body: Json) -> Identity:
 
 
 def is_owned_by(body: Json, uid: str) -> bool:
-    """Whether an object goes with another one."""
+    """Return whether an object has an owner with this uid."""
     owners = metadata_of(body).get("ownerReferences") or ()
     return any(one.get("uid") == uid for one in owners)
 
 
 def belongs_to(body: Json, uid: str) -> bool:
-    """Whether an object is of a cluster: it says so, or did before somebody took its owner away.
+    """Return whether an object belongs to a cluster: by its owner, or as a managed orphan.
 
-    One that names another resource as its owner goes with that one.
+    An object with another resource as its owner belongs to that one.
     """
     owners = metadata_of(body).get("ownerReferences") or ()
     is_orphan = all(one.get("kind") != CLUSTER_KIND for one in owners)

@@ -1,6 +1,6 @@
-"""The reads of one pass over a cluster, all of them answered by a quorum, none from a cache.
+"""Reads of one pass over a cluster.
 
-What may not be read is left out: nodes and volumes need rights that the operator need not have.
+Objects that may not be read are left out: nodes and volumes need rights that are optional.
 """
 
 import asyncio
@@ -39,15 +39,15 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Objects as they stand in JSON.
+    """Objects of a cluster in JSON form.
 
     Attributes:
         nodes: None when they may not be read.
-        volumes: By name, those of claims whose pods wait for a node.
-        revision: ConfigMap with the template that the set has.
-        refused: ConfigMap with the template that was taken back from it.
-        restart: ConfigMap with the token of the restart that is recorded.
-        services: Services, when clients outside the cluster are served.
+        volumes: Volumes by name, of claims whose pods wait for a node.
+        revision: ConfigMap with the template of the set.
+        refused: ConfigMap with the reverted template.
+        restart: ConfigMap with the token of the recorded restart.
+        services: Services, when the cluster has external listeners.
         automatic: Streams whose replication factor follows the number of brokers.
         failed_creates: Pods that the StatefulSet fails to create, each with the cause.
     """
@@ -78,7 +78,7 @@ class Reads:
         return str(metadata_of(self.resource)["namespace"])
 
     def token(self, restart_id: str) -> bytes | None:
-        """The token that was kept under an id; None when it is lost."""
+        """Return the token stored under an id; None when it is lost."""
         data = (self.restart or {}).get("data") or {}
         if not restart_id or data.get(TOKEN_ID_KEY) != restart_id:
             return None
@@ -89,7 +89,7 @@ class Reads:
 
 
 def restart_name(cluster: str) -> str:
-    """The ConfigMap that keeps the token of a restart, which is too large for a status."""
+    """Return the name of the ConfigMap for a restart token, which is too large for a status."""
     return f"{cluster}-restart"
 
 
@@ -99,15 +99,15 @@ async def read(kube: Kube, resource: Object, waits: Sequence[Wait] = ()) -> Read
     Args:
         kube: The API server.
         resource: The cluster.
-        waits: Of the pass before.
+        waits: Waits of the pass before.
 
     Raises:
-        KubeError: Something could not be read that is needed.
+        KubeError: A necessary object could not be read.
     """
     name, namespace = metadata_of(resource)["name"], metadata_of(resource)["namespace"]
     selector = f"{names.CLUSTER}={name}"
     has_restart = bool((resource.get("status") or {}).get("disruption"))
-    # Who owns what is read before whom: a pod is never older here than the set it was made of.
+    # Owners are read before their objects: a pod is never read earlier than its set.
     identity, brokers, budget, restart = await asyncio.gather(
         _one(kube, CONFIG_MAPS, namespace, names.identity(name)),
         _one(kube, SETS, namespace, names.brokers(name)),
@@ -139,13 +139,13 @@ async def read(kube: Kube, resource: Object, waits: Sequence[Wait] = ()) -> Read
 
 
 def pod_names(resource: Json, brokers: Json | None) -> list[str]:
-    """Names that pods of a cluster have, whatever is noted on them."""
+    """Return the expected names of a cluster's pods, whatever their labels."""
     name = str(metadata_of(resource)["name"])
     return [names.broker(name, ordinal) for ordinal in range(_size(resource, brokers))]
 
 
 def claim_names(resource: Json, brokers: Json | None) -> list[str]:
-    """Names that claims of a cluster have: those of the set, and those that the status tells."""
+    """Return the expected names of a cluster's claims: those of the set and of the status."""
     name, status = str(metadata_of(resource)["name"]), resource.get("status") or {}
     storage = (resource.get("spec") or {}).get("storage") or {}
     volumes = [names.DATA_VOLUME, *([names.RAFT_VOLUME] if storage.get("raft") else [])]
@@ -160,7 +160,7 @@ def claim_names(resource: Json, brokers: Json | None) -> list[str]:
 
 
 def _size(resource: Json, brokers: Json | None) -> int:
-    """Pods of the set; without one, as many as there are to be again."""
+    """Return the number of pods of the set; without a set, the number to be restored."""
     if brokers is not None:
         return int((brokers.get("spec") or {}).get("replicas") or 0)
     sizes = (resource.get("status") or {}).get("size"), (resource.get("spec") or {}).get("replicas")
@@ -170,9 +170,9 @@ def _size(resource: Json, brokers: Json | None) -> int:
 async def _parts(
     kube: Kube, kind: Kind, resource: Json, expected: Sequence[str]
 ) -> tuple[Object, ...]:
-    """Objects with the label of a cluster, and by their names those that somebody took it from.
+    """Read objects with the label of a cluster, and by name those that lost the label.
 
-    A pod of somebody else that has such a name stays unseen.
+    A foreign pod with such a name is ignored.
     """
     name, namespace = metadata_of(resource)["name"], str(metadata_of(resource)["namespace"])
     listed = await kube.list_all(kind, namespace, selector=f"{names.CLUSTER}={name}")
@@ -206,7 +206,7 @@ async def _allowed(call: Awaitable[_T]) -> _T | None:
 
 
 async def _services(kube: Kube, resource: Json, selector: str) -> tuple[Object, ...]:
-    """Services of a cluster that has listeners outside; Kubernetes gave them addresses."""
+    """Read Services of a cluster with external listeners, for their assigned addresses."""
     listeners = (resource.get("spec") or {}).get("listeners") or ()
     if all(one.get("type", _INTERNAL) == _INTERNAL for one in listeners):
         return ()
@@ -215,7 +215,7 @@ async def _services(kube: Kube, resource: Json, selector: str) -> tuple[Object, 
 
 
 async def _volumes(kube: Kube, pods: Sequence[Json], claims: Sequence[Json]) -> dict[str, Object]:
-    """Volumes of claims whose pods have no node: where they are says why."""
+    """Read volumes of claims whose pods are unscheduled: their node affinity may say why."""
     waiting = {
         metadata_of(one)["name"] for one in pods if not (one.get("spec") or {}).get("nodeName")
     }
@@ -232,14 +232,14 @@ async def _volumes(kube: Kube, pods: Sequence[Json], claims: Sequence[Json]) -> 
 async def _revision(
     kube: Kube, namespace: str, name: str, brokers: Json | None, annotation: str
 ) -> Object | None:
-    """The kept template that an annotation of the set names."""
+    """Read the stored template that an annotation of the set names."""
     if brokers is None:
         return None
     template = (brokers.get("spec") or {}).get("template") or {}
     named = [
         (metadata_of(one).get("annotations") or {}).get(annotation) for one in (brokers, template)
     ]
-    # The set and its template name the same one, unless somebody changed either.
+    # The set and its template name the same revision, unless either was changed.
     for has in dict.fromkeys(filter(None, named)):
         found = await _one(kube, CONFIG_MAPS, namespace, names.revision(name, str(has)))
         if found is not None:
@@ -254,7 +254,7 @@ async def _failed_creates(
     pods: Sequence[Json],
     waits: Sequence[Wait],
 ) -> tuple[tuple[str, str], ...]:
-    """Why the StatefulSet fails to create pods; asked only when some are missing."""
+    """Return why the StatefulSet fails to create pods; read only when some are missing."""
     if brokers is None:
         return ()
     found = {metadata_of(one)["name"] for one in pods}
@@ -263,7 +263,7 @@ async def _failed_creates(
 
 
 async def _automatic(kube: Kube, resource: Json, brokers: Json | None) -> tuple[str, ...]:
-    """Streams with as many replicas as there are brokers; asked only when brokers are to leave."""
+    """Return streams whose replication factor follows the brokers; read only for a scale-in."""
     wanted = int((resource.get("spec") or {}).get("replicas") or 0)
     has = int(((brokers or {}).get("spec") or {}).get("replicas") or 0)
     if has <= wanted:
@@ -280,14 +280,14 @@ async def _automatic(kube: Kube, resource: Json, brokers: Json | None) -> tuple[
 
 
 def data_claims(claims: Sequence[Object], cluster: str) -> list[Object]:
-    """Claims of the data of brokers, without those for metadata alone."""
+    """Return claims for data of brokers, without separate claims for metadata."""
     return _claims_of(claims, f"{names.DATA_VOLUME}-{cluster}-")
 
 
 def unmarked_claims(reads: Reads) -> dict[str, str]:
-    """Claims whose mark as kept somebody took away: by name, since when the status has them so.
+    """Return claims that lost their mark as kept: by name, since when the status lists them.
 
-    A broker that comes back takes the mark away as well, and is asked for by then.
+    A returning broker removes the mark too, but then it is within the desired number.
     """
     status, spec = reads.resource.get("status") or {}, reads.resource.get("spec") or {}
     size = max(_size(reads.resource, reads.set), int(spec.get("replicas") or 0))
@@ -302,7 +302,7 @@ def unmarked_claims(reads: Reads) -> dict[str, str]:
 
 
 def raft_claims(claims: Sequence[Object], cluster: str) -> list[Object]:
-    """Claims of volumes of brokers that hold metadata alone."""
+    """Return separate claims for metadata of brokers."""
     return _claims_of(claims, f"{names.RAFT_VOLUME}-{cluster}-")
 
 
@@ -316,7 +316,7 @@ def _claims_of(claims: Sequence[Object], stem: str) -> list[Object]:
 
 
 def broker_pods(pods: Sequence[Object], cluster: str) -> list[Object]:
-    """Pods of brokers, by their numbers."""
+    """Return pods of brokers, sorted by ordinal."""
     stem = f"{cluster}-"
     found = [
         one

@@ -1,4 +1,4 @@
-"""Moments as the API server writes them, and when windows for disruptions are open."""
+"""Times in the API server's form, and maintenance windows."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def moment_ms(text: str | None) -> int:
-    """Unix milliseconds of a moment in RFC 3339; 0 for none, or for no moment at all."""
+    """Parse a time in RFC 3339 to Unix milliseconds; 0 for none, or a malformed one."""
     if not text:
         return 0
     try:
@@ -28,22 +28,22 @@ def moment_ms(text: str | None) -> int:
 
 
 def moment_text(ms: int) -> str:
-    """A moment in RFC 3339, to the second, as the API server writes it."""
+    """Format a time in RFC 3339, to the second, as the API server does."""
     return (_EPOCH + timedelta(milliseconds=ms)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def since_text(before: str, now_ms: int) -> str:
-    """Since when something holds, as it was told before; now if the clock was set back since."""
+    """Return the reported start of a state; now if the clock was set back since."""
     return before if 0 < moment_ms(before) <= now_ms else moment_text(now_ms)
 
 
 def exact_text(ms: int) -> str:
-    """A moment in RFC 3339, to the millisecond: read again it is the same."""
+    """Format a time in RFC 3339, to the millisecond, so that parsing restores it."""
     return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds")
 
 
 def unknown_zones(windows: Sequence[Window]) -> tuple[str, ...]:
-    """Time zones of windows that this machine does not know."""
+    """Return time zones of windows that this machine does not know."""
     return tuple(one.time_zone for one in windows if _zone(one.time_zone) is None)
 
 
@@ -55,15 +55,15 @@ def _zone(name: str) -> ZoneInfo | None:
 
 
 def is_open(windows: Sequence[Window], now_ms: int) -> bool:
-    """Whether disruptions may begin: in one of the windows, or always without any.
+    """Return whether disruptions may start: in one of the windows, or always without any.
 
-    A window whose zone is not known is never open.
+    A window with an unknown zone is never open.
     """
     return not windows or any(_is_in(one, now_ms) for one in windows)
 
 
 def next_opening_ms(windows: Sequence[Window], now_ms: int) -> int:
-    """When the next window opens, Unix milliseconds; 0 when none ever does."""
+    """Return when the next window opens, Unix milliseconds; 0 for never."""
     now = _EPOCH + timedelta(milliseconds=now_ms)
     found = [
         begin
@@ -76,7 +76,7 @@ def next_opening_ms(windows: Sequence[Window], now_ms: int) -> int:
 
 
 def _begin(window: Window, now: datetime, zone: ZoneInfo, ahead: int) -> datetime | None:
-    """When a window opens, so many days from now; None when it does not on that day."""
+    """Return when a window opens on the day `ahead` days from now; None if not on that day."""
     day = now.astimezone(zone).date() + timedelta(days=ahead)
     if window.days and _DAYS[day.weekday()] not in window.days:
         return None
@@ -90,6 +90,6 @@ def _is_in(window: Window, now_ms: int) -> bool:
         return False
     now = _EPOCH + timedelta(milliseconds=now_ms)
     length = timedelta(milliseconds=duration_ns(window.length) // _MILLISECOND_NS)
-    # A window is at most a day long, so that one which is open began today or yesterday.
+    # A window is at most a day long, so an open one began today or yesterday.
     begun = (_begin(window, now, zone, ahead) for ahead in (0, -1))
     return any(begin is not None and begin <= now < begin + length for begin in begun)

@@ -25,9 +25,9 @@ ROUTE_USER: Final = "route"
 PASSWORDS: Final = ("broker-password", "client-password", "route-password")
 """Keys of the credentials; each password is generated once, of letters and digits."""
 
-# nats-server reads certificates and passwords at its start and at SIGHUP. No process outside the pod
-# can send one, so the shell that starts it compares the mounted files, and forwards SIGTERM. It reads
-# them before the server does: a change in between is read twice, and never missed.
+# nats-server reads certificates and passwords at its start and at SIGHUP. No process outside the
+# pod can send a signal, so the shell that starts it compares the mounted files, and forwards
+# SIGTERM. It reads the files before the server does: a change in between is never missed.
 _WATCH: Final = """\
 digest() { cat "$@" 2>/dev/null | cksum; }
 before=$(digest $FILES)

@@ -63,7 +63,7 @@ def _spec(cluster: Cluster, inputs: Inputs, config_name: str) -> Object:
 
 
 def security_context() -> Object:
-    """Return the security context that the restricted profile requires of each container."""
+    """Return the security context that the restricted profile requires of a container."""
     return {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -85,8 +85,8 @@ def _broker(cluster: Cluster, inputs: Inputs, config_name: str) -> Object:
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()
         ],
-        # Probes cover only this broker: a cluster without a quorum restarts no pod. The start has no
-        # time limit: opening a large volume may take long, and /healthz answers from the beginning.
+        # Probes cover only this broker: a cluster without a quorum restarts no pod. The start has
+        # no time limit: opening a large volume may take long, and /healthz answers from the start.
         "livenessProbe": _probe("/healthz", period=10, timeout=5, failures=6),
         "readinessProbe": _probe("/readyz", period=2, timeout=3, failures=2),
         "lifecycle": {"preStop": {"sleep": {"seconds": SLEEP_SECONDS}}},

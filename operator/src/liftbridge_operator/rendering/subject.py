@@ -134,13 +134,13 @@ class Rendered:
         image: Image of the broker in the template.
         template: The pod template, with its revision in an annotation.
         configs: Immutable ConfigMaps that pods of this revision need: created, never changed, and
-            deleted when no pod and no kept revision names them.
-        objects: Everything else that is applied as it stands, with owner references.
-        refusals: Why parts of the specification cannot be carried out; with any, nothing that
-            restarts a broker is done.
+            deleted when no pod and no stored revision names them.
+        objects: All other objects to apply, with owner references.
+        refusals: Why parts of the specification cannot be carried out; with any, the operator
+            does nothing that restarts a broker.
         held: A difference that waits for the next change that restarts brokers.
-        causes: Fields of the resource, such as `spec.config.logLevel`, by which the template
-            became another one than that in force.
+        causes: Fields of the resource, such as `spec.config.logLevel`, that change the template in
+            force.
     """
 
     revision: str
@@ -156,7 +156,7 @@ class Rendered:
 
 
 def pod_labels(cluster: Cluster) -> dict[str, str]:
-    """Labels that tell brokers of this cluster; selectors have them, so they never change."""
+    """Return the labels that select brokers of this cluster, which never change."""
     return {
         "app.kubernetes.io/name": "liftbridge",
         "app.kubernetes.io/instance": cluster.name,

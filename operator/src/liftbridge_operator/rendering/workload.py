@@ -1,7 +1,7 @@
 """The StatefulSet: its pods are created in parallel, and only the operator replaces them.
 
-New pods of a set with `OnDelete` use its present template. So the template is written when the first
-pod is about to be replaced, and never together with anything else; it comes from
+New pods of a set with `OnDelete` use its present template. So the template is written when the
+first pod is about to be replaced, and never together with anything else; it comes from
 `Rendered.template`, or from the ConfigMap of its revision.
 """
 

@@ -1,4 +1,4 @@
-"""What a status is made of, and the values that texts of the catalogue have in braces."""
+"""Inputs of a status, and the values of placeholders in texts of the catalogue."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from liftbridge_operator.planning.view import View
 
 NAMES_MAX: Final = 5
 CLOCK_OFF_MS: Final = 15_000
-"""Clocks that are further apart are told; a pass may be some seconds old when a broker answers."""
+"""Clock difference from which it is reported; answers come some seconds into a pass."""
 
 _STEPS_SECONDS: Final = (15, 30, 60, 300, 900, 3_600, 14_400, 86_400)
 _MILLISECOND_NS: Final = 1_000_000
@@ -39,21 +39,21 @@ GATED: Final = frozenset(
         "VolumeFull",
     }
 )
-"""Waits of a gate that stays closed."""
+"""Kinds of waits by a closed gate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """What is known of the certificates.
+    """State of the certificates.
 
     Attributes:
-        reason: Of the condition `CertificatesReady`.
-        detail: More of it, for people.
-        phase: Step of a rotation; empty for none.
+        reason: Reason of the condition `CertificatesReady`.
+        detail: Detail for people.
+        phase: Phase of a rotation; empty for none.
         authority: SHA-256 of the authority that signs.
-        not_after_ms: End of the one that ends first; 0 for unknown.
-        secret: Which is meant when something is wrong.
-        peer_keys: Step of an exchange of the keys of brokers; empty for unknown.
+        not_after_ms: End of the certificate that expires first; 0 for unknown.
+        secret: Secret with the problem, if any.
+        peer_keys: Phase of an exchange of peer keys; empty for unknown.
     """
 
     reason: str = "Issuing"
@@ -67,16 +67,16 @@ class Certificates:
 
 @dataclass(frozen=True)
 class Account:
-    """Everything that a status is made of.
+    """All inputs of a status.
 
     Attributes:
         spec: None when it cannot be read.
-        pending: Claims that no volume is bound to yet.
-        unresized: Claims whose file system is not as large as their volume yet.
+        pending: Claims without a bound volume.
+        unresized: Claims whose file system is smaller than their volume.
         next_window_ms: When disruptions are allowed again; 0 for unknown, or now.
         monitoring: Reason of `MonitoringReady` with its values.
-        trouble: A reason of `Stalled` with its values, when the API server refused something.
-        failed: Revision with which a pod did not run, and why.
+        trouble: A reason of `Stalled` with its values, when the API server refused a write.
+        failed: Revision with which a pod failed, and why.
     """
 
     spec: ClusterSpec | None
@@ -93,27 +93,27 @@ class Account:
 
     @property
     def status(self) -> Status:
-        """What the planner says."""
+        """Status from the planner."""
         return self.decision.status
 
     @cached_property
     def view(self) -> View:
-        """The observation by name."""
+        """Lookups of the observation by name."""
         return View(as_counted(self.seen, self.decision.memory)[0])
 
     @property
     def is_founded(self) -> bool:
-        """Whether the cluster has begun."""
+        """Whether founding of the cluster has started."""
         return self.seen.identity is not None and self.seen.identity.is_started
 
     @property
     def is_silent(self) -> bool:
-        """Whether no broker answers for itself."""
+        """Whether no broker answers."""
         return not self.seen.reports
 
     @cached_property
     def stalled(self) -> str:
-        """Reason why a person is needed; empty for none."""
+        """Reason that needs a person; empty for none."""
         if self.trouble is not None:
             return self.trouble[0]
         if self.status.stalled:
@@ -125,7 +125,7 @@ class Account:
 
     @cached_property
     def overdue(self) -> Wait | None:
-        """A wait for a gate, or for a node, that is longer than the specification bears."""
+        """Wait for a gate or a node that exceeds `spec.disruption.reportAfter`; None for none."""
         if self.spec is None:
             return None
         bound_ms = duration_ns(self.spec.disruption.report_after) // _MILLISECOND_NS
@@ -139,7 +139,7 @@ class Account:
 
     @cached_property
     def wait(self) -> Wait:
-        """The wait that is told first: one for a person before all others."""
+        """Wait that is reported first: one that needs a person before all others."""
         waits = self.status.waits
         stalled = [one for one in waits if one.is_stalled]
         none = Wait("Reconciling", self.seen.wanted.name, "the next step is done")
@@ -147,7 +147,7 @@ class Account:
 
     @cached_property
     def clocks_off(self) -> dict[str, int]:
-        """Brokers whose clocks are off, and by how many seconds, coarsely."""
+        """Brokers whose clocks are off, with the difference in coarse seconds."""
         off = {
             one.broker: abs(one.clock_ms - self.seen.now_ms) if one.clock_ms else 0
             for one in self.seen.reports
@@ -166,7 +166,7 @@ class Account:
 
     @cached_property
     def values(self) -> dict[str, object]:
-        """All values that texts may have."""
+        """Values of all placeholders."""
         return {**self._counts(), **self._things(), **(self.trouble[1] if self.trouble else {})}
 
     def _counts(self) -> dict[str, object]:
@@ -199,7 +199,7 @@ class Account:
         return status.offline or status.below_min_isr or status.under_replicated or moving or total
 
     def _silence(self) -> int:
-        """For how long nobody has answered, coarsely: the text must not change all the time."""
+        """Return for how long no broker has answered, coarse so that the text changes rarely."""
         since = [
             one.since_ms
             for one in self.status.waits
@@ -218,7 +218,7 @@ class Account:
         end_ms = self.next_window_ms or self.certificates.not_after_ms
         return {
             "what": wait.what,
-            # Of a right that is missing the server's words say everything.
+            # For a missing right, the server's message is the full explanation.
             "object": f"{wait.object}: {wait.ends_when}"
             if wait.what == "MissingRights"
             else wait.object,
@@ -243,7 +243,7 @@ class Account:
         }
 
     def _detail(self, wait: Wait) -> str:
-        """Why something waits, where that is known; else what ends the wait."""
+        """Return the cause of a wait where known, else the condition that ends it."""
         if wait.what == "BadRevision" and self.failed is not None:
             return self.failed.cause
         if wait.what in REFUSALS or wait.what == "Conflict":
@@ -257,23 +257,23 @@ class Account:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all brokers that are wanted are ready, and serve as far as it is known."""
+        """Whether all desired brokers are ready and, as far as known, serving."""
         wanted = self.seen.wanted.replicas
         return sum(map(self._is_ready, self.view.names)) >= wanted
 
 
 def coarse(seconds: int) -> int:
-    """Seconds as texts say them, which must not change all the time."""
+    """Round seconds down to a coarse step, so that texts change rarely."""
     return max((step for step in _STEPS_SECONDS if step <= seconds), default=0)
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names for a text, the first of them."""
+    """Join the first `NAMES_MAX` names for a text."""
     found = list(names)
     more = len(found) - NAMES_MAX
     return (", ".join(found[:NAMES_MAX]) + (f" and {more} more" if more > 0 else "")) or "none"
 
 
 def filled(values: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
-    """The values that a text has."""
+    """Select the values of a text's placeholders."""
     return {name: values[name] for name in fields}

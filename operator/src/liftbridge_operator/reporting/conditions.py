@@ -1,7 +1,7 @@
-"""The conditions of a cluster: which reason holds, in the words of the catalogue.
+"""Conditions of a cluster: the reason of each, with the texts of the catalogue.
 
-Every condition is found again from what was seen, never from what was said before; what is not
-known is Unknown, never left as it was. `Stalled` and `Progressing` are never True together.
+Every condition is computed from the observation, never from its former value; an unknown state is
+Unknown, never the former one. `Stalled` and `Progressing` are never True together.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,18 +16,18 @@ from liftbridge_operator.planning.view import ordinal_of
 from liftbridge_operator.reporting.account import Account, filled, listed
 
 CERTIFICATE_LEFT_MS: Final = 3_600_000
-"""What must be left of certificates when a broker is restarted: it may need all of an outage."""
+"""Minimum remaining validity of certificates at a restart, enough for a whole outage."""
 
 Found = tuple[str, Mapping[str, object]]
-"""A reason, and values that its text has in another sense than elsewhere."""
+"""A reason, and values of its text that override the general ones."""
 
 
 def conditions(account: Account, before: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """All conditions, in the order of the catalogue.
+    """Compute all conditions, in the order of the catalogue.
 
     Args:
-        account: What is told.
-        before: The status that the resource has, for times.
+        account: Inputs of the status.
+        before: The present status of the resource, for times.
     """
     known = {one.get("type"): one for one in before.get("conditions") or ()}
     found = []
@@ -51,12 +51,12 @@ def conditions(account: Account, before: Mapping[str, Any]) -> list[dict[str, An
 def unread(
     before: Mapping[str, Any], said: str, *, generation: int, now_ms: int
 ) -> list[dict[str, Any]]:
-    """All conditions of a cluster of which something may not be read: nothing is known of it.
+    """Compute all conditions of a cluster with a forbidden read: its state is unknown.
 
     Args:
-        before: The status that the resource has.
-        said: Of what may not be read, in the words of the API server.
-        generation: Of the resource.
+        before: The present status of the resource.
+        said: Message of the API server about the forbidden read.
+        generation: Generation of the resource.
         now_ms: Time of day.
     """
     known = {one.get("type"): one for one in before.get("conditions") or ()}
@@ -80,12 +80,12 @@ def unread(
 
 
 def values_of(account: Account, kind: str) -> dict[str, object]:
-    """All values that a text about a condition may have."""
+    """Return the values of all placeholders of a condition's texts."""
     return {**account.values, **_RULES[kind](account)[1]}
 
 
 def _timed(made: dict[str, Any], before: Mapping[str, Any] | None, now_ms: int) -> dict[str, Any]:
-    """The condition with the time of its last transition."""
+    """Add the time of the last transition to a condition."""
     if before is not None and before.get("status") == made["status"]:
         since = since_text(str(before.get("lastTransitionTime")), now_ms)
         return {**made, "lastTransitionTime": since}
@@ -96,7 +96,7 @@ def _timed(made: dict[str, Any], before: Mapping[str, Any] | None, now_ms: int) 
 
 
 def _first(cases: Iterable[tuple[bool, str]], otherwise: str) -> str:
-    """The first reason that holds."""
+    """Return the first reason that holds."""
     return next((reason for holds, reason in cases if holds), otherwise)
 
 
@@ -123,7 +123,7 @@ def _ready(account: Account) -> Found:
 
 
 def _not_ready(account: Account) -> str:
-    """Why a cluster that nobody has to help is not ready yet."""
+    """Return why a cluster that needs no person is not ready yet."""
     status, is_unknown = account.status, account.seen.metadata is None
     return _first(
         (
@@ -188,7 +188,7 @@ def _stalled(account: Account) -> Found:
 
 
 def _left(account: Account) -> Mapping[str, object]:
-    """Voters that are left when a majority of them is lost: those that have metadata."""
+    """Count the remaining voters after a lost majority: brokers that have metadata."""
     return {"alive": sum(1 for one in account.seen.reports if one.has_metadata)}
 
 
@@ -208,7 +208,7 @@ def _degraded(account: Account) -> Found:
 
 
 def _weakened(account: Account) -> Found:
-    """What is no lack of replicas, and may become one."""
+    """Return a problem that may reduce redundancy later."""
     for one in account.seen.reports:
         if one.is_retired and ordinal_of(one.broker) < account.seen.wanted.replicas:
             return "RetiredVolume", {"broker": one.broker}
@@ -252,7 +252,7 @@ def _disruption(account: Account) -> Found:
 
 
 def _of_links(account: Account) -> Found:
-    """What stands against a restart though all pods are ready and all replicas in sync."""
+    """Return what blocks a restart although all pods are ready and all replicas in sync."""
     view, reports = account.view, account.seen.reports
     down = [name for name in view.names if not view.is_serving(name)]
     if down:
@@ -267,7 +267,7 @@ def _of_links(account: Account) -> Found:
 
 
 def _of_risks(account: Account) -> Found:
-    """What nobody has accepted that it is away, and certificates that end."""
+    """Return risks without consent, and certificates that expire soon."""
     known, view, wanted = account.certificates, account.view, account.seen.wanted
     if known.not_after_ms and known.not_after_ms - account.seen.now_ms < CERTIFICATE_LEFT_MS:
         return "CertificateExpiring", {"time": moment_text(known.not_after_ms)}
@@ -297,7 +297,7 @@ def _nats(account: Account) -> Found:
 
 
 def _without_routes(account: Account) -> list[str]:
-    """Brokers whose own NATS server does not know all others that have settled."""
+    """Return brokers whose NATS server lacks routes, once all brokers have settled."""
     view = account.view
     return [] if view.absent() else [name for name in view.names if view.lacks_routes(name)]
 
@@ -322,7 +322,7 @@ def _storage(account: Account) -> Found:
 
 
 def _of_sizes(account: Account) -> Found:
-    """Volumes that can be used, and perhaps grow."""
+    """Return the state of usable volumes that may be growing."""
     growing = plan.growing(account.view)
     for one in (one for one in growing if one.infeasible):
         kind = one.class_name or "of its volume"
@@ -342,7 +342,7 @@ def _of_sizes(account: Account) -> Found:
 
 
 def _of_kinds(account: Account) -> Found:
-    """Volumes that are well, though other ones than are asked for now."""
+    """Return whether usable volumes differ from the desired ones."""
     for one, asked in plan.in_use(account.view):
         kind, size = asked.class_name, asked.size_bytes
         values = {"claim": one.name, "class": one.class_name, "wanted": kind}

@@ -1,6 +1,6 @@
-"""Events of clusters: what an action comes to.
+"""Events of actions on clusters.
 
-Told once, when it happens; what goes on is said by the status.
+An Event is written once, when the action happens; the status reports lasting states.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _GIB: Final = 1 << 30
 
 
 class Happened(NamedTuple):
-    """An event with the values of its text."""
+    """An Event with the values of its text."""
 
     reason: EventReason
     values: Mapping[str, object]
@@ -25,13 +25,13 @@ class Happened(NamedTuple):
 def of_action(
     action: act.Action, seen: Observation, fate: str = "kept", failure: str = ""
 ) -> Happened | None:
-    """What people are told of an action that was done; None for what is of no interest.
+    """Return the Event of a completed action; None for none.
 
     Args:
-        action: What was done.
-        seen: On what it was decided.
-        fate: What becomes of the volume of a broker that leaves.
-        failure: Why a pod does not run with its revision; empty for unknown.
+        action: The action.
+        seen: Observation on which it was decided.
+        fate: Fate of the volume of a scaled-in broker.
+        failure: Why a pod fails with its revision; empty for unknown.
     """
     match action:
         case act.DeletePod():
@@ -50,7 +50,7 @@ def of_action(
 
 
 def _of_group(action: act.Action, fate: str, drained: tuple[str, ...]) -> Happened | None:
-    """Brokers that come, change and go."""
+    """Return the Event of an action on brokers and volumes."""
     found: Happened | None = None
     match action:
         case act.Bootstrap(cluster_id, founders, _):
@@ -99,7 +99,7 @@ def _of_record(action: act.Record, seen: Observation) -> Happened | None:
         return None
     pod = next((one for one in seen.pods if one.name == before.broker), None)
     if pod is None or pod.uid == before.pod_uid:
-        return None  # given up before it began
+        return None  # cancelled before it began
     seconds = (pod.changed_ms - before.since_ms) // _SECOND_MS
     return Happened(EventReason.BROKER_RESTARTED, {"pod": before.broker, "seconds": seconds})
 

@@ -1,7 +1,7 @@
-"""The whole status of a cluster, as it is applied; equal again when nothing has changed.
+"""Build the whole status of a cluster, as it is applied; stable when nothing has changed.
 
-Times stand only where something begins: of a wait, of a transition, of a restart. So a status that
-is made again of the same observation is the same, and is not written.
+Its only times are starts: of a wait, a transition, a restart. So the same observation gives the
+same status, which is not written again.
 """
 
 from collections.abc import Mapping
@@ -20,21 +20,21 @@ from liftbridge_operator.reporting.account import Account
 from liftbridge_operator.reporting.conditions import conditions, unread
 
 WAIT_SHOWN_MS: Final = 30_000
-"""Age from which a wait is told; shorter ones are part of every change."""
+"""Age from which a wait is reported; every change has shorter ones."""
 NOTE_MAX: Final = 256
 BROKERS_MAX: Final = 100
 _FIELDS: Final = frozenset(camel(name) for name in model.ClusterStatus.model_fields)
 _KEYS: Final = {"brokers": "id", "conditions": "type", "listeners": "name"}
-"""Lists of the status whose items have keys, and which."""
+"""Associative lists of the status, with their keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What was done since the status was written last, and is told with the next one.
+    """Restarts and drift since the last write of the status, for the next one.
 
     Attributes:
-        restarts: By broker: when and why its pod was ended.
-        drift: Fields that somebody else had changed, oldest first.
+        restarts: By broker: time and reason of the deletion of its pod.
+        drift: Reverted fields, oldest first.
     """
 
     restarts: Mapping[str, model.RestartStatus] = field(default_factory=dict)
@@ -43,15 +43,15 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the status tells of objects that the planner does not know.
+    """Fields of the status about objects that the planner does not know.
 
     Attributes:
         selector: Labels of the pods, as a text.
-        version, image, operator_version: As they are in force.
+        version, image, operator_version: Values in force.
         listeners: Name, address and addresses of brokers.
         volumes: By broker: name, uid, capacity and phase of each claim.
-        retained: Claims no broker uses any more: name, uid, since when.
-        news: What was done since the status was written last.
+        retained: Claims that no broker uses any more: name, uid, since when.
+        news: Restarts and drift since the last write of the status.
         held: Revision that waits for the next change, and why it differs; empty for none.
     """
 
@@ -70,13 +70,13 @@ class Surroundings:
 def status_of(
     account: Account, recorded: Recorded, around: Surroundings, before: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The status.
+    """Build the status.
 
     Args:
-        account: What is told.
-        recorded: What is kept for the next pass: as it was read, or as it is to be from now on.
-        around: More of what was read.
-        before: The status that the resource has, for times.
+        account: Inputs of the status.
+        recorded: State to keep for the next pass, as read or as changed by this pass.
+        around: Fields about further objects.
+        before: The present status of the resource, for times.
     """
     seen, view, status = account.seen, account.view, account.status
     made = model.ClusterStatus(
@@ -117,11 +117,11 @@ def status_of(
 
 
 def unread_status(resource: Mapping[str, Any], said: str, now_ms: int) -> dict[str, Any]:
-    """The status of a cluster of which something may not be read; what it keeps is kept.
+    """Build the status of a cluster with a forbidden read; keep its recorded state.
 
     Args:
         resource: The cluster.
-        said: Of what may not be read, in the words of the API server.
+        said: Message of the API server about the forbidden read.
         now_ms: Time of day.
     """
     before = resource.get("status") or {}
@@ -131,7 +131,7 @@ def unread_status(resource: Mapping[str, Any], said: str, now_ms: int) -> dict[s
 
 
 def with_status(resource: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
-    """The object to apply: a status for exactly this version of a resource."""
+    """Return the object to apply: a status for exactly this version of a resource."""
     named = ("name", "namespace", "uid", "resourceVersion")
     return {
         "apiVersion": resource["apiVersion"],
@@ -142,9 +142,9 @@ def with_status(resource: Mapping[str, Any], status: Mapping[str, Any]) -> dict[
 
 
 def says_the_same(made: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    """Whether a status tells nothing beside what the resource has.
+    """Return whether a status equals that of the resource.
 
-    Items with keys stand there in the order in which they came to it, which means nothing.
+    Associative lists are compared regardless of their order, which depends on former writes.
     """
     known = {name: value for name, value in before.items() if name in _FIELDS}
     return made.keys() == known.keys() and all(
@@ -160,7 +160,7 @@ def _in_order(name: str, value: Any) -> Any:
 def _current_revision(
     account: Account, recorded: Recorded, before: Mapping[str, Any]
 ) -> str | None:
-    """The revision that all brokers have, once none of them is on its way."""
+    """Return the revision that all ready brokers have; the former one during a change."""
     view = account.view
     has = {pod.revision for name in view.names if (pod := view.pods.get(name)) and pod.is_ready}
     is_whole = all(name in view.pods and view.pods[name].is_ready for name in view.names)
@@ -174,7 +174,7 @@ _Kept = TypeVar("_Kept", bound=Model)
 
 
 def _kept(kind: type[_Kept], before: Any) -> _Kept | None:
-    """A part of the status as it was written; None when it is not there, or of another form."""
+    """Parse a part of the former status; None when it is missing or malformed."""
     try:
         return kind.model_validate(before) if before else None
     except ValidationError:
@@ -355,7 +355,7 @@ def _waits(account: Account) -> tuple[model.Wait, ...]:
 
 
 def _runbook(what: str) -> str:
-    """What a person does about a wait."""
+    """Return the remedy for a wait, for people."""
     word = load_catalogue().waits.get(what)
     return (word.runbook if word is not None else "")[:NOTE_MAX]
 

@@ -1,4 +1,4 @@
-"""Events of what the status says and did not say before, and of what lies behind an action."""
+"""Events of changes of the status, and of processes that an action starts or ends."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -23,23 +23,23 @@ WARNINGS: Final[Mapping[tuple[str, str], EventReason]] = {
     ("NatsConnected", "NatsUnreachable"): EventReason.NATS_UNREACHABLE,
     ("StorageReady", "Full"): EventReason.VOLUME_FULL,
 }
-"""Reasons of conditions that are told as events, beside those of `Stalled`."""
+"""Reasons of conditions that are reported as Events, besides those of `Stalled`."""
 
 # -- of an action -------------------------------------------------------------------------------
 
 
 def behind(action: act.Action, seen: Observation) -> tuple[Happened, ...]:
-    """What an action is the beginning or the end of.
+    """Return Events of processes that an action starts or ends.
 
     Args:
-        action: What is done.
-        seen: On what it was decided.
+        action: The action.
+        seen: Observation on which it was decided.
     """
     return tuple(one for one in (_roll_begins(action, seen), _joins(action, seen)) if one)
 
 
 def _roll_begins(action: act.Action, seen: Observation) -> Happened | None:
-    """The first pod of a new template is about to be made."""
+    """Return the Event of a roll when the first pod of a new template is about to be created."""
     brokers, under_way = seen.brokers, seen.recorded.disruption
     is_recorded = isinstance(action, act.Record) and (
         under_way is None and action.recorded.disruption is not None
@@ -58,7 +58,7 @@ def _roll_begins(action: act.Action, seen: Observation) -> Happened | None:
 
 
 def _joins(action: act.Action, seen: Observation) -> Happened | None:
-    """A broker has another volume than the one it had."""
+    """Return the Event of a broker that joins with a replaced volume, or of a reused one."""
     if isinstance(action, act.MarkClaim) and not action.is_retired:
         return Happened(EventReason.RETIRED_VOLUME, {"claim": action.name})
     if not isinstance(action, act.AddLearner):
@@ -78,13 +78,13 @@ def _joins(action: act.Action, seen: Observation) -> Happened | None:
 def of_status(
     account: Account, before: Mapping[str, Any], made: Mapping[str, Any], moved: int = 0
 ) -> tuple[Happened, ...]:
-    """What the status says that it did not say before.
+    """Return Events of changes between two statuses.
 
     Args:
-        account: What is told.
+        account: Inputs of the status.
         before: The status that the resource had.
         made: The status that was written.
-        moved: Partitions whose move has ended.
+        moved: Number of partitions whose move has ended.
     """
     found = [*_of_plan(account, before.get("plan") or {})]
     found += _of_conditions(account, before, made)
@@ -109,7 +109,7 @@ def _of_plan(account: Account, before: Mapping[str, Any]) -> Iterator[Happened]:
 def _of_conditions(
     account: Account, before: Mapping[str, Any], made: Mapping[str, Any]
 ) -> list[Happened]:
-    """Reasons that hold now and did not: a person is needed, or should know."""
+    """Return Events of new reasons that need a person, or that a person should know."""
     former = {one["type"]: one.get("reason") for one in before.get("conditions") or ()}
     events = load_catalogue().events
     found: dict[EventReason, Happened] = {}
@@ -127,7 +127,7 @@ def _of_conditions(
 
 
 def _of_volumes(before: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[Happened]:
-    """Volumes that have grown."""
+    """Yield Events of volumes that have grown."""
     former = {name: size for name, _, size in _sizes(before)}
     uids = {name: uid for name, uid, _ in _sizes(before)}
     for name, uid, size in _sizes(made):
@@ -137,14 +137,14 @@ def _of_volumes(before: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[
 
 
 def _sizes(status: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
-    """Claim, its uid, and bytes that its volume has."""
+    """Yield name, uid and capacity in bytes of each claim."""
     for broker in status.get("brokers") or ():
         for one in broker.get("volumes") or ():
             yield str(one.get("name")), str(one.get("uid")), bytes_of(one.get("capacity"))
 
 
 def _of_levels(before: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[Happened]:
-    """Revision and rules that all brokers have now."""
+    """Yield Events of a completed roll and a raised feature level."""
     former, now = before.get("currentRevision"), made.get("currentRevision")
     if former and now and former != now:
         yield Happened(EventReason.ROLL_COMPLETED, {"revision": now})

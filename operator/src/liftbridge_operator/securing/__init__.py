@@ -1,5 +1,5 @@
-"""The Secrets of clusters: made when they are missing, renewed in time, exchanged step by step.
+"""Secrets of clusters: created when missing, renewed in time, rotated step by step.
 
-`secret_store.SecretStore` implements `reconciling.ports.Issue`. What to do is decided in
-`certificates.rotation`; keys are made by an `Issuer`; only `secret_store` writes.
+`secret_store.SecretStore` implements `reconciling.ports.Issue`. `certificates.rotation` decides the
+steps; an `Issuer` makes keys; only `secret_store` writes.
 """

@@ -1,7 +1,7 @@
-"""An authority with the leaf it signs, as files of Secrets, brought on step by step in memory.
+"""A family: an authority with the leaf it signs, as files of Secrets, rotated in memory.
 
-Whoever calls writes the files of the authority before those of the leaf: a key that signed
-something must not be lost.
+The caller writes the files of the authority before those of the leaf: a key that signed a
+certificate must not be lost.
 """
 
 from dataclasses import dataclass, field, replace
@@ -28,23 +28,23 @@ NEXT_CERT: Final = "next.crt"
 NEXT_KEY: Final = "next.key"
 FORMER_CERT: Final = "former.crt"
 SPREAD_S: Final = 120
-"""Time after which every node has brought a changed Secret into its pods, and brokers have read it:
-nodes look every minute, and keep what they saw for as long at most."""
+"""Time after which every kubelet has updated a changed Secret in its pods, and brokers have read
+it: kubelets sync every minute, and cache Secrets for at most as long."""
 
 STEPS_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What the Secrets of a family hold.
+    """Contents of the Secrets of a family.
 
     Attributes:
-        authority: Of the Secret of the authority; private keys too.
+        authority: Files of the authority's Secret, including private keys.
         leaf: `tls.crt`, `tls.key` and the bundle as `ca.crt`.
         published_s: When the bundle was last changed; 0 for never.
         issued_s: When the leaf was last changed; 0 for never.
-        has_bundle: Whether every broker has said that it loaded the bundle, and no other.
-        has_leaf: Whether every broker has said that it shows the leaf.
+        has_bundle: Whether every broker reports exactly this bundle as loaded.
+        has_leaf: Whether every broker reports this leaf as loaded.
     """
 
     authority: dict[str, bytes] = field(default_factory=dict, repr=False)
@@ -57,13 +57,13 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """A family after all steps that could be done now.
+    """A family after all steps that are possible now.
 
     Attributes:
-        files: As they are to be.
-        verdict: Why nothing more is done.
-        authority: Who signs.
-        leaf: What is shown.
+        files: Files to write.
+        verdict: Verdict that ends the steps.
+        authority: Authority that signs.
+        leaf: Certificate that is presented.
     """
 
     files: Files
@@ -73,13 +73,13 @@ class Brought:
 
 
 class Family:
-    """Brings files on.
+    """Advances the rotation of a family.
 
     Args:
         issuer: Makes keys.
         name: Common name of the authority and of the leaf.
-        names: What the leaf is valid for.
-        terms: How long things last.
+        names: Names that the leaf is valid for.
+        terms: Durations.
     """
 
     def __init__(self, issuer: Issuer, name: str, names: tuple[str, ...], terms: Terms) -> None:
@@ -89,12 +89,12 @@ class Family:
         self._terms = terms
 
     def bring(self, files: Files, now_s: int) -> Brought:
-        """All steps that can be done now; a second call right after it changes nothing.
+        """Do all steps that are possible now; a second call right after it changes nothing.
 
-        A leaf that cannot be used is issued anew, and so is an authority that signed nothing yet.
+        An unusable leaf is issued again, and so is an unusable authority that has signed nothing.
 
         Raises:
-            ValueError: The authority cannot be used, and brokers trust what it signed.
+            ValueError: The authority is unusable, and brokers trust certificates that it signed.
         """
         files = self._without_unusable(files)
         for _ in range(STEPS_MAX):
@@ -108,10 +108,10 @@ class Family:
         raise AssertionError("certificates are issued again and again")
 
     def _without_unusable(self, files: Files) -> Files:
-        """Files without those that are made anew, because nobody depends on what they were.
+        """Drop unusable files that can be recreated, because nothing depends on them.
 
         Raises:
-            ValueError: Somebody does.
+            ValueError: An unusable file is still needed.
         """
         authority, leaf = dict(files.authority), dict(files.leaf)
         has_signed = bool(leaf.get(names.CERT_KEY))
@@ -134,7 +134,7 @@ class Family:
         return self._issuer.fits(Pair(held.get(cert, b""), held.get(key, b"")))
 
     def _described(self, pem: bytes) -> tuple[Known, ...]:
-        """Certificates of a file; none of one that cannot be read."""
+        """Parse the certificates of a file; empty for an unreadable one."""
         try:
             return self._issuer.describe(pem)
         except ValueError:
@@ -151,7 +151,7 @@ class Family:
             bundle=tuple(sorted(one.fingerprint for one in known)),
             published_s=files.published_s,
             names=self._names,
-            # Brokers say what they loaded; NATS servers beside them do not, and take their time.
+            # Brokers report loaded files; their NATS servers do not, and reload after a delay.
             has_bundle_everywhere=files.has_bundle and now_s - files.published_s >= SPREAD_S,
             has_leaf_everywhere=files.has_leaf and now_s - files.issued_s >= SPREAD_S,
         )

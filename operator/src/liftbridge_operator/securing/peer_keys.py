@@ -1,12 +1,12 @@
-"""Keys by which the brokers of a cluster recognise one another, brought on step by step in memory.
+"""Peer keys, by which the brokers of a cluster recognise one another, rotated in memory.
 
-A key is exchanged as an authority is, each step begun only when every broker reports the one
-before: the coming key is listed behind the present one; it signs, with the former one behind it;
-the former one leaves. At every moment every broker verifies what any other may sign. The word
-`open` stands for no signature: that is how a cluster that ran without a key gets its first one.
+A key is rotated like an authority, each step started only when every broker reports the one before:
+the coming key is listed after the present one; it signs, and the former key is listed after it; the
+former key is removed. At every moment every broker accepts signatures of any other. The word
+`open` stands for no signature: by it a cluster that ran without a key gets its first one.
 
-The keys are kept in the Secret of the internal authority, which no pod mounts. What brokers mount
-is made of it, so that it can be deleted or edited without harm.
+The keys are stored in the Secret of the internal authority, which no pod mounts. The Secret that
+brokers mount is derived from it, so that it can be deleted or edited without harm.
 """
 
 import hmac
@@ -21,7 +21,7 @@ OPEN: Final = "open"
 
 KEY_LENGTH_MIN: Final = 32
 KEY_LENGTH_MAX: Final = 1_024
-"""Lengths of a key that brokers take."""
+"""Bounds of the length of a key that brokers accept."""
 
 _ID_BYTES: Final = 4
 _SIGNER: Final = "peers.key"
@@ -32,7 +32,7 @@ KEPT: Final = (_SIGNER, _COMING, _FORMER)
 
 
 class Phase(StrEnum):
-    """Where an exchange is, as the status tells it."""
+    """Phase of a key rotation, as reported in the status."""
 
     STEADY = "Steady"
     INTRODUCING = "IntroducingKey"
@@ -44,9 +44,9 @@ class PeerKeys:
     """The keys of a cluster; empty for none.
 
     Attributes:
-        signer: Signs; `open` before the first key.
-        coming: Signs next, once every broker knows it.
-        former: Signed before, until every broker signs with the present one.
+        signer: Key that signs; `open` before the first key.
+        coming: Key that signs next, once every broker knows it.
+        former: Key that signed before, until every broker signs with the present one.
     """
 
     signer: str
@@ -54,42 +54,42 @@ class PeerKeys:
     former: str = ""
 
     def __repr__(self) -> str:
-        """Ids instead of keys."""
+        """Show ids instead of keys."""
         return f"PeerKeys({self.phase.value}, {', '.join(self.ids)})"
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Lines of the file, the one that signs first."""
+        """Lines of the file, the signing key first."""
         return tuple(one for one in (self.signer, self.coming, self.former) if one)
 
     @property
     def text(self) -> str:
-        """The file."""
+        """Contents of the file."""
         return "".join(f"{line}\n" for line in self.lines)
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """What a broker with this file reports."""
+        """Ids that a broker with this file reports."""
         return tuple(key_id(line) for line in self.lines)
 
     @property
     def phase(self) -> Phase:
-        """Where an exchange is."""
+        """Phase of the rotation."""
         if self.coming:
             return Phase.INTRODUCING
         return Phase.REMOVING if self.former else Phase.STEADY
 
     @property
     def files(self) -> dict[str, bytes]:
-        """What the Secret of the internal authority keeps of them."""
+        """Entries of the keys in the Secret of the internal authority."""
         named = zip(KEPT, (self.signer, self.coming, self.former), strict=True)
         return {key: text.encode() for key, text in named if text}
 
     def advanced(self, *, is_due: bool, make: Callable[[], str]) -> "PeerKeys":
-        """The next step, all brokers having reported this one.
+        """Return the keys of the next step, after all brokers have reported this one.
 
         Args:
-            is_due: Whether another key is to take the place of the one that signs.
+            is_due: Whether the signing key is to be replaced.
             make: Makes a key.
         """
         if self.coming:
@@ -100,21 +100,21 @@ class PeerKeys:
 
 
 def first_keys(make: Callable[[], str], *, is_running: bool) -> PeerKeys:
-    """Keys of a cluster that has none: brokers that run without one are brought on in steps."""
+    """Make the first keys of a cluster; brokers that run without a key change in steps."""
     return PeerKeys(OPEN, coming=make()) if is_running else PeerKeys(make())
 
 
 def kept_keys(files: Mapping[str, bytes]) -> PeerKeys | None:
-    """Keys as they are kept; None when there are none."""
+    """Read the stored keys; None when they are missing or malformed."""
     signer, coming, former = (files.get(key, b"").decode("utf-8", "replace") for key in KEPT)
     keys = PeerKeys(signer, coming, former)
     return keys if signer and all(map(_is_good, keys.lines)) else None
 
 
 def mounted_keys(text: str) -> PeerKeys | None:
-    """Keys by the file that brokers have, when what was kept is lost; None when it has none.
+    """Restore keys from the brokers' file, when the stored ones are lost; None when it has none.
 
-    Which of two keys came last is lost too: the one that signs stays.
+    Which of two keys is newer is lost too: the signing one stays.
     """
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
@@ -125,15 +125,15 @@ def mounted_keys(text: str) -> PeerKeys | None:
 
 
 def _is_good(line: str) -> bool:
-    """Whether brokers take a line."""
+    """Return whether brokers accept a line."""
     is_key = KEY_LENGTH_MIN <= len(line) <= KEY_LENGTH_MAX and line.isascii()
     return line == OPEN or (is_key and line.isprintable() and " " not in line)
 
 
 def key_id(line: str) -> str:
-    """What brokers call a line of their file; tells nothing of the key.
+    """Return the id by which brokers report a line of their file; it does not reveal the key.
 
-    Operator and brokers share no code; a test compares.
+    Operator and brokers share no code; a test compares both.
     """
     if line == OPEN:
         return OPEN
@@ -142,5 +142,5 @@ def key_id(line: str) -> str:
 
 
 def are_reported(keys: PeerKeys, reports: Sequence[Sequence[str]]) -> bool:
-    """Whether every broker reports exactly these keys; not when there is none to ask."""
+    """Return whether every broker reports exactly these keys; False without any report."""
     return bool(reports) and all(tuple(one) == keys.ids for one in reports)

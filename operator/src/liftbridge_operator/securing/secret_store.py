@@ -1,9 +1,9 @@
-"""Reads the Secrets of a cluster, and writes those that are missing or not as they have to be.
+"""Read the Secrets of a cluster, and write those that are missing or outdated.
 
-Two families: the internal one, by which brokers, their NATS servers and the operator know one
-another, always; and one for clients when `tls.mode` is `Generated`. They never share an authority:
-whoever holds a certificate of the internal one may operate the brokers. Secrets of cert-manager and
-of users are only looked at.
+There are two families: always the internal one, by which brokers, their NATS servers and the
+operator authenticate one another; and one for clients when `tls.mode` is `Generated`. They never
+share an authority: a holder of an internal certificate may operate the brokers. Secrets of
+cert-manager and of users are only read.
 """
 
 import base64
@@ -59,10 +59,10 @@ from liftbridge_operator.securing.telling import (
 )
 
 AUTHORITY_LEAVES: Final = 20
-"""An authority lasts as long as so many leaves: five years by default."""
+"""Lifetime of an authority, in lifetimes of a leaf: five years by default."""
 
 KEY_LEAVES: Final = 4
-"""A key by which brokers recognise one another is exchanged after so many: a year by default."""
+"""Age at which a peer key is rotated, in lifetimes of a leaf: a year by default."""
 
 PUBLISHED: Final = "liftbridge.io/published"
 ISSUED: Final = "liftbridge.io/issued"
@@ -74,7 +74,7 @@ _Part = TypeVar("_Part")
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """Settings by which brokers name the files of a family, with the keys of the files."""
+    """Settings of brokers that name the files of a family, with the keys of the files."""
 
     bundle: tuple[tuple[str, str], ...]
     leaf: tuple[tuple[str, str], ...]
@@ -86,7 +86,7 @@ INTERNAL_FILES: Final = _Named(
 
 
 def _client_files(cluster: Cluster) -> _Named:
-    """Of the family for clients; brokers read its bundle only to know clients by it."""
+    """Return the settings of the client family; brokers read its bundle only to verify clients."""
     tls, leaf = cluster.spec.tls, ("tls.cert", names.CERT_KEY)
     if not any(one.tls for one in cluster.spec.listeners):
         return _Named((), ())
@@ -96,10 +96,10 @@ def _client_files(cluster: Cluster) -> _Named:
 
 
 class ForeignError(Exception):
-    """An object of the name is not of this cluster.
+    """A foreign object has the name of an object of this cluster.
 
     Attributes:
-        trouble: What a person has to mend.
+        trouble: Problem that a person has to fix.
     """
 
     def __init__(self, trouble: Trouble) -> None:
@@ -108,10 +108,10 @@ class ForeignError(Exception):
 
 
 class UnusableError(Exception):
-    """An authority that signed what brokers show cannot be used, and is not made anew by itself.
+    """An authority that signed a presented certificate is unusable, and is not recreated.
 
     Attributes:
-        secret: Where it is kept.
+        secret: Secret of the authority.
     """
 
     def __init__(self, secret: str, leaf: str, why: ValueError) -> None:
@@ -123,7 +123,7 @@ class UnusableError(Exception):
 
 
 class LeavingError(Exception):
-    """A Secret of the former resource of this name is about to be collected."""
+    """The garbage collector is about to delete a Secret of a former resource of this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +141,10 @@ class _Pass:
     refused: dict[str, Refusal] = field(default_factory=dict)
 
     def is_served(self, files: Mapping[str, bytes], *settings: tuple[str, str]) -> bool:
-        """Whether every broker said that it loaded files, by the settings that name them.
+        """Return whether every broker reports files as loaded, by the settings that name them.
 
         Args:
-            files: As they are in the Secret.
+            files: Files of the Secret.
             settings: Setting of the broker, and key of the file; none when brokers use no file.
         """
         if self.served is None:
@@ -158,7 +158,7 @@ class _Pass:
         )
 
     def knows(self, keys: PeerKeys) -> bool:
-        """Whether every broker there is to be said that it has these keys."""
+        """Return whether every desired broker reports these keys."""
         served = self.served
         return (
             served is not None
@@ -171,11 +171,11 @@ class SecretStore:
     """Implements `reconciling.ports.Issue`.
 
     Args:
-        kube: The API server; secrets are got, created and patched, never listed.
+        kube: The API server; Secrets are read by name, created and patched, never listed.
         issuer: Makes keys.
         now_s: Seconds since 1970.
-        password: Makes a password of letters and digits by chance.
-        key: Makes a key by which brokers recognise one another, by chance.
+        password: Generates a random password of letters and digits.
+        key: Generates a random peer key.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class SecretStore:
         served: Served | None,
         held: Mapping[str, Refusal],
     ) -> Issued:
-        """Make what is missing or ends soon, and tell how it stands."""
+        """Create missing Secrets, renew those that expire soon, and return the state."""
         terms = terms_of(cluster.spec.tls)
         looked = _Pass(cluster, inputs, terms, self._now_s(), may_write, served, held)
         issued = await self._named(looked)
@@ -214,7 +214,7 @@ class SecretStore:
         )
 
     async def _named(self, looked: _Pass) -> Issued:
-        """How it stands; where it cannot be read, why."""
+        """Return the state of all Secrets, or why it cannot be determined."""
         cluster = looked.cluster
         try:
             return await self._all(looked)
@@ -237,14 +237,14 @@ class SecretStore:
     async def _tried(
         self, looked: _Pass, name: str, part: Callable[[_Pass], Awaitable[_Part]]
     ) -> _Part:
-        """A part with what has to be written; where that is refused, the part as it is.
+        """Run a part with its writes; where they are refused, run it without writes.
 
-        Certificates that are there serve brokers and the operator until they end.
+        Existing certificates serve brokers and the operator until they expire.
 
         Args:
-            looked: Is told who refused it.
-            name: Of the object that the part is about.
-            part: Writes if it may.
+            looked: The pass, which collects the refusal.
+            name: Name of the object of the part.
+            part: Reads, and writes if it may.
 
         Raises:
             KubeError: The API server does not answer, or something has changed.
@@ -301,7 +301,7 @@ class SecretStore:
         wanted: tuple[str, ...],
         named: "_Named",
     ) -> Brought | None:
-        """Bring a family on; None when it is not there and may not be made."""
+        """Advance a family; None when it is missing and may not be created."""
         cluster, inputs = looked.cluster, looked.inputs
         live_authority = await self._kept(looked, authority)
         live_leaf = await self._owned(looked, leaf)
@@ -335,7 +335,7 @@ class SecretStore:
         return after
 
     async def _operator(self, looked: _Pass, internal: Brought) -> TlsMaterial | None:
-        """The operator's own certificate: of the authority that signs now, and trusting as many."""
+        """Return the operator's certificate, from the signing authority, with the trusted bundle."""
         cluster = looked.cluster
         name = names.operator_leaf(cluster.name)
         live = await self._owned(looked, name)
@@ -374,7 +374,7 @@ class SecretStore:
         return {names.CERT_KEY: made.cert, names.KEY_KEY: made.key}
 
     async def _credentials(self, looked: _Pass) -> bool:
-        """Passwords of embedded NATS, made once; whether they are there."""
+        """Generate passwords of embedded NATS once; return whether they exist."""
         if looked.cluster.spec.nats.embedded is None:
             return True
         name = names.nats_credentials(looked.cluster.name)
@@ -387,7 +387,7 @@ class SecretStore:
         return looked.may_write or live is not None
 
     async def _peer_keys(self, looked: _Pass) -> PeerKeys | None:
-        """Keys by which brokers recognise one another; None where none may be made yet."""
+        """Advance the peer keys; None where they are missing and may not be created."""
         cluster = looked.cluster
         authority, name = names.internal_authority(cluster.name), names.peer_keys(cluster.name)
         live_kept, live = await self._kept(looked, authority), await self._owned(looked, name)
@@ -427,7 +427,7 @@ class SecretStore:
     # -- what clients are shown ---------------------------------------------------------------
 
     async def _shown(self, looked: _Pass) -> tuple[list[Certificates], bool]:
-        """How the certificates towards clients stand, and whether pods would wait for them."""
+        """Return the state of client-facing certificates, and whether pods would wait for them."""
         cluster, tls = looked.cluster, looked.cluster.spec.tls
         if tls.mode is TlsMode.DISABLED:
             return [], False
@@ -462,12 +462,12 @@ class SecretStore:
         return found, is_waiting
 
     async def _publish(self, looked: _Pass, bundle: Object) -> None:
-        """Keep what clients trust where anybody may read it."""
+        """Publish the bundle that clients trust in a ConfigMap."""
         if looked.may_write:
             await self._apply(CONFIG_MAPS, bundle, looked)
 
     async def _ask_for(self, body: Object, looked: _Pass) -> str:
-        """Keep a Certificate of cert-manager; why that cannot be, empty when it can."""
+        """Apply a Certificate of cert-manager; return the refusal, empty for none."""
         name = shown(body)
         said = looked.held.get(name)
         if said is None:
@@ -485,7 +485,7 @@ class SecretStore:
         return said.text
 
     async def _looked_at(self, name: str, looked: _Pass) -> tuple[list[Certificates], bool]:
-        """A Secret that somebody else keeps."""
+        """Return the state of a Secret that cert-manager or a user maintains."""
         live = await self._get(SECRETS, looked.cluster.namespace, name)
         files = _files_of(live)
         lacking = [key for key in (names.CERT_KEY, names.KEY_KEY) if not files.get(key)]
@@ -508,7 +508,7 @@ class SecretStore:
             return None
 
     async def _kept(self, looked: _Pass, name: str) -> Object | None:
-        """A Secret that outlives the resource: of this cluster by its id, or somebody else's."""
+        """Read a Secret that outlives the resource, and must have the id of this cluster."""
         live = await self._get(SECRETS, looked.cluster.namespace, name)
         if live is not None and label_of(live, names.CLUSTER_ID) != looked.inputs.cluster_id:
             detail = f"it is not of cluster {looked.inputs.cluster_id}"
@@ -516,7 +516,7 @@ class SecretStore:
         return live
 
     async def _owned(self, looked: _Pass, name: str) -> Object | None:
-        """A Secret that goes with the resource; one of a former resource is waited out."""
+        """Read a Secret that the resource owns; raise while one of a former resource exists."""
         live = await self._get(SECRETS, looked.cluster.namespace, name)
         if live is None or is_owned_by(live, looked.cluster.uid):
             return live
@@ -525,7 +525,7 @@ class SecretStore:
         raise LeavingError(f"Secret {name} of the former resource is still there")
 
     async def _write(self, live: Object | None, body: Object) -> None:
-        """Create a Secret, or bring what is there to it; nothing is written when it is so."""
+        """Create or update a Secret; write nothing when it is already equal."""
         if live is None:
             await self._kube.create(body)
             return
@@ -555,7 +555,7 @@ class SecretStore:
 
 
 def terms_of(tls: Tls) -> Terms:
-    """How long certificates last, by the specification."""
+    """Return the durations of certificates from the specification."""
     duration_s = duration_ns(tls.duration) // _SECOND_NS
     return Terms(
         duration_s=duration_s,
@@ -566,7 +566,7 @@ def terms_of(tls: Tls) -> Terms:
 
 
 def _as_is(family: Family, before: Files, looked: _Pass) -> Brought | None:
-    """A family as it is, without anything made; None when it is not whole."""
+    """Return a family without writes; None when it is incomplete."""
     needed = {names.CERT_KEY, names.KEY_KEY, names.CA_KEY}
     if not (needed <= set(before.leaf) and {names.CA_KEY, AUTHORITY_KEY} <= set(before.authority)):
         return None
@@ -584,6 +584,6 @@ def _noted(live: Object | None, key: str) -> str:
 
 
 def _seconds(live: Object | None, key: str, now_s: int) -> int:
-    """A moment that is noted; now, and noted so, if the clock was set back since."""
+    """Read a time from an annotation; now, if it lies in the future after a clock change."""
     text = _noted(live, key)
     return min(int(text), now_s) if text.isdecimal() else 0

@@ -1,4 +1,4 @@
-"""What is told of certificates: their state, what was done to them, and what stands against it."""
+"""Reports on certificates: their state, Events of rotation steps, and problems."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from liftbridge_operator.securing.family import FORMER_CERT, Brought, Files
 
 
 def trouble_of(said: Refusal) -> Trouble:
-    """What a person has to mend, when the API server refuses a call about a Secret."""
+    """Return the problem to report when the API server refuses a call about a Secret."""
     if said.reason == "MissingRights":
         values = {"verb": "keep", "object": f"Secrets of the cluster: {said.text}"}
         return Trouble(said.reason, values)
@@ -23,7 +23,7 @@ def trouble_of(said: Refusal) -> Trouble:
 
 
 def steps_of(before: Files, after: Brought) -> list[Happened]:
-    """What people are told of the steps that were done."""
+    """Return Events of the completed steps."""
     found = []
     if after.files.issued_s != before.issued_s:
         time = moment_text(after.leaf.not_after_s * 1_000)
@@ -35,7 +35,7 @@ def steps_of(before: Files, after: Brought) -> list[Happened]:
 
 
 def family_told(brought: Brought) -> Certificates:
-    """A family that the operator keeps."""
+    """Return the state of a family that the operator maintains."""
     phase = brought.verdict.phase
     return Certificates(
         reason="Valid",
@@ -47,7 +47,7 @@ def family_told(brought: Brought) -> Certificates:
 
 
 def known_told(known: Known, secret: str) -> Certificates:
-    """A certificate that somebody else keeps."""
+    """Return the state of a certificate that cert-manager or a user maintains."""
     return Certificates(
         reason="Valid",
         detail="",
@@ -58,7 +58,7 @@ def known_told(known: Known, secret: str) -> Certificates:
 
 
 def worst_of(found: Sequence[Certificates], terms: Terms, now_s: int) -> Certificates:
-    """The worst of all, with the end of the one that ends first."""
+    """Return the worst state, with the end of the certificate that expires first."""
     broken = next((one for one in found if one.reason != "Valid"), None)
     if broken is not None:
         return broken
