@@ -88,8 +88,8 @@ class Kube(Protocol):
     """The API server.
 
     Every call may raise `UnavailableError`, `ForbiddenError` and `UnauthorizedError`; every write
-    also `FencedError`, `InvalidError` and `ConflictError`. The API server answers reads by a quorum;
-    only `reconciling.sparing` caches them. Each call ends within a bound of the adapter.
+    also `FencedError`, `InvalidError` and `ConflictError`. Reads are answered by a quorum; only
+    `reconciling.sparing` caches them. Each call ends within a bound of the adapter.
     """
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object:

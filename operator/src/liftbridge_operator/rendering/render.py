@@ -136,7 +136,7 @@ def _configuration(cluster: Cluster, inputs: Inputs) -> dict[str, str]:
 
 
 def _still_meant(cluster: Cluster, inputs: Inputs, made: Recorded) -> Recorded | None:
-    """Return the template to keep although it would now be rendered differently; None for a new one.
+    """Return the template to keep although it would now be rendered differently; else None.
 
     That is the one in force, or the reverted one, as long as the desired state has not changed
     since: then only the operator has changed.

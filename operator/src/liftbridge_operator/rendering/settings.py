@@ -1,7 +1,7 @@
 """Configuration of the brokers: one file for all of them.
 
 Settings that differ between brokers (id, host, zone) come from environment variables, which
-override the file. Nothing here depends on the number of brokers, so that scaling restarts no broker.
+override the file. Nothing here depends on the number of brokers, so that scaling restarts none.
 """
 
 import json

@@ -335,7 +335,7 @@ class SecretStore:
         return after
 
     async def _operator(self, looked: _Pass, internal: Brought) -> TlsMaterial | None:
-        """Return the operator's certificate, from the signing authority, with the trusted bundle."""
+        """Return the operator's certificate, from the signing authority, and the bundle."""
         cluster = looked.cluster
         name = names.operator_leaf(cluster.name)
         live = await self._owned(looked, name)
