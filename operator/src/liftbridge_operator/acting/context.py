@@ -14,7 +14,7 @@ from liftbridge_operator.rendering.subject import Cluster, Inputs, Rendered
 
 
 class RefusedError(Exception):
-    """A broker did not do what was asked, or did not answer.
+    """A broker refused a request, or did not answer.
 
     Attributes:
         refusal: The broker's refusal.

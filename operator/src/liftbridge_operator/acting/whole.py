@@ -19,7 +19,7 @@ from liftbridge_operator.planning.refusals import Refusal
 from liftbridge_operator.rendering.revision import digest
 
 PEOPLE: Final = "kubectl"
-"""Prefix of field managers that are people; notes of other managers are left alone."""
+"""Prefix of field managers that are people; labels and annotations of other managers stay."""
 
 SOMEBODY: Final = "somebody"
 REPAIRS_MAX: Final = 5
@@ -146,7 +146,7 @@ def _counted(known: Kept | None, made: Kept, told: list[Difference], now_ms: int
     return Kept(made.intent, made.live, repairs, since_ms, told[0].manager)
 
 
-# -- what is written ------------------------------------------------------------------------------
+# -- writes ---------------------------------------------------------------------------------------
 
 
 def replacement(live: Object, body: Object) -> Iterator[dict[str, Any]]:
@@ -208,7 +208,7 @@ def _is_of_controllers(live: Object, name: str) -> bool:
     )
 
 
-# -- what is compared -----------------------------------------------------------------------------
+# -- comparison -----------------------------------------------------------------------------------
 
 
 def _content(body: Object) -> dict[str, Any]:

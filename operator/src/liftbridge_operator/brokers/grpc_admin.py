@@ -107,7 +107,7 @@ class GrpcAdmin:
         answer = await self._ask(broker, request, response)
         return answer if isinstance(answer, Refusal) else None
 
-    # -- looking ------------------------------------------------------------------------------
+    # -- reads --------------------------------------------------------------------------------
 
     async def tell(self, broker: str) -> Told | Refusal:
         """See `BrokerAdmin`."""

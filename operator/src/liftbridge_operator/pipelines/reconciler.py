@@ -178,7 +178,7 @@ class PipelineReconciler:
         self._board.forget(key)
         await self._disconnect(key)
 
-    # -- look ---------------------------------------------------------------------------------
+    # -- observe ------------------------------------------------------------------------------
 
     async def _looked(self, key: Key, body: Object) -> tuple[Seen, list[tuple[str, str]]]:
         """Run `_look`; report an unanswered request if it is the second one in a row.
@@ -358,7 +358,7 @@ class PipelineReconciler:
         if known is not None:
             await known.brokers.close()
 
-    # -- say ----------------------------------------------------------------------------------
+    # -- report -------------------------------------------------------------------------------
 
     async def _say(self, key: Key, body: Object, seen: Seen) -> Object:
         """Write the status if it changes; return the resource afterwards."""

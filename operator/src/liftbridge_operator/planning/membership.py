@@ -17,7 +17,7 @@ JOINING = "ScalingUp"
 
 
 def repair(view: View) -> Outcome | None:
-    """Remove members whose directory is gone, and add brokers that are no members yet."""
+    """Remove members whose broker has another directory, and add brokers that are no members."""
     return _first(view, (_remove_ghost, _add))
 
 

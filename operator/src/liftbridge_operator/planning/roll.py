@@ -56,7 +56,7 @@ def start(view: View, memory: Memory, plan: Plan) -> Outcome | None:
 
 
 def _prepare(view: View, memory: Memory, plan: Plan, pod: Pod) -> Outcome:
-    """Behind the open gate: read it again, get consent, transfer leaderships, record."""
+    """Prepare a restart behind the open gate: second reading, consent, leaderships, record."""
     memory, is_confirmed = gate.read(view, memory, pod.name)
     if not is_confirmed:
         wait = Wait("GateReading", pod.name, "the gate is read a second time")

@@ -36,7 +36,7 @@ def voters_for(brokers: int) -> int:
 
 
 def ordinal_of(broker: str) -> int:
-    """Number at the end of a broker's name; -1 when there is none."""
+    """Return the number at the end of a broker's name; -1 when there is none."""
     digits = broker.rpartition("-")[2]
     return int(digits) if digits.isascii() and digits.isdigit() else -1
 
@@ -110,7 +110,7 @@ class View:
         return [name for name, pod in self.pods.items() if self.is_on_leaving_node(pod)]
 
     def name(self, ordinal: int) -> str:
-        """Broker and pod with this ordinal."""
+        """Return the name of the broker and pod with this ordinal."""
         return f"{self.wanted.name}-{ordinal}"
 
     @property
@@ -122,7 +122,7 @@ class View:
         return max(shape.replicas, 0) if shape is not None else 0
 
     def partitions(self, broker: str = "") -> Iterable[Partition]:
-        """Partitions, all or those with a replica on a broker."""
+        """Return all partitions, or those with a replica on a broker."""
         if self.metadata is None:
             return ()
         if not broker:
@@ -135,7 +135,7 @@ class View:
         return self.metadata.known_level if self.metadata is not None else 0
 
     def leads(self, broker: str) -> list[Partition]:
-        """Partitions that a broker leads."""
+        """Return the partitions that a broker leads."""
         return [one for one in self.partitions() if one.leader == broker]
 
     def voters(self) -> list[MemberReport]:
@@ -143,7 +143,7 @@ class View:
         return [one for one in self.metadata.members if one.is_voter] if self.metadata else []
 
     def is_voter(self, broker: str) -> bool:
-        """Whether a member of this broker has a vote."""
+        """Return whether a member of this broker is a voter."""
         return any(one.is_voter for one in self.members.get(broker, ()))
 
     def is_caught_up(self, member: MemberReport) -> bool:
@@ -210,7 +210,7 @@ class View:
         )
 
     def is_full(self, partition: Partition) -> bool:
-        """Whether all replicas of a partition are in sync and none is moving."""
+        """Return whether all replicas of a partition are in sync and none is moving."""
         return not partition.target and set(partition.replicas) <= set(partition.isr)
 
     def absent(self) -> list[str]:

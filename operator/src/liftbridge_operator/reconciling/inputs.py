@@ -146,17 +146,17 @@ def served_of(reads: Reads, answers: Answers) -> Served:
 
 
 def pending_claims(reads: Reads) -> tuple[str, ...]:
-    """Claims in use that no volume is bound to."""
+    """List claims in use without a bound volume."""
     return _in_phase(reads, "Pending")
 
 
 def lost_claims(reads: Reads) -> tuple[str, ...]:
-    """Claims in use whose volume is lost."""
+    """List claims in use whose volume is lost."""
     return _in_phase(reads, "Lost")
 
 
 def unresized_claims(reads: Reads) -> tuple[str, ...]:
-    """Claims in use whose volume is larger than its file system."""
+    """List claims in use whose volume is larger than its file system."""
     return tuple(
         str(metadata_of(one)["name"])
         for one in reads.claims

@@ -99,10 +99,10 @@ class Issue(Protocol):
 
 
 class ImageOf(Protocol):
-    """Knows the image of each version of the brokers."""
+    """Maps a specification to the broker image."""
 
     def __call__(self, spec: ClusterSpec) -> str:
-        """The image that a specification asks for."""
+        """Return the broker image of a specification."""
         ...
 
 

@@ -60,7 +60,7 @@ def reached_of(services: Sequence[Object]) -> dict[str, Reached]:
 
 
 def hosts_of(reads: Reads, spec: ClusterSpec) -> dict[int, str]:
-    """Addresses of the nodes of brokers, by number.
+    """Return the node addresses of brokers, by ordinal.
 
     A broker without a pod keeps the address last reported in the status: it is down only for a
     moment, and neither status nor certificate should change back and forth.

@@ -206,7 +206,7 @@ class ClusterReconciler:
         await self._supply_monitors(key, known, found, context)
         return await self._say_and_do(key, known, found, decision, context)
 
-    # -- looking ------------------------------------------------------------------------------
+    # -- observe ------------------------------------------------------------------------------
 
     async def _remembered(self, key: Key, resource: Object) -> Remembered:
         known = self._known.get(key)
@@ -320,7 +320,7 @@ class ClusterReconciler:
             decision = decide(found.seen, known.memory)
         return decision
 
-    # -- doing --------------------------------------------------------------------------------
+    # -- act ----------------------------------------------------------------------------------
 
     def _context(self, known: Remembered, found: Pass) -> ActionContext | None:
         if found.subject is None:
@@ -505,7 +505,7 @@ class ClusterReconciler:
         else:
             log.info("action_done", key=str(key), action=name, what=str(action))
 
-    # -- saying -------------------------------------------------------------------------------
+    # -- report -------------------------------------------------------------------------------
 
     @staticmethod
     def _events_of(

@@ -342,7 +342,7 @@ def _of_sizes(account: Account) -> Found:
 
 
 def _of_kinds(account: Account) -> Found:
-    """Return whether usable volumes differ from the desired ones."""
+    """Return the state of usable volumes, which may differ from the desired ones."""
     for one, asked in plan.in_use(account.view):
         kind, size = asked.class_name, asked.size_bytes
         values = {"claim": one.name, "class": one.class_name, "wanted": kind}

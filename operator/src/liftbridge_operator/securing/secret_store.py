@@ -424,7 +424,7 @@ class SecretStore:
             looked.happened.append(Happened(EventReason.PEER_KEY_ROTATED, values))
         return keys
 
-    # -- what clients are shown ---------------------------------------------------------------
+    # -- client-facing certificates -----------------------------------------------------------
 
     async def _shown(self, looked: _Pass) -> tuple[list[Certificates], bool]:
         """Return the state of client-facing certificates, and whether pods would wait for them."""

@@ -132,7 +132,7 @@ def needs_finalizer(spec: StreamSpec, seen: Seen) -> bool:
     return spec.deletion_policy is DeletionPolicy.DELETE and not seen.is_namespaced
 
 
-# -- what stands in the way ---------------------------------------------------------------------
+# -- obstacles ----------------------------------------------------------------------------------
 
 
 def _of_cluster(resource: Resource, seen: Seen) -> Claim | None:
@@ -174,7 +174,7 @@ def _stand_back(resource: Resource, seen: Seen, owner: str) -> Decision:
     return Decision(said, event=(EventReason.CONFLICT, values), requeue_seconds=CONFLICT_SECONDS)
 
 
-# -- watched only, let go -----------------------------------------------------------------------
+# -- observe, release ---------------------------------------------------------------------------
 
 
 def _observe(resource: Resource, spec: StreamSpec, seen: Seen) -> Decision:
@@ -351,7 +351,7 @@ def _differing(spec: StreamSpec, stream: ObservedStream) -> tuple[str, ...]:
     return tuple(found)
 
 
-# -- what is said -------------------------------------------------------------------------------
+# -- conditions ---------------------------------------------------------------------------------
 
 
 def _said(resource: Resource, seen: Seen, ready: Claim) -> dict[StreamConditionType, Claim]:

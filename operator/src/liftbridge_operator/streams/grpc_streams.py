@@ -119,7 +119,7 @@ class GrpcStreams:
     def _preferred(self) -> Endpoint:
         return self.endpoints[self._first]
 
-    # -- looking ------------------------------------------------------------------------------
+    # -- reads --------------------------------------------------------------------------------
 
     async def streams(self) -> Mapping[str, ObservedStream]:
         """See `StreamBrokers`."""

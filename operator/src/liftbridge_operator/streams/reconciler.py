@@ -216,7 +216,7 @@ class StreamReconciler:
         if (named.namespace, named.name) == (key.namespace, key.name):
             await self._unmark(key.namespace, cluster, stream, stream.owner)
 
-    # -- say ----------------------------------------------------------------------------------
+    # -- report -------------------------------------------------------------------------------
 
     async def _say(
         self,
@@ -259,7 +259,7 @@ class StreamReconciler:
             return RequeueAfter(WAIT_TOLD_MS / 1_000 + 1)
         return None
 
-    # -- do -----------------------------------------------------------------------------------
+    # -- act ----------------------------------------------------------------------------------
 
     async def _act(
         self,
