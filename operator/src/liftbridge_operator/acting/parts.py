@@ -26,7 +26,7 @@ from liftbridge_operator.rendering.subject import labels
 
 
 async def supply_parts(context: ActionContext, done: Supplied) -> None:
-    """Bring marks, owners and classes to what they should be.
+    """Restore labels, owners and classes.
 
     Args:
         context: Context of the pass.

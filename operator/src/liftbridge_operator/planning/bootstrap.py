@@ -2,7 +2,7 @@
 
 The cluster's id is written before anything starts, the list of founders before any founder gets it.
 A broker with an empty directory never founds a cluster on its own. Existing volumes are adopted
-when they agree on one cluster; every broker with a volume is started again, never fewer.
+when they agree on one cluster; all brokers with a volume are started again, never fewer.
 """
 
 from liftbridge_operator.planning.actions import (

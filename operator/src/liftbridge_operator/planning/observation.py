@@ -1,8 +1,8 @@
 """Observation of one pass: objects of Kubernetes and reports of brokers, as values.
 
 The reads of a pass are not of one instant, so each decision carries the uid and the resource
-version of the object that was read. Broker and pod have the same name; the ordinal
-is the number at its end. Times are milliseconds of one clock.
+version of the object that was read. Broker and pod have the same name; the ordinal is the number
+at its end. Times are milliseconds of one clock.
 """
 
 from dataclasses import dataclass

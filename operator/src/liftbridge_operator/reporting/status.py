@@ -1,7 +1,7 @@
 """Build the whole status of a cluster, as it is applied; stable when nothing has changed.
 
-Its only times are starts: of a wait, a transition, a restart. So the same observation gives the
-same status, which is not written again.
+Its times do not move with the clock: they are starts, such as of a wait or a restart, and ends of
+validity. So the same observation gives the same status, which is not written again.
 """
 
 from collections.abc import Mapping
