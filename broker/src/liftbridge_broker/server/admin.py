@@ -1,8 +1,8 @@
 """The port for operators: `liftbridge.ext.v1.Admin` on a listener of its own.
 
-It is up before there is a cluster, because a broker that waits for `Bootstrap` is told by it. With
-anything but loopback it needs TLS that checks the client's certificate too: whoever reaches it may
-move and recover data.
+It listens before there is a cluster, because `Bootstrap` reaches a waiting broker through it. With
+anything but loopback it needs TLS that also checks the client's certificate: whoever reaches it
+may move and recover data.
 """
 
 import ipaddress
@@ -25,7 +25,7 @@ CONNECTIONS_MAX: Final = 100
 
 
 def make_admin(context: AdminContext, observer: Observer | None = None) -> GrpcServer:
-    """A server with every method of Admin entered; not listening yet."""
+    """Create a server with every method of Admin registered; not listening yet."""
     server = GrpcServer(
         Limits(),
         connections_max=CONNECTIONS_MAX,
@@ -38,7 +38,7 @@ def make_admin(context: AdminContext, observer: Observer | None = None) -> GrpcS
 
 
 def register_admin(server: GrpcServer, context: AdminContext) -> None:
-    """Enter every method of Admin."""
+    """Register every method of Admin."""
     views = AdminService(context)
     server.unary(ADMIN + "Identity", views.identity)
     server.unary(ADMIN + "Bootstrap", views.bootstrap)
@@ -72,7 +72,7 @@ def register_admin(server: GrpcServer, context: AdminContext) -> None:
 
 
 def check_admin_tls(host: str, context: ssl.SSLContext | None) -> None:
-    """Refuse a port for operators that others could reach without a certificate.
+    """Refuse an operator port that other machines could reach without a certificate.
 
     Args:
         host: Address to listen on.
@@ -91,7 +91,7 @@ def check_admin_tls(host: str, context: ssl.SSLContext | None) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine only."""
+    """Whether only this machine can reach an address."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""The listener for operators: TLS, facts of the process, opened before there is a cluster."""
+"""The listener for operators: TLS, process information, open before the cluster is known."""
 
 from collections.abc import Callable, Sequence
 from importlib import metadata as packages
@@ -27,10 +27,10 @@ PACKAGE: Final = "liftbridge-broker"
 
 
 class AdminPort:
-    """The port for operators of one process.
+    """The operator port of one process.
 
     Attributes:
-        context: What its services work with; the owner sets `found` and calls `begin`.
+        context: Context of its services; the owner sets `found` and calls `begin`.
         port: Port it listens on, 0 while it is closed or off.
         tls: Its certificates; `None` for plaintext.
     """
@@ -49,22 +49,22 @@ class AdminPort:
         reload: Callable[[], Reloaded],
         client_tls: Callable[[], ServerTls | None],
     ) -> None:
-        """Listen to nobody yet.
+        """Create the port; `open` listens.
 
         Args:
-            options: What the broker was told.
+            options: Options of the broker.
             core: The broker, whose store is open.
             clock: Time.
-            observer: Told of refused connections.
+            observer: Is notified of refused connections.
             are_peers_connected: Whether the links to other brokers are up.
-            nats: What is known of the NATS servers.
+            nats: State of the NATS servers.
             restart_needed: Settings that were changed and need a restart.
             settings: All settings in force.
             reload: Reads the configuration again.
             client_tls: Certificates of the ports for clients; None for plaintext.
 
         Raises:
-            ConfigError: A file of its TLS is wrong.
+            ConfigError: A TLS file is invalid.
         """
         self._options = options
         self._core = core
@@ -91,10 +91,10 @@ class AdminPort:
         self.port = 0
 
     async def open(self) -> None:
-        """Listen, when it is on.
+        """Listen, if the port is enabled.
 
         Raises:
-            ConfigError: Others could reach it without a certificate.
+            ConfigError: Other machines could reach it without a certificate.
             UnavailableError: The address cannot be used.
         """
         admin = self._options.admin
@@ -111,7 +111,7 @@ class AdminPort:
             ) from error
 
     def begin(self) -> None:
-        """There is a cluster: serve everything, its streams among it."""
+        """Serve all methods: the cluster, including its streams, is known."""
         self.context.found = None
         self.context.running = (self._core.node, self._core.consensus)
         clock, turns = self.context.clock, self._server.turns
@@ -119,7 +119,7 @@ class AdminPort:
         register_streams(self._server, context)
 
     async def close(self) -> None:
-        """End every connection."""
+        """Close every connection."""
         await self._server.close()
 
 
@@ -130,8 +130,8 @@ def certificates(
 
     Args:
         options: Names of the files.
-        tls: What clients are served with; None for plaintext.
-        admin: What operators are served with; None for plaintext.
+        tls: TLS of the client ports; None for plaintext.
+        admin: TLS of the operator port; None for plaintext.
     """
     named = (
         ("tls.cert", options.tls.cert, tls),

@@ -1,7 +1,7 @@
-"""The ports for clients: bound, let in, closed by the server, and told to the cluster by name.
+"""The client ports: bound, opened, closed by the server, and announced to the cluster by name.
 
-Every broker has one listener without a name; of the further ones, the addresses that clients are
-told may change while the broker runs, because others give them: nodes, load balancers.
+Every broker has one listener without a name. The advertised addresses of further listeners may
+change while the broker runs, because nodes or load balancers assign them.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ FILE_BYTES_MAX: Final = 65_536
 
 
 class ClientPorts:
-    """Where clients come in.
+    """The client ports of a broker.
 
     Args:
-        options: What the broker was told.
+        options: Options of the broker.
         core: The broker.
-        observer: Told of addresses, and of a file that cannot be used.
+        observer: Is notified of addresses, and of an unusable address file.
 
     Attributes:
         port: Port of the listener without a name, 0 before `bind`.
@@ -41,7 +41,7 @@ class ClientPorts:
     """
 
     def __init__(self, options: BrokerOptions, core: Core, observer: StructlogObserver) -> None:
-        """Nothing is bound yet."""
+        """Create the ports, unbound."""
         self._options = options
         self._listeners = options.listeners
         self._core = core
@@ -54,7 +54,7 @@ class ClientPorts:
         self.tls: ServerTls | None = None
 
     async def bind(self, server: GrpcServer) -> None:
-        """Take the ports; nobody gets in yet.
+        """Bind the ports; no client is admitted yet.
 
         Raises:
             ConfigError: A certificate, or the file with addresses, cannot be used.
@@ -79,7 +79,7 @@ class ClientPorts:
         self._told = self._read()
 
     def let_in(self, server: GrpcServer) -> None:
-        """Let clients in, by all ports.
+        """Admit clients on all ports.
 
         Raises:
             UnavailableError: Another process took an address meanwhile.
@@ -97,23 +97,23 @@ class ClientPorts:
 
     @property
     def advertised(self) -> tuple[ListenerAddress, ...]:
-        """What clients of the further listeners are to be told of this broker."""
+        """Addresses to announce to clients of the further listeners."""
         return self._told
 
     def set_listeners(self, listeners: tuple[ListenerOptions, ...]) -> None:
-        """Take over new addresses for clients; ports stay as they were bound."""
+        """Apply new advertised addresses; ports stay bound as they are."""
         self._listeners = listeners
         if self.port:
             self._watch.has_changed()
             self._renew()
 
     def look(self) -> None:
-        """Read the file with addresses again when it is another one than before."""
+        """Read the address file again if it was replaced."""
         if self._watch.has_changed():
             self._renew()
 
     def close(self) -> None:
-        """Tell the cluster nothing any more; the ports are closed by the server."""
+        """Stop announcing addresses; the server closes the ports."""
         if self._telling is not None:
             self._telling.cancel()
 
@@ -138,7 +138,7 @@ class ClientPorts:
         self._observer.transition("configuration_reload_refused", {"reason": error.text})
 
     def _read(self) -> tuple[ListenerAddress, ...]:
-        """What to tell now.
+        """Addresses to announce now.
 
         Raises:
             ConfigError: The file cannot be used.
@@ -160,10 +160,10 @@ class ClientPorts:
 
 
 def _read_file(path: str) -> dict[str, Address]:
-    """Addresses by listener; none while the file is not there.
+    """Addresses by listener; empty while the file does not exist.
 
     Raises:
-        ConfigError: It cannot be read, or holds something else.
+        ConfigError: The file cannot be read, or its content is invalid.
     """
     try:
         with Path(path).open("rb") as file:

@@ -1,4 +1,4 @@
-"""What `/metrics` tells of the cluster as this broker sees it: members, brokers, replicas."""
+"""Cluster samples of `/metrics` as this broker sees them: members, brokers, replicas."""
 
 from collections.abc import Mapping
 
@@ -48,7 +48,7 @@ def _broker_samples(core: Core, now: Instant) -> Mapping[str, Sample]:
 
 
 def _replica_samples(core: Core) -> Mapping[str, Sample]:
-    """Of partitions led here; one without a leader is told by those who hold a replica."""
+    """Samples of partitions led here; without a leader, brokers that hold a replica report them."""
     me, state = core.node.broker, core.node.state
     led = under_replicated = under_min_isr = leaderless = 0
     for stream, partition in state.partitions():

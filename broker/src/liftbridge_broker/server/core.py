@@ -1,7 +1,7 @@
-"""One broker on its ports: data recovered, node made, registered, closed again.
+"""One broker on its ports: recovers data, builds the node, registers, closes.
 
-The process puts it on a disk, NATS and the machine's clocks; tests of users put it on files and
-NATS in memory and on a clock that they turn. What a broker does is the same in both.
+The process runs it on a disk, NATS and the machine's clocks; tests of users run it on files and
+NATS in memory and on a clock that they advance. The broker behaves the same in both.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ SECOND_NS: Final = 1_000_000_000
 
 
 class _Tokens:
-    """Tokens of file calls, each given once."""
+    """Source of unique tokens for file calls."""
 
     def __init__(self) -> None:
         self._last = METADATA_TOKEN
@@ -81,21 +81,21 @@ class Core:
     """Store, metadata and node of one start; the owner pumps events into `node`.
 
     Attributes:
-        options: What the broker was told; settings are reloaded by the owner.
-        on_failed: Told when the data directory cannot be written any more: the broker must end.
-        runner: Compacts logs elsewhere; `None` has it done here, in steps.
-        keys: By which brokers recognise one another.
-        sessions: Which starts of other brokers are known, after `open_store`.
+        options: Options of the broker; the owner reloads settings.
+        on_failed: Called when the data directory is no longer writable: the broker must end.
+        runner: Compacts logs in another process; `None` compacts here, in steps.
+        keys: Keys with which brokers authenticate one another.
+        sessions: Known sessions of other brokers, after `open_store`.
         store: The logs, after `open_store`.
         node: The broker without I/O, after `open`.
         consensus: Its member of the metadata group, after `open`.
         joining: Its place in that group, after `open`.
         scrubbing: Looks for damage in what the node has stored, after `open`.
         is_open: Whether `open` was called.
-        was_retired: Whether the directory left its cluster once and has no other yet: it may only
-            be let in.
-        incarnation_id: Names this start.
-        changed: Set when metadata were applied or their leader changed.
+        was_retired: Whether the directory left its cluster and has joined no other yet: it may only
+            be admitted by one.
+        incarnation_id: Identifies this start.
+        changed: Set when metadata records were applied or their leader changed.
         leader_changes: How often the leader of the metadata group changed or was lost.
         elections: How often the applied metadata gave a partition a new leader epoch.
     """
@@ -125,12 +125,12 @@ class Core:
     _cluster_id: str = ""
 
     def __post_init__(self) -> None:
-        """Name this start: two of one pod are two."""
+        """Assign an incarnation id: two starts of one pod differ."""
         given = self.options.clustering.start_id
         self.incarnation_id = f"{given}.{secrets.token_hex(8)}" if given else secrets.token_hex(16)
 
     def open_store(self) -> None:
-        """Recover everything but the metadata; the identity of the directory is known then.
+        """Recover all but the metadata; afterwards the identity of the directory is known.
 
         Raises:
             LiftbridgeError: The directory cannot be used.
@@ -158,12 +158,12 @@ class Core:
 
     @property
     def has_metadata(self) -> bool:
-        """Whether the directory belongs to a cluster; otherwise one has to be found first."""
+        """Whether the directory belongs to a cluster; otherwise the broker must find one first."""
         return holds_metadata(self.files, METADATA_DIRECTORY)
 
     @property
     def is_retired(self) -> bool:
-        """Whether the directory, as it is now, is never a voter's again after this start."""
+        """Whether the directory, as it is now, must never be a voter's after this start."""
         return is_retired(self.files, self.store.identity)
 
     def retire(self) -> None:
@@ -183,13 +183,13 @@ class Core:
     def open(
         self, messaging: Messaging, transport: Transport | None, beginning: Beginning | None
     ) -> None:
-        """Recover the metadata and open every partition; nothing is heard yet.
+        """Recover the metadata and open every partition; no messages are received yet.
 
         Args:
             messaging: The link to NATS.
-            transport: The way to other brokers; `None` for a broker that never has any.
-            beginning: How the metadata of an empty directory begin; `None` for one with metadata,
-                and for a broker that never has others.
+            transport: The way to other brokers; `None` for a broker that never has peers.
+            beginning: Initial metadata of an empty directory; `None` for a directory with metadata,
+                and for a broker that never has peers.
 
         Raises:
             LiftbridgeError: The directory cannot be used.
@@ -248,18 +248,18 @@ class Core:
                 "duration_ms": (self.clock.now() - now) // MILLISECOND_NS,
             },
         )
-        # Elections and proposals depend on time from now on.
+        # From now on elections and proposals depend on time.
         self.node.on_timer(self.clock.now(), self.clock.wall_ns())
 
     async def scrub(self) -> None:
-        """Verify what is stored, piece by piece, until cancelled; nothing when that is off."""
+        """Verify stored data, piece by piece, until cancelled; no-op when scrubbing is off."""
         is_on = self.options.data.scrub_interval_ns > 0
         while is_on:
             pause_ns = self.scrubbing.step()
             await asyncio.sleep(pause_ns / SECOND_NS)
 
     def _compare_id(self, stored: BrokerId) -> None:
-        """Warn when a data directory is another broker's: the stored id wins (spec 4.1)."""
+        """Warn when a data directory belongs to another broker: the stored id wins (spec 4.1)."""
         configured = self.options.clustering.server_id
         if configured not in ("", stored):
             path = self.options.data.directory
@@ -303,7 +303,7 @@ class Core:
 
     @property
     def is_connected(self) -> bool:
-        """Whether something can be said to other brokers."""
+        """Whether messages can be sent to other brokers."""
         return self._link.is_connected
 
     # -- metadata -----------------------------------------------------------------------------
@@ -334,9 +334,9 @@ class Core:
         self.changed.set()
 
     def _name_cluster(self) -> None:
-        """Give a new cluster its id: the one an operator chose, or one that all founders reckon.
+        """Give a new cluster its id: the one an operator chose, or one that all founders derive.
 
-        Who waited for an operator and was killed since does not know it any more: it is told again.
+        A broker that waited for an operator and was killed has lost it; the operator repeats it.
         """
         role = role_of(self.options.clustering.bootstrap)
         cluster_id = self._cluster_id
@@ -346,14 +346,14 @@ class Core:
             self.node.propose(Bootstrap(cluster_id=cluster_id), self.clock.now(), _ignore_outcome)
 
     def _on_snapshot(self, index: MetadataIndex, size_bytes: int) -> None:
-        """The metadata asked for a snapshot; a full disk puts it off."""
+        """The metadata log requested a snapshot; a full disk postpones it."""
         if self.consensus.snapshot_index == index:
             self.observer.transition(
                 "metadata_snapshot_taken", {"index": index, "bytes": size_bytes}
             )
 
     def _on_stranger(self, broker: BrokerId, cluster_id: str) -> None:
-        """Two clusters in one namespace."""
+        """Report that two clusters share one namespace."""
         own = self._link.cluster_id
         fields = {"broker": broker, "cluster_id": cluster_id, "own_cluster_id": own}
         self.observer.transition("other_cluster_met", fields)
@@ -361,32 +361,32 @@ class Core:
     # -- messages of other brokers ------------------------------------------------------------
 
     def on_peer(self, channel: Channel, payload: bytes) -> None:
-        """Another broker sent something to this one, or to everyone."""
+        """Handle a message that another broker sent to this one, or to every broker."""
         self.node.on_peer(channel, payload, self.clock.now(), self.clock.wall_ns())
 
     @property
     def epoch(self) -> int | None:
         """Broker epoch for the clean marker; `None` when there must be none.
 
-        A broker that was stopped before it registered leaves the directory as it found it: clean
-        only if the stop before was.
+        A broker that stops before it registered leaves the directory as it was: clean only if the
+        previous stop was.
         """
         own = self.registration
         return self.store.clean_broker_epoch if own is None else own.broker_epoch
 
     @property
     def registration(self) -> BrokerState | None:
-        """The session of this process, as far as it was applied here; `None` before."""
+        """The session of this process, once its registration is applied here; `None` before."""
         if not self.is_open:
             return None
         own = self.node.state.brokers.get(self.node.broker)
         return own if own is not None and own.incarnation_id == self.incarnation_id else None
 
     def close(self, epoch: int | None) -> None:
-        """Sync everything and mark the directory as clean; the files are the owner's to close.
+        """Sync everything and mark the directory as clean; the owner closes the files.
 
         Args:
-            epoch: See `epoch`; `None` after a stop out of order, which leaves no mark.
+            epoch: See `epoch`; `None` after an unclean stop, which leaves no mark.
 
         Raises:
             LiftbridgeError: The disk failed.

@@ -15,7 +15,7 @@ def read_keyring(path: str) -> Keyring:
     """Keys of a file; those of a broker without a secret when `path` is empty.
 
     Raises:
-        ConfigError: The file cannot be read, or is none; the text holds no key.
+        ConfigError: The file cannot be read, or its text holds no key.
     """
     if not path:
         return OPEN_KEYRING
@@ -23,7 +23,7 @@ def read_keyring(path: str) -> Keyring:
 
 
 def tell_keys(keys: Keyring, observer: Observer) -> None:
-    """Tell which keys are in force, and warn while frames without a signature are believed."""
+    """Log the keys in force, and warn while unsigned frames are accepted."""
     if keys.first_key is not None:
         observer.transition("cluster_keys_read", {"keys": list(keys.key_ids)})
     if keys.accepts_unsigned:
@@ -31,7 +31,7 @@ def tell_keys(keys: Keyring, observer: Observer) -> None:
 
 
 def renew_keys(path: str, sessions: PeerSessions, observer: Observer) -> None:
-    """Read the file again; a wrong one leaves the keys in force."""
+    """Read the file again; an invalid one leaves the keys in force."""
     try:
         keys = read_keyring(path)
     except LiftbridgeError as error:

@@ -1,4 +1,4 @@
-"""Limits that the system sets this process."""
+"""Limits that the operating system sets for this process."""
 
 import os
 import resource
@@ -9,33 +9,33 @@ from typing import Final, NamedTuple
 from liftbridge_broker.errors import LimitError
 
 SPARE_FILES: Final = 64
-"""What a broker opens besides its partitions before the first client comes."""
+"""Files that a broker opens besides its partitions before the first client connects."""
 
 OPERATOR_FILES: Final = 16
 """Connections of operators beyond those that clients may have."""
 
 REPLICA_BYTES: Final = 64 * 1024
-"""Memory of a replica, generously: 18 KiB were measured for one that is written seldom."""
+"""Memory of a replica, rounded up: 18 KiB were measured for one that is seldom written."""
 
 REPLICA_DISK_BYTES: Final = 64 * 1024
-"""Disk of an empty replica, generously: a directory and some small files, each a block or two."""
+"""Disk space of an empty replica, rounded up: a directory and some files of 1 or 2 blocks each."""
 
 REPLICA_INODES: Final = 8
-"""Directory entries of a replica with one segment, generously."""
+"""Inodes of a replica with one segment, rounded up."""
 
 CGROUP_LIMITS: Final = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
-"""Where a container finds its limit of memory, in versions 2 and 1 of control groups."""
+"""Files with the memory limit of a container, for control groups of version 2 and 1."""
 
 
 class OpenFiles(NamedTuple):
-    """How many files and connections may be open at once.
+    """Limit of open files and connections.
 
     Attributes:
-        before: When the process began.
-        limit: From now on.
+        before: Limit when the process started.
+        limit: Limit in force now.
     """
 
     before: int
@@ -43,33 +43,33 @@ class OpenFiles(NamedTuple):
 
 
 def raise_open_files() -> OpenFiles:
-    """Take what the system allows: each active partition and each connection needs one.
+    """Raise the limit to the system's maximum: each active partition and connection needs a file.
 
-    The soft limit of 1,024 that many systems begin with is for programs that use `select`.
+    The soft limit of 1,024 that many systems start with is for programs that use `select`.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError):
-        return OpenFiles(soft, soft)  # a sandbox may refuse even that: serve with what there is
+        return OpenFiles(soft, soft)  # a sandbox may refuse: continue with the present limit
     return OpenFiles(soft, hard)
 
 
 def client_files_max() -> int:
-    """Numbers of files below which connections of clients have to stay.
+    """Limit of file descriptor numbers for client connections.
 
-    An eighth is kept for logs and for the links to NATS. Otherwise whoever may connect could open
-    connections until an append finds no file, which looks like a disk that failed.
+    An eighth is kept for logs and for the links to NATS. Otherwise any client could open
+    connections until an append gets no file descriptor, which looks like a disk failure.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if limit == resource.RLIM_INFINITY else limit - max(limit // 8, SPARE_FILES)
 
 
 def replicas_max(directory: str) -> int:
-    """How many replicas the system carries, so that a start with all of them does not fail.
+    """Number of replicas the system can carry, so that a start with all of them does not fail.
 
-    A quarter of the open files stays for clients and what `client_files_max` keeps, half of the
-    memory for records on their way and the page cache, and half of the disk for records.
+    A quarter of the open files is for clients and for what `client_files_max` reserves, half of
+    the memory for records in transit and the page cache, and half of the disk for records.
 
     Args:
         directory: The data directory.
@@ -82,7 +82,7 @@ def replicas_max(directory: str) -> int:
 
 
 def _disk_bounds(directory: str) -> list[int]:
-    """Replicas by the size of the disk, and by its inodes where they are counted."""
+    """Replica bounds by disk size, and by inodes where the file system counts them."""
     try:
         disk = os.statvfs(directory)
     except OSError:
@@ -94,7 +94,7 @@ def _disk_bounds(directory: str) -> list[int]:
 
 
 def _memory_bytes() -> int:
-    """Memory of the machine, or of the control group of this process where that is less."""
+    """Memory of the machine, or the limit of this process's control group if that is lower."""
     found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for path in CGROUP_LIMITS:
         try:
@@ -107,15 +107,15 @@ def _memory_bytes() -> int:
 
 
 def require_open_files(partitions: int) -> None:
-    """Refuse to start with more partitions than may be written at the same time.
+    """Refuse to start with more partitions than can have a file open at the same time.
 
-    Otherwise the limit would be met at some append later, which looks like a disk that failed.
+    Otherwise a later append would reach the limit, which looks like a disk failure.
 
     Args:
-        partitions: How many lie in the data directory.
+        partitions: Number of partitions in the data directory.
 
     Raises:
-        LimitError: Each cannot have a file open.
+        LimitError: There are not enough files for one per partition.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = partitions + SPARE_FILES

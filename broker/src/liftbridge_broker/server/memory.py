@@ -1,9 +1,9 @@
-"""A whole broker in memory, on the running event loop: for tests of those who use Liftbridge.
+"""A whole broker in memory, on the running event loop: for tests of Liftbridge users.
 
 The broker is the shipped one (`server.core`, `api`), behind a gRPC port on loopback. Its files,
-its NATS and its clocks are in memory: files lose what was not synced when power goes, time stands
-still until `advance`, and nothing but the port is outside of this process. No task and no thread
-is started; everything runs in callbacks of the loop.
+its NATS and its clocks are in memory: a power failure loses unsynced data, time stands still until
+`advance`, and only the port is visible outside of this process. It starts no task and no thread;
+everything runs in callbacks of the loop.
 """
 
 import asyncio
@@ -31,21 +31,21 @@ from liftbridge_broker.server.wiring import server_tls
 HOST: Final = "127.0.0.1"
 DRAIN_SECONDS: Final = 1.0
 TURNS_MAX: Final = 10_000
-"""Turns without time going on; more of them are a timer that spins."""
+"""Turns without progress of time; more of them mean a timer that spins."""
 
 TRANSITION_COUNT_MAX: Final = 10_000
-"""Transitions remembered; with more than that the older half is forgotten."""
+"""Transitions remembered; beyond it the older half is dropped."""
 
 BASE_SETTINGS: Final[Mapping[str, str]] = {
     "cursors.stream.partitions": "1",
     "data.reserve.bytes": "0",
     "data.free.min.bytes": "0",
 }
-"""What differs from the shipped defaults: cursors as in `liftbridge dev`, no reserve file."""
+"""Differences from the shipped defaults: cursors as in `liftbridge dev`, no reserve file."""
 
 
 class Transition(NamedTuple):
-    """Something that happened, as the log of a broker tells it (docs/reference/logs.md)."""
+    """A transition, as the log of a broker reports it (docs/reference/logs.md)."""
 
     kind: str
     fields: Mapping[str, object]
@@ -58,7 +58,7 @@ class _Life:
     A callback that comes after the end finds `is_over` and does nothing.
 
     Attributes:
-        failure: Why it ended by itself: its disk failed, or it has a bug.
+        failure: Why the run ended unexpectedly: its disk failed, or it has a bug.
     """
 
     options: BrokerOptions
@@ -97,7 +97,7 @@ class _Life:
             self.wake()
 
     def _on_failed(self, error: Exception) -> None:
-        """The disk failed, or there is a bug: nothing may be done after this turn."""
+        """Record a disk failure or a bug: nothing may run after this turn."""
         if self.failure is None:
             self.failure = error
             asyncio.get_running_loop().call_soon(self._end_failed)
@@ -111,7 +111,7 @@ class _Life:
     # The pump.
 
     def wake(self) -> None:
-        """Have a turn soon."""
+        """Schedule a turn."""
         if self._turn is None and not self.is_over and not self.is_paused:
             self._turn = asyncio.get_running_loop().call_soon(self._run_turn)
 
@@ -123,7 +123,7 @@ class _Life:
             self._on_failed(error)
 
     def _take_turn(self) -> None:
-        """Ended file calls, messages and the due timer go to the node."""
+        """Pass completed file calls, messages and the due timer to the node."""
         node, now, wall_ns = self._core.node, self.clock.now(), self.clock.wall_ns()
         for event in self.files.pump():
             node.on_file_event(event, now, wall_ns)
@@ -140,11 +140,11 @@ class _Life:
 
     @property
     def is_running(self) -> bool:
-        """Whether it works: neither over nor paused."""
+        """Whether it runs: neither over nor paused."""
         return not self.is_over and not self.is_paused
 
     async def settle(self) -> None:
-        """Let turns follow one another until none is wanted."""
+        """Run turns until none is scheduled."""
         for _ in range(TURNS_MAX):
             if self._turn is None or not self.is_running:
                 return
@@ -152,7 +152,7 @@ class _Life:
         raise AssertionError("the broker does not come to rest")
 
     async def advance(self, until: Instant) -> None:
-        """Let time go on, with every deadline on the way."""
+        """Advance the clock and meet every deadline on the way."""
         await self.settle()
         turns, latest = 0, self.clock.now()
         while self.is_running and self._armed is not None and self._armed <= until:
@@ -166,7 +166,7 @@ class _Life:
     # Start and end.
 
     async def start(self, host: str, port: int) -> None:
-        """Recover the files, register, and let clients in.
+        """Recover the files, register, and admit clients.
 
         Raises:
             LiftbridgeError: The start was refused.
@@ -189,13 +189,13 @@ class _Life:
         self.transition("broker_started", {"host": host, "port": port})
 
     def pause(self) -> None:
-        """Do nothing until `resume`, as after SIGSTOP; the port takes connections."""
+        """Stop processing until `resume`, as after SIGSTOP; the port takes connections."""
         self.is_paused = True
         self._cancel_turn()
         self._gates.shut()
 
     def resume(self) -> None:
-        """Go on with what came meanwhile."""
+        """Continue with the input that arrived meanwhile."""
         self.is_paused = False
         self._gates.open()
         self.wake()
@@ -225,7 +225,7 @@ class _Life:
             await self.emptied()
 
     def end(self) -> None:
-        """Break off everything at once; the files stay as they are."""
+        """Stop immediately; the files stay as they are."""
         self.is_over = True
         self.files.on_submitted = _nobody
         self._cancel_turn()
@@ -235,10 +235,10 @@ class _Life:
         self._gates.tear_off()
 
     async def emptied(self) -> None:
-        """Wait until the port is free and every connection is gone; bounded.
+        """Wait, with a bound, until the port is free and every connection is closed.
 
         Raises:
-            TimeoutError: They are not.
+            TimeoutError: The bound has passed.
         """
         await self._gates.emptied()
         if self._server is not None:
@@ -254,15 +254,15 @@ class MemoryBroker:
         clock: Its clocks.
         host: Address of the gRPC port.
         port: Its number, the same over restarts.
-        transitions: What happened, the latest at the end.
+        transitions: Its transitions, the latest last.
     """
 
     def __init__(self, settings: Mapping[str, str], wall_ns: int) -> None:
-        """Do nothing yet.
+        """Create the broker, stopped.
 
         Args:
             settings: Settings of the broker by dotted key, as in a configuration file.
-            wall_ns: Date to begin with, nanoseconds since the Unix epoch.
+            wall_ns: Initial date, nanoseconds since the Unix epoch.
         """
         self._settings = settings
         self.files = MemoryFiles()
@@ -276,12 +276,12 @@ class MemoryBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and is not over; it may be paused."""
+        """Whether it was started and has not ended; it may be paused."""
         return self._life is not None and not self._life.is_over
 
     @property
     def failure(self) -> Exception | None:
-        """Why the latest run ended by itself; `None` when it did not."""
+        """Why the latest run ended unexpectedly; `None` when it did not."""
         return None if self._life is None else self._life.failure
 
     @property
@@ -299,7 +299,7 @@ class MemoryBroker:
         """Start on the files as they are.
 
         Raises:
-            LiftbridgeError: A setting is wrong, or the start was refused.
+            LiftbridgeError: A setting is invalid, or the start was refused.
         """
         assert not self.is_running
         if self._reserved is None:
@@ -317,14 +317,14 @@ class MemoryBroker:
             raise
 
     def _reserve(self) -> None:
-        """Take a port that stays ours while nobody listens on it."""
+        """Reserve a port that stays ours between runs."""
         reserved = self._reserved = socket.socket()
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         reserved.bind((self.host, 0))
         self.port = reserved.getsockname()[1]
 
     async def stop(self) -> None:
-        """Stop in order; a paused broker goes on first. No effect when it does not run.
+        """Stop in order; a paused broker resumes first. No-op when it does not run.
 
         Raises:
             FilesError: The disk failed.
@@ -335,11 +335,11 @@ class MemoryBroker:
             await self._life.stop()
 
     async def kill(self, unsynced: Literal["lost", "kept"]) -> None:
-        """End it at once.
+        """Kill it immediately.
 
         Args:
-            unsynced: Whether the machine goes with it (`lost`: the disk keeps what was synced) or
-                only the process (`kept`: the disk has all that was written).
+            unsynced: Whether the machine fails with it (`lost`: the disk keeps what was synced) or
+                only the process ends (`kept`: the disk has all that was written).
         """
         life = self._life
         if life is None or life.is_over:
@@ -352,13 +352,13 @@ class MemoryBroker:
         await life.emptied()
 
     async def aclose(self) -> None:
-        """Stop, give the port back, and tell of a bug that ended it.
+        """Stop, release the port, and raise the bug that ended it.
 
         Raises:
-            Exception: What the broker died of, unless that was a refusal of its disk.
+            Exception: The error that ended the broker, unless its disk refused.
         """
         try:
-            # A disk that refuses at the end was made to.
+            # A test made the disk refuse.
             with contextlib.suppress(LiftbridgeError):
                 await self.stop()
             if self._life is not None:
@@ -372,22 +372,22 @@ class MemoryBroker:
             raise failure
 
     def pause(self) -> None:
-        """Do nothing until `resume`; no effect when it does not run."""
+        """Stop processing until `resume`; no-op when it does not run."""
         if self._life is not None and self._life.is_running:
             self._life.pause()
 
     def resume(self) -> None:
-        """Go on after `pause`; no effect otherwise."""
+        """Continue after `pause`; no-op otherwise."""
         if self._life is not None and self.is_running and self._life.is_paused:
             self._life.resume()
 
     async def settle(self) -> None:
-        """Let it do all it can do at this time."""
+        """Let it do everything that is possible at this time."""
         if self._life is not None:
             await self._life.settle()
 
     async def advance(self, duration_ns: int) -> None:
-        """Let time go on; a broker that runs meets every deadline on the way, in order."""
+        """Advance the clock; a running broker meets every deadline on the way, in order."""
         assert duration_ns >= 0
         until = Instant(self.clock.now() + duration_ns)
         if self._life is not None and self._life.is_running:
@@ -395,11 +395,11 @@ class MemoryBroker:
         self.clock.move_to(until)
 
     async def publish_nats(self, message: Sent) -> None:
-        """Publish on NATS as another client; stored when this returns, if the broker runs."""
+        """Publish on NATS as another client; stored on return, if the broker runs."""
         if self._life is not None and not self._life.is_over:
             self._life.messaging.publish([message])
             await self.settle()
 
 
 def _nobody() -> None:
-    """Nobody runs on the files."""
+    """Placeholder: no broker runs on the files."""

@@ -1,4 +1,4 @@
-"""Where `/metrics` gets its integers: the node's and its links' counters, read at a scrape."""
+"""Integers of `/metrics`: the counters of the node and its links, read at each scrape."""
 
 import platform
 from collections import Counter
@@ -31,7 +31,7 @@ SECOND_NS: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class StartingMetrics:
-    """Implements `MetricsSource` for a broker that is not in its cluster yet.
+    """Implements `MetricsSource` for a broker that has not joined its cluster yet.
 
     Attributes:
         version: Version of the broker.
@@ -42,7 +42,7 @@ class StartingMetrics:
     started_ns: int
 
     def broker_samples(self) -> Mapping[str, Sample]:
-        """Who it is, and that it takes no requests."""
+        """The broker's identity, and that it takes no requests."""
         return {
             "build_info": _build_info(self.version),
             "broker_start_time_seconds": self.started_ns,
@@ -50,11 +50,11 @@ class StartingMetrics:
         }
 
     def stream_samples(self) -> Iterable[tuple[str, Mapping[str, Sample]]]:
-        """It knows of no stream."""
+        """None: the broker has no streams yet."""
         return ()
 
     def partition_samples(self, _stream: str) -> Iterable[tuple[int, Mapping[str, int]]] | None:
-        """It knows of no stream."""
+        """None: the broker has no streams yet."""
         return None
 
 
@@ -136,7 +136,7 @@ class BrokerMetrics:
         }
 
     def _session_samples(self) -> Mapping[str, Sample]:
-        """Who the broker is until its next start: known once it is registered, and with TLS."""
+        """The broker's identity until its next start: known after registration, and with TLS."""
         samples: dict[str, Sample] = {}
         registered = self.node.state.brokers.get(self.node.broker)
         if registered is not None:
@@ -146,7 +146,7 @@ class BrokerMetrics:
         return samples
 
     def _publish_samples(self) -> Mapping[str, Sample]:
-        """What publishers feel: how long acks take, what waits for them, what was refused."""
+        """Publishing: ack latencies, waiting acks and refusals."""
         context = self.context
         refused = Counter(self.node.refused_counts)
         refused.update(context.refused_counts)
@@ -158,7 +158,7 @@ class BrokerMetrics:
         }
 
     def _ack_times(self) -> Mapping[tuple[str, ...], Histogram]:
-        """By the way the ack goes and its policy."""
+        """Ack latencies by the path of the ack and its policy."""
         return {
             ("grpc", "leader"): self.context.leader_ack_times,
             ("grpc", "all"): self.context.all_ack_times,
@@ -233,7 +233,7 @@ def _partition_sample(partition: Partition, now_ns: int) -> dict[str, int]:
 
 
 def _places(stream: StreamState, partition: Partition) -> dict[str, int]:
-    """How many replicas it has, and how many are in sync."""
+    """Number of replicas, and of those in sync."""
     state = stream.partition(partition.number)
     return {
         "partition_replicas": 0 if state is None else len(state.replicas),
@@ -242,13 +242,13 @@ def _places(stream: StreamState, partition: Partition) -> dict[str, int]:
 
 
 def _lag(partition: Partition) -> int:
-    """Committed records the slowest subscription has not been given yet."""
+    """Committed records not yet delivered to the slowest subscription."""
     committed = partition.log.high_watermark
     return max((committed - s.next_offset for s in partition.subscribers), default=0)
 
 
 def _lag_ns(partition: Partition, now_ns: int) -> int:
-    """Age of the oldest record the slowest subscription has not been given yet."""
+    """Age of the oldest record not yet delivered to the slowest subscription."""
     if not partition.subscribers or _lag(partition) <= 0:
         return 0
     slowest = min(s.next_offset for s in partition.subscribers)
@@ -261,7 +261,7 @@ def _build_info(version: str) -> Mapping[tuple[str, ...], int]:
 
 
 def _oldest(partition: Partition) -> int | None:
-    """Timestamp of the first record kept, by what is in memory; `None` for an empty log."""
+    """Timestamp of the first retained record, as known in memory; `None` for an empty log."""
     segments = partition.log.segments()
     first = segments[0].first_timestamp if segments else NO_TIMESTAMP
     return None if first == NO_TIMESTAMP else first

@@ -1,8 +1,8 @@
 """One broker process: adapters wired to the node, the pump and one timer, start and shutdown.
 
-Start-up goes from the disk outwards: the data directory is locked and recovered, NATS is joined,
-the broker registers itself, and only then clients are let in. Shutdown goes the other way, each
-step with its deadline, and ends with the clean marker.
+Start-up goes from the disk outwards: lock and recover the data directory, connect to NATS,
+register the broker, and only then admit clients. Shutdown goes the other way, each step with its
+deadline, and ends with the clean marker.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ SECOND_NS: Final = 1_000_000_000
 PACKAGE: Final = "liftbridge-broker"
 CLOSE_SECONDS: Final = 0.5
 TRANSFER_SECONDS: Final = 2.0
-"""What the hand-over may take beyond its own bound inside, to end it."""
+"""Time the hand-over may take to end after its own bound has passed."""
 GC_THRESHOLD: Final = 100_000
 
 
@@ -80,10 +80,10 @@ class Broker:
     """A broker in this process, on the running event loop.
 
     Attributes:
-        options: What it was told.
-        port: Port the gRPC server really listens on, 0 before `start`.
+        options: Options of the broker.
+        port: Bound port of the gRPC server, 0 before `start`.
         metrics_port: Port of metrics and health, 0 before `start` and when it is off.
-        admin_port: Port for operators, 0 before `start` and when it is off.
+        admin_port: Operator port, 0 before `start` and when it is off.
     """
 
     options: BrokerOptions
@@ -152,14 +152,14 @@ class Broker:
         self.node.on_messages(subscription, arrivals, payloads, clock.now(), clock.wall_ns())
 
     def _on_peer(self, channel: Channel, payload: bytes) -> None:
-        """Another broker sent something to this one, or to everyone."""
+        """Handle a message that another broker sent to this one, or to every broker."""
         if self._search is not None:
             self._search.on_payload(channel, payload)
         elif self._core.is_open:
             self._core.on_peer(channel, payload)
 
     def on_link(self, *, connected: bool, reason: str) -> None:
-        """Implement `ports.messaging.MessageSink`; the observer was told by the link."""
+        """Implement `ports.messaging.MessageSink`; the link notified the observer."""
         del reason
         self._health.set_serving(is_serving=connected and self._is_ready)
 
@@ -169,7 +169,7 @@ class Broker:
             self._failed.set_result(error)
 
     def fail(self, error: LiftbridgeError) -> None:
-        """End the process: something happened that must not be gone on after."""
+        """End the process after an error that it must not continue from."""
         self._on_failed(error)
 
     def not_ready_reasons(self) -> list[str]:
@@ -191,7 +191,7 @@ class Broker:
         """Start, serve until `stop` is set or the disk fails, and shut down.
 
         Args:
-            stop: Ends the broker in order, also while it starts.
+            stop: Ends the broker in order, even during the start.
             hurry: Cuts the shutdown short.
             reload: Set when the configuration is to be read again.
 
@@ -224,7 +224,7 @@ class Broker:
             self._close_data()
 
     async def _start(self, tasks: asyncio.TaskGroup, stop: asyncio.Event) -> bool:
-        """Join NATS and the cluster, let clients in; false when `stop` or a failure came first."""
+        """Join NATS and the cluster, admit clients; false when `stop` or a failure came first."""
 
         async def begin() -> None:
             if self.options.metrics.is_enabled:
@@ -283,7 +283,7 @@ class Broker:
             self._core.open(self._nats, self._transport, None)
 
     async def _open_admin(self) -> AdminPort:
-        """Let operators in, who may have to say how the cluster begins."""
+        """Open the operator port: an operator may have to found the cluster."""
         admin = self._admin = AdminPort(
             self.options,
             self._core,
@@ -304,7 +304,7 @@ class Broker:
         """Find a cluster for an empty directory, or found one."""
         core, bootstrap = self._core, self.options.clustering.bootstrap
         link = PeerLink(self._transport, core.sessions)
-        # A directory that left a cluster is let in by others, and founds none.
+        # A directory that left a cluster must be admitted by another, and founds none.
         role = Role.WAITER if core.was_retired else role_of(bootstrap)
         self._search = Search(core.me, role, bootstrap.peers, link, self._clock, self.observer)
         admin.context.found = _refuse_retired if core.was_retired else self._search.found
@@ -334,14 +334,14 @@ class Broker:
         tasks.create_task(self._probe_rights())
 
     async def _probe_rights(self) -> None:
-        """Warn when NATS keeps nobody off the subjects of the brokers."""
+        """Warn when NATS permissions do not protect the subjects of the brokers."""
         server = await reachable_server(self._links)
         if server:
             fields = {"server": server, "subjects": f"{INTERNAL_ROOT}.>"}
             self.observer.transition("peer_subjects_reachable", fields)
 
     async def _bind(self) -> GrpcServer:
-        """Take the ports for clients, which the cluster is told; nobody gets in yet."""
+        """Bind the client ports, which are announced to the cluster; no client is admitted yet."""
         options = self.options
         api = make_api(options, self.node, self._clock, self.observer, self._health)
         server = self._grpc = api.server
@@ -354,7 +354,7 @@ class Broker:
         return server
 
     def _let_in(self, server: GrpcServer) -> None:
-        """Let clients in."""
+        """Admit clients."""
         self._ports.let_in(server)
         self._is_ready = True
         self._health.set_serving(is_serving=self._nats.is_connected)
@@ -370,7 +370,7 @@ class Broker:
         )
 
     async def _open_metrics(self) -> None:
-        """Tell of health at once, and of the rest when there is a node."""
+        """Serve health at once, and metrics when there is a node."""
         self._monitor.start()
         self._observe = ObserveServer(
             source=StartingMetrics(packages.version(PACKAGE), self._started_ns),
@@ -386,7 +386,7 @@ class Broker:
         except ConfigError as error:
             if metrics.is_given:
                 raise
-            # Several brokers of one machine may start as the original does, with its settings only.
+            # Several brokers of one machine may start with the original's settings only.
             self.observer.transition("metrics_not_served", {"reason": error.text})
 
     def _metrics(self, server: GrpcServer) -> BrokerMetrics:
@@ -408,7 +408,7 @@ class Broker:
     # -- serve and stop -----------------------------------------------------------------------
 
     async def _serve(self, stop: asyncio.Event, reload: asyncio.Event) -> None:
-        """Wait for the end; reload certificates in between, asked to or when they change."""
+        """Wait for the end; reload certificates meanwhile, on request or when they change."""
         gc.collect()
         gc.freeze()  # measured: halves the pauses of later collections (architecture 9)
         gc.set_threshold(GC_THRESHOLD, 20, 20)
@@ -428,7 +428,7 @@ class Broker:
                 reloading.cancel()
                 if reload.is_set():
                     reload.clear()
-                    with contextlib.suppress(LiftbridgeError):  # told to the observer
+                    with contextlib.suppress(LiftbridgeError):  # the observer was notified
                         self._reload()
                 elif watch.has_changed():
                     self._reload_certificate()
@@ -439,10 +439,10 @@ class Broker:
             stopping.cancel()
 
     def _reload(self) -> Reloaded:
-        """Put what is dynamic into force; the rest waits for a restart.
+        """Apply dynamic settings; the others wait for a restart.
 
         Raises:
-            LiftbridgeError: The configuration is wrong, or the broker starts; nothing changed.
+            LiftbridgeError: The configuration is invalid, or the broker starts; nothing changed.
         """
         if self._grpc is None:
             raise UnavailableError("the broker is starting")
@@ -465,7 +465,7 @@ class Broker:
         return Reloaded(applied, waiting)
 
     def _reload_certificate(self) -> None:
-        """Read the certificate anew; a wrong one leaves the old one in use and the rest alone."""
+        """Read the certificate again; if it is invalid, the old one stays in use."""
         for tls in (self._ports.tls, None if self._admin is None else self._admin.tls):
             if tls is None:
                 continue
@@ -478,7 +478,7 @@ class Broker:
                 self.observer.transition("certificate_reloaded", {"path": path})
 
     def _apply_options(self) -> None:
-        """Hand every reloadable setting to whoever works with it."""
+        """Pass every reloadable setting to the object that uses it."""
         options, now = self.options, self._clock.now()
         limits, context = options.limits, self._context
         set_level(options.logging.level)
@@ -500,7 +500,7 @@ class Broker:
     async def _drain(self, hurry: asyncio.Event) -> None:
         """Stop in order: readiness, NATS intake, acks, subscriptions, calls, links.
 
-        Every step but the calls has little to do; together they have `shutdown.timeout`.
+        All steps but the calls are short; together they have `shutdown.timeout`.
         """
         loop = asyncio.get_running_loop()
         grace = self.options.shutdown_timeout_ns / SECOND_NS
@@ -509,7 +509,7 @@ class Broker:
         self._ports.close()
         self._health.set_serving(is_serving=False)
         if not self._failed.done() and has_company(self._core):
-            # Others take over before anything ends here; only then the time of the steps begins.
+            # Other brokers take over before anything ends here; the time of the steps starts then.
             bound = self.options.hand_over_timeout_ns / SECOND_NS + TRANSFER_SECONDS
             handing = Steps(loop.time() + bound, hurry, self._on_step_timed_out)
             await handing.run("hand_over", self._hand_over())
@@ -538,7 +538,7 @@ class Broker:
         self.observer.transition("leaderships_handed_over", fields)
 
     async def _settle(self) -> None:
-        """Wait until what is stored has its acks, which may wait for the disk."""
+        """Wait until stored records have their acks, which may wait for the disk."""
         settled = asyncio.Event()
         self.node.begin_stop(settled.set)
         waiting = asyncio.get_running_loop().create_task(settled.wait())
@@ -555,7 +555,7 @@ class Broker:
     async def _drain_calls(self, grpc: GrpcServer, steps: Steps) -> None:
         """Let running calls end, then close every connection."""
         has_failed = self._failed.done()
-        # The steps bound the wait, so that it shows which one was given up.
+        # The steps bound the wait, so that the log names the step that was given up.
         if has_failed or not await steps.run("grpc_drain", grpc.drain(2 * steps.seconds_left)):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_SECONDS):
@@ -565,10 +565,10 @@ class Broker:
         self.observer.transition("drain_timed_out", {"step": step})
 
     def _close_data(self) -> None:
-        """Let the directory go; after an orderly drain, synced and marked as clean.
+        """Release the directory; after an orderly drain, synced and marked as clean.
 
         Raises:
-            LiftbridgeError: The directory had failed, or does so now.
+            LiftbridgeError: The directory had failed, or fails now.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -594,4 +594,4 @@ def _refuse_retired(_members: Sequence[Peer], _cluster_id: str) -> bool:
 
 
 def _ignore_change(_reason: str) -> None:
-    """Links tell of themselves by their transitions."""
+    """Ignore the call: links report changes by their transitions."""

@@ -1,4 +1,4 @@
-"""What a start waits for, told every few seconds and not more often."""
+"""Logs what a start waits for, at most every few seconds."""
 
 from typing import Final
 
@@ -11,17 +11,17 @@ TELL_NS: Final = 3_000 * MILLISECOND_NS
 
 
 class Progress:
-    """One wait; begins with the first look."""
+    """One wait; starts with the first check."""
 
     def __init__(self, clock: Clock, observer: Observer) -> None:
-        """Begin now."""
+        """Start now."""
         self._clock = clock
         self._observer = observer
         self._began_at = clock.now()
         self._tell_at = Instant(self._began_at + TELL_NS)
 
     def note(self, awaited: str) -> None:
-        """Say what is waited for, when it was not said for a while."""
+        """Log what the start waits for, unless it was logged recently."""
         now = self._clock.now()
         if now < self._tell_at:
             return

@@ -1,10 +1,10 @@
-"""Why a broker takes no requests, as `/readyz` tells from its first moment on."""
+"""Reasons why a broker takes no requests, for `/readyz` from the process start on."""
 
 from liftbridge_broker.server.core import Core
 
 
 def awaited(core: Core, *, is_connected: bool) -> str:
-    """What the start of a broker waits for.
+    """The step that the start of a broker waits for.
 
     Args:
         core: The broker, whose store is open.
@@ -20,10 +20,10 @@ def awaited(core: Core, *, is_connected: bool) -> str:
 
 
 def hindrances(core: Core, *, is_nats_connected: bool, is_transport_connected: bool) -> list[str]:
-    """What keeps a broker that has started from its work; empty for nothing.
+    """Reasons why a started broker cannot work; empty if there are none.
 
-    Not that it hears of no metadata leader: without a quorum no broker does, and what the replicas
-    in sync acknowledge goes on.
+    A missing metadata leader is no reason: without a quorum no broker has one, and in-sync replicas
+    continue to acknowledge.
     """
     found: list[str] = []
     if not is_nats_connected:

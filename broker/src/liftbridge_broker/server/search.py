@@ -1,4 +1,4 @@
-"""The search of a broker with an empty data directory for its cluster, before anything else."""
+"""The search for the cluster, the first step of a broker with an empty data directory."""
 
 import asyncio
 import contextlib
@@ -19,15 +19,15 @@ SECOND_NS: Final = 1_000_000_000
 
 
 class Search:
-    """Drives `node.bootstrap.Discovery` by the loop's time and what arrives.
+    """Drives `node.bootstrap.Discovery` with the loop's time and received messages.
 
     Args:
         me: This broker with its data directory.
-        role: What it may do when nobody knows a cluster.
+        role: What the broker may do when no other broker knows a cluster.
         peers: Brokers that found the cluster together.
-        link: How it speaks to others; it has no cluster yet.
+        link: Link to other brokers; it has no cluster yet.
         clock: Time.
-        observer: Told every few seconds what is waited for.
+        observer: Is notified every few seconds of what the search waits for.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Search:
         clock: Clock,
         observer: Observer,
     ) -> None:
-        """Begin now."""
+        """Start now."""
         self._me = me
         self._link = link
         self._role = role
@@ -50,20 +50,20 @@ class Search:
         self._discovery = Discovery(me, role, self._others, link.send, clock.now())
 
     def on_payload(self, channel: Channel, payload: bytes) -> None:
-        """Take what another broker sent; anything but questions and answers is nothing yet."""
+        """Handle a message of another broker; ignore all but discovery queries and answers."""
         message = self._link.receive(channel, payload)
         if message is not None:
             self._discovery.on_peer(message[0])
             self._arrived.set()
 
     def found(self, members: Sequence[Peer], cluster_id: str) -> bool:
-        """Begin as an operator says; see `Discovery.found`."""
+        """Found the cluster that an operator describes; see `Discovery.found`."""
         is_new = self._discovery.found(members, cluster_id)
         self._arrived.set()
         return is_new
 
     async def run(self) -> Beginning:
-        """Ask until the outcome is there; for ever, if nobody is to found a cluster."""
+        """Query until there is an outcome; never returns if no broker is to found a cluster."""
         discovery = self._discovery
         while True:
             discovery.on_timer(self._clock.now())
@@ -78,7 +78,7 @@ class Search:
                     await self._arrived.wait()
 
     def _awaited(self) -> str:
-        """What is missing, for people."""
+        """Text on what the search is waiting for."""
         seekers, contradictions = self._discovery.seekers, self._discovery.contradictions()
         if contradictions:
             own = _claimed(self._me.broker, self._discovery.claim)
@@ -96,7 +96,7 @@ class Search:
 
 
 def _claimed(broker: str, claim: Claim) -> str:
-    """What a broker was told to found, for people."""
+    """Text on the cluster that a broker was configured to found."""
     if claim.is_seed:
         return f"{broker} is a seed"
     return f"{broker} lists {', '.join(claim.listed) or 'nobody'}"

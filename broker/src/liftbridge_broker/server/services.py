@@ -1,4 +1,4 @@
-"""Which method of the API is served by what."""
+"""The methods of the API and the services that implement them."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -39,12 +39,12 @@ UNBUILT: Final[Sequence[str]] = (
 
 
 class Api(NamedTuple):
-    """What clients reach: not listening yet.
+    """The client API; not listening yet.
 
     Attributes:
         server: Serves every method.
-        context: What all services work with.
-        metadata: Its `port` is to be set once the server listens.
+        context: Context that all services share.
+        metadata: Its `port` must be set once the server listens.
     """
 
     server: GrpcServer
@@ -55,7 +55,7 @@ class Api(NamedTuple):
 def make_api(
     options: BrokerOptions, node: Node, clock: Clock, observer: Observer, health: Health
 ) -> Api:
-    """A server with every method entered."""
+    """Create a server with every method registered."""
     grpc = options.grpc
     server = GrpcServer(
         grpc_limits(grpc),
@@ -76,7 +76,7 @@ def make_api(
 
 
 def make_context(options: BrokerOptions, node: Node, clock: Clock, turns: Turns) -> Context:
-    """What the services for streams work with."""
+    """Create the context of the stream services."""
     limits = options.limits
     return Context(
         node,
@@ -90,7 +90,7 @@ def make_context(options: BrokerOptions, node: Node, clock: Clock, turns: Turns)
 
 
 def register_streams(server: GrpcServer, context: Context) -> None:
-    """Enter what whoever keeps streams needs of the API: streams and cursors, and no messages."""
+    """Register the methods that a manager of streams needs: streams and cursors, no messages."""
     data, streams = DataService(context), StreamService(context)
     server.unary(DATA + "CreateStream", data.create)
     server.unary(DATA + "AlterStream", data.alter)
@@ -140,7 +140,7 @@ def _register_data(server: GrpcServer, context: Context) -> None:
 
 
 def _take(_owner: object) -> None:
-    """The call holds its owner by the callbacks it installed."""
+    """The call keeps its owner alive by the callbacks it installed."""
 
 
 def _unbuilt(call: Call, _request: bytes) -> None:

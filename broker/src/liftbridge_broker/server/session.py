@@ -1,7 +1,7 @@
-"""The session of a broker with its cluster, as the process sees it: begun, and given up in order.
+"""The session of a broker with its cluster: registration, and orderly hand-over.
 
-Everything here is asked for again until it shows in the applied metadata: a message, a leader or an
-answer may be lost at any time, and each command is one that may be given twice.
+Every request here is repeated until its effect shows in the applied metadata: a message, a leader
+or an answer may be lost at any time, and each command is idempotent.
 """
 
 import asyncio
@@ -38,26 +38,26 @@ from liftbridge_broker.server.progress import Progress
 
 SECOND_NS: Final = 1_000_000_000
 LOOK_SECONDS: Final = 0.02
-"""Between two looks for what no applied command tells."""
+"""Interval between two checks of state that no applied command announces."""
 
 PROPOSAL_NS: Final = 1 * SECOND_NS
-"""Time after which a proposal without an answer is made again."""
+"""Time after which a proposal without an answer is repeated."""
 
 PAUSE_NS: Final = 100 * MILLISECOND_NS
-"""Between a refusal and the next attempt."""
+"""Time between a refusal and the next attempt."""
 
 SILENT_NS: Final = 1 * SECOND_NS
 TRANSFER_NS: Final = 1 * SECOND_NS
 
 
 class _Attempts:
-    """One command, proposed until somebody says that it shows in the metadata.
+    """One command, proposed until its effect shows in the metadata.
 
     Args:
         core: The broker.
-        command: The command; may be given twice.
-        refused_ns: Time for which definite refusals are not believed, because what they stand on
-            passes: a session of the life before that still counts.
+        command: The command; must be idempotent.
+        refused_ns: Time for which definite refusals are ignored, because their cause passes: the
+            session of the previous process still counts.
     """
 
     def __init__(self, core: Core, command: Command, refused_ns: int) -> None:
@@ -68,7 +68,7 @@ class _Attempts:
         self._answer: asyncio.Future[object] | None = None
 
     def make(self) -> None:
-        """Propose when it is time; nobody is asked while no leader is known.
+        """Propose when it is time; no-op while no leader is known.
 
         Raises:
             LiftbridgeError: The metadata refused for good.
@@ -94,7 +94,7 @@ class _Attempts:
 
 
 async def _look_again(core: Core) -> None:
-    """Wait for news of the metadata, or for a moment."""
+    """Wait for a metadata change, or for a moment."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LOOK_SECONDS):
             await core.changed.wait()
@@ -102,14 +102,14 @@ async def _look_again(core: Core) -> None:
 
 
 async def register(core: Core, port: int, listeners: tuple[ListenerAddress, ...] = ()) -> None:
-    """Begin a broker session, hear NATS, create what the broker itself needs.
+    """Start a broker session, receive from NATS, create the broker's own streams.
 
-    Returns when the broker may lead. Without a quorum of the metadata group that is never.
+    Returns when the broker may lead; never without a quorum of the metadata group.
 
     Args:
         core: The broker.
-        port: Port for clients that is bound; told to them unless another is set.
-        listeners: Where clients reach it by further listeners.
+        port: Bound client port; advertised unless another is configured.
+        listeners: Addresses of the further listeners.
 
     Raises:
         LiftbridgeError: The metadata refused.
@@ -124,7 +124,7 @@ async def register(core: Core, port: int, listeners: tuple[ListenerAddress, ...]
 
 
 async def _begin(core: Core, port: int) -> BrokerState:
-    """Become a member of the metadata group, and have the registration applied here."""
+    """Become a member of the metadata group, and wait until the registration is applied here."""
     options, identity = core.options, core.store.identity
     command = RegisterBroker(
         broker=identity.broker_id,
@@ -154,7 +154,7 @@ async def _begin(core: Core, port: int) -> BrokerState:
 
 
 def _awaited(core: Core) -> str:
-    """What keeps a broker from its session, for people."""
+    """Text on what delays the broker's session."""
     if core.joining.is_member:
         leader = core.consensus.leader
         if leader is not None:
@@ -166,13 +166,13 @@ def _awaited(core: Core) -> str:
 
 
 async def advertise(core: Core, listeners: tuple[ListenerAddress, ...]) -> None:
-    """Have the cluster tell clients where they reach this broker by further listeners.
+    """Announce the broker's further listeners to clients through the metadata.
 
-    Returns when it shows in the applied metadata, or the session is over.
+    Returns when they show in the applied metadata, or the session is over.
 
     Args:
         core: The broker, registered.
-        listeners: All of them; those of the last start count until others are told.
+        listeners: All of them; those of the last start count until this announcement.
 
     Raises:
         LiftbridgeError: The metadata refused.
@@ -189,7 +189,7 @@ async def advertise(core: Core, listeners: tuple[ListenerAddress, ...]) -> None:
         try:
             attempts.make()
         except StaleBrokerEpochError:
-            return  # another process has the session, and tells its own addresses
+            return  # another process has the session, and announces its own addresses
         progress.note("the cluster to know the listeners")
         await _look_again(core)
         own = core.registration
@@ -199,7 +199,7 @@ async def advertise(core: Core, listeners: tuple[ListenerAddress, ...]) -> None:
 
 
 async def _be_unfenced(core: Core, registered: BrokerState) -> None:
-    """Wait until the metadata leader has heard of this broker; one without peers asks itself."""
+    """Wait until the metadata leader has heard from this broker; one without peers asks itself."""
     progress = Progress(core.clock, core.observer)
     ask = _Attempts(
         core,
@@ -218,7 +218,7 @@ async def _be_unfenced(core: Core, registered: BrokerState) -> None:
 
 
 async def _create_cursors(core: Core) -> None:
-    """Have the stream that keeps cursors; whoever of the brokers is first creates it."""
+    """Ensure the stream that keeps cursors exists; the first broker creates it."""
     cursors = core.options.cursors
     command = CreateStream(
         name=StreamName(CURSORS_STREAM),
@@ -246,7 +246,7 @@ async def _create_cursors(core: Core) -> None:
 
 
 def has_company(core: Core) -> bool:
-    """Whether other brokers could take over what this one leads, or vote when it is gone."""
+    """Whether other brokers could take over this one's partitions, or vote without it."""
     if core.registration is None or core.node.cluster is None:
         return False
     others = [one for one in core.node.state.brokers.values() if one.broker != core.node.broker]
@@ -254,14 +254,14 @@ def has_company(core: Core) -> bool:
 
 
 async def hand_over(core: Core, timeout_ns: int) -> bool:
-    """Controlled shutdown: others lead what this broker led, and know it.
+    """Controlled shutdown: move this broker's leaderships, and wait until the new leaders know it.
 
     Given up when no metadata leader is known for `leader_wait_ns`, as when all brokers stop at
-    once, or when nothing can be said to others for `SILENT_NS`.
+    once, or when nothing can be sent to other brokers for `SILENT_NS`.
 
     Args:
         core: The broker.
-        timeout_ns: Bound of all of it.
+        timeout_ns: Bound of the whole hand-over.
 
     Returns:
         Whether everything was handed over.
@@ -288,7 +288,7 @@ async def hand_over(core: Core, timeout_ns: int) -> bool:
 
 
 async def _transfer(core: Core) -> None:
-    """Give the leadership of the metadata group to another voter that lives, for a moment."""
+    """Transfer the leadership of the metadata group to another live voter, with a short bound."""
     began = core.clock.now()
     while core.consensus.is_leader and core.clock.now() - began < TRANSFER_NS:
         target = _successor(core)
@@ -300,7 +300,7 @@ async def _transfer(core: Core) -> None:
 
 
 def _successor(core: Core) -> BrokerId | None:
-    """The other voter that has come furthest, of brokers that live and do not stop too."""
+    """The other voter with the longest log, among brokers that live and are not stopping."""
     brokers = core.node.state.brokers
     living = [
         (core.consensus.match(peer) or 0, BrokerId(peer.broker))

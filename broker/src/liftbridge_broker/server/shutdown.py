@@ -1,4 +1,4 @@
-"""Deadlines of a shutdown: each step has its own, all of them share one, and a signal ends both."""
+"""Deadlines of a shutdown: one per step, one for all of them; a second signal ends both."""
 
 import asyncio
 import contextlib
@@ -12,8 +12,8 @@ class Steps:
 
     Attributes:
         deadline: Event loop time in seconds at which no step may run any longer.
-        hurry: Set by a second signal: steps are given up from then on.
-        on_timed_out: Told the name of each step that was given up.
+        hurry: Set by a second signal: from then on steps are given up.
+        on_timed_out: Called with the name of each step that was given up.
     """
 
     deadline: float
@@ -22,23 +22,23 @@ class Steps:
 
     @property
     def seconds_left(self) -> float:
-        """Time until the deadline; 0 after it and once somebody is in a hurry."""
+        """Time until the deadline; 0 after it and once `hurry` is set."""
         if self.hurry.is_set():
             return 0.0
         return max(0.0, self.deadline - asyncio.get_running_loop().time())
 
     async def run(self, name: str, step: Coroutine[object, object, object]) -> bool:
-        """Run a step until it ends, the deadline comes or somebody is in a hurry.
+        """Run a step until it ends, the deadline passes or `hurry` is set.
 
         A step that was given up is cancelled. Its own errors are raised.
 
         Returns:
-            Whether it ended by itself.
+            Whether it completed.
         """
         loop = asyncio.get_running_loop()
         working, hurrying = loop.create_task(step), loop.create_task(self.hurry.wait())
         try:
-            # Also without time left a step gets one turn: many need no more.
+            # Even without time left a step gets one turn: many need no more.
             await asyncio.wait(
                 (working, hurrying),
                 timeout=max(0.05, self.seconds_left),

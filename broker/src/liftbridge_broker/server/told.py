@@ -1,4 +1,4 @@
-"""Changes of partitions as an operator hears of them: each from one broker, its leader if any."""
+"""Log events of partition changes: each from one broker, the leader if there is one."""
 
 from collections.abc import Sequence
 
@@ -11,13 +11,13 @@ from liftbridge_broker.ports.observe import Observer
 def tell_partitions(
     observer: Observer, me: BrokerId, state: ClusterState, records: Sequence[Record]
 ) -> int:
-    """Tell of elections and in-sync sets of replicated partitions; returns how many elections.
+    """Report elections and in-sync sets of replicated partitions; returns the election count.
 
     Args:
-        observer: Told.
+        observer: Receives the transitions.
         me: This broker.
         state: Metadata with the records applied.
-        records: What was applied.
+        records: The applied records.
     """
     elections = 0
     for record in records:

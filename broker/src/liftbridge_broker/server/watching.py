@@ -1,8 +1,7 @@
-"""Files that others replace while the broker runs: certificates, keys, authorities.
+"""Detects files that are replaced while the broker runs: certificates, keys, authorities.
 
-A Secret that Kubernetes mounts changes by a link that is put elsewhere, other tools write files
-anew; both show in what the system says of the file that the path leads to. Nobody has to send a
-signal then.
+A Secret that Kubernetes mounts changes when a symbolic link is redirected; other tools rewrite
+files. Both show in the `stat` of the resolved path, so no signal is needed.
 """
 
 from collections.abc import Iterable
@@ -10,16 +9,16 @@ from pathlib import Path
 from typing import Final
 
 LOOK_SECONDS: Final = 5.0
-"""Between two looks."""
+"""Interval between two checks."""
 
 _Seen = tuple[tuple[int, int, int, int] | None, ...]
 
 
 class FileWatch:
-    """Tells when files are others than before.
+    """Detects changed files.
 
     Args:
-        paths: Files; empty ones are left out.
+        paths: Files to watch; empty paths are ignored.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
@@ -27,7 +26,7 @@ class FileWatch:
         self._seen = self._look()
 
     def has_changed(self) -> bool:
-        """Whether any file was replaced, written, made or removed since the last question."""
+        """Whether any file was replaced, written, created or removed since the last call."""
         seen = self._look()
         has_changed, self._seen = seen != self._seen, seen
         return has_changed

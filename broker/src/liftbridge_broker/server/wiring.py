@@ -1,4 +1,4 @@
-"""What each part of the broker is told, out of the options of the process."""
+"""Options of each part of the broker, derived from the options of the process."""
 
 import secrets
 import ssl
@@ -62,7 +62,7 @@ def embedded_options(options: BrokerOptions) -> EmbeddedOptions:
     nats = options.nats
     password = nats.password
     if nats.password_file:
-        # As it is read at each connection, also by other brokers that dial this server.
+        # Read at each connection, also by other brokers that dial this server.
         password = read_secret(nats.password_file, "nats.password.file").rstrip("\r\n")
     return EmbeddedOptions(
         server=nats.servers[0],
@@ -76,7 +76,7 @@ def embedded_options(options: BrokerOptions) -> EmbeddedOptions:
 def nats_options(
     options: BrokerOptions, broker: BrokerId, embedded: EmbeddedOptions | None = None
 ) -> NatsOptions:
-    """Settings of the links to NATS; those to a server of its own show what that server knows."""
+    """Settings of the links to NATS; links to an embedded server use its user and password."""
     found = _nats_options(options, broker)
     if embedded is None or embedded.config:
         return found
@@ -113,7 +113,7 @@ def _nats_options(options: BrokerOptions, broker: BrokerId) -> NatsOptions:
 
 
 def node_options(options: BrokerOptions, broker: BrokerId) -> NodeOptions:
-    """What the node is told; the ack inbox belongs to this process alone."""
+    """Options of the node; the ack inbox belongs to this process alone."""
     return NodeOptions(
         broker=broker,
         namespace=options.clustering.namespace,
@@ -128,7 +128,7 @@ def node_options(options: BrokerOptions, broker: BrokerId) -> NodeOptions:
 
 
 def role_of(bootstrap: BootstrapOptions) -> Role:
-    """What a broker with an empty data directory may do when nobody knows a cluster."""
+    """What a broker with an empty data directory may do when no other broker knows a cluster."""
     if bootstrap.peers:
         return Role.PEER
     if bootstrap.waits:
@@ -184,7 +184,7 @@ def server_tls(tls: TlsOptions, setting: str) -> ServerTls:
 
     Args:
         tls: Names of the files.
-        setting: What the settings that name them begin with.
+        setting: Prefix of the settings that name them.
 
     Raises:
         ConfigError: A file cannot be read, or does not hold what it should.
