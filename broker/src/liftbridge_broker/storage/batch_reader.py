@@ -1,4 +1,4 @@
-"""Reading stored batches in order, as replicas and bulk readers get them.
+"""Reads stored batches in order, for replicas and bulk readers.
 
 Each batch is verified once, as in `reader.py`, and by scrubbing each time.
 """
@@ -13,7 +13,7 @@ from liftbridge_broker.storage.types import ReadResult
 
 
 class BatchReader(Place):
-    """Reads stored batches in order, as replicas and bulk readers get them."""
+    """Reads stored batches in order, for replicas and bulk readers."""
 
     __slots__ = ()
 
@@ -21,17 +21,17 @@ class BatchReader(Place):
         """Batches of records [next_offset, end), as many as fit.
 
         A batch that `next_offset` or `end` falls into is re-cut with a new header and checksum.
-        Below the log start reading begins there.
+        Below the log start, reading starts there.
 
         Args:
-            max_bytes: Bound of the sum of the slices; one batch is given even when it is larger.
-            end: First offset not to be given.
+            max_bytes: Bound of the sum of the slices; one batch is returned even when it is larger.
+            end: First offset not to return.
 
         Returns:
-            As `LogReader.read`; the slices joined are whole adjoining batches.
+            Like `LogReader.read`; the slices joined are whole adjoining batches.
 
         Raises:
-            CorruptionError: The next batch is damaged; what is good before it was given out.
+            CorruptionError: The next batch is damaged; good batches before it were returned.
             FilesError: The file cannot be read.
         """
         if self._need is not None:
@@ -63,7 +63,7 @@ class BatchReader(Place):
     def _take_run(
         self, segment: Segment, slices: list[bytes | memoryview], budget: int, end: Offset
     ) -> tuple[int, int, int]:
-        """Take adjoining whole batches of the block as one slice; as `LogReader._take_whole`."""
+        """Take adjoining whole batches of the block as one slice; like `LogReader._take_whole`."""
         block = self._block
         block_start = self._block_start
         at = self._position - block_start
@@ -88,7 +88,7 @@ class BatchReader(Place):
                 break
             seen = behind
             if last < self.next_offset:
-                run = behind  # in front of what was asked for
+                run = behind  # before the requested offset
             elif base < self.next_offset or last >= end:
                 stop = PART
                 break
@@ -113,7 +113,7 @@ class BatchReader(Place):
         return segment.verified.covered_until(self._position)
 
     def _recut(self, end: Offset) -> bytes:
-        """What is asked for of the verified batch at the place, as a batch of its own."""
+        """Re-cut the requested records of the verified batch at the position into a new batch."""
         at = self._position - self._block_start
         _, length, _, _, base, last, _ = QUICK.unpack_from(self._block, at)
         batch = self._block[at : at + COVERED_START + length]
@@ -121,7 +121,7 @@ class BatchReader(Place):
 
 
 class ScrubReader(BatchReader):
-    """Verifies every batch, also one that was good when it was read last."""
+    """Verifies every batch, even one that was good when last read."""
 
     __slots__ = ()
 

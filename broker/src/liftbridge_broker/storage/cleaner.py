@@ -1,8 +1,8 @@
-"""The cleaner: rolls by age, applies retention and asks for compaction, a log at a time.
+"""The cleaner: rolls by age, applies retention and requests compaction, one log at a time.
 
 One heap of deadlines for all logs, because a timer for each would cost an idle broker with a
-thousand streams more than the work itself. As in the original a tick that rolled does nothing
-else, and retention comes before compaction (liftbridge 4.4, 4.7, 4.8).
+thousand streams more than the work itself. As in the original, a tick that rolled does nothing
+else, and retention precedes compaction (liftbridge 4.4, 4.7, 4.8).
 """
 
 import heapq
@@ -26,27 +26,27 @@ from liftbridge_broker.storage.retention import (
 )
 
 TICKS_MAX: Final = 16
-"""Logs looked at in one turn; more that are due wait for the next."""
+"""Logs handled in one turn; other due logs wait for the next."""
 DROPS_MAX: Final = 1_000
-"""Segments that go in one turn (some 20 us each); more wait for the next tick of their log."""
+"""Segments removed in one turn (some 20 us each); more wait for the next tick of their log."""
 _SPREAD: Final = 0x9E37_79B9_7F4A_7C15
 _SPREAD_BITS: Final = 64
 
 
 AgeClock = Callable[[Instant], int | None]
-"""Tells the Unix time by which records are old; `None` while there is none."""
+"""Returns the Unix time for the age of records; `None` while there is none."""
 
 
 class Tell(Protocol):
-    """Tells the observer of something that happened to a log."""
+    """Reports a transition of a log to the observer."""
 
     def __call__(self, stored: StoredLog, kind: str, **values: object) -> None:
-        """Tell it, with the stream and the partition added."""
+        """Report it, with the stream and the partition added."""
         ...
 
 
 class Removals:
-    """Files on their way out; the loop does not wait for them."""
+    """File removals in progress; the loop does not wait for them."""
 
     def __init__(self, files: Files, new_token: Callable[[], Token]) -> None:
         self._files = files
@@ -54,18 +54,18 @@ class Removals:
         self._tokens: set[Token] = set()
 
     def submit(self, paths: Sequence[str]) -> None:
-        """Begin to remove files that nothing refers to."""
+        """Start to remove files that nothing refers to."""
         for path in paths:
             token = self._new_token()
             self._tokens.add(token)
             self._files.submit_remove(token, path)
 
     def owns(self, token: Token) -> bool:
-        """Whether an event belongs here."""
+        """Whether an event belongs to a removal."""
         return token in self._tokens
 
     def on_event(self, event: FileEvent) -> None:
-        """A removal ended.
+        """Complete a removal.
 
         Raises:
             FilesError: It failed.
@@ -84,14 +84,14 @@ class _Tick(NamedTuple):
 
 
 class Cleaner:
-    """Deadlines of all logs of a store, and what is done when they come.
+    """Deadlines of all logs of a store, and the work that is due at them.
 
-    Errors of the device are raised to the store.
+    Device errors are raised to the store.
 
     Attributes:
         find_cursor: Looks up the cursors that hold retention back.
-        age_clock: Tells the Unix time by which records are old, `None` while there is no such time:
-            then nothing goes by age.
+        age_clock: Returns the Unix time for the age of records, `None` while there is no such
+            time: then nothing is removed by age.
     """
 
     def __init__(
@@ -106,17 +106,17 @@ class Cleaner:
         tell: Tell,
         guarded: Callable[[Callable[[], None], Instant], None],
     ) -> None:
-        """Begin without logs.
+        """Start without logs.
 
         Args:
-            journal: The journal that knows the log starts.
+            journal: The journal with the log starts.
             flush: Makes it durable.
-            removals: Takes files away.
-            save: Saves what else the batches of a log tell before some of them go.
-            to_trash: Takes files away in a way that can be undone, with a date.
-            compact: Asks for compaction.
-            tell: Tells the observer.
-            guarded: Does something on the disk in a later turn; takes errors of the device.
+            removals: Removes files.
+            save: Saves other state that the batches of a log carry before some are removed.
+            to_trash: Removes files in a way that can be undone, with a date.
+            compact: Requests compaction.
+            tell: Reports to the observer.
+            guarded: Runs disk work in a later turn; handles device errors.
         """
         self._journal = journal
         self._flush = flush
@@ -132,7 +132,7 @@ class Cleaner:
         self._sequence = 0
 
     def add(self, stored: StoredLog, now: Instant) -> None:
-        """Look after a log from now on; ticks of logs opened together are spread over time."""
+        """Start to clean a log; ticks of logs opened together are spread over time."""
         interval_ns = _interval_ns(stored)
         phase = (stored.partition_id * _SPREAD) % (1 << _SPREAD_BITS)
         self._push(stored, Instant(now + (phase * interval_ns >> _SPREAD_BITS) + 1))
@@ -142,7 +142,7 @@ class Cleaner:
         return self._ticks[0].deadline if self._ticks else None
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:
-        """Look after the logs that are due."""
+        """Handle the due logs."""
         for _ in range(TICKS_MAX):
             if not self._ticks or self._ticks[0].deadline > now:
                 return
@@ -153,11 +153,11 @@ class Cleaner:
             self._tick(stored, now, wall_ns, self.age_ns(now, wall_ns))
 
     def age_ns(self, now: Instant, wall_ns: int) -> int | None:
-        """Unix time by which things are old; `None` while that is not known."""
+        """Unix time for ages; `None` while it is unknown."""
         return wall_ns if self.age_clock is None else self.age_clock(now)
 
     def raise_log_start(self, stored: StoredLog, offset: Offset, reason: str, now: Instant) -> None:
-        """Move the log start durably, then remove the segments below it."""
+        """Raise the log start durably, then remove the segments below it."""
         if offset <= stored.log.log_start_offset:
             return
         self._save(stored)
@@ -180,7 +180,7 @@ class Cleaner:
             self._compact(stored, now, age_ns)
 
     def _trim(self, stored: StoredLog, now: Instant, age_ns: int | None) -> None:
-        """Apply retention, and remove segments below the log start that had to wait."""
+        """Apply retention, and remove segments below the log start whose removal had to wait."""
         log = stored.log
         begin = wanted = log.log_start_offset
         if stored.is_leader:
@@ -196,7 +196,7 @@ class Cleaner:
             self._look_up(stored, now, age_ns)
 
     def _look_up(self, stored: StoredLog, now: Instant, age_ns: int | None) -> None:
-        """Apply retention once it is known where its cursor stands."""
+        """Apply retention once the position of its cursor is known."""
         if stored.awaits_cursor:
             return
         stored.awaits_cursor = True
@@ -213,7 +213,7 @@ class Cleaner:
     def _trim_below(
         self, stored: StoredLog, cursor: Offset | CursorUnknown, now: Instant, age_ns: int | None
     ) -> None:
-        """Apply retention to what lies below a cursor, and to what it must not hold any longer."""
+        """Apply retention to what lies below a cursor, and to what it must no longer hold back."""
         log, options = stored.log, stored.options
         held, unknown = log.log_start_offset, ""
         if isinstance(cursor, CursorUnknown):
@@ -236,16 +236,16 @@ class Cleaner:
             limit = options.retention_cursor_bytes_max
             told |= {"limit_bytes": limit, "log_start_offset": wanted}
             if cursor is CursorUnknown.UNANSWERED:
-                # It may be ahead of all that goes: nobody can say that something was lost.
+                # It may be ahead of everything removed: no loss can be reported.
                 self._tell(stored, "retention_cursor_ignored", **told)
             else:
                 self._tell(stored, "retention_cursor_passed", position=unknown or held, **told)
         self.raise_log_start(stored, wanted, "retention", now)
 
     def _drop_segments(self, stored: StoredLog, offset: Offset, reason: str, now: Instant) -> None:
-        """The log start is durable: the files below it mean nothing any more.
+        """Remove the files below a durable log start: they are obsolete.
 
-        Those that only their age took away go by the trash: an age is what a clock told.
+        Segments removed only by age go to the trash: the age depends on a clock.
         """
         if stored.is_closed:
             return
@@ -288,7 +288,7 @@ class Cleaner:
 
 
 def _log_start(stored: StoredLog, age_ns: int | None, held: Offset) -> Offset:
-    """First offset that retention keeps, nothing from `held` on removed."""
+    """First offset that retention keeps; nothing from `held` on is removed."""
     log = stored.log
     return choose_log_start(
         log.segments(),
@@ -301,7 +301,7 @@ def _log_start(stored: StoredLog, age_ns: int | None, held: Offset) -> Offset:
 
 
 def _surplus_end(stored: StoredLog) -> Offset:
-    """Up to where segments go whatever their age; all of a stream without such a limit."""
+    """End of the segments removed whatever their age; the log end without an age limit."""
     limits = limits_of(stored.options)
     if not limits.age_ns_max:
         return stored.log.log_end_offset
@@ -316,18 +316,18 @@ def _surplus_end(stored: StoredLog) -> Offset:
 
 
 def _find_nothing(_partition: PartitionId, _name: str, found: CursorFound, now: Instant) -> None:
-    """Nobody looks cursors up: none is known."""
+    """Default cursor look-up: no cursor is known."""
     found(CursorUnknown.UNANSWERED, now)
 
 
 def _removable_end(stored: StoredLog, log_start: Offset) -> Offset:
-    """Up to where segments may be removed: those not synced yet wait.
+    """End of the segments that may be removed: those not synced yet wait.
 
-    A removal that a power cut takes back would show them torn, which looks like damage.
+    A power cut may undo a removal and show them torn, which looks like damage.
     """
     return Offset(min(log_start, stored.log.recovery_point))
 
 
 def _interval_ns(stored: StoredLog) -> int:
-    # Nobody wants a cleaner that never rests.
+    # A cleaner must rest between ticks.
     return max(1, stored.options.cleaner_interval_ms) * MILLISECOND_NS

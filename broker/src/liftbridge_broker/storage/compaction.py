@@ -1,19 +1,19 @@
-"""Compaction by key: of the records with one key only the last one below a bound stays.
+"""Compaction by key: only the last record of each key below a bound stays.
 
-Follows the original's rules (liftbridge 4.8) where they are not its defects: sealed segments only,
-records without a key stay, and the last record of the log stays always. Ranges of offsets stay
-too: batches that lost all their records become header-only *fillers*, neighbours of one leader
-epoch become one, never across epochs (replication 1.15). The last batch of an idempotent publisher
-keeps its header to itself, so that a replica that copies the log knows where the publisher stands
-(Kafka does the same). Segments that have become small are merged.
+Follows the original's rules (liftbridge 4.8) except for its defects: only sealed segments, records
+without a key stay, and the last record of the log always stays. Ranges of offsets stay too: batches
+that lost all their records become header-only *fillers*; neighbours of one leader epoch are merged,
+never across epochs (replication 1.15). The last batch of an idempotent publisher keeps its own
+header, so that a replica that copies the log knows the publisher's last sequence (Kafka does the
+same). Segments that have become small are merged.
 
-The bound is what is both committed and synced. A record must not be dropped because of a newer one
-that a power cut may still take back.
+The bound is the offset that is both committed and synced. A record must not be dropped because of a
+newer one that a power cut may still take back.
 
-Reads and writes files and nothing else, in bounded steps, so that it runs in a helper process
+It only reads and writes files, in bounded steps, so that it runs in a helper process
 (`adapters.disk.compactor`) or, in simulations and tests, between the events of a node. Results are
-files `<log>.cleaned` that the owner swaps in, oldest first; a crash before that leaves files which
-the next start removes.
+files `<log>.cleaned` that the owner swaps in, oldest first; files left by an earlier crash are
+removed at the next start.
 """
 
 import json
@@ -50,11 +50,11 @@ KEY_COUNT_MAX: Final = 1_000_000
 PUBLISHER_COUNT_MAX: Final = 20_000
 """Publishers whose last header stays, at most 88 bytes each; beyond it the longest silent goes.
 
-The metadata know half as many of a stream and refuse the others. While one is known, as many again
-may have come after it and published: only once more than that did is it forgotten.
+The metadata know half as many of a stream and refuse more. While a publisher is known, as many may
+have come after it and published: it is forgotten only after more than that.
 """
 NOTHING: Final = Offset(0)
-"""No offset is below it."""
+"""Lower bound: no offset is below it."""
 _SHORT_KEY_BYTES: Final = 24
 _DIGEST_BYTES: Final = 16
 _WRITE_BYTES: Final = 1 << 20
@@ -62,7 +62,7 @@ _RELATIVE_MAX: Final = (1 << 32) - 1
 
 
 class SegmentRef(NamedTuple):
-    """One segment as it was when the job was made; `size` is what of its file counts."""
+    """One segment as it was when the job was created; `size` is the valid length of its file."""
 
     base: Offset
     end: Offset
@@ -71,19 +71,19 @@ class SegmentRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionJob:
-    """What is to be compacted.
+    """A compaction to do.
 
     Attributes:
         directory: Folder of the log.
         partition_id: Its partition.
         segments: All its segments, oldest first, adjoining.
         sealed_count: How many of them, from the first, may be rewritten.
-        until: Records at and behind it neither go nor make others go.
-        map_start: Where to begin to collect keys.
+        until: Records at and after it are neither dropped nor make others obsolete.
+        map_start: Where to start collecting keys.
         segment_bytes_max: Size up to which small segments are merged, 0 for never.
         key_count_max: Keys to hold.
         publisher_count_max: Publishers whose last header stays.
-        tombstones_before_ns: Tombstones with an older timestamp may go; 0 keeps them all.
+        tombstones_before_ns: Tombstones with an older timestamp may be dropped; 0 keeps them all.
         tombstones_until: Offset up to which every replica was compacted cleanly.
     """
 
@@ -101,7 +101,7 @@ class CompactionJob:
 
 
 class Replacement(NamedTuple):
-    """A file `<log of the first>.cleaned` that takes the place of segments."""
+    """A file `<log of the first>.cleaned` that replaces segments."""
 
     segments: tuple[SegmentRef, ...]
 
@@ -110,10 +110,10 @@ class CompactionResult(NamedTuple):
     """Outcome of a job.
 
     Attributes:
-        replacements: What is to be swapped in, in this order.
+        replacements: Files to swap in, in this order.
         removed_count: Records dropped.
         before_bytes: Bytes of the segments that were rewritten.
-        after_bytes: Bytes of what takes their place.
+        after_bytes: Bytes of their replacements.
         map_end: Offset up to which keys were collected; `until` when all fitted.
     """
 
@@ -125,10 +125,10 @@ class CompactionResult(NamedTuple):
 
 
 class CompactionRunner(Protocol):
-    """Compacts elsewhere, one job after the other."""
+    """Compacts outside of the node, one job after the other."""
 
     def submit(self, token: Token, job: CompactionJob) -> None:
-        """Begin a job; a `FileEvent` with `encode_result` of its outcome, or an error, follows."""
+        """Start a job; a `FileEvent` with `encode_result` of its outcome, or an error, follows."""
         ...
 
 
@@ -156,10 +156,10 @@ class _Sieve:
     """Decides which records stay.
 
     Attributes:
-        job: What is to be done.
+        job: The job.
         map_end: First offset whose key was not collected.
         latest: Last offset of every key collected.
-        publishers: Where the last batch of a publisher begins, the longest silent first.
+        publishers: Base offset of each publisher's last batch, the longest silent first.
         silent_until: Batches up to it are of publishers that were left out as the longest silent,
             unless `publishers` has them.
     """
@@ -171,7 +171,7 @@ class _Sieve:
     silent_until: int = -1
 
     def collect(self, batch: bytes, header: BatchHeader) -> bool:
-        """Note the publisher and the keys of a batch; false when there is no room for more keys."""
+        """Record the publisher and the keys of a batch; false when no more keys fit."""
         self._note_publisher(header)
         latest = self.latest
         for position, _, offset in iter_frames(batch, HEADER_SIZE, len(batch)):
@@ -197,15 +197,15 @@ class _Sieve:
             self.silent_until = publishers.pop(next(iter(publishers)))
 
     def tells_publisher(self, header: BatchHeader) -> bool:
-        """Whether the header of an emptied batch tells what a publisher stored last."""
+        """Whether the header of an emptied batch carries the last state of a publisher."""
         if header.publisher_id == 0 or header.base_offset <= self.silent_until:
             return False
-        # One that was not noted in this pass may have nothing behind this batch.
+        # A publisher not recorded in this pass may have nothing after this batch.
         last = self.publishers.get(header.publisher_id, header.base_offset)
         return last <= header.base_offset
 
     def kept(self, batch: bytes) -> list[tuple[int, int]]:
-        """Where the records of a batch that stay begin and end."""
+        """Start and end of the records of a batch that stay."""
         return [
             (position, end)
             for position, end, offset in iter_frames(batch, HEADER_SIZE, len(batch))
@@ -214,7 +214,7 @@ class _Sieve:
 
     def _stays(self, batch: bytes, position: int, end: int, offset: Offset) -> bool:
         job = self.job
-        # The last committed record stays even as a tombstone, so that a log never ends in a hole.
+        # The last committed record stays even as a tombstone, so that a log never ends in a gap.
         if offset >= self.map_end or offset >= job.until - 1:
             return True
         key = frame_key(batch, position)
@@ -230,12 +230,12 @@ class _Sieve:
 
 @dataclass(slots=True)
 class _Pace:
-    """Tells when a step is long enough."""
+    """Decides when a step is long enough."""
 
     bytes_read: int = 0
 
     def is_over(self, size: int) -> bool:
-        """Count bytes; whether it is time to let others do something."""
+        """Count bytes; return whether to yield."""
         self.bytes_read += size
         if self.bytes_read < STEP_BYTES:
             return False
@@ -284,7 +284,7 @@ def _collect_keys(
 def _weigh(
     files: Files, job: CompactionJob, segment: SegmentRef, sieve: _Sieve, pace: _Pace
 ) -> Generator[None, None, tuple[int, int]]:
-    """Bytes that stay of a segment, about, and records that go."""
+    """Estimate the bytes of a segment that stay, and count the records to drop."""
     kept_bytes = removed = 0
     for batch, header in _batches(files, job, segment):
         kept = sieve.kept(batch)
@@ -298,7 +298,7 @@ def _weigh(
 def _groups(
     job: CompactionJob, kept: Sequence[int], removed: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
-    """Runs of segments to be written as one each: those that lose records, and small neighbours."""
+    """Runs of segments to write as one file each: those losing records, and small neighbours."""
     first = 0
     while first < len(kept):
         end = first + 1
@@ -321,7 +321,7 @@ def _rewrite(
     pace: _Pace,
     made: list[str],
 ) -> Generator[None, None, int]:
-    """Write what stays of a group into one file with its index; the size of the file."""
+    """Write what stays of a group into one file with its index; return the size of the file."""
     base = group[0].base
     path = cleaned_path(job.directory, base)
     index_path = f"{job.directory}/{index_name(base)}{CLEANED_SUFFIX}"
@@ -346,7 +346,7 @@ def _rewrite(
 
 
 def _sift(batch: bytes, header: BatchHeader, sieve: _Sieve, output: "_Output") -> None:
-    """Put what stays of one batch into the output."""
+    """Put the kept records of one batch into the output."""
     kept = sieve.kept(batch)
     if not kept:
         if sieve.tells_publisher(header):  # guard Log.publishers
@@ -361,7 +361,7 @@ def _sift(batch: bytes, header: BatchHeader, sieve: _Sieve, output: "_Output") -
 
 
 def _resealed(batch: bytes, header: BatchHeader, kept: Sequence[tuple[int, int]]) -> bytes:
-    """The range and publisher of a batch with what stays of its records, which may be nothing."""
+    """Reseal the range and publisher of a batch with the kept records, perhaps none."""
     timestamps = [frame_timestamp(batch, position) for position, _ in kept]
     attributes = header.attributes | ATTRIBUTE_COMPACTED
     return seal(
@@ -381,7 +381,7 @@ def _resealed(batch: bytes, header: BatchHeader, kept: Sequence[tuple[int, int]]
 
 
 class _Output:
-    """A file that batches are put into; neighbouring empty ones of an epoch become one."""
+    """An output file of batches; adjoining empty ones of an epoch are merged."""
 
     def __init__(self, files: Files, handle: FileHandle, partition_id: PartitionId) -> None:
         self._files = files
@@ -409,12 +409,12 @@ class _Output:
         self._empty = header
 
     def finish(self) -> None:
-        """Write what is left."""
+        """Write the pending batches."""
         self._settle()
         self._write()
 
     def _settle(self) -> None:
-        """Write the range of empty batches before anything else."""
+        """Write the pending range of empty batches, before any other batch."""
         empty = self._empty
         if empty is None:
             return
@@ -444,7 +444,7 @@ class _Output:
 
 
 def cleaned_path(directory: str, base: Offset) -> str:
-    """Path of the file that takes the place of a segment and of those merged into it."""
+    """Path of the file that replaces a segment and those merged into it."""
     return f"{directory}/{log_name(base)}{CLEANED_SUFFIX}"
 
 
@@ -461,7 +461,7 @@ def decode_job(data: bytes) -> CompactionJob:
 
 
 def encode_result(result: CompactionResult | CorruptionError) -> bytes:
-    """A result, or the damage that was met, as one line of JSON."""
+    """A result, or the damage met, as one line of JSON."""
     if isinstance(result, CorruptionError):
         damage = {"text": result.text, "path": result.path, "position": result.position}
         return json.dumps(damage).encode()
@@ -503,10 +503,10 @@ def _batches(
 
 
 def _name(key: bytes) -> bytes:
-    """What stands for a key in memory: itself, or a digest that no two keys share in practice."""
+    """Key in memory: the key itself, or a digest that no two keys share in practice."""
     if len(key) < _SHORT_KEY_BYTES:
         return key
-    # Made longer than any short key, so that the two are never taken for each other.
+    # Longer than any short key, so that the two are never confused.
     return (
         b"\0" * (_SHORT_KEY_BYTES - _DIGEST_BYTES)
         + blake2b(key, digest_size=_DIGEST_BYTES).digest()

@@ -1,13 +1,13 @@
-"""What a log may lack because of compaction, in a small file beside it.
+"""A small file beside a log that says what compaction may have removed from it.
 
-Whoever copies a log must know up to where it may lack tombstones, whatever became of the broker
-that dropped them: it is written before the first tombstone below goes, and before the first record
-of a copy comes. A copy must also know how far it has to reach (`Copied`). A file that is too old or
-cannot be read counts as the most: too much costs a copy, too little would bring deleted keys back,
-or leave a key without any message.
+A replica that copies a log must know up to where it may lack tombstones, whatever became of the
+broker that dropped them. So the file is written before the first tombstone below is dropped, and
+before the first record of a copy arrives. A copy must also know which offset it must reach
+(`Copied`). A file that is too old or unreadable counts as the maximum: too much costs a copy, too
+little would bring deleted keys back, or leave a key without any message.
 
 Payload, big-endian: `dropped_offset` i64, then of `Copied` `whole_from` i64 and `leader_epoch` u64.
-Files of former versions have the first one only.
+Files of former versions have only the first field.
 """
 
 from struct import Struct
@@ -29,12 +29,12 @@ _PAYLOAD: Final = Struct(">qqQ")
 
 
 def note_dropped(files: Files, log: PartitionLog, dropped: Offset, copied: Copied) -> None:
-    """Store what a log may lack durably, unless it is known already.
+    """Store durably what a log may lack, unless it is stored already.
 
     Blocks for two syncs.
 
     Raises:
-        FilesError: What was known stays.
+        FilesError: The previous file stays.
     """
     if (dropped, copied) != (log.dropped_offset, log.copied):
         write_small_file(files, _path(log), _PAYLOAD.pack(dropped, *copied))
@@ -42,9 +42,9 @@ def note_dropped(files: Files, log: PartitionLog, dropped: Offset, copied: Copie
 
 
 def lower_dropped(files: Files, log: PartitionLog, end: Offset) -> None:
-    """Forget durably what no longer holds of a log that was cut at `end`.
+    """Remove durably what no longer holds of a log that was cut at `end`.
 
-    Blocks and raises as `note_dropped`.
+    Blocks and raises like `note_dropped`.
     """
     has_gaps = not log.is_empty and log.compacted_from < log.log_end_offset
     dropped = min(end, log.dropped_offset)
@@ -52,7 +52,7 @@ def lower_dropped(files: Files, log: PartitionLog, end: Offset) -> None:
 
 
 def read_dropped(files: Files, log: PartitionLog) -> tuple[Offset, Copied]:
-    """What a log that was opened may lack.
+    """Read what a log that was opened may lack.
 
     Raises:
         FilesError: The disk refused to read.

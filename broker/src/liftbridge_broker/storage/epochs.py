@@ -1,8 +1,8 @@
 """The leader-epoch cache of one log (replication 1.7, "Epoch cache rules"; KIP-101, KIP-279).
 
-An entry says at which offset an epoch began. Entries rise strictly in both fields. Epochs without
-data are kept: forgetting them gives endless out-of-range answers (KAFKA-15608). Whoever owns the
-log makes changes durable through the journal before they matter to others.
+An entry says at which offset an epoch started. Entries rise strictly in both fields. Epochs without
+data are kept: forgetting them causes endless out-of-range answers (KAFKA-15608). The owner of the
+log makes changes durable through the journal before other brokers rely on them.
 """
 
 from bisect import bisect_right
@@ -17,10 +17,10 @@ class LeaderEpochCache:
     __slots__ = ("_epochs", "_starts", "version")
 
     def __init__(self, entries: Sequence[tuple[LeaderEpoch, Offset]] = ()) -> None:
-        """Take entries as the journal kept them.
+        """Load entries from the journal.
 
-        What does not rise is dropped with everything behind it: it can only come from damage, and
-        the scan of the log puts it right.
+        An entry that does not rise is dropped with all after it: only damage causes it, and the
+        scan of the log restores the entries.
         """
         self._epochs: list[LeaderEpoch] = []
         self._starts: list[Offset] = []
@@ -42,13 +42,13 @@ class LeaderEpochCache:
         return self._epochs[-1] if self._epochs else None
 
     def assign(self, epoch: LeaderEpoch, start: Offset) -> bool:
-        """Note that an epoch begins at an offset.
+        """Record that an epoch starts at an offset.
 
-        Entries that the new one contradicts, with this epoch or a later one or starting there or
-        behind, are removed first. A known epoch keeps its start when the new one is not before it.
+        Entries that contradict the new one, with this epoch or a later one or with this start or a
+        later one, are removed first. A known epoch keeps its start unless the new one is before it.
 
         Returns:
-            Whether anything changed, so that the journal must be told.
+            Whether anything changed, so that the journal must be updated.
         """
         if self._epochs and self._epochs[-1] == epoch and self._starts[-1] <= start:
             return False
@@ -69,7 +69,7 @@ class LeaderEpochCache:
         """Where records of an epoch end (replication 1.6, "lookup(e) on the leader").
 
         Args:
-            epoch: Epoch asked for.
+            epoch: Requested epoch.
             log_end_offset: End of the log, at which the newest epoch ends.
 
         Returns:
@@ -91,7 +91,7 @@ class LeaderEpochCache:
         return self._epochs[behind - 1] if behind else None
 
     def truncate(self, end: Offset) -> bool:
-        """Remove entries that begin at `end` or behind; returns whether there were any.
+        """Remove entries that start at or after `end`; return whether there were any.
 
         An epoch may begin exactly at the end of the log while it has no data; cutting the log
         there for divergence must forget it too (KAFKA-10706).
@@ -103,7 +103,7 @@ class LeaderEpochCache:
         return self._note(before)
 
     def drop_beyond(self, end: Offset) -> bool:
-        """Remove entries that begin behind `end`, which a crash left without their records."""
+        """Remove entries that start after `end`, which a crash left without their records."""
         before = len(self._epochs)
         while self._starts and self._starts[-1] > end:
             self._epochs.pop()
@@ -111,7 +111,7 @@ class LeaderEpochCache:
         return self._note(before)
 
     def clamp(self, log_start: Offset) -> bool:
-        """Forget what ended at or below `log_start`; the epoch in force there begins at it."""
+        """Forget epochs that ended at or below `log_start`; the one in force there starts at it."""
         behind = bisect_right(self._starts, log_start)
         if behind == 0 or (behind == 1 and self._starts[0] == log_start):
             return False
@@ -122,7 +122,7 @@ class LeaderEpochCache:
         return True
 
     def clear(self) -> None:
-        """Forget everything: the log begins anew somewhere else."""
+        """Forget everything: the log restarts at another offset."""
         if self._epochs:
             self._epochs.clear()
             self._starts.clear()

@@ -1,17 +1,17 @@
 """When appended bytes reach the device: fsync policies and group commit (storage policies 2, 10).
 
 At most one sync is in flight for a data directory. Everything that becomes dirty meanwhile goes out
-together in the next one, so that the cost of a sync is shared by all who wait for it. Partitions
-under `commit` are always taken along; those under `interval` when their time or bytes are up, a few
-at a time, because a flight of a thousand files would keep commits waiting.
+together in the next one, so that all waiters share its cost. Partitions under `commit` always join
+a sync; those under `interval` join when their time or bytes are reached, a few at a time, because a
+flight of a thousand files would delay commits.
 
-Policy `never` promises nothing and is synced in the background all the same, rarely, because an
-unsynced log must be scanned in full after a crash.
+Policy `never` promises nothing and is still synced in the background, rarely, because an unsynced
+log must be scanned in full after a crash.
 
-The journal says how far each log is synced. It is flushed at most every `journal_ns` unless
-somebody waits for it: syncing it with every group would double the latency of a commit (measured on
-ext4: 138 us for the log alone, 270 us for both). Recovery then scans what was synced within that
-time once more. It is told only after the log's sync has returned, so it never claims too much.
+The journal says how far each log is synced. It is flushed at most every `journal_ns` unless a
+caller waits for it: syncing it with every group would double the latency of a commit (measured on
+ext4: 138 us for the log alone, 270 us for both). Recovery then scans again what was synced within
+that time. It is updated only after the log's sync has returned, so it never claims too much.
 """
 
 from collections.abc import Callable
@@ -33,9 +33,9 @@ _SECOND_NS: Final = 1_000_000_000
 _MIB: Final = 1 << 20
 _NOTHING: Final = Offset(0)
 UNHURRIED_COUNT_MAX: Final = 32
-"""Partitions not under `commit` that one flight takes along."""
+"""Partitions not under `commit` that join one flight."""
 SIZE_CHECK_APPENDS: Final = 8
-"""Appends between two looks at the bytes that wait; a bound is passed by so many batches."""
+"""Appends between two checks of the waiting bytes; a bound may be exceeded by as many batches."""
 FULL_RETRY_NS: Final = _SECOND_NS
 """How long a journal that met a full disk waits for space."""
 
@@ -48,14 +48,14 @@ class Flushed(NamedTuple):
 
 
 class FlushLimits(NamedTuple):
-    """Bounds of what waits for a sync.
+    """Bounds for data that waits for a sync.
 
     Attributes:
         interval_ns: Policy `interval`: longest time.
         bytes_max: Policy `interval`: most bytes of one partition.
-        journal_ns: Longest time a change waits for the journal when nobody asks for it.
-        background_ns: Policy `never`: time after which a log is synced all the same.
-        background_bytes_max: Policy `never`: bytes after which it is.
+        journal_ns: Longest time a change waits for the journal when no caller requests it.
+        background_ns: Policy `never`: time after which a log is synced.
+        background_bytes_max: Policy `never`: bytes after which it is synced.
     """
 
     interval_ns: int = _SECOND_NS
@@ -66,41 +66,41 @@ class FlushLimits(NamedTuple):
 
 
 def _ignore(_error: CorruptionError) -> None:
-    """Nobody wants to know."""
+    """Ignore damage: no listener is set."""
 
 
 @dataclass(slots=True, eq=False)
 class StoredLog:
-    """A log and what its flushing needs; one for each open partition.
+    """A log and its flush state; one for each open partition.
 
     Attributes:
         partition_id: Its partition.
         stream: Name of its stream, for messages.
         log: The log.
-        options: Settings in force of its stream.
+        options: Settings in force for its stream.
         policy: Effective policy; never `AUTO`.
         is_strict: Whether all above the recovery point was written under `commit`.
-        strict_from: Recovery point from which that is so, once the policy is `commit`.
-        was_strict: Whether it was so when the log was opened, and nothing that counted was cut.
+        strict_from: Recovery point from which it is strict, once the policy is `commit`.
+        was_strict: Whether it was strict when it was opened, and no record that counted was cut.
         in_session: Whether the metadata group knows what this process found; before, a log that
-            may lack something must not become strict, or the next start would call it whole.
+            may lack records must not become strict, or the next start would call it whole.
         is_fresh: Whether the journal on disk may not know the log yet.
         is_leader: Whether this broker moves the log start (replication 1.15, "Retention").
-        on_trimmed: Told when the log start was moved, by who has to pass it on.
-        on_damaged: Told when compaction meets damage.
+        on_trimmed: Called when the log start was moved, by the component that passes it on.
+        on_damaged: Called when compaction meets damage.
         damage: Notes of damaged files for the next start.
-        is_waiting: Whether it stands in a queue of the driver.
+        is_waiting: Whether it is in a queue of the driver.
         is_closed: Whether it left the store.
-        snapshot_source: Gives the state of idempotent publishers to be saved, if there is any.
-        counted_bytes: Size of the log when it was last taken into a flight.
-        append_count: Appends since it began to wait.
+        snapshot_source: Returns the state of idempotent publishers to save, if there is any.
+        counted_bytes: Size of the log when it last joined a flight.
+        append_count: Appends since it started to wait.
         is_compacting: Whether it waits to be compacted or is being compacted.
-        cut_count: Times the log was cut or began anew.
-        tombstones_until: Up to where the last pass might drop tombstones.
+        cut_count: Number of cuts and restarts of the log.
+        tombstones_until: Offset up to which the last pass was allowed to drop tombstones.
         compacted_bytes: Size of the log after the last pass.
         awaits_cursor: Whether the cursor that holds retention back is being looked up.
-        unknown_cursor: Why retention waited last because that cursor is not known; empty if it is.
-        map_start: Where the next pass begins to collect keys; 0 after one that held them all.
+        unknown_cursor: Why retention last waited because that cursor is unknown; empty if known.
+        map_start: Where the next pass starts to collect keys; 0 after one that held them all.
     """
 
     partition_id: PartitionId
@@ -131,7 +131,7 @@ class StoredLog:
     unknown_cursor: str = ""
 
     def tell(self, journal: Journal) -> None:
-        """Give the journal what the log knows now."""
+        """Pass the present state of the log to the journal."""
         if (
             self.policy is FsyncPolicy.COMMIT
             and self.in_session  # guard Log.session
@@ -143,7 +143,7 @@ class StoredLog:
 
 @dataclass(slots=True)
 class _Queue:
-    """Dirty logs of one policy; `deadline` is when the first of them must go out."""
+    """Dirty logs of one policy; `deadline` is when the first of them must be synced."""
 
     wait_ns: int
     bytes_max: int
@@ -152,7 +152,7 @@ class _Queue:
 
 
 class _Flight(NamedTuple):
-    """A sync on its way: the logs with their ends when it began, and who waits for the journal."""
+    """A sync in flight: the logs with their ends at its start, and the waiters for the journal."""
 
     token: Token
     began: Instant
@@ -162,11 +162,11 @@ class _Flight(NamedTuple):
 
 
 class FlushDriver:
-    """Decides what is synced when. Owned by the store; errors of the device are raised to it.
+    """Decides what is synced when. Owned by the store; device errors are raised to it.
 
     Attributes:
         sync_times: Nanoseconds from the submission of a group of syncs to its end.
-        slowness: What they tell of the disk.
+        slowness: Judges the disk by those times.
     """
 
     def __init__(
@@ -177,14 +177,14 @@ class FlushDriver:
         new_token: Callable[[], Token],
         on_full: Callable[[Instant], None],
     ) -> None:
-        """Begin with nothing dirty.
+        """Start with nothing dirty.
 
         Args:
             files: The data directory.
             journal: Its journal.
             limits: Bounds of waiting.
-            new_token: Gives tokens that nobody else uses.
-            on_full: Told when the journal met a full disk; it is tried again later.
+            new_token: Returns tokens that are used nowhere else.
+            on_full: Called when the journal met a full disk; it is retried later.
         """
         self.sync_times = Histogram()
         self.slowness = Slowness()
@@ -203,7 +203,7 @@ class FlushDriver:
         self._flight: _Flight | None = None
 
     def set_limits(self, limits: FlushLimits, now: Instant) -> None:
-        """Put other bounds into force; what waits already waits no longer."""
+        """Apply other bounds; data that waits already waits no longer than they allow."""
         self._limits = limits
         interval, never = self._unhurried[FsyncPolicy.INTERVAL], self._unhurried[FsyncPolicy.NEVER]
         interval.wait_ns, interval.bytes_max = limits.interval_ns, limits.bytes_max
@@ -212,7 +212,7 @@ class FlushDriver:
             interval.deadline = min(interval.deadline, Instant(now + limits.interval_ns))
 
     def note_append(self, stored: StoredLog, now: Instant) -> None:
-        """Bytes were appended. Benchmark: `tests/bench/bench_store.py`."""
+        """Record that bytes were appended. Benchmark: `tests/bench/bench_store.py`."""
         policy = stored.policy
         if policy is FsyncPolicy.COMMIT:
             if not stored.is_waiting:
@@ -230,7 +230,7 @@ class FlushDriver:
             stored.append_count = 0
             return
         stored.append_count += 1
-        # Adding up the segments costs microseconds, so not at every append.
+        # Summing the segments costs microseconds, so not at every append.
         if stored.append_count % SIZE_CHECK_APPENDS or not self._is_large(stored, queue):
             return
         queue.deadline = now
@@ -242,10 +242,10 @@ class FlushDriver:
         return stored.log.size_bytes - stored.counted_bytes >= queue.bytes_max
 
     def set_policy(self, stored: StoredLog, policy: FsyncPolicy, now: Instant) -> None:
-        """Put another policy into force; what waits under the old one waits under the new one.
+        """Apply another policy; what waits under the old one then waits under the new one.
 
-        Blocks for a sync of the journal when the log was strict, or is new to the journal: what
-        comes now must not be judged by that, nor by the policy the log was made under.
+        Blocks for a sync of the journal when the log was strict, or is new to the journal: records
+        to come must not be judged by that, nor by the policy the log was created under.
 
         Raises:
             FilesError: The disk failed, or is full and the old policy stays.
@@ -253,7 +253,7 @@ class FlushDriver:
         assert policy is not FsyncPolicy.AUTO
         if policy is stored.policy:
             return
-        # The next start must find in the journal what made this one take a log offline.
+        # The next start must find in the journal the reason why this one took a log offline.
         is_told = not stored.log.is_offline  # guard Log.offline_journal
         if is_told and (stored.is_strict or stored.is_fresh):
             self._journal.put(stored.partition_id, stored.log.state, is_strict=False)
@@ -264,17 +264,17 @@ class FlushDriver:
         stored.log.commit = policy is FsyncPolicy.COMMIT
         stored.strict_from = stored.log.log_end_offset
         if stored.is_waiting:
-            # Its place in the old queue may still take it along, earlier than it need be.
+            # Its place in the old queue may still include it, earlier than necessary.
             stored.is_waiting = False
             self.note_append(stored, now)
 
     def note_journal(self, now: Instant) -> None:
-        """The journal was told something that nobody waits for."""
+        """Record that the journal has a change that no caller waits for."""
         if self._journal_deadline is None:
             self._journal_deadline = Instant(now + self._limits.journal_ns)
 
     def require_journal(self, done: Callable[[], None], now: Instant) -> None:
-        """Flush the journal at once; `done` is called when all it was told so far is durable.
+        """Flush the journal at once; call `done` when all its changes so far are durable.
 
         Raises:
             FilesError: The device failed.
@@ -284,18 +284,18 @@ class FlushDriver:
             self._submit(now)
 
     def owns(self, token: Token) -> bool:
-        """Whether an event belongs to the flight under way."""
+        """Whether an event belongs to the flight in progress."""
         return self._flight is not None and self._flight.token == token
 
     def next_deadline(self) -> Instant | None:
-        """When `on_timer` wants to be called; nothing is due while a flight is under way."""
+        """When `on_timer` wants to be called; nothing is due while a flight is in progress."""
         if self._flight is not None:
             return None
         queues = (queue.deadline for queue in self._unhurried.values())
         return earliest(self._journal_deadline, *queues)
 
     def on_timer(self, now: Instant) -> None:
-        """Send out what is due.
+        """Submit what is due.
 
         Raises:
             FilesError: The device failed.
@@ -305,7 +305,7 @@ class FlushDriver:
             self._submit(now)
 
     def on_event(self, event: FileEvent, now: Instant) -> list[Flushed]:
-        """The flight arrived; the next one leaves if anything waits.
+        """Complete the flight; start the next one if anything waits.
 
         Raises:
             FilesError: The sync failed: nothing of it may be called durable, now or later
@@ -342,7 +342,7 @@ class FlushDriver:
         return due is not None and due <= now
 
     def _submit(self, now: Instant) -> None:
-        """Begin a flight with all that is due; nothing may be under way."""
+        """Start a flight with all that is due; none may be in progress."""
         assert self._flight is None
         logs: list[tuple[StoredLog, Offset]] = []
         handles: list[FileHandle] = []
@@ -387,7 +387,7 @@ class FlushDriver:
             logs.append((stored, log.log_end_offset))
 
     def _add_journal(self, handles: list[FileHandle], now: Instant) -> bool:
-        """Write the journal's changes when they are due; whether its handle joined the flight."""
+        """Write the journal's changes when due; return whether its handle joined the flight."""
         deadline = self._journal_deadline
         is_due = bool(self._waiters) or (deadline is not None and deadline <= now)
         if not is_due or not self._journal.has_pending:

@@ -1,4 +1,4 @@
-"""The commit log of one partition: segments in order, the newest of them open for appends.
+"""The commit log of one partition: segments in order, the newest open for appends.
 
 Holds bytes, offsets and epochs; knows nothing of leaders, ISR or acks. The owner decides what is
 committed and when to sync. Rules: what is stored is what is sent; storage policies 3 and 4.
@@ -23,7 +23,7 @@ from liftbridge_broker.storage.state import LogState
 from liftbridge_broker.storage.types import LogLimits, RecoveryReport, SegmentInfo
 
 INDEX_HANDLES_MAX: Final = 8
-"""Index files that are kept open for the next sync; losing older ones costs a rebuild only."""
+"""Index files kept open for the next sync; losing older ones costs only a rebuild."""
 
 
 class PartitionLog:
@@ -33,19 +33,19 @@ class PartitionLog:
         partition_id: Partition the batches belong to.
         directory: Folder of its files.
         log_start_offset: First offset readers may see.
-        log_end_offset: Offset the next record will get.
+        log_end_offset: Offset of the next record.
         high_watermark: First offset not known to be committed; set by the owner.
         recovery_point: All records below were synced.
-        epochs: Leader epochs; batches of a new epoch enter it by themselves.
+        epochs: Leader epochs; an append of a new epoch adds it.
         commit: Whether the fsync policy in force is `commit`; set by the owner.
         compacted_offset: No key has an older record below; 0 before a whole pass.
         compacted_everywhere: The same of all replicas, set by the owner; 0 while unknown.
-        dropped_offset: Below it tombstones may be gone; a copy may know so of what is to come.
-        copied: How far it must reach where it was copied from a compacted log.
+        dropped_offset: Tombstones below may be missing; a copy may know this of offsets to come.
+        copied: Offset that a copy of a compacted log must reach.
         largest_timestamp: Largest timestamp ever appended, `NO_TIMESTAMP` for none.
-        generation: Changes when segments are cut, dropped or replaced: readers seek anew.
+        generation: Changes when segments are cut, dropped or replaced: readers seek again.
         is_offline: Whether recovery found damage that must not be cut; nothing may be appended.
-        index_failures: Index writes the file system refused; such indexes are made anew later.
+        index_failures: Index writes the file system refused; such indexes are rebuilt later.
     """
 
     __slots__ = (
@@ -85,7 +85,7 @@ class PartitionLog:
         segments: Sequence[Segment],
         state: LogState,
     ) -> None:
-        """Take over what recovery found; use `open`.
+        """Take over the result of recovery; use `open`.
 
         Args:
             files: Port to the data directory.
@@ -131,19 +131,19 @@ class PartitionLog:
         commit: bool,
         on_doubt: Callable[[], object] = lambda: None,
     ) -> tuple[Self, RecoveryReport]:
-        """Open a log, recovering it as storage policy 4 says, and tell what was found.
+        """Open a log, recover it by storage policy 4, and report what was found.
 
         With anything quarantined the log is offline and its files are unchanged.
 
         Args:
             files: Port to the data directory.
-            directory: Folder of the log's files; made when it is not there.
+            directory: Folder of the log's files; created when missing.
             partition_id: Partition that the batches must be of.
             limits: When to roll.
-            state: What the journal knows; `None` when it lost it: all is scanned as for `commit`.
+            state: State in the journal; `None` when that lost it: all is scanned as for `commit`.
             clean: Whether the broker stopped in order after the last append.
             commit: Whether the fsync policy was `commit`, so that only the last write may be cut.
-            on_doubt: Called before something is cut under `commit` that may have counted.
+            on_doubt: Called before a cut under `commit` of records that may have counted.
 
         Raises:
             FilesError: The file system failed; nothing was lost.
@@ -159,15 +159,15 @@ class PartitionLog:
     # Appending.
 
     def append(self, batch: bytes, header: BatchHeader, wall_ns: int) -> None:
-        """Append one sealed batch at the end; rolls before when the limits say so.
+        """Append one sealed batch at the end; roll first when the limits require it.
 
         Args:
-            batch: The whole batch, verified by whoever it came from.
+            batch: The whole batch, verified by its source.
             header: Its header.
             wall_ns: Wall clock, for the age of segments.
 
         Raises:
-            FilesError: The file system refused; the log is as before.
+            FilesError: The file system refused; the log is unchanged.
         """
         self.append_batches(batch, (header,), wall_ns)
 
@@ -187,7 +187,7 @@ class PartitionLog:
             handle = segment.open()
         if not segment.size:
             segment.first_append_ns = wall_ns
-        # Read before the write, or a batch that is refused for its index comes back at a start.
+        # Load before the write, or a batch that is refused for its index comes back at a start.
         segment.load_index()
         self._files.append(handle, data)
         latest = self.epochs.latest
@@ -202,7 +202,7 @@ class PartitionLog:
             self.index_failures += segment.write_index_block()
 
     def _check_follow(self, data: bytes, headers: Sequence[BatchHeader]) -> None:
-        """Stop on batches that do not belong at the end of this log, before they are written."""
+        """Assert that batches belong at the end of this log, before they are written."""
         expected: int = self.log_end_offset
         epoch: int = self.epochs.latest or 0
         size = 0
@@ -215,23 +215,23 @@ class PartitionLog:
         assert size == len(data)
 
     def needs_roll(self, wall_ns: int) -> bool:
-        """Whether the active segment has come to its size or age; never when it is empty."""
+        """Whether the active segment reached its size or age limit; never when it is empty."""
         size, (bytes_max, age_max) = self._active.size, self.limits
         if not size:
             return False
         if bytes_max and size >= bytes_max:
             return True
-        # Also when it was begun that far ahead of time, before the clock was set back.
+        # Also when its start is that far in the future, before the clock was set back.
         return bool(age_max) and abs(wall_ns - self._active.first_append_ns) >= age_max
 
     def roll(self) -> None:
-        """Seal the active segment and begin a new one; nothing when it is empty.
+        """Seal the active segment and start a new one; no-op when it is empty.
 
-        In commit mode what is sealed is synced first: a batch in the new segment must never be
-        durable before those in front of it.
+        In commit mode the sealed segment is synced first: a batch in the new segment must never be
+        durable before the batches in front of it.
 
         Raises:
-            FilesError: The sync failed; the log is as before and its disk is not to be trusted.
+            FilesError: The sync failed; the log is unchanged and its disk is not to be trusted.
         """
         segment = self._active
         if not segment.size:
@@ -251,19 +251,19 @@ class PartitionLog:
 
     @property
     def is_empty(self) -> bool:
-        """Whether readers find no record, whatever the files hold below the log start."""
+        """Whether readers find no record, whatever the files contain below the log start."""
         return self.log_start_offset == self.log_end_offset
 
     @property
     def compacted_from(self) -> Offset:
-        """Where the first segment begins of which compaction removed records, or the log end."""
+        """Base offset of the first segment that compaction removed records of, or the log end."""
         compacted = (one.base_offset for one in self._segments if one.is_compacted)
         return next(compacted, self.log_end_offset)
 
     def unsynced(self) -> tuple[FileHandle, ...]:
-        """Handles to be synced now for `mark_synced(log_end_offset)` to be true afterwards.
+        """Handles to sync now, so that `mark_synced(log_end_offset)` is true afterwards.
 
-        Begins a sync: at most one is in flight for a log, and until `mark_synced` its handles stay
+        Starts a sync: at most one is in flight for a log, and until `mark_synced` its handles stay
         open. Also names index files of sealed segments, whose loss would only cost a rebuild.
 
         Raises:
@@ -284,11 +284,11 @@ class PartitionLog:
         return (*reversed(handles), *self._syncing_indexes)
 
     def mark_synced(self, log_end_offset: Offset) -> None:
-        """The sync that `unsynced` began succeeded.
+        """Record that the sync that `unsynced` started succeeded.
 
         Args:
             log_end_offset: End of the log when the sync was submitted. Records that a truncation
-                removed meanwhile do not count, nor those that took their places.
+                removed meanwhile do not count, nor do their replacements.
         """
         limit = min(log_end_offset, self._sync_limit)
         self.recovery_point = max(self.recovery_point, limit)
@@ -296,7 +296,7 @@ class PartitionLog:
         self._end_sync()
 
     def _end_sync(self) -> None:
-        """Let go of the handles of a sync that is no longer in flight."""
+        """Release the handles of a sync that is no longer in flight."""
         for segment in self._syncing:
             segment.end_sync()
         self._syncing.clear()
@@ -307,7 +307,7 @@ class PartitionLog:
     # Reading.
 
     def reader(self, offset: Offset) -> LogReader:
-        """A reader of record frames from an offset on; below the log start it begins there."""
+        """A reader of record frames from an offset on; it starts at the log start at the lowest."""
         return LogReader(self, offset)
 
     def batch_reader(self, offset: Offset) -> BatchReader:
@@ -317,13 +317,13 @@ class PartitionLog:
     def read_batches(self, offset: Offset, max_bytes: int, end: Offset) -> bytes:
         """Stored batches of [offset, end), verified; blocking, else use `batch_reader`.
 
-        Batches that `offset` or `end` fall into are re-cut, so that what is returned covers
-        exactly a range that begins at `offset`.
+        Batches that `offset` or `end` fall into are re-cut, so that the result covers exactly a
+        range that starts at `offset`.
 
         Args:
             offset: First offset, at least the log start.
             max_bytes: Bound of the result; one batch is returned even when it is larger.
-            end: First offset not to be returned.
+            end: First offset not to return.
 
         Raises:
             CorruptionError: A batch on the way is damaged.
@@ -353,10 +353,10 @@ class PartitionLog:
     def offset_for_timestamp(self, timestamp: int) -> Offset:
         """First offset with a timestamp >= `timestamp`, the log end offset when there is none.
 
-        Blocking: reads an index and about 4 KiB or one batch of log.
+        Blocking: reads an index and about 4 KiB or one batch of the log.
 
         Raises:
-            CorruptionError: What was read is damaged.
+            CorruptionError: The bytes read are damaged.
             FilesError: A file cannot be read.
         """
         return lookup.offset_for_timestamp(self, timestamp)
@@ -392,7 +392,7 @@ class PartitionLog:
 
     @property
     def state(self) -> LogState:
-        """What the journal is to keep."""
+        """State for the journal."""
         return LogState(
             self.log_start_offset, self.recovery_point, self.high_watermark, self.epochs.entries
         )
@@ -410,14 +410,14 @@ class PartitionLog:
         self.epochs.clamp(offset)  # guard Epochs.clamp
 
     def drop_segments_below(self, offset: Offset) -> list[str]:
-        """Take sealed segments that end at or below an offset out of the log.
+        """Remove sealed segments that end at or below an offset from the log.
 
         Args:
-            offset: At most the log start, which the owner has journaled durably: after that the
-                files mean nothing, and what a crash leaves of them is removed at the next start.
+            offset: At most the log start, which the owner has journaled durably: from then on the
+                files are obsolete, and the next start removes those that a crash leaves.
 
         Returns:
-            Paths for the owner to remove.
+            Paths that the owner must remove.
         """
         assert offset <= self.log_start_offset
         paths: list[str] = []
@@ -426,7 +426,7 @@ class PartitionLog:
         return paths
 
     def restart_at(self, offset: Offset) -> None:
-        """Drop everything and go on at an offset: the leader has nothing older any more.
+        """Drop everything and continue at an offset: the leader has no older records any more.
 
         Args:
             offset: New log start and end, which the owner has journaled durably as log start; or,
@@ -449,16 +449,16 @@ class PartitionLog:
         self._remove_files(paths)
 
     def truncate(self, end: Offset) -> None:
-        """Remove everything at and behind an offset; a batch that it falls into is re-cut.
+        """Remove everything from an offset on; a batch that it falls into is re-cut.
 
-        The owner has journaled a recovery point of at most `end` durably before. What remains is
-        durable afterwards as far as it was before; readers find their places again.
+        The owner has durably journaled a recovery point of at most `end` before. The remaining
+        records are as durable as before; readers look their positions up again.
 
         Args:
             end: New log end offset, at least the log start.
 
         Raises:
-            FilesError: The file system failed half-way; the next start completes it.
+            FilesError: The file system failed half-way; the next start completes the truncation.
             CorruptionError: The batch at `end` is damaged.
         """
         assert end >= self.log_start_offset
@@ -470,7 +470,7 @@ class PartitionLog:
         self.compacted_offset = min(self.compacted_offset, end)
         self._sync_limit = min(self._sync_limit, end)
         while self._active.base_offset >= end and len(self._segments) > 1:
-            # Newest first, each removal durable, so that no crash leaves a hole.
+            # Newest first, each removal durable, so that no crash leaves a gap.
             self._remove_files(self._take_out(len(self._segments) - 1))
             self._active = self._segments[-1]
         if self._active.base_offset >= end:
@@ -484,16 +484,16 @@ class PartitionLog:
         self.largest_timestamp = max(segment.largest_timestamp for segment in self._segments)
 
     def replace_segments(self, bases: Sequence[Offset], cleaned: str) -> list[str]:
-        """Put a compacted file in the place of sealed segments that follow each other.
+        """Replace adjoining sealed segments by one compacted file.
 
         Args:
             bases: Base offsets of the segments, within `RELATIVE_MAX` offsets; the first names the
-                file that stays.
+                remaining file.
             cleaned: Path of the compacted file, `<log file of the first>.cleaned`, synced. It
-                covers the same range; its index may lie beside it as `<index file>.cleaned`.
+                covers the same range; its index may be `<index file>.cleaned` in the same folder.
 
         Returns:
-            Paths for the owner to remove.
+            Paths that the owner must remove.
 
         Raises:
             CorruptionError: The compacted file does not cover the range; nothing was changed.
@@ -515,13 +515,13 @@ class PartitionLog:
         return paths
 
     def _start_segment(self, base_offset: Offset) -> None:
-        """Make a new, empty segment the active one; its files come with the first append."""
+        """Make a new, empty segment the active one; the first append creates its files."""
         self._active = Segment(self._files, self.directory, self.partition_id, base_offset)
         self._segments.append(self._active)
         self._bases.append(base_offset)
 
     def _take_out(self, number: int) -> list[str]:
-        """Take a segment out of the log; the paths of its files."""
+        """Remove a segment from the log; return the paths of its files."""
         segment = self._segments.pop(number)
         del self._bases[number]
         self.generation += 1
@@ -535,7 +535,7 @@ class PartitionLog:
         self._files.sync_directory(self.directory)
 
     def _write_index(self, segment: Segment) -> None:
-        """Complete the index file of a segment; it is synced with the log by and by."""
+        """Complete the index file of a segment; it is synced with the log later."""
         handle = segment.write_index()
         if handle is not None:
             if len(self._index_handles) >= INDEX_HANDLES_MAX:
@@ -547,7 +547,7 @@ class PartitionLog:
     # Closing.
 
     def close_idle(self) -> int:
-        """Close handles that nothing in flight needs and forget idle indexes.
+        """Close handles that no operation in flight needs, and drop idle indexes.
 
         Files with unsynced data stay open, so that an error of their write-back is not missed.
 
@@ -574,7 +574,7 @@ class PartitionLog:
     def close(self) -> None:
         """Make everything durable, complete the index, close all handles.
 
-        Afterwards `recovery_point` is the log end offset, for the journal of a clean stop.
+        Afterwards `recovery_point` is the log end offset, as the journal of a clean stop needs it.
 
         Raises:
             FilesError: A sync failed: the stop is not clean.
@@ -589,7 +589,7 @@ class PartitionLog:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close all handles and nothing else; for a log whose disk failed.
+        """Close all handles and do nothing else; for a log whose disk failed.
 
         No sync is in flight. A file that a reader waits for is closed when it is fed or closed.
         """

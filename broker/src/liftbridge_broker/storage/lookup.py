@@ -1,7 +1,7 @@
-"""Look-ups by time in a log: which offset belongs to a timestamp, and the times at its ends.
+"""Look-ups by time in a log: the offset for a timestamp, and the timestamps at both ends.
 
-Blocking reads of an index and the stretch behind one entry; for subscriptions that begin at a time
-and for metadata, not for anything done per record.
+Blocking reads of an index and the stretch after one entry; for subscriptions that start at a time
+and for metadata, never per record.
 """
 
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ def last_record_before(log: LogView, end: Offset) -> tuple[Offset, int] | None:
         if segment.end_offset <= start:
             return None
         number = segment.index.floor_offset(Offset(min(end, segment.end_offset) - 1))
-        # Compaction may have left only fillers behind an entry, so go back entry by entry.
+        # Compaction may have left only fillers after an entry, so go back entry by entry.
         for entry_number in range(number, -1, -1):
             entry = segment.index.entry(entry_number)
             found = _last_of(segment, entry, start, end)
@@ -83,7 +83,7 @@ def last_record_before(log: LogView, end: Offset) -> tuple[Offset, int] | None:
 def _last_of(
     segment: Segment, entry: IndexEntry, start: Offset, end: Offset
 ) -> tuple[Offset, int] | None:
-    """Last record in [start, end) at or behind an entry, within its segment."""
+    """Last record in [start, end) at or after an entry, within its segment."""
     last: list[int] = []
     for position, header in _batches(segment, segment.entry_for(entry.offset)):
         if header.base_offset >= end:

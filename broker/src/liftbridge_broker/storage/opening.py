@@ -1,8 +1,8 @@
-"""Opening a log after a stop whose nature decides what may be believed.
+"""Opens a log after a stop; the kind of stop decides what can be trusted.
 
-A process that was killed leaves names and bytes that are visible and not durable. What is decided
-on the strength of them, here or in recovery, must not outlive them: a power cut soon after would
-show a directory that no order of writes explains.
+A killed process leaves names and bytes that are visible and not durable. A decision based on them,
+here or in recovery, must not outlive them: a power cut soon after would show a directory that no
+order of writes explains.
 """
 
 from collections.abc import Callable, Container
@@ -20,12 +20,12 @@ from liftbridge_broker.storage.types import EMPTY_STATE, LogLimits, RecoveryRepo
 
 
 class Opener:
-    """Opens the logs of a data directory by what its journal knew at the start.
+    """Opens the logs of a data directory by what its journal contained at the start.
 
     Attributes:
         was_clean: Whether the last broker stopped in order.
         in_session: Whether the metadata group knows what this process found.
-        is_journal_whole: Whether the journal was there and undamaged.
+        is_journal_whole: Whether the journal existed and was undamaged.
     """
 
     def __init__(
@@ -43,18 +43,18 @@ class Opener:
     def open(
         self, partition: PartitionId, name: StreamName, options: StreamOptions
     ) -> tuple[StoredLog, RecoveryReport]:
-        """Open the log of a partition as its flushing needs it, or make it when it has none.
+        """Open the log of a partition as its flushing needs it; create it if it is missing.
 
-        Fsync policy `auto` counts as `commit`, as it is right for a single replica.
+        Fsync policy `auto` counts as `commit`, which is right for a single replica.
 
         Raises:
-            FilesError: The files cannot be read or made; nothing was lost.
+            FilesError: The files cannot be read or created; nothing was lost.
         """
         state = self._states.pop(partition, None)
         is_strict = partition in self._strict
         is_new = self._directory.is_unused(partition)
         # A whole journal that does not know a log says that nothing of it was synced, and that it
-        # was made so shortly before the stop that it had one policy only, its present one.
+        # was created so shortly before the stop that it had only one policy, its present one.
         is_unknown = not is_new and state is None and self.is_journal_whole
         has_doubt = False
 
@@ -62,7 +62,7 @@ class Opener:
             nonlocal has_doubt
             has_doubt = True
             if state is not None:
-                # Else a start after this one would find a log that lacks nothing.
+                # Else a later start would find a log that lacks nothing.
                 self._journal.put(partition, state, is_strict=False)
                 self._journal.flush()
 
@@ -100,7 +100,7 @@ class Opener:
         return stored, report
 
     def forget_others(self, kept: Container[PartitionId]) -> None:
-        """Take what was not opened out of the journal, but for the logs that are kept."""
+        """Remove logs that were not opened from the journal, except those in `kept`."""
         for partition in list(self._states):
             if partition not in kept:
                 del self._states[partition]
@@ -126,14 +126,14 @@ def _open_log(
         path: Folder of the log.
         partition: Its partition.
         limits: When it rolls.
-        state: What the journal says, durably; `None` when the journal lost it.
+        state: State in the journal, durable; `None` when the journal lost it.
         was_clean: Whether the last broker stopped in order.
         is_new: Whether nothing was ever written to its folder, which is durable.
         is_strict: Whether all above the recovery point was written under policy `commit`.
-        on_doubt: Remembers durably that what is cut now may have counted.
+        on_doubt: Records durably that what is cut now may have counted.
 
     Raises:
-        FilesError: The files cannot be read or made; nothing was lost.
+        FilesError: The files cannot be read or created; nothing was lost.
     """
     if not was_clean and not is_new:
         files.sync_directory(path)
@@ -148,9 +148,9 @@ def _open_log(
         on_doubt=on_doubt,
     )
     if state is not None:
-        # A log start that was raised says nothing of the batch it lies in.
+        # A raised log start says nothing about the batch it lies in.
         log.recovery_point = min(log.recovery_point, state.recovery_point)
     if report.removed:
-        # Else they are back after a power cut, torn, and below a recovery point that moved on.
+        # Else a power cut brings them back, torn, and below a recovery point that moved on.
         files.sync_directory(path)
     return log, report

@@ -1,8 +1,8 @@
-"""Where a reader of a log stands, and the block around it.
+"""Position of a log reader, and the block around it.
 
-A reader keeps its place as a segment and a position, and the block it last read. Whatever changes
-segments under it (truncation, retention, compaction) raises `generation` of the log, and the reader
-looks for its next offset again.
+A reader keeps its position as a segment and a file position, with the block it last read. Each
+change of the segments (truncation, retention, compaction) raises `generation` of the log, and the
+reader looks its next offset up again.
 """
 
 from struct import Struct
@@ -16,28 +16,28 @@ from liftbridge_broker.storage.types import READ_BLOCK_BYTES, ReadNeed
 from liftbridge_broker.storage.view import LogView
 
 QUICK: Final = Struct(">III4xQ8xqqI")
-"""What inner loops need of a header: magic with version, length, checksum, partition id, base
+"""Header fields that inner loops need: magic with version, length, checksum, partition id, base
 offset, last offset, record count."""
 
 READ_BYTES_MIN: Final = 16 * 1024
 
 # Why a loop over whole batches ended.
 RELOAD: Final = 0  # the block or the segment ends here
-PART: Final = 1  # of the next batch only some records may be given
-FULL: Final = 2  # the next batch does not fit any more
-BAD: Final = 3  # the next batch is damaged; told once what is good before it was given out
+PART: Final = 1  # only some records of the next batch may be delivered
+FULL: Final = 2  # the next batch no longer fits
+BAD: Final = 3  # the next batch is damaged; raised once the good ones before it were delivered
 
 
 def block_bytes(max_bytes: int) -> int:
-    """How much to read at once for a reader that wants at most `max_bytes`."""
+    """Read size for a reader that wants at most `max_bytes`."""
     return min(max(max_bytes, READ_BYTES_MIN), READ_BLOCK_BYTES)
 
 
 class Place:
-    """Where a reader stands, and the block around it; common to all readers.
+    """Position of a reader, and the block around it; shared by all readers.
 
     Attributes:
-        next_offset: First offset not yet given out.
+        next_offset: First offset not yet delivered.
     """
 
     __slots__ = (
@@ -70,7 +70,7 @@ class Place:
         self._error: LiftbridgeError | None = None
 
     def feed(self, data: bytes) -> None:
-        """Give what was asked for by `need`; dropped when the log changed there meanwhile."""
+        """Supply the bytes that `need` asked for; dropped when the log changed there meanwhile."""
         need, segment = self._need, self._pinned
         assert need is not None
         assert segment is not None
@@ -84,25 +84,25 @@ class Place:
             self._error = self._damage(segment, "file is shorter than its log")
 
     def close(self) -> None:
-        """End of use; a read in flight may still be delivered to nobody."""
+        """End the use; the result of a read in flight is dropped."""
         if self._pinned is not None:
             self._pinned.unpin()
         self._need = self._pinned = None
         self._forget()
 
     def _forget(self) -> None:
-        """Lose the place; it is looked up again by `next_offset`."""
+        """Drop the position; it is looked up again by `next_offset`."""
         self._segment = None
         self._block = b""
         self._error = None
         self._generation = self._log.generation
 
     def _begin(self, end: Offset) -> Offset:
-        """Leave what retention removed behind; the bound of a read within the log.
+        """Skip what retention removed; return the bound of a read within the log.
 
         Raises:
-            CorruptionError: The last read met damage behind what it gave out.
-            FilesError: The last read met a failure behind what it gave out.
+            CorruptionError: The last read met damage after the records it delivered.
+            FilesError: The last read met a failure after the records it delivered.
         """
         log = self._log
         if self._error is not None and self._generation == log.generation:
@@ -113,17 +113,17 @@ class Place:
         return min(end, log.log_end_offset)
 
     def _arrive(self, length: int, *, is_first: bool) -> Segment | None:
-        """Have the next batch in the block.
+        """Load the next batch into the block.
 
         Args:
-            length: Bytes to read at least when something must be read.
-            is_first: Whether nothing was given out in this read; else an error waits for the next.
+            length: Minimum bytes to read when a read is necessary.
+            is_first: Whether this read has delivered nothing yet; else an error waits for the next.
 
         Returns:
             The segment, `None` when the batch is not in memory (then `_need` is set).
 
         Raises:
-            CorruptionError: The log is damaged at the place.
+            CorruptionError: The log is damaged at the position.
             FilesError: The file cannot be read.
         """
         try:
@@ -138,10 +138,10 @@ class Place:
         return segment
 
     def _stand(self) -> Segment:
-        """The segment to read from at `_position`; `next_offset` is within the log.
+        """The segment to read at `_position`; `next_offset` is within the log.
 
         Raises:
-            CorruptionError: The segment is damaged where the place is looked for.
+            CorruptionError: The segment is damaged where the position is looked up.
         """
         log = self._log
         if self._generation != log.generation:
@@ -161,10 +161,10 @@ class Place:
         return segment
 
     def _load(self, segment: Segment, length: int) -> bool:
-        """Have at least the batch header at `_position` in the block; whether it is in memory.
+        """Load at least the batch header at `_position`; return whether it is in memory.
 
         Args:
-            segment: Segment of the place.
+            segment: Segment of the position.
             length: Bytes wanted; less is read at the end of the file.
         """
         position = self._position
@@ -194,11 +194,11 @@ class Place:
         return size
 
     def _hold_batch(self, segment: Segment, length: int) -> bool:
-        """Have the whole batch at `_position` in the block; whether it is in memory.
+        """Load the whole batch at `_position`; return whether it is in memory.
 
         Args:
-            segment: Segment of the place.
-            length: Bytes to read at least when something must be read.
+            segment: Segment of the position.
+            length: Minimum bytes to read when a read is necessary.
 
         Raises:
             CorruptionError: The header is damaged, or the file shorter than its log.
@@ -209,7 +209,7 @@ class Place:
             if size and self._position + size <= block_end:
                 return True
             self._batch_size = size or self._batch_size
-            wanted = max(self._batch_size, length)  # batches resemble the one before
+            wanted = max(self._batch_size, length)  # batches resemble their predecessor
             was_read_here = self._block_start == self._position and len(self._block) >= min(
                 wanted, segment.size - self._position
             )
@@ -224,12 +224,12 @@ class Place:
         return CorruptionError(message, path=segment.path, position=self._position)
 
     def _move_on(self, size: int, last_offset: int) -> None:
-        """Go to the batch behind the one at `_position`."""
+        """Advance to the batch after the one at `_position`."""
         self._position += size
         self._expected = last_offset + 1
         self.next_offset = Offset(last_offset + 1)
 
     def _release_block(self) -> None:
-        """Let go of a block that was read to its end: idle readers hold no memory."""
+        """Release a block that was read to its end: idle readers hold no memory."""
         if self._position >= self._block_start + len(self._block):
             self._block = b""

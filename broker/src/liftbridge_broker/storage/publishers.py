@@ -1,7 +1,7 @@
-"""State of idempotent publishers, stored beside the log whose batches told it.
+"""State of idempotent publishers, stored beside the log whose batches carry it.
 
-The node keeps it and gives it as bytes; it is saved before batches are removed and at the end, so
-that a start need not read headers that are gone (replication 1.15, "Idempotence").
+The node keeps it and supplies it as bytes. It is saved before batches are removed and at the end,
+so that a start need not read deleted headers (replication 1.15, "Idempotence").
 """
 
 from typing import Final
@@ -14,17 +14,17 @@ PUBLISHERS: Final = "publishers"
 
 
 def save_publishers(files: Files, stored: StoredLog) -> None:
-    """Save what the source of a log tells now; nothing without a source. Blocks for two syncs.
+    """Save the present state from the log's source; no-op without one. Blocks for two syncs.
 
     Raises:
-        FilesError: What was saved before stays.
+        FilesError: The previous state stays.
     """
     if stored.snapshot_source is not None:
         write_small_file(files, f"{stored.log.directory}/{PUBLISHERS}", stored.snapshot_source())
 
 
 def read_publishers(files: Files, stored: StoredLog) -> bytes | None:
-    """What was saved last, `None` when there is nothing intact.
+    """The last saved state, `None` when there is none intact.
 
     Raises:
         FilesError: The disk refused to read.

@@ -1,12 +1,12 @@
-"""Files of the Raft log: how they are made, and what is left of them after a crash.
+"""Files of the Raft log: how they are created, and how they are recovered after a crash.
 
 The rule of recovery (storage policies 1 and 4): a damaged end of the last file that nothing proves
 to have been synced is torn and cut, with a copy kept. Any other damage or gap refuses to start,
-because what is missing may have been answered; nothing is changed then.
+because the missing part may have been acknowledged; nothing is changed then.
 
-A directory of the version before, one voter with files `<first index>.log`, is written anew as one
-file of this version. Until that file has its name the former files are the truth, afterwards they
-are leftovers.
+A directory of the previous version, one voter with files `<first index>.log`, is rewritten as one
+file of this version. Until that file has its name the former files are authoritative, afterwards
+they are leftovers.
 """
 
 import re
@@ -29,7 +29,7 @@ from liftbridge_broker.storage.raft_snapshots import SUFFIX, read_snapshot
 from liftbridge_broker.storage.raft_state import LogState
 
 FORMER_PREFIX: Final = bytes(24)
-"""Stands before the commands of the version before: no origin, no token."""
+"""Precedes the commands of the previous version: no origin, no token."""
 
 _NAME: Final = re.compile(r"([0-9]{20})\.(wal|log|snapshot)")
 _NEW_SUFFIX: Final = ".new"
@@ -41,7 +41,7 @@ class LogFile(NamedTuple):
 
     Attributes:
         handle: For appending.
-        number: Its number, which its name is made of.
+        number: Number in its name.
         chain: CRC of its last record.
         size: Its length in bytes, all of it synced.
     """
@@ -53,16 +53,16 @@ class LogFile(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What recovery found, ready to be written on.
+    """Result of recovery, ready for appends.
 
     Attributes:
         file: The last log file.
-        bases: Number of each log file and the index it goes on from, rising.
+        bases: Number of each log file and the index it continues from, rising.
         state: Entries, hard state and configurations.
         snapshots: Indexes of intact snapshots, rising.
         snapshot: The newest of them.
         findings: What was repaired, for the log of the process.
-        is_reset_due: Whether the log must begin anew behind the snapshot.
+        is_reset_due: Whether the log must restart after the snapshot.
     """
 
     file: LogFile
@@ -83,7 +83,7 @@ class _Tail(NamedTuple):
 
     @property
     def is_torn(self) -> bool:
-        """Whether it ends in doubt."""
+        """Whether its end is in doubt."""
         return self.found.end < len(self.data)
 
 
@@ -93,26 +93,26 @@ def log_path(directory: str, number: int) -> str:
 
 
 def holds_metadata(files: Files, directory: str) -> bool:
-    """Whether a directory belongs to a member of a metadata group, or did."""
+    """Whether a directory belongs or belonged to a member of a metadata group."""
     return any(_NAME.fullmatch(name) for name in files.list(directory))
 
 
 def create_log_file(
     files: Files, directory: str, number: int, chain: int, state: LogState, kind: RecordKind
 ) -> LogFile:
-    """Make a log file durable before it has its name, so that a named file is never torn.
+    """Make a log file durable before it gets its name, so that a named file is never torn.
 
     Args:
         files: The data directory.
-        directory: Where the metadata lie.
+        directory: Directory of the metadata.
         number: One above that of the file before.
         chain: CRC of the last record of the file before.
-        state: Where the log stands; told by the base that opens the file.
+        state: State of the log; written in the base that opens the file.
         kind: `BASE`, or `RESET` when the file does not continue the one before.
 
     Raises:
-        FilesError: With `is_full` nothing has changed; otherwise the log cannot go on, because
-            the name may or may not be there after a crash.
+        FilesError: With `is_full` nothing has changed; otherwise the log cannot continue, because
+            the name may or may not exist after a crash.
     """
     header, crc = encode_file_header(number, chain)
     base, crc = encode_record(
@@ -130,7 +130,7 @@ def _place(files: Files, directory: str, number: int, data: bytes, chain: int) -
         files.sync(handle)
     finally:
         files.close(handle)
-    # From here on even a full disk is no refusal: the name might be there or not.
+    # From here on even a full disk is no refusal: the name may exist or not.
     try:
         files.rename(path + _NEW_SUFFIX, path)
         files.sync_directory(directory)
@@ -140,9 +140,9 @@ def _place(files: Files, directory: str, number: int, data: bytes, chain: int) -
 
 
 def remove_log_files(files: Files, directory: str, numbers: Sequence[int]) -> None:
-    """Remove log files, the oldest first; the names may come back in a crash.
+    """Remove log files, the oldest first; a crash may bring the names back.
 
-    Those of snapshots that were removed before may not: they would ask for these files.
+    Those of snapshots that were removed before must not come back: they would need these files.
     """
     if numbers:
         files.sync_directory(directory)
@@ -153,16 +153,16 @@ def remove_log_files(files: Files, directory: str, numbers: Sequence[int]) -> No
 
 
 def recover(files: Files, directory: str, *, index_min: int, bootstrap: Configuration) -> Found:
-    """Read a directory, cut what is torn, make the rest durable.
+    """Read a directory, cut the torn end, make the rest durable.
 
     Args:
         files: The data directory.
-        directory: Where the metadata lie.
+        directory: Directory of the metadata.
         index_min: An index that is known to have been durable.
-        bootstrap: Configuration of an empty directory, and of one of the version before.
+        bootstrap: Configuration of an empty directory, and of one of the previous version.
 
     Raises:
-        CorruptionError: What may have been answered is damaged or missing.
+        CorruptionError: Entries that may have been acknowledged are damaged or missing.
         FilesError: The disk refused.
     """
     if not files.exists(directory):
@@ -190,8 +190,8 @@ def recover(files: Files, directory: str, *, index_min: int, bootstrap: Configur
         handle = files.open(tail.path)
         if tail.is_torn:
             findings.append(_cut(files, directory, handle, tail))
-        # What was only in the page cache counts from now on, so it must last; a sync that failed
-        # before left pages that no other one writes.
+        # Data from the page cache counts from now on, so it must become durable; a failed earlier
+        # sync left pages that no other sync writes.
         found = tail.found
         files.rewrite(handle, min(found.synced_bytes, found.end))
         files.sync(handle)
@@ -210,7 +210,7 @@ def _begin(
     oldest: int,
     known: int,
 ) -> tuple[LogFile, LogState]:
-    """The first file of this version, with what files of the version before hold."""
+    """Create the first file of this version, with the content of files of the previous version."""
     state = LogState(0, 0, bootstrap)
     if not _numbers(names, "log"):
         if known or _numbers(names, "snapshot"):
@@ -258,7 +258,7 @@ def _read_snapshots(
     former: Configuration,
     findings: list[str],
 ) -> list[Snapshot]:
-    """Intact snapshots, rising; damaged ones are told and left."""
+    """Intact snapshots, rising; damaged ones are reported and left."""
     intact: list[Snapshot] = []
     for index in _numbers(names, "snapshot"):
         snapshot = read_snapshot(files, directory, index, former)
@@ -272,9 +272,9 @@ def _read_snapshots(
 def _read_log(
     files: Files, directory: str, numbers: Sequence[int], oldest: int
 ) -> tuple[LogState, list[tuple[int, int]], _Tail]:
-    """Replay the files that the oldest snapshot does not cover; refuses all but a torn end.
+    """Replay the files that the oldest snapshot does not cover; refuse all but a torn end.
 
-    Names of removed files may have come back in a crash, so what is covered need not be whole.
+    A crash may bring names of removed files back, so covered files need not be whole.
     """
     tail = _read_file(files, directory, numbers[-1])
     chosen = [tail]
@@ -320,13 +320,13 @@ def _read_file(files: Files, directory: str, number: int) -> _Tail:
 
 
 def _base_of(file: _Tail) -> int:
-    """Index a file goes on from; nothing before a reset is needed."""
+    """Index a file continues from; nothing before a reset is needed."""
     base = file.found.records[0]
     return 0 if base.kind is RecordKind.RESET else base.entry_index
 
 
 def _require_whole(tail: _Tail, state: LogState, newest: Snapshot | None, index_min: int) -> None:
-    """Refuse a log that lost what was synced."""
+    """Refuse a log that lost synced records."""
     if tail.is_torn and tail.found.synced_bytes > tail.found.end:
         raise _rot(tail)
     covered = 0 if newest is None else newest.meta.last_index
@@ -335,7 +335,7 @@ def _require_whole(tail: _Tail, state: LogState, newest: Snapshot | None, index_
 
 
 def _rot(tail: _Tail, what: str = "") -> CorruptionError:
-    """Why a log does not start that lost what was synced."""
+    """The error for a log that lost synced records."""
     if not what:
         is_whole = record_at(tail.data, tail.found.end) is not None
         what = f"a record was synced and is {'out of place' if is_whole else 'damaged'}"
@@ -347,7 +347,7 @@ def _rot(tail: _Tail, what: str = "") -> CorruptionError:
 
 
 def _cut(files: Files, directory: str, handle: FileHandle, tail: _Tail) -> str:
-    """Cut a torn end and keep a copy of it; returns what to tell the operator."""
+    """Cut a torn end and keep a copy of it; return the finding for the operator."""
     end = tail.found.end
     told = f"cut {len(tail.data) - end} torn bytes from {tail.path} at byte {end}"
     copy = tail.path + _CUT_SUFFIX
@@ -371,7 +371,7 @@ def _cut(files: Files, directory: str, handle: FileHandle, tail: _Tail) -> str:
 def _remove_leftovers(
     files: Files, directory: str, names: Sequence[str], kept: Sequence[int]
 ) -> None:
-    """Remove unfinished files, log files that are not needed, and those of the version before."""
+    """Remove unfinished files, obsolete log files, and those of the previous version."""
     remove_log_files(
         files, directory, [number for number in _numbers(names, "wal") if number not in kept]
     )

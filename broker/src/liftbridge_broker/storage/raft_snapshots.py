@@ -1,9 +1,9 @@
-"""Snapshots of the metadata: small files that carry what must be believed before the state is.
+"""Snapshots of the metadata: small files with the header that validates their state.
 
 Payload of `<index>.snapshot` (`smallfile`), big-endian: magic `LBSN`, version u16 = 2, reserved
 u16, index u64, term u64, SHA-256 of the state (32 bytes), length of the configuration u32, the
 configuration (`raft_state.encode_configuration`), the state. The version before had index u64,
-term u64 and the state only; it knew one voter, who is told by whoever opens the log.
+term u64 and the state only; it knew one voter, which the opener of the log supplies.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _FORMER: Final = Struct(">QQ")
 _CONFIGURATION_BYTES_MAX: Final = 1024 * 1024
 
 STATE_BYTES_MAX: Final = SMALL_FILE_BYTES_MAX - _HEAD.size - _CONFIGURATION_BYTES_MAX
-"""Longest state that can be kept."""
+"""Longest state that can be stored."""
 
 SUFFIX: Final = ".snapshot"
 
@@ -41,13 +41,13 @@ def snapshot_path(directory: str, index: int) -> str:
 
 
 def snapshot_of(index: int, term: int, configuration: Configuration, state: bytes) -> Snapshot:
-    """A state with its length and hash."""
+    """Snapshot of a state, with its length and hash."""
     digest = sha256(state).digest()
     return Snapshot(SnapshotMeta(index, term, configuration, len(state), digest), state)
 
 
 def is_whole(snapshot: Snapshot) -> bool:
-    """Whether a state has the length and hash that were told of it."""
+    """Whether a state matches the length and hash in its metadata."""
     meta, state = snapshot
     return meta.size_bytes == len(state) and meta.sha256 == sha256(state).digest()
 
@@ -80,9 +80,9 @@ def read_snapshot(
 
     Args:
         files: The data directory.
-        directory: Where the metadata lie.
+        directory: Directory of the metadata.
         index: Index in its name.
-        former: Configuration of snapshots of the version before.
+        former: Configuration for snapshots of the previous format version.
 
     Raises:
         FilesError: The disk refused to read.
@@ -109,7 +109,7 @@ def read_snapshot(
 
 
 def remove_snapshots(files: Files, directory: str, indexes: Sequence[int]) -> None:
-    """Remove snapshots; the names may come back in a crash."""
+    """Remove snapshots; a crash may bring the names back."""
     for index in indexes:
         path = snapshot_path(directory, index)
         files.remove(path)

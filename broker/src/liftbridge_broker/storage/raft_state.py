@@ -1,8 +1,8 @@
-"""What the records of a Raft log add up to: entries, hard state, configurations.
+"""State that the records of a Raft log produce: entries, hard state, configurations.
 
-The same steps are made when records are written and when they are read again, so that a restart
-finds what was there. Whatever does not follow from the records before is corruption: the chain of
-checksums holds, so no crash explains it.
+Writing records and reading them again take the same steps, so that a restart restores the same
+state. A record that does not follow from the records before is corruption: the chain of checksums
+holds, so no crash explains it.
 """
 
 from struct import Struct
@@ -27,7 +27,7 @@ _TEXT_BYTES_MAX: Final = 0xFFFF
 
 
 def encode_vote(vote: Peer | None) -> bytes:
-    """Broker and data directory, parted by a zero byte; nothing for no vote."""
+    """Broker and data directory, separated by a zero byte; empty for no vote."""
     return b"" if vote is None else f"{vote.broker}\0{vote.data_dir_id}".encode()
 
 
@@ -35,7 +35,7 @@ def decode_vote(data: bytes) -> Peer | None:
     """See `encode_vote`.
 
     Raises:
-        CorruptionError: The bytes are no vote.
+        CorruptionError: The bytes are not a vote.
     """
     if not data:
         return None
@@ -50,7 +50,7 @@ def decode_vote(data: bytes) -> Peer | None:
 
 
 def encode_configuration(configuration: Configuration) -> bytes:
-    """As in an entry; nothing for the empty configuration."""
+    """Encoded as in an entry; empty for the empty configuration."""
     return b"" if configuration == EMPTY else configurations.encode(configuration)
 
 
@@ -58,7 +58,7 @@ def decode_configuration(data: bytes) -> Configuration:
     """See `encode_configuration`.
 
     Raises:
-        CorruptionError: The bytes are none.
+        CorruptionError: The bytes are not a configuration.
     """
     try:
         return configurations.decode(data) if data else EMPTY
@@ -67,18 +67,18 @@ def decode_configuration(data: bytes) -> Configuration:
 
 
 class LogState:
-    """Entries behind a base, with what else must survive a crash.
+    """Entries after a base, with the hard state that must survive a crash.
 
     Attributes:
         base_index: Index before the first entry.
-        base_term: Its term.
-        base_configuration: Configuration in force there.
-        entries: All entries behind it, contiguous.
+        base_term: Term of that index.
+        base_configuration: Configuration in force at that index.
+        entries: All entries after it, contiguous.
         hard_state: Term, vote and commit.
     """
 
     def __init__(self, base_index: int, base_term: int, configuration: Configuration) -> None:
-        """Begin without entries."""
+        """Start without entries."""
         self.base_index = base_index
         self.base_term = base_term
         self.base_configuration = configuration
@@ -96,14 +96,14 @@ class LogState:
         return self.entries[-1].term if self.entries else self.base_term
 
     def term_at(self, index: int) -> int | None:
-        """Term at an index, `None` when it is not known."""
+        """Term at an index, `None` if unknown."""
         place = index - self.base_index
         if place == 0:
             return self.base_term
         return self.entries[place - 1].term if 0 < place <= len(self.entries) else None
 
     def holds(self, index: int, term: int) -> bool:
-        """Whether the log goes on from a snapshot, or can be shortened to what is behind it."""
+        """Whether the log continues a snapshot, or can be shortened to what follows it."""
         return index < self.base_index or self.term_at(index) == term
 
     def configuration_at(self, index: int) -> Configuration:
@@ -115,12 +115,12 @@ class LogState:
         return self.base_configuration
 
     def cut(self, last_index: int) -> None:
-        """Drop the entries behind an index."""
+        """Drop the entries after an index."""
         assert self.base_index <= last_index
         del self.entries[last_index - self.base_index :]
 
     def drop_until(self, index: int) -> None:
-        """Make an index the base; entries up to it are given up."""
+        """Make an index the base; drop the entries up to it."""
         if index <= self.base_index:
             return
         self.base_configuration = self.configuration_at(index)
@@ -143,10 +143,10 @@ class LogState:
 
     @classmethod
     def from_base(cls, record: Record) -> "LogState":
-        """State at the beginning of a file.
+        """State at the start of a file.
 
         Raises:
-            CorruptionError: The record is no base.
+            CorruptionError: The record is not a base.
         """
         hard_state, configuration = _decode_base(record.payload)
         state = cls(record.entry_index, record.term, configuration)
@@ -154,10 +154,10 @@ class LogState:
         return state
 
     def apply(self, record: Record, path: str) -> None:
-        """Take the next record.
+        """Apply the next record.
 
         Raises:
-            CorruptionError: It does not follow from what was before.
+            CorruptionError: The record does not follow from the records before it.
         """
         match record.kind:
             case RecordKind.HARD_STATE:
@@ -187,7 +187,7 @@ class LogState:
                 raise _misplaced(record, path)
             self.cut(record.entry_index)
             return
-        # Entries from before this file are given up, all of which a snapshot covers by now.
+        # Entries from before this file are dropped; a snapshot covers all of them by now.
         self.entries.clear()
         self.base_index, self.base_term = record.entry_index, record.term
         self.base_configuration = decode_configuration(record.payload)

@@ -1,6 +1,6 @@
-"""Reading record frames in order, as subscribers get them.
+"""Reads record frames in order, for subscribers.
 
-A batch is verified as a whole before any part of it is given out; what was verified is remembered
+A batch is verified as a whole before any part of it is delivered; verified ranges are remembered
 per segment until the file changes there.
 """
 
@@ -21,7 +21,7 @@ _FRAME_LENGTH: Final = Struct(">xI").unpack_from
 
 
 class LogReader(Place):
-    """Reads record frames in order, as subscribers get them. Belongs to one subscription."""
+    """Reads record frames in order, for one subscription."""
 
     __slots__ = ("_frame", "_frame_number")
 
@@ -38,16 +38,16 @@ class LogReader(Place):
         """Frames of records [next_offset, end), as many as fit.
 
         Args:
-            max_bytes: Bound of the sum of the slices; one record is given even when it is larger.
+            max_bytes: Bound of the sum of the slices; one record is returned even if larger.
                 A batch that does not fit behind others is left for the next call.
-            end: First offset not to be given, for instance the high watermark.
+            end: First offset not to return, for instance the high watermark.
 
         Returns:
-            Slices in order. Empty without `need`: there is nothing below `end` now. With `need`
+            Slices in order. Empty without `need`: no records below `end` now. With `need`
             the bytes are not in memory: read them, `feed` them, and call again.
 
         Raises:
-            CorruptionError: The next batch is damaged; what is good before it was given out.
+            CorruptionError: The next batch is damaged; good batches before it were returned.
             FilesError: The file cannot be read.
         """
         if self._need is not None:
@@ -84,7 +84,7 @@ class LogReader(Place):
         Measured by tests/bench/bench_log.py: below 1 us for a batch of one record.
 
         Returns:
-            What is left of the budget, the number of records, and why it ended (`RELOAD`...).
+            The remaining budget, the number of records, and why it ended (`RELOAD`...).
         """
         block = self._block
         view = memoryview(block)
@@ -143,9 +143,9 @@ class LogReader(Place):
     def _take_part(
         self, slices: list[bytes | memoryview], budget: int, end: Offset
     ) -> tuple[int, bool]:
-        """Take records of the one batch at the place, which was verified.
+        """Take records of the verified batch at the position.
 
-        Frames are walked only as far as needed, and never twice: the place within the batch is
+        Frames are walked only as far as needed, and never twice: the position within the batch is
         remembered.
 
         Returns:
@@ -182,8 +182,8 @@ class _FrameWalk:
     """Walk over the frames of one verified batch in a block.
 
     Attributes:
-        at: Where the next frame begins.
-        end: Where the frames end.
+        at: Start of the next frame.
+        end: End of the frames.
         number: Frames before `at`.
     """
 
@@ -206,7 +206,7 @@ class _FrameWalk:
         return frame_offset(self._block, self.at)
 
     def skip_to(self, offset: int) -> None:
-        """Go to the first frame at an offset or behind."""
+        """Skip to the first frame at or after an offset."""
         if self._is_dense:
             self._go(offset - self._base - self.number, self.end)
             return
@@ -215,7 +215,7 @@ class _FrameWalk:
             self.number += 1
 
     def take(self, budget: int, end: int, *, forced: bool) -> None:
-        """Go on while frames fit the budget and lie below `end`; with `forced` at least one."""
+        """Continue while frames fit the budget and lie below `end`; with `forced` at least one."""
         limit = self.at + budget
         if forced and self.at < self.end and self.offset() < end:
             self.at = frame_end(self._block, self.at, self.end)
@@ -231,7 +231,7 @@ class _FrameWalk:
             self.number += 1
 
     def _go(self, frames: int, limit: int) -> None:
-        """Go over at most `frames` frames that end at or before `limit`.
+        """Advance over at most `frames` frames that end at or before `limit`.
 
         Measured by tests/bench/bench_log.py: 0.1 us for a frame.
         """

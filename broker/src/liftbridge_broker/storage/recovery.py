@@ -1,16 +1,16 @@
-"""Opening a log: what a stop or a crash left is judged by storage policy 4.
+"""Opening a log: storage policy 4 decides what a stop or a crash left.
 
-Every batch above the recovery point is verified; below it only headers are looked at, and only
-where an index is missing. The first thing that is not a whole batch which adjoins the one before
-is *damage*, and what it means depends on where it is:
+Every batch above the recovery point is verified; below it only headers are read, and only where an
+index is missing. The first place without a whole batch that adjoins the one before is *damage*, and
+its meaning depends on its place:
 
 - below the recovery point it is rot: those records were durable. Nothing is changed; the store
   leaves a note beside the file, so that a start after a clean stop verifies that file as well.
 - above it, in any mode but commit, the system lost pages, in any order: cut, with a copy.
-- above it, in commit mode, each write waited for the one before, so only the last one can be what
-  a crash left, and its shape decides (`CrashShape`). A torn write counted for nobody: cut, with a
-  copy. So is one of which a part is lost; but it may have counted, so the owner is told of the
-  doubt before. Anything else is rot. The same holds when the journal was lost, since then the
+- above it, in commit mode, each write waited for the one before, so a crash can only have damaged
+  the last one, and its shape decides (`CrashShape`). A torn write was never acknowledged: cut, with
+  a copy. A write that lost a part is cut as well; but it may have counted, so the doubt is reported
+  to the owner first. Anything else is rot. The same holds when the journal was lost, since then the
   recovery point is unknown.
 """
 
@@ -57,11 +57,11 @@ _COPY_BLOCK_BYTES: Final = 1 << 20
 
 
 class Recovered(NamedTuple):
-    """What a log is made of after opening.
+    """A log after opening.
 
     Attributes:
         segments: At least one, adjoining, all but the last sealed.
-        state: Small state that fits them.
+        state: Small state that matches them.
         report: What was found and done.
     """
 
@@ -71,13 +71,13 @@ class Recovered(NamedTuple):
 
 
 class _Damage(NamedTuple):
-    """The first thing that is wrong.
+    """The first damage.
 
     Attributes:
-        number: Which of the log files, from 0.
-        position: Where in it; -1 when the file itself does not adjoin the one before.
-        offset: Offset that should begin there.
-        message: What was found.
+        number: Number of the log file, from 0.
+        position: Position in it; -1 when the file itself does not adjoin the one before.
+        offset: Offset that should start there.
+        message: Description.
     """
 
     number: int
@@ -96,7 +96,7 @@ def recover(
     commit: bool,
     on_doubt: Callable[[], object],
 ) -> Recovered:
-    """Open what lies in a directory; see `PartitionLog.open` for arguments and errors."""
+    """Open the log in a directory; see `PartitionLog.open` for arguments and errors."""
     files.make_directory(directory)
     run = _Recovery(files, directory, partition_id, state, clean=clean, commit=commit)
     try:
@@ -107,7 +107,7 @@ def recover(
 
 
 def _judge(run: "_Recovery", on_doubt: Callable[[], object]) -> Recovered:
-    """Look at everything, then decide and act."""
+    """Inspect everything, then decide and act."""
     run.settle_leftovers()
     damage = run.look_at_segments()
     quarantined: tuple[str, ...] = ()
@@ -132,8 +132,8 @@ class _Recovery:
 
     Attributes:
         bases: Base offsets of the log files, ascending.
-        segments: Those that are good, the last one perhaps only up to damage.
-        recovery_point: Below it everything was durable; 0 when unknown.
+        segments: The good ones, the last one perhaps only up to damage.
+        recovery_point: Everything below was durable; 0 when unknown.
         is_cut: Whether anything was cut.
     """
 
@@ -171,7 +171,7 @@ class _Recovery:
 
     @property
     def log_end_offset(self) -> Offset:
-        """End of what is good."""
+        """End of the good part."""
         return self.segments[-1].end_offset if self.segments else self.log_start
 
     def path(self, base_offset: Offset) -> str:
@@ -185,7 +185,7 @@ class _Recovery:
     # Looking.
 
     def settle_leftovers(self) -> None:
-        """Complete or remove what interrupted work left, and find the log files."""
+        """Complete or remove leftovers of interrupted work, and find the log files."""
         for name in self._files.list(self._directory):
             path = f"{self._directory}/{name}"
             if name.endswith(CLEANED_SUFFIX):
@@ -214,7 +214,7 @@ class _Recovery:
             if tells_its_end(self._files, path, self._partition_id, base_offset):
                 self._remove(path)
             else:
-                # It may have reached farther than what is left of it tells.
+                # It may have reached farther than its remains show.
                 self._files.rename(path, self._free_cut_path(path))
             self._remove(f"{self._directory}/{index_name(base_offset)}")
 
@@ -230,12 +230,12 @@ class _Recovery:
         )
 
     def look_at_segments(self) -> _Damage | None:
-        """Take the segments in order as far as they are good; the first damage."""
+        """Take the segments in order as long as they are good; return the first damage."""
         expected = min(self.bases[0], self.log_start) if self.bases else self.log_start
         for number, base_offset in enumerate(self.bases):
             behind = self.bases[number + 1] if number + 1 < len(self.bases) else None
             if base_offset < expected and not self._reaches_beyond(base_offset, behind, expected):
-                # Merged by compaction into the one before; the crash came before its removal.
+                # Compaction merged it into the one before; the crash came before its removal.
                 self._covered.append(base_offset)
                 continue
             if base_offset != expected:
@@ -250,7 +250,7 @@ class _Recovery:
         return None
 
     def _look_at(self, segment: Segment, number: int, behind: Offset | None) -> _Damage | None:
-        """Take one segment, by its index if that may be trusted, else by walking the log."""
+        """Take one segment, by its index if that is trusted, else by walking the log."""
         segment.has_files = True
         segment.is_sealed = behind is not None
         handle = segment.open()
@@ -275,7 +275,7 @@ class _Recovery:
         return damage
 
     def _is_believed(self, summary: Summary, file: LogFile, behind: Offset | None) -> bool:
-        """Whether a summary spares the walk over its log file."""
+        """Whether a summary makes a walk over its log file unnecessary."""
         is_adjoining = behind is None or summary.end_offset >= behind
         is_durable = self._is_durable(summary.end_offset)
         return is_adjoining and is_durable and is_summary_of(file, summary)
@@ -287,7 +287,7 @@ class _Recovery:
     def _walk(
         self, segment: Segment, file: LogFile, number: int, *, verified: bool, is_whole: bool
     ) -> _Damage | None:
-        """Count the batches of a segment: all, or from where the index allows to begin."""
+        """Count the batches of a segment: all, or from where the index allows to start."""
         loaded = load_index(
             read_file(self._files, segment.index_path),
             partition_id=self._partition_id,
@@ -314,13 +314,13 @@ class _Recovery:
         return damage
 
     def _take_plain(self, segment: Segment, file: LogFile) -> None:
-        """Verify and count as many batches as are alike."""
+        """Verify and count the leading plain batches."""
         epoch = self._epochs.epoch_at(max(segment.end_offset, self.log_start))
         while segment.note_block(file.read(segment.size, READ_BLOCK_BYTES), epoch):
             pass
 
     def _take_slowly(self, segment: Segment, file: LogFile, *, verified: bool) -> None:
-        """Count batches one by one: those that are judged by themselves, or only by headers.
+        """Count batches one by one: those that need their own check, or only a header check.
 
         Raises:
             CorruptionError: The log is damaged at the next batch.
@@ -337,13 +337,13 @@ class _Recovery:
                 return
 
     def _note_epoch(self, header: BatchHeader) -> None:
-        """Make the epoch cache agree with a batch; what ended below the log start is forgotten."""
+        """Make the epoch cache match a batch; epochs that ended below the log start are dropped."""
         start = max(header.base_offset, self.log_start)
         if start < header.end_offset and self._epochs.epoch_at(start) != header.leader_epoch:
             self._epochs.assign(header.leader_epoch, start)
 
     def _resume(self, loaded: LoadedIndex, file: LogFile) -> Resume | None:
-        """The last place at or below the recovery point that the index knows and the log has."""
+        """The last place at or below the recovery point that both the index and the log have."""
         if not self._is_known:
             return None
         for resume in reversed(loaded.resumes):
@@ -372,7 +372,7 @@ class _Recovery:
         )
 
     def is_doubtful(self, damage: _Damage) -> bool:
-        """Whether what is cut may have counted."""
+        """Whether the cut records may have counted."""
         return self._is_strict and self._shape(damage) is not CrashShape.TORN
 
     def _shape(self, damage: _Damage) -> CrashShape:
@@ -388,7 +388,7 @@ class _Recovery:
             self._files.close(handle)
 
     def _has_batch_behind(self, damage: _Damage) -> bool:
-        """Whether a valid batch stands behind damage, in its file or in a later one."""
+        """Whether a valid batch follows damage, in its file or in a later one."""
         for number in range(damage.number, len(self.bases)):
             path = self.path(self.bases[number])
             handle = self._files.open(path)
@@ -403,7 +403,7 @@ class _Recovery:
         return False
 
     def cut(self, damage: _Damage) -> None:
-        """Remove damage and what is behind it from the log, and keep copies."""
+        """Remove damage and everything after it from the log, and keep copies."""
         self.is_cut = True
         first = damage.number + (damage.position >= 0)
         for base_offset in reversed(self.bases[first:]):
@@ -458,7 +458,7 @@ class _Recovery:
     def finish(self) -> None:
         """Remove what no longer belongs to the log, write indexes, make the last one active."""
         if self.log_end_offset < self.log_start:
-            # The crash took records that retention had hidden already.
+            # The crash took only records that retention had hidden already.
             for base_offset in self.bases:
                 self._covered.append(base_offset)
             for segment in self.segments:
@@ -477,7 +477,7 @@ class _Recovery:
         self._write_again()
 
     def _tidy(self) -> None:
-        """Remove indexes without a log file, and notes of damage that is not there."""
+        """Remove indexes without a log file, and notes of damage that does not exist."""
         kept = {segment.base_offset for segment in self.segments}
         for name in self._files.list(self._directory):
             base = base_of(name, INDEX_SUFFIX)
@@ -487,7 +487,7 @@ class _Recovery:
             self._remove(self.path(base_offset) + DAMAGED_SUFFIX)
 
     def _write_again(self) -> None:
-        """Have all that is above the recovery point written by the next sync.
+        """Have everything above the recovery point written by the next sync.
 
         A sync of the process before may have failed: its pages are readable, and no later sync
         writes them.
@@ -499,7 +499,7 @@ class _Recovery:
     def result(
         self, quarantined: tuple[str, ...], reason: str, cut_offset: Offset | None
     ) -> Recovered:
-        """Everything together."""
+        """The combined result."""
         if not self.segments:
             self.segments.append(
                 Segment(self._files, self._directory, self._partition_id, self.log_start)
@@ -535,7 +535,7 @@ class _Recovery:
             segment.bury()
 
     def _remove(self, path: str) -> None:
-        """Remove a file if it is there, and tell."""
+        """Remove a file if it exists, and report it."""
         if self._files.exists(path):
             self._files.remove(path)
             self._removed.append(path)

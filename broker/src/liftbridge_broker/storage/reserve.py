@@ -1,9 +1,8 @@
-"""Full disks: noticed early, refused definitely, survived, and left again (storage policy 8).
+"""Full disks: detected early, refused definitely, survived, and recovered from (storage policy 8).
 
-Below a limit of free space publishes are refused while reads, deletes and retention go on. A
-reserve file gives its space back when the disk is full all the same, so that the journal, metadata
-and compaction can still write what frees space. Nothing is ever cut or deleted because of a full
-disk.
+Below a limit of free space publishes are refused while reads, deletes and retention continue. If
+the disk fills up nevertheless, the reserve file is removed, so that the journal, metadata and
+compaction can still write what frees space. A full disk never causes records to be cut or deleted.
 """
 
 from collections.abc import Callable
@@ -16,9 +15,9 @@ from liftbridge_broker.ports.files import Files
 
 CHUNK_BYTES: Final = 1024 * 1024
 CHECK_NS: Final = 250 * MILLISECOND_NS
-"""Time between two looks at the free space while records are appended."""
+"""Interval of free-space checks while records are appended."""
 RETRY_NS: Final = 1_000 * MILLISECOND_NS
-"""Time between two looks while the disk is full."""
+"""Interval of free-space checks while the disk is full."""
 
 
 class SpaceLimits(NamedTuple):
@@ -34,11 +33,11 @@ class SpaceLimits(NamedTuple):
 
 
 class SpaceGuard:
-    """Whether there is room for publishes.
+    """Decides whether there is space for publishes.
 
     Attributes:
-        is_full: Publishes are refused.
-        check_due: When appends make it worth to look again.
+        is_full: Whether publishes are refused.
+        check_due: When appends make another check worthwhile.
     """
 
     def __init__(
@@ -48,13 +47,13 @@ class SpaceGuard:
         limits: SpaceLimits,
         on_change: Callable[[int], None],
     ) -> None:
-        """Begin without a look; see `open`.
+        """Start without a check; see `open`.
 
         Args:
             files: The data directory.
             path: Of the reserve file.
             limits: When the disk counts as full.
-            on_change: Told the free bytes whenever `is_full` has changed.
+            on_change: Called with the free bytes whenever `is_full` has changed.
         """
         self._files = files
         self._path = path
@@ -65,26 +64,26 @@ class SpaceGuard:
         self.check_due = Instant(0)
 
     def open(self, now: Instant) -> None:
-        """Make the reserve, or find the disk full."""
+        """Create the reserve file, or report the disk as full."""
         self._has_reserve = self._fill_reserve()
         self._set(now, is_full=not self._has_reserve or self._lacks(0))
 
     def set_free_bytes_min(self, free_bytes_min: int) -> None:
-        """Put another limit into force at the next look."""
+        """Apply another limit from the next check on."""
         self._limits = self._limits._replace(free_bytes_min=free_bytes_min)
 
     def next_deadline(self) -> Instant | None:
-        """When `check` should be called though nothing is appended."""
+        """When `check` must be called though nothing is appended."""
         return self.check_due if self.is_full else None
 
     def on_full(self, now: Instant) -> None:
-        """A write met a full disk: give the reserve back and refuse publishes."""
+        """Handle a write that met a full disk: remove the reserve and refuse publishes."""
         self._has_reserve = False
         self._files.remove(self._path)
         self._set(now, is_full=True)
 
     def check(self, now: Instant) -> None:
-        """Look at the free space; costs one system call while there is enough.
+        """Check the free space; costs one system call while there is enough.
 
         A disk is usable again when the reserve fits and an eighth of the limit is free beyond it,
         so that the state does not change with every publish.

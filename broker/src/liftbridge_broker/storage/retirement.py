@@ -1,9 +1,9 @@
-"""Data directories whose broker left its cluster: they are never a voter's again.
+"""Data directories whose broker left its cluster: they never belong to a voter again.
 
-The marker names the directory that left. A broker that is started on it later begins as another
-member with an empty metadata log, as on a wiped disk, but keeps its partition logs: it is let in by
-a cluster that knows it, and its logs are cut where they differ from their leaders'. It never founds
-a cluster, so the marker stays until it has the metadata of one.
+The marker names the directory that left. A broker started on it later joins as a new member with an
+empty metadata log, as on a wiped disk, but keeps its partition logs: a cluster that knows it admits
+it, and its logs are truncated where they differ from their leaders'. It never founds a cluster, so
+the marker stays until it has the metadata of one.
 """
 
 from collections.abc import Sequence
@@ -29,32 +29,32 @@ _ENCODING: Final = "utf-8"
 
 
 def retire(files: Files, identity: Identity) -> None:
-    """Mark a directory durably; asking again is answered alike.
+    """Mark a directory durably; idempotent.
 
     Raises:
-        FilesError: The marker may be there or not.
+        FilesError: The marker may exist or not.
     """
     if not is_retired(files, identity):
         write_small_file(files, RETIRED, identity.data_dir_id.encode(_ENCODING))
 
 
 def is_retired(files: Files, identity: Identity) -> bool:
-    """Whether the directory that has this identity now was marked."""
+    """Whether the directory was marked under its present identity."""
     return _marked(files) == identity.data_dir_id
 
 
 def renew_retired(files: Files, data_dir_id: str, member_directories: Sequence[str]) -> bool:
-    """Take from a marked directory what made it a member; nothing happens to any other.
+    """Remove the membership from a marked directory; no-op for any other.
 
-    Every step leaves a state from which the next start goes on.
+    Every step leaves a state from which the next start can continue.
 
     Args:
         files: The data directory, locked.
-        data_dir_id: Identity it gets.
-        member_directories: Where its metadata lie.
+        data_dir_id: New identity of the directory.
+        member_directories: Directories of its metadata.
 
     Returns:
-        Whether the broker may only be let in by others.
+        Whether the broker may join only by admission.
 
     Raises:
         FilesError: The disk refused; the next start tries again.
@@ -71,7 +71,7 @@ def renew_retired(files: Files, data_dir_id: str, member_directories: Sequence[s
         remove_small_file(files, CLEAN)
         write_identity(files, Identity(data_dir_id, stored.broker_id))
         return True
-    forget_previous(files, IDENTITY)  # a crash may have left the one that left
+    forget_previous(files, IDENTITY)  # a crash may have left the former identity
     if any(files.list(directory) for directory in member_directories):
         remove_small_file(files, RETIRED)
         return False

@@ -1,7 +1,7 @@
-"""Reading a log from newest to oldest, as reverse subscriptions do.
+"""Reads a log from newest to oldest, for reverse subscriptions.
 
 Batches can only be walked forwards, so a stretch of the log between two index entries is read,
-verified and walked, and its frames are given out from the last to the first.
+verified and walked, and its frames are delivered from the last to the first.
 """
 
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ STRETCH_BYTES: Final = 64 * 1024
 
 
 class _Stretch(NamedTuple):
-    """A part of a log file that begins and ends with whole batches.
+    """A part of a log file that starts and ends with whole batches.
 
     Attributes:
-        segment: Segment it is part of.
-        base_offset: Offset its first batch begins at.
-        position: Where it begins.
+        segment: Its segment.
+        base_offset: Base offset of its first batch.
+        position: Its start in the file.
         length: Its bytes.
     """
 
@@ -39,7 +39,7 @@ class ReverseReader:
     """Reads record frames backwards. Belongs to one subscription.
 
     Attributes:
-        next_offset: Newest offset not yet given out; below the log start at the end.
+        next_offset: Newest offset not yet delivered; below the log start at the end.
     """
 
     __slots__ = (
@@ -54,12 +54,12 @@ class ReverseReader:
     )
 
     def __init__(self, log: LogView, start: Offset, oldest: Offset = BEGINNING) -> None:
-        """Begin at an offset.
+        """Start at an offset.
 
         Args:
             log: Log to read.
-            start: Newest offset to be given, for instance the last committed one.
-            oldest: Oldest offset to be given.
+            start: Newest offset to deliver, for instance the last committed one.
+            oldest: Oldest offset to deliver.
         """
         self._log = log
         self._oldest = oldest
@@ -72,7 +72,7 @@ class ReverseReader:
 
     @property
     def is_done(self) -> bool:
-        """Whether there is nothing older any more."""
+        """Whether no older records are left."""
         return self.next_offset < self._floor
 
     @property
@@ -83,7 +83,7 @@ class ReverseReader:
         """Frames from `next_offset` down, as many as fit.
 
         Args:
-            max_bytes: Bound of the sum of the slices; one record is given even when it is larger.
+            max_bytes: Bound of the sum of the slices; one record is returned even if larger.
 
         Returns:
             One slice per record, newest first. Empty without `need`: nothing is left. With `need`
@@ -119,7 +119,7 @@ class ReverseReader:
         return ReadResult(slices, len(slices), None if slices else self._need)
 
     def feed(self, data: bytes) -> None:
-        """Give what was asked for by `need`; dropped when the log changed there meanwhile."""
+        """Supply the bytes that `need` asked for; dropped when the log changed there meanwhile."""
         stretch = self._stretch
         assert self._need is not None
         assert stretch is not None
@@ -130,17 +130,17 @@ class ReverseReader:
         try:
             self._take(stretch, data)
         except CorruptionError as error:
-            self._error = error  # told by the next read, as by the other readers
+            self._error = error  # raised by the next read, as in the other readers
 
     def close(self) -> None:
-        """End of use; a read in flight may still be delivered to nobody."""
+        """End the use; the result of a read in flight is dropped."""
         if self._need is not None and self._stretch is not None:
             self._stretch.segment.unpin()
         self._need = self._stretch = None
         self._frames.clear()
 
     def _load(self) -> bool:
-        """Get the frames of the stretch that ends at `next_offset`; whether they are in memory."""
+        """Load the frames of the stretch that ends at `next_offset`; return whether in memory."""
         log = self._log
         self.next_offset = min(self.next_offset, Offset(log.log_end_offset - 1))
         segment = log.segment_at(self.next_offset)
@@ -159,7 +159,7 @@ class ReverseReader:
         return True
 
     def _find(self, segment: Segment) -> _Stretch:
-        """The stretch that ends with the batch of `next_offset` or a little behind it."""
+        """The stretch that ends with the batch of `next_offset` or shortly after it."""
         entry = segment.entry_for(self.next_offset)
         index = segment.index
         number = index.floor_offset(entry.offset)
@@ -171,12 +171,12 @@ class ReverseReader:
         return _Stretch(segment, entry.offset, entry.position, end - entry.position)
 
     def _leave_stretch(self) -> None:
-        """Go to what is before the stretch once all of it that was wanted is given out."""
+        """Go to the preceding stretch once all wanted frames of this one are delivered."""
         if self._stretch is not None and not self._frames and self._need is None:
             self.next_offset = min(self.next_offset, Offset(self._stretch.base_offset - 1))
 
     def _take(self, stretch: _Stretch, data: bytes) -> None:
-        """Verify a stretch and keep the frames that are wanted of it."""
+        """Verify a stretch and keep the wanted frames."""
         log_start, newest = self._log.log_start_offset, self.next_offset
         view = memoryview(data)
         try:

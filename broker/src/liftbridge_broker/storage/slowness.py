@@ -1,8 +1,8 @@
-"""Tells a disk that is too slow to lead with from one that is busy (L8, storage policy 11).
+"""Distinguishes a disk that is too slow to lead with from a busy one (L8, storage policy 11).
 
-Two signs, both of syncs, because they wait for the device and for nothing else: one sync that does
-not end, and syncs that have all been slow for a while. A single slow one is no sign: a busy machine
-has those, and each change of leaders costs more than it.
+Two signs, both of syncs, because those wait only for the device: one sync that does not end, and
+syncs that have all been slow for a while. A single slow sync is no sign: a busy machine has those,
+and each change of leaders costs more.
 """
 
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ class SlownessLimits(NamedTuple):
     """When a disk counts as slow; nanoseconds.
 
     Attributes:
-        stall_ns: A sync that has been under way for this long has stalled.
+        stall_ns: A sync in progress for this long has stalled.
         slow_ns: A sync that took this long was slow.
-        lasting_ns: The disk is slow when all syncs of such a time were.
-        pause_ns_min: Time between two hand-overs; twice as long each time that another one is due
-            before such a time has passed again.
-        pause_ns_max: The longest.
+        lasting_ns: The disk is slow when all syncs within this time were.
+        pause_ns_min: Time between two hand-overs; doubled each time that another one is due before
+            such a time has passed again.
+        pause_ns_max: Upper bound of that time.
     """
 
     stall_ns: int = 3_000 * MILLISECOND_NS
@@ -35,7 +35,7 @@ class SlownessLimits(NamedTuple):
 
 @dataclass(slots=True)
 class Slowness:
-    """What the syncs of a data directory tell of its disk; told by the flush driver.
+    """Judges the disk of a data directory by its syncs; the flush driver reports them.
 
     Attributes:
         limits: When it counts as slow.
@@ -49,17 +49,17 @@ class Slowness:
     _pause_ns: int = 0
 
     def begin(self, now: Instant) -> None:
-        """A sync was submitted."""
+        """Record that a sync was submitted."""
         self._began = now
 
     def end(self, now: Instant) -> None:
-        """It ended well."""
+        """Record that it succeeded."""
         began, self._began = self._began, None
         assert began is not None
         if now - began < self.limits.slow_ns:
             self._slow_since = None
         elif self._slow_since is None or now - self._ended > self.limits.lasting_ns:
-            # After a rest nothing is known of the time before.
+            # After an idle time nothing is known about the time before.
             self._slow_since = began
         self._ended = now
 
@@ -73,7 +73,7 @@ class Slowness:
         return since is not None and is_recent and self._ended - since >= limits.lasting_ns
 
     def take_hand_over(self, now: Instant) -> bool:
-        """Whether leaderships are to be given up now; the pause begins when they are."""
+        """Whether to give up leaderships now; if so, the pause starts."""
         if now < self._hand_over_at or not self.is_slow(now):  # guard L8.slow
             return False
         limits = self.limits

@@ -2,8 +2,8 @@
 
 A file is written beside the old one, synced, and renamed into place; the version before it stays as
 `<name>.previous`. Contents carry a CRC that also covers the file's name, so that a file restored
-or moved under another name is not believed. Readers get the newest version that is intact, or
-nothing; what to do without it (rebuild from the log, refuse to start) is the owner's decision.
+or moved under another name is not trusted. Readers get the newest intact version, or nothing; the
+owner decides what to do without it (rebuild from the log, refuse to start).
 
 Layout, big-endian: magic `LBSF` (4 bytes), length of the payload u32, CRC-32C u32 over name and
 payload, payload.
@@ -26,8 +26,8 @@ class SmallFile(NamedTuple):
     """What `read_small_file` found.
 
     Attributes:
-        payload: Contents as they were written.
-        is_previous: Whether the newest version was missing or damaged and this is the one before.
+        payload: Contents as written.
+        is_previous: Whether this is the previous version, because the newest is missing or damaged.
     """
 
     payload: bytes
@@ -45,7 +45,7 @@ def write_small_file(files: Files, path: str, payload: bytes) -> None:
     """
     assert len(payload) <= SMALL_FILE_BYTES_MAX
     directory, _, name = path.rpartition("/")
-    # A rest of an interrupted write must not be appended to.
+    # Leftovers of an interrupted write must not be appended to.
     files.remove(path + NEW_SUFFIX)
     handle = files.open(path + NEW_SUFFIX, create=True)
     try:
@@ -54,7 +54,7 @@ def write_small_file(files: Files, path: str, payload: bytes) -> None:
     finally:
         files.close(handle)
     if read_version(files, path, name) is not None:
-        # A damaged version is not worth keeping: the one before it may be intact.
+        # A damaged version is not worth keeping: the previous one may be intact.
         files.rename(path, path + PREVIOUS_SUFFIX)
     files.rename(path + NEW_SUFFIX, path)
     files.sync_directory(directory)
@@ -75,10 +75,10 @@ def read_small_file(files: Files, path: str) -> SmallFile | None:
 
 
 def remove_small_file(files: Files, path: str) -> None:
-    """Remove a file durably with all its versions, the newest last, so that no old one is believed.
+    """Remove a file durably with all its versions, the newest last, so no old one is trusted.
 
     Raises:
-        FilesError: The newest version may still be there.
+        FilesError: The newest version may still exist.
     """
     files.remove(path + NEW_SUFFIX)
     forget_previous(files, path)
@@ -88,10 +88,10 @@ def remove_small_file(files: Files, path: str) -> None:
 
 
 def forget_previous(files: Files, path: str) -> None:
-    """Remove the version before the newest one durably, so that it is never believed.
+    """Remove the previous version durably, so that it is never trusted.
 
     Raises:
-        FilesError: It may still be there.
+        FilesError: It may still exist.
     """
     if files.exists(path + PREVIOUS_SUFFIX):
         files.remove(path + PREVIOUS_SUFFIX)
@@ -102,7 +102,7 @@ def read_version(files: Files, path: str, name: str) -> bytes | None:
     """Payload of one version, `None` when it is missing or damaged.
 
     Args:
-        files: Where the file lies.
+        files: Files that contain it.
         path: The version to read.
         name: Name it must have been written under.
 

@@ -1,4 +1,4 @@
-"""Opening the store of a data directory: its identity, its journal, and how the last stop ended."""
+"""Opens the store of a data directory: its identity, its journal, and how the last stop ended."""
 
 from collections.abc import Callable
 
@@ -22,17 +22,17 @@ def open_store(
     wall_ns: int,
     runner: CompactionRunner | None = None,
 ) -> LogStore:
-    """Read what a data directory says of itself; `LogStore.open` and `LogStore.begin` follow.
+    """Read the state of a data directory; `LogStore.open` and `LogStore.begin` follow.
 
     Args:
         files: The data directory, locked.
         fresh: Identity for an empty directory.
         options: Settings.
-        observer: Is told of transitions.
-        new_token: Gives tokens that nobody else uses.
+        observer: Is notified of transitions.
+        new_token: Returns tokens that are used nowhere else.
         now: Time now.
         wall_ns: Unix nanoseconds now.
-        runner: Compacts logs elsewhere; `None` has it done here, in steps.
+        runner: Compacts logs in another process; `None` compacts here, in steps.
 
     Raises:
         FilesError: The disk refused to read or write; nothing is decided.

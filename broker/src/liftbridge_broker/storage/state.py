@@ -1,4 +1,4 @@
-"""What the journal remembers of a partition's log, and the log starts from."""
+"""State of a partition's log that the journal stores and from which the log starts."""
 
 from typing import NamedTuple
 
@@ -9,10 +9,10 @@ class LogState(NamedTuple):
     """Small state of one log (storage policy 10). Ends are exclusive.
 
     Attributes:
-        log_start: First offset that may be read.
+        log_start: First readable offset.
         recovery_point: Everything below it was synced.
         high_watermark: First offset not known to be committed.
-        epochs: Leader epochs and the offset each began at, strictly rising in both.
+        epochs: Leader epochs with their start offsets, strictly rising in both.
     """
 
     log_start: Offset

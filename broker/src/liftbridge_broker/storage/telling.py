@@ -1,4 +1,4 @@
-"""What the store tells the observer: one place for the names and fields of its transitions."""
+"""Transitions of the store for the observer: one place for their names and fields."""
 
 from liftbridge_broker.model.ids import number_of
 from liftbridge_broker.ports.observe import Observer
@@ -7,22 +7,22 @@ from liftbridge_broker.storage.types import RecoveryReport
 
 
 class Teller:
-    """Tells transitions of a store and of its logs."""
+    """Reports transitions of a store and of its logs."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
 
     def tell(self, kind: str, **values: object) -> None:
-        """Tell something of the data directory."""
+        """Report a transition of the data directory."""
         self._observer.transition(kind, values)
 
     def tell_of(self, stored: StoredLog, kind: str, **values: object) -> None:
-        """Tell something of one log; its stream and partition are added."""
+        """Report a transition of one log; its stream and partition are added."""
         place = {"stream": stored.stream, "partition": number_of(stored.partition_id)}
         self._observer.transition(kind, place | values)
 
     def tell_recovery(self, stored: StoredLog, report: RecoveryReport) -> None:
-        """Tell what opening a log found, if that is worth an operator's time."""
+        """Report what opening a log found, if an operator should know."""
         for path in report.quarantined:
             self.tell_of(stored, "segment_quarantined", path=path, position=0)
         if report.cut_bytes:
