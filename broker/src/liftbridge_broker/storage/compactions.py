@@ -1,4 +1,4 @@
-"""Compactions of a store: which log comes next, where it is compacted, and putting it in place.
+"""Compactions of a store: which log is next, where it is compacted, and swapping in the result.
 
 One log at a time. With a runner the work happens in another process; without one it is done here,
 a step at a time, between the events of the node.
@@ -31,14 +31,14 @@ from liftbridge_broker.storage.segment import CLEANED_SUFFIX, LOG_SUFFIX
 from liftbridge_broker.storage.types import SegmentInfo
 
 STEP_PAUSE_NS: Final = 10 * MILLISECOND_NS
-"""Time between two steps here, so that the node has most of it."""
+"""Pause between two steps here, so that the node has most of the time."""
 _WORTHWHILE_PART: Final = 10
 """A log is compacted again when a tenth of it is new, or when a segment was sealed."""
 
 
 @dataclass(slots=True)
 class _Work:
-    """The compaction under way; `steps` when it happens here, `token` when elsewhere."""
+    """The compaction in progress; `steps` when it runs here, `token` when elsewhere."""
 
     stored: StoredLog
     job: CompactionJob
@@ -50,10 +50,10 @@ class _Work:
 
 
 class Compactions:
-    """Logs that wait to be compacted and the one that is. Errors of writing are raised.
+    """Logs that wait for compaction and the one in progress. Write errors are raised.
 
     Attributes:
-        on_compacted: Told of a log whose compacted offset has moved.
+        on_compacted: Called for a log whose compacted offset has moved.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Compactions:
         save: Callable[[StoredLog], None],
         tell: Tell,
     ) -> None:
-        """Begin with nothing to do; see `Cleaner` for the arguments."""
+        """Start with nothing to do; see `Cleaner` for the arguments."""
         self._files = files
         self._runner = runner
         self._removals = removals
@@ -78,12 +78,12 @@ class Compactions:
         self._work: _Work | None = None
 
     def request(self, stored: StoredLog, now: Instant, age_ns: int | None) -> None:
-        """Compact a log as soon as those before it are done, if that can gain anything.
+        """Compact a log as soon as those before it are done, if that can free anything.
 
         Args:
             stored: The log.
             now: Present time.
-            age_ns: Unix time by which tombstones are old; `None` while none is.
+            age_ns: Unix time for the age of tombstones; `None` while none is old.
         """
         if not stored.is_compacting and _is_worthwhile(stored):
             stored.is_compacting = True
@@ -95,7 +95,7 @@ class Compactions:
         return None if self._work is None else self._work.step_at
 
     def on_timer(self, now: Instant) -> None:
-        """Make a step if it is time for one."""
+        """Take a step if it is due."""
         work = self._work
         if work is None or work.steps is None or work.step_at is None or work.step_at > now:
             return
@@ -112,11 +112,11 @@ class Compactions:
             self._fail(work, error, now)
 
     def owns(self, token: Token) -> bool:
-        """Whether an event belongs here."""
+        """Whether an event belongs to the compaction in progress."""
         return self._work is not None and self._work.token == token
 
     def on_event(self, event: FileEvent, now: Instant) -> None:
-        """The runner is done."""
+        """Handle the end of the runner's job."""
         work = self._work
         assert work is not None
         try:
@@ -127,7 +127,7 @@ class Compactions:
             self._put_in_place(work, result, now)
 
     def stop(self) -> None:
-        """Give up what is under way; the next start removes what it left."""
+        """Cancel the compaction in progress; the next start removes its leftovers."""
         if self._work is not None and self._work.steps is not None:
             self._work.steps.close()
         self._work = None
@@ -148,11 +148,11 @@ class Compactions:
                 work.step_at = now
 
     def _put_in_place(self, work: _Work, result: CompactionResult, now: Instant) -> None:
-        """Swap in what was made, oldest first, unless the log has changed there meanwhile."""
+        """Swap in the results, oldest first, unless the log has changed there meanwhile."""
         stored, job = work.stored, work.job
         is_whole = not stored.is_closed and stored.cut_count == work.cut_count
         try:
-            # Also without a record removed, headers of publishers may be.
+            # Even without a removed record, headers of publishers may have changed.
             if result.replacements and is_whole:
                 self._save(stored)
                 if job.tombstones_before_ns and result.removed_count:  # guard Log.dropped
@@ -185,9 +185,9 @@ class Compactions:
         self._end(now)
 
     def _swap(self, work: _Work, group: Sequence[SegmentRef]) -> bool:
-        """Put one compacted file in place; false when the log is not as it was."""
+        """Swap in one compacted file; false when the log has changed."""
         stored, log = work.stored, work.stored.log
-        # Also where the cut is behind these segments: what made their records go may be gone.
+        # Even for a cut after these segments: the records that made theirs obsolete may be lost.
         is_cut = stored.cut_count != work.cut_count  # guard Log.cut
         if stored.is_closed:
             return False
@@ -199,7 +199,7 @@ class Compactions:
                 self._removals.submit([path])
                 return False
         if any(segment.base <= log.log_start_offset for segment in group[1:]):
-            # A start after a crash may take the merged file for one below the log start.
+            # A start after a crash may mistake the merged file for one below the log start.
             self._removals.submit([path])
             return False
         before = log.size_bytes
@@ -208,9 +208,9 @@ class Compactions:
         return True
 
     def _retire(self, log: PartitionLog, paths: Sequence[str]) -> None:
-        """Take files that were merged into another out of the log, durably, before all else.
+        """Remove files that were merged into another from the log, durably, before all else.
 
-        They would be segments again at the next start, beside the one that covers them, and the
+        At the next start they would be segments again, beside the one that covers them, and the
         log start may have moved into their range by then.
         """
         if not paths:
@@ -222,13 +222,13 @@ class Compactions:
         self._removals.submit(retired)
 
     def _fail(self, work: _Work, error: CorruptionError | FilesError, now: Instant) -> None:
-        """Give up; to be told unless retention or a cut took away what was to be compacted."""
+        """Give up; report it unless retention or a cut removed the segments to compact."""
         stored = work.stored
         is_told = not stored.is_closed and _is_as_it_was(work)
         if is_told:
             self._tell(stored, "compaction_failed", reason=error.text)
         self._end(now)
-        # A file that compaction wrote is not of the log.
+        # A file that compaction wrote is not part of the log.
         if isinstance(error, CorruptionError) and error.path.endswith(LOG_SUFFIX) and is_told:
             stored.on_damaged(error)  # guard Log.compacted
 
@@ -240,14 +240,14 @@ class Compactions:
 
 
 def _is_as_it_was(work: _Work) -> bool:
-    """Whether the log still has the segments of a job as they were."""
+    """Whether the log still has the segments of a job unchanged."""
     present = {(info.base, info.end, info.bytes) for info in work.stored.log.segments()}
     sealed = work.job.segments[: work.job.sealed_count]
     return work.stored.cut_count == work.cut_count and present.issuperset(sealed)
 
 
 def _bound(stored: StoredLog) -> Offset:
-    """First offset that may neither go nor make others go."""
+    """First offset that may neither be dropped nor make other records obsolete."""
     return Offset(min(stored.log.high_watermark, stored.log.recovery_point))
 
 
@@ -264,7 +264,7 @@ def _is_worthwhile(stored: StoredLog) -> bool:
     size = stored.log.size_bytes
     is_new = sealed[-1].end > stored.log.compacted_offset or stored.map_start > 0
     if stored.options.tombstone_retention_ms:
-        # Replicas were compacted since: tombstones that hide nothing any more may go.
+        # Replicas were compacted since: tombstones that hide nothing any more may be dropped.
         is_new = is_new or _tombstones_until(stored.log) > stored.tombstones_until
     return is_new or (size - stored.compacted_bytes) * _WORTHWHILE_PART >= size
 
@@ -292,4 +292,4 @@ def _job_of(stored: StoredLog, age_ns: int | None) -> CompactionJob:
 
 
 def _ignore(_partition: PartitionId) -> None:
-    """Nobody wants to know."""
+    """Ignore the compaction: no listener is set."""

@@ -1,6 +1,6 @@
-"""Cutting logs at an offset, and beginning them anew elsewhere, so that no crash leaves a lie.
+"""Truncates logs, and restarts them at another offset, so that no crash leaves false state.
 
-The journal promises less before the log gets shorter, and tells of the new end afterwards.
+The journal promises less before the log gets shorter, and records the new end afterwards.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,10 +15,10 @@ Cuts = Sequence[tuple[StoredLog, Offset]]
 
 
 def announce_cuts(journal: Journal, cuts: Cuts) -> None:
-    """Tell the journal before logs are cut; its owner flushes it then.
+    """Update the journal before logs are cut; its owner flushes it then.
 
-    Epochs that are cut off go at once: with records of older epochs in the place of theirs, the
-    next start would take them for the epochs of those. It finds them in the log if that is not cut.
+    Epochs that are cut off are removed at once: if records of older epochs took their place, the
+    next start would assign them to those epochs. If the log is not cut, it finds them in the log.
     """
     for stored, end in cuts:
         state = stored.log.state
@@ -30,7 +30,7 @@ def announce_cuts(journal: Journal, cuts: Cuts) -> None:
 
 
 def cut_logs(journal: Journal, teller: Teller, cuts: Cuts) -> None:
-    """Cut logs whose cuts are announced and durably so.
+    """Cut logs whose cuts are announced durably.
 
     Raises:
         FilesError: The device failed; the next start finds each log cut or not.
@@ -46,11 +46,11 @@ def cut_logs(journal: Journal, teller: Teller, cuts: Cuts) -> None:
 def restart_log(
     journal: Journal, teller: Teller, stored: StoredLog, offset: Offset, flush: Callable[[], None]
 ) -> None:
-    """Drop all that a log holds and go on at an offset.
+    """Drop the whole content of a log and continue at an offset.
 
     Args:
-        journal: Knows the log.
-        teller: Is told.
+        journal: Journal with the state of the log.
+        teller: Reports the restart.
         stored: The log.
         offset: New log start and end; below the present start only for a log without records.
         flush: Makes the journal durable; raises `FilesError`.
@@ -62,7 +62,7 @@ def restart_log(
     removed = log.log_end_offset - log.log_start_offset
     is_below = offset < log.log_start_offset
     if is_below:
-        # Files of hidden records go first: beside a lower log start they would look like rot.
+        # Remove files of hidden records first: beside a lower log start they would look like rot.
         log.restart_at(offset)
     journal.put(
         stored.partition_id, LogState(offset, offset, offset, ()), is_strict=stored.is_strict

@@ -1,4 +1,4 @@
-"""Notes of damaged log files, so that the next start verifies those files however clean the stop.
+"""Notes of damaged log files, so that the next start verifies those files even after a clean stop.
 
 A full disk may refuse to create a note. The store then tries again with its reserve, and once more
 when it closes; damage without a note is unknown to the next start.
@@ -16,7 +16,7 @@ class DamageNotes:
     """
 
     def __init__(self) -> None:
-        """Begin without damage."""
+        """Start without damage."""
         self.is_known = False
         self._unwritten: set[str] = set()
 
@@ -32,7 +32,7 @@ class DamageNotes:
             self._unwritten.add(path)
 
     def write(self, files: Files) -> None:
-        """Write the notes that wait, durably.
+        """Write the waiting notes durably.
 
         Raises:
             FilesError: The disk refused; the notes not written still wait.

@@ -1,4 +1,4 @@
-"""The layout of a data directory: what lies where, under which name, and what is not ours.
+"""The layout of a data directory: its entries, their names, and what is unknown.
 
     identity            small file: id of this directory, id of the broker it belongs to
     clean               small file, only while no broker runs after a clean shutdown
@@ -9,8 +9,8 @@
     streams/<stream id, 10 hex digits>-<name for people>/<partition>/   one log (log.py)
     trash/<partition id, 16 hex digits>-<wall clock ns, 20 digits>/     deleted logs and segments
 
-A stream is found by its id; the name behind it is for people, and nothing from outside becomes a
-path without encoding. Whatever else lies here is left alone and reported (storage policy 9).
+A stream is found by its id; the name after it is for people, and no external text becomes a path
+without encoding. Unknown entries are left alone and reported (storage policy 9).
 """
 
 import json
@@ -58,10 +58,10 @@ _READABLE_NAME_MAX: Final = 80
 
 
 class Identity(NamedTuple):
-    """Who a data directory is.
+    """Identity of a data directory.
 
     Attributes:
-        data_dir_id: Random, made once for the directory; another one means another disk.
+        data_dir_id: Random, created once for the directory; a different one means another disk.
         broker_id: Broker the directory belongs to.
     """
 
@@ -74,7 +74,7 @@ class CleanMarker(NamedTuple):
 
     Attributes:
         broker_epoch: Epoch of the broker that stopped.
-        journal: Content the journal had then; a marker beside another journal is an old one.
+        journal: Stamp of the journal at that time; a marker beside another journal is outdated.
     """
 
     broker_epoch: int
@@ -82,7 +82,7 @@ class CleanMarker(NamedTuple):
 
 
 class Trashed(NamedTuple):
-    """A deleted log, or segments of one that removed them, that wait to be purged."""
+    """A deleted log, or segments that a log dropped, waiting for the purge."""
 
     path: str
     partition: PartitionId
@@ -93,10 +93,10 @@ class DataDirectory:
     """Names and places in one data directory.
 
     Attributes:
-        identity: What the directory says it is.
-        is_identity_new: Whether the identity was made by this start: the directory was empty, or
-            what it said was unreadable and it counts as another disk from now on.
-        unknown: Paths that nobody here made, sorted; they are left alone.
+        identity: Identity of the directory.
+        is_identity_new: Whether this start created the identity: the directory was empty, or its
+            identity was unreadable and it counts as another disk from now on.
+        unknown: Paths that no part of the broker created, sorted; they are left alone.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class DataDirectory:
 
     @classmethod
     def open(cls, files: Files, fresh: Identity, known: Iterable[str] = ()) -> Self:
-        """Read the layout, and make what is missing of it.
+        """Read the layout, and create what is missing.
 
         Args:
             files: The data directory.
@@ -127,7 +127,7 @@ class DataDirectory:
             write_identity(files, fresh)
         for name in (STREAMS, TRASH):
             files.make_directory(name)
-        # A process that was killed may have left names that are visible and not durable.
+        # A killed process may have left names that are visible and not durable.
         files.sync_directory("")
         files.sync_directory(STREAMS)
         directory = cls(files, stored or fresh, is_identity_new=stored is None, unknown=())
@@ -138,7 +138,7 @@ class DataDirectory:
 
     @classmethod
     def look(cls, files: Files, known: Iterable[str] = ()) -> Self:
-        """Read the layout and change nothing, for tools; an unreadable identity is empty.
+        """Read the layout without changes, for tools; an unreadable identity is empty.
 
         Raises:
             FilesError: The disk refused to read.
@@ -150,7 +150,7 @@ class DataDirectory:
         return directory
 
     def logs(self) -> dict[PartitionId, str]:
-        """Paths of the logs that lie here."""
+        """Paths of the logs in the directory."""
         return dict(self._partitions)
 
     def log_path(self, partition: PartitionId) -> str | None:
@@ -158,7 +158,7 @@ class DataDirectory:
         return self._partitions.get(partition)
 
     def make_log(self, partition: PartitionId, name: StreamName) -> str:
-        """Path of the log of a partition; its directory is made, durably, unless it exists.
+        """Path of the log of a partition; creates its directory durably, unless it exists.
 
         Raises:
             FilesError: The directory may exist or not.
@@ -168,11 +168,11 @@ class DataDirectory:
         return self._partitions[partition]
 
     def is_unused(self, partition: PartitionId) -> bool:
-        """Whether a partition has no log, or a directory that nobody has asked for since."""
+        """Whether a partition has no log, or a directory that was not requested since."""
         return partition in self._unused or partition not in self._partitions
 
     def make_logs(self, partitions: Sequence[PartitionId], name: StreamName) -> None:
-        """Make the directories of logs of one stream that have none, durably.
+        """Create missing directories of logs of one stream, durably.
 
         Raises:
             FilesError: Each directory may exist or not.
@@ -199,7 +199,7 @@ class DataDirectory:
         return stream_path
 
     def trash_logs(self, partitions: Sequence[PartitionId], wall_ns: int) -> list[Trashed]:
-        """Move the logs of partitions to the trash, durably; those without one are passed over.
+        """Move the logs of partitions to the trash, durably; those without a log are skipped.
 
         Their files must be closed.
 
@@ -223,10 +223,10 @@ class DataDirectory:
         return trashed
 
     def trash_files(self, partition: PartitionId, paths: Sequence[str], wall_ns: int) -> Trashed:
-        """Move files that a log does not need any more to the trash.
+        """Move files that a log no longer needs to the trash.
 
-        Not durable by itself: after a power cut they lie in one place or the other, and where they
-        were they mean nothing.
+        Not durable on its own: after a power cut they are in one place or the other, and in the
+        former place they are obsolete.
 
         Raises:
             FilesError: Each file is in one of the two places.
@@ -238,13 +238,13 @@ class DataDirectory:
         return trashed
 
     def _trashed(self, partition: PartitionId, wall_ns: int) -> Trashed:
-        """A free place in the trash."""
+        """A free name in the trash."""
         while self._files.exists(target := f"{TRASH}/{partition:016x}-{wall_ns:020d}"):
             wall_ns += 1
         return Trashed(target, partition, wall_ns)
 
     def trash(self) -> tuple[Trashed, ...]:
-        """What is in the trash, what was deleted first in front."""
+        """The entries of the trash, the earliest deletion first."""
         found = [
             Trashed(f"{TRASH}/{name}", PartitionId(int(match[1], 16)), int(match[2]))
             for name in self._files.list(TRASH)
@@ -253,13 +253,13 @@ class DataDirectory:
         return tuple(sorted(found, key=lambda log: (log.deleted_wall_ns, log.path)))
 
     def read_clean_marker(self) -> CleanMarker | None:
-        """The marker of a clean shutdown, `None` when there is none that can be believed."""
+        """The marker of a clean shutdown, `None` when there is no trustworthy one."""
         found = read_small_file(self._files, CLEAN)
-        # The marker has one version only; an older one was left by something that is not us.
+        # The marker has one version only; another program left any older one.
         return None if found is None or found.is_previous else _decode_marker(found.payload)
 
     def write_clean_marker(self, marker: CleanMarker) -> None:
-        """State durably that everything is synced and closed; the last act of a shutdown."""
+        """State durably that everything is synced and closed; the last step of a shutdown."""
         payload = {
             "broker_epoch": marker.broker_epoch,
             "journal_generation": marker.journal.generation,
@@ -268,11 +268,11 @@ class DataDirectory:
         write_small_file(self._files, CLEAN, json.dumps(payload).encode())
 
     def remove_clean_marker(self) -> None:
-        """Take the marker away durably; must return before the first append (replication C1)."""
+        """Remove the marker durably; must return before the first append (replication C1)."""
         remove_small_file(self._files, CLEAN)
 
     def _find(self, known: Iterable[str]) -> None:
-        """Fill the tables, and list what belongs to nobody."""
+        """Fill the tables, and list unknown entries."""
         ours = _KNOWN.union(known)
         unknown = [name for name in self._files.list("") if _base(name) not in ours]
         unknown += self._find_logs()
@@ -282,7 +282,7 @@ class DataDirectory:
         self.unknown = tuple(sorted(unknown))
 
     def _find_logs(self) -> list[str]:
-        """Fill the tables of streams and partitions; returns what has no place in them."""
+        """Fill the tables of streams and partitions; return entries that do not belong in them."""
         unknown = []
         for name in self._files.list(STREAMS):
             path = f"{STREAMS}/{name}"
@@ -303,7 +303,7 @@ class DataDirectory:
 
 
 def _base(name: str) -> str:
-    """Name without the suffix that versions of small files and of the journal have."""
+    """Name without the suffix for versions of small files and of the journal."""
     for suffix in _SUFFIXES:
         if name.endswith(suffix):
             return name.removesuffix(suffix)
@@ -311,17 +311,17 @@ def _base(name: str) -> str:
 
 
 def write_identity(files: Files, identity: Identity) -> None:
-    """Make a directory be this one from now on, durably; in the end no former version is kept."""
+    """Give a directory this identity, durably; in the end no former version is kept."""
     write_small_file(files, IDENTITY, json.dumps(identity._asdict()).encode())
     forget_previous(files, IDENTITY)
 
 
 def read_known_index(files: Files, applied_index: MetadataIndex) -> MetadataIndex:
-    """Metadata by which the broker that wrote the logs here synced them for certain; 0 for none.
+    """Metadata by which the previous broker is certain to have synced the logs here; 0 for none.
 
-    Never more than `applied_index`: what else is known here may be of a history that was given up.
+    Never more than `applied_index`: later entries here may belong to a discarded history.
 
-    A start that ends before its session may apply more, of which that broker did not know, and so
+    A start that ends before its session may apply more, which that broker did not know, and so
     does a start after a kill between the commit of a change and its effect (replication C1).
 
     Raises:
@@ -334,7 +334,7 @@ def read_known_index(files: Files, applied_index: MetadataIndex) -> MetadataInde
 
 
 def note_known_index(files: Files, applied_index: MetadataIndex) -> None:
-    """Note, durably, that logs are synced by what these metadata say.
+    """Record durably that logs are synced as these metadata say.
 
     Raises:
         FilesError: The note may not be kept: the next start knows less, or nothing.
@@ -343,7 +343,7 @@ def note_known_index(files: Files, applied_index: MetadataIndex) -> None:
 
 
 def read_identity(files: Files) -> Identity | None:
-    """What a directory says it is, `None` when it does not, or not readably."""
+    """Stored identity of a directory, `None` when it is missing or unreadable."""
     found = read_small_file(files, IDENTITY)
     values = _object(found.payload) if found else {}
     data_dir_id, broker_id = values.get("data_dir_id"), values.get("broker_id")
@@ -363,7 +363,7 @@ def _decode_marker(payload: bytes) -> CleanMarker | None:
 
 
 def _object(payload: bytes) -> dict[str, object]:
-    """The JSON object in a payload, empty when it is none."""
+    """The JSON object in a payload, empty when it is not an object."""
     try:
         value = json.loads(payload)
     except ValueError:

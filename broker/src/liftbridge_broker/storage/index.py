@@ -1,8 +1,8 @@
 """The sparse index of a segment: in memory while in use, in blocks on disk.
 
-At most one entry per 4 KiB of log says where a batch begins. Whoever follows an entry checks that
-the batch there has the offset the entry says; an index that is missing, damaged or does not fit is
-made anew from the log, so nothing on disk depends on it.
+At most one entry per 4 KiB of log says where a batch starts. A user of an entry checks that the
+batch there has the offset of the entry; an index that is missing, damaged or does not match is
+rebuilt from the log, so nothing on disk depends on it.
 """
 
 from collections.abc import Callable
@@ -25,12 +25,12 @@ UNKNOWN_COUNT: Final = -1
 
 
 class IndexEntry(NamedTuple):
-    """One entry: where a batch begins.
+    """One entry: the place of a batch.
 
     Attributes:
         offset: Base offset of the batch.
-        position: Where it begins in the log file.
-        timestamp: Largest timestamp of the segment up to and with this batch.
+        position: Its start in the log file.
+        timestamp: Largest timestamp of the segment up to and including this batch.
     """
 
     offset: Offset
@@ -89,12 +89,12 @@ class SparseIndex:
         records_before: int,
         timestamp_before: int,
     ) -> None:
-        """Add an entry behind all others.
+        """Add an entry after all others.
 
         Args:
             offset: Base offset of the batch.
-            position: Where it begins; the caller keeps `INDEX_INTERVAL_BYTES` to `last_position`.
-            timestamp: Largest timestamp of the segment up to and with the batch.
+            position: Its start; the caller keeps `INDEX_INTERVAL_BYTES` to `last_position`.
+            timestamp: Largest timestamp of the segment up to and including the batch.
             records_before: Records of the segment before the batch.
             timestamp_before: Largest timestamp before the batch, `NO_TIMESTAMP` for none.
         """
@@ -113,12 +113,12 @@ class SparseIndex:
         return self._first(lambda entry: entry[1] > position) - 1
 
     def before_timestamp(self, timestamp: int) -> int:
-        """Number of the entry from which to look for the first timestamp >= `timestamp`; >= 0."""
+        """Number of the entry at which to start a search for timestamp >= `timestamp`; >= 0."""
         reaching = self._first(lambda entry: entry[2] >= timestamp)
         return max(0, reaching - 1)
 
     def cut(self, position: int) -> None:
-        """Remove the entries at and behind a position; the file must be written anew then."""
+        """Remove the entries at and after a position; the file must be rewritten then."""
         keep = self._first(lambda entry: entry[1] >= position)
         del self._data[keep * ENTRY.size :]
         self.last_position = self.entry(keep - 1).position if keep else -INDEX_INTERVAL_BYTES
@@ -131,7 +131,7 @@ class SparseIndex:
         return self._written > 0
 
     def forget_file(self) -> None:
-        """The index file was emptied: all entries are to be written again."""
+        """Record that the index file was emptied: all entries must be written again."""
         self._written = 0
 
     @property
@@ -140,7 +140,7 @@ class SparseIndex:
         return len(self) - self._written >= ENTRIES_PER_BLOCK_MAX
 
     def take_blocks(self, partition_id: PartitionId) -> bytes:
-        """Blocks of all entries not yet written; they count as written from here on."""
+        """Blocks of all entries not yet written; they count as written from now on."""
         blocks: list[bytes] = []
         count = len(self)
         while self._written < count:
@@ -178,12 +178,12 @@ class SparseIndex:
 
 
 class LoadedIndex(NamedTuple):
-    """What an index file told.
+    """Content of an index file.
 
     Attributes:
-        entries: What its good blocks hold.
+        entries: Entries of its good blocks.
         summary: The last summary, `None` when there is none.
-        resumes: Places a walk can be resumed at, oldest first.
+        resumes: Places from which a walk can resume, oldest first.
         is_whole: Whether all blocks were good.
     """
 
@@ -214,13 +214,13 @@ def load_index(data: bytes, *, partition_id: PartitionId, base_offset: Offset) -
     except CorruptionError:
         return LoadedIndex(index, None, tuple(resumes), is_whole=False)
     if len(index) and index.entry(0)[:2] != (base_offset, 0):
-        # A block before was lost; nothing could be found in front of the first entry.
+        # An earlier block was lost; look-ups could find nothing before the first entry.
         return LoadedIndex(SparseIndex(base_offset), None, (), is_whole=False)
     return LoadedIndex(index, summary, tuple(resumes), is_whole=True)
 
 
 def keep_below(loaded: LoadedIndex, resume: Resume) -> SparseIndex:
-    """The entries before a place of resumption, as an index whose file must be written anew."""
+    """The entries before a resume place, as an index whose file must be rewritten."""
     index = loaded.entries
     index.cut(resume.entry.position)
     return index

@@ -2,9 +2,9 @@
 
 One append and one sync make the state of any number of partitions durable, so that a broker which
 takes over hundreds of leaderships does not pay hundreds of syncs (replication 1.15). Every record
-holds the whole state of its partition, so the newest one counts and nothing is ever replayed in
-parts. The file is written anew, beside the old one and renamed, at every start and whenever it has
-grown to several times what it says.
+holds the whole state of its partition, so the newest one counts and no record depends on another.
+The file is rewritten, beside the old one and renamed, at every start and whenever it has grown to
+several times its content.
 
 Layout, big-endian. File header of 20 bytes: magic `LBJN`, version u16 = 1, reserved u16, generation
 u64 (one more in every new file), CRC-32C u32 of the 16 bytes before it. Then records: marker u16
@@ -13,13 +13,13 @@ Body: kind u8, partition id u64; of a state (kind 1, or 3 for a strict one) furt
 recovery point and high watermark i64 each, number of epochs u32, and for each leader epoch u64 and
 start offset i64; of a removal (kind 2) nothing more.
 
-A state is strict when all that lies above its recovery point was written under policy `commit`,
-where a good batch behind a bad one means rot and not a crash (storage policy 4).
+A state is strict when everything above its recovery point was written under policy `commit`,
+where a good batch after a bad one means rot and not a crash (storage policy 4).
 
-The CRC covers the position and the generation, so that a record in a wrong place is not believed. A
-bad record with nothing good behind it is a torn tail and forgotten. One with good records behind it
-is rot: what it said is unknown, so every partition that no later record speaks of starts again from
-what its log says (`LoadedJournal.damaged_count`).
+The CRC covers the position and the generation, so that a misplaced record is not trusted. A bad
+record with no good one after it is a torn tail and dropped. A bad record with good ones after it is
+rot: its content is unknown, so every partition without a later record starts again from its log
+(`LoadedJournal.damaged_count`).
 """
 
 from struct import Struct
@@ -55,14 +55,14 @@ DAMAGED_SUFFIX: Final = ".damaged"
 
 
 class JournalStamp(NamedTuple):
-    """Names one exact content of the journal; the clean marker carries it."""
+    """Identifies one exact content of the journal; the clean marker carries it."""
 
     generation: int
     length: int
 
 
 class LoadedJournal(NamedTuple):
-    """What the journal knew at start.
+    """Content of the journal at start.
 
     Attributes:
         states: State of every partition; after damage weakened to what is still certain: recovery
@@ -85,19 +85,19 @@ class Journal:
     """The journal file and the changes that wait to be written.
 
     Owned by the store, which flushes: `begin_flush`, sync of the handle it gives, `finish_flush`;
-    one flush is under way at a time. `put` and `forget` may be called meanwhile and wait for the
-    next one.
+    one flush is in progress at a time. `put` and `forget` may be called meanwhile and wait for
+    the next one.
     """
 
     def __init__(
         self, files: Files, path: str, generation: int, rewrite_bytes_min: int = REWRITE_BYTES_MIN
     ) -> None:
-        """Begin without a file; the first flush writes one. See `open_journal`.
+        """Start without a file; the first flush writes one. See `open_journal`.
 
         Args:
             files: The data directory.
             path: Of the journal.
-            generation: Of the file that is there, 0 for none.
+            generation: Of the existing file, 0 for none.
             rewrite_bytes_min: Size below which the file only grows.
         """
         self._files = files
@@ -124,11 +124,11 @@ class Journal:
         return JournalStamp(self._generation, self._length)
 
     def put(self, partition: PartitionId, state: LogState, *, is_strict: bool) -> None:
-        """Remember the state of a partition from the next flush on.
+        """Store the state of a partition with the next flush.
 
         Args:
-            partition: Whose state.
-            state: What its log knows.
+            partition: Its id.
+            state: Present state of its log.
             is_strict: Whether all above its recovery point was written under policy `commit`.
         """
         body = encode_state(partition, state, is_strict=is_strict)
@@ -139,7 +139,7 @@ class Journal:
             self._pending[partition] = body
 
     def forget(self, partition: PartitionId) -> None:
-        """Remember from the next flush on that a partition is gone."""
+        """Store with the next flush that a partition was removed."""
         old = self._live.pop(partition, None)
         if old is not None:
             self._live_bytes -= len(old)
@@ -147,11 +147,11 @@ class Journal:
             self._removed.add(partition)
 
     def may_know(self, partition: PartitionId) -> bool:
-        """Whether a partition that was forgotten may be known again after a crash."""
+        """Whether a crash may bring a forgotten partition back into the journal."""
         return partition in self._removed
 
     def begin_flush(self) -> FileHandle:
-        """Write what is pending; the owner syncs the handle and calls `finish_flush`.
+        """Write pending changes; the owner syncs the handle and calls `finish_flush`.
 
         Raises:
             FilesError: Nothing was written and everything is still pending.
@@ -167,7 +167,7 @@ class Journal:
         return self._handle
 
     def finish_flush(self) -> None:
-        """The sync succeeded; a new file takes the place of the old one. Blocks for one sync then.
+        """Complete a synced flush; a new file replaces the old one, which blocks for one sync.
 
         Raises:
             FilesError: The new file could not be put in place durably.
@@ -181,7 +181,7 @@ class Journal:
         self._removing = frozenset()
 
     def flush(self) -> None:
-        """Make everything pending durable at once, also while another flush is under way.
+        """Make everything pending durable at once, even while another flush is in progress.
 
         Blocks for one sync, or two when a new file is due.
 
@@ -201,7 +201,7 @@ class Journal:
         self.finish_flush()
 
     def close(self) -> None:
-        """Close the file; what is pending is lost."""
+        """Close the file; pending changes are lost."""
         for handle in (self._handle, self._new_handle):
             if handle is not None:
                 self._files.close(handle)
@@ -294,7 +294,7 @@ def parse_journal(data: bytes) -> LoadedJournal:
 
 
 def encode_state(partition: PartitionId, state: LogState, *, is_strict: bool) -> bytes:
-    """Body of a state record (layout in the module's text)."""
+    """Body of a state record (layout in the module's docstring)."""
     kind = _KIND_STRICT if is_strict else _KIND_STATE
     epochs = state.epochs[-EPOCH_COUNT_MAX:]
     head = _STATE.pack(kind, partition, *state[:3], len(epochs))
@@ -321,7 +321,7 @@ def _generation(data: bytes) -> int | None:
 
 
 def _body_at(data: bytes, position: int, generation: int) -> bytes | None:
-    """Body of the record at a position, `None` when there is no intact one."""
+    """Body of the record at a position, `None` when it is not intact."""
     start = position + _RECORD.size
     if start > len(data):
         return None
@@ -335,7 +335,7 @@ def _body_at(data: bytes, position: int, generation: int) -> bytes | None:
 
 
 def _is_well_formed(body: bytes) -> bool:
-    """Whether an intact body has the size its kind and count say."""
+    """Whether an intact body has the size that its kind and count require."""
     if len(body) < _KEY.size:
         return False
     if body[0] == _KIND_REMOVED:
@@ -368,7 +368,7 @@ def _decode(body: bytes) -> tuple[PartitionId, LogState | None]:
 
 
 def _weak(state: LogState) -> LogState:
-    """What is certain of a state that may be old: truncation lowers the recovery point."""
+    """The certain part of a state that may be old: truncation lowers the recovery point."""
     return state._replace(recovery_point=min(state.log_start, state.recovery_point), epochs=())
 
 
@@ -378,8 +378,7 @@ def _contents(files: Files, path: str) -> bytes:
     handle = files.open(path)
     try:
         # A process that was killed, or whose sync failed, leaves bytes that are visible and not
-        # durable; what is done on the strength of them, such as removing segments, must not
-        # outlive them.
+        # durable; an action based on them, such as removing segments, must not outlive them.
         files.rewrite(handle, 0)
         files.sync(handle)
         return files.read(handle, 0, files.size(handle))
@@ -388,7 +387,7 @@ def _contents(files: Files, path: str) -> bytes:
 
 
 def _keep(files: Files, path: str, data: bytes) -> None:
-    """Keep a damaged file for people; a full disk is no reason not to start."""
+    """Keep a damaged file for inspection; a full disk is no reason not to start."""
     files.remove(path)
     handle = files.open(path, create=True)
     try:

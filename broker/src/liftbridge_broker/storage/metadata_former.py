@@ -1,7 +1,7 @@
-"""Metadata of the version before, one voter with files `<first index>.log`, read once.
+"""Reads metadata of the previous version once: one voter with files `<first index>.log`.
 
 The rule of recovery was that of `raft_recovery`: a damaged end that nothing proves to have been
-synced is left out, anything else refuses to start. Files stay as they are.
+synced is left out, anything else refuses to start. The files stay unchanged.
 """
 
 import re
@@ -25,12 +25,12 @@ TERM: Final = 1
 
 
 class Former(NamedTuple):
-    """What the files hold.
+    """Content of the files.
 
     Attributes:
         entries: Entries from the file on in which the oldest snapshot ends, contiguous.
         last_index: Index of the last one, or the one before the first file.
-        findings: What was left out.
+        findings: Descriptions of what was left out.
     """
 
     entries: Sequence[Entry]
@@ -39,16 +39,16 @@ class Former(NamedTuple):
 
 
 def read_former(files: Files, directory: str, *, oldest_snapshot: int, index_known: int) -> Former:
-    """Read the files of the version before.
+    """Read the files of the previous version.
 
     Args:
         files: The data directory.
-        directory: Where the metadata lie.
+        directory: Directory of the metadata.
         oldest_snapshot: Index of the oldest intact snapshot, 0 without one.
-        index_known: An index that must be there: it was durable.
+        index_known: An index that must exist: it was durable.
 
     Raises:
-        CorruptionError: What may have been answered is damaged or missing.
+        CorruptionError: Entries that may have been acknowledged are damaged or missing.
         FilesError: The disk refused.
     """
     found = (_NAME.fullmatch(name) for name in files.list(directory))
@@ -86,7 +86,7 @@ def read_former(files: Files, directory: str, *, oldest_snapshot: int, index_kno
 
 
 def _rot(path: str, data: bytes, scanned: Scan, index: int) -> CorruptionError:
-    """Why a log does not start that lost what was synced."""
+    """The error for a log that lost synced entries."""
     what = "damaged" if entry_at(data, scanned.end) is None else "out of place"
     if scanned.end == len(data):
         what = "missing"

@@ -1,4 +1,4 @@
-"""Bytes of one log file of the version before, and what of them can be believed.
+"""Bytes of one log file of the previous version, and how much of them can be trusted.
 
 Layout, big-endian. File header of 24 bytes: magic `LBML`, version u16 = 1, reserved u16, index of
 the first entry u64, chain u32 (CRC of the last entry of the file before, 0 in the very first),
@@ -15,10 +15,10 @@ CRC-32C u32 of the 20 bytes before it. Then entries, each with a header of 40 by
 40    command
 ```
 
-Every entry can be verified by itself, and the chain tells that none is missing between two. What
-an entry says of syncs is what tells a torn tail from rot: a bad entry that a good one behind it
-calls synced was whole once, so it may have been answered and is never cut (storage policy 1). A
-mark says the same of the entries before it when no other entry follows soon.
+Every entry can be verified on its own, and the chain proves that none is missing between two. The
+synced index in an entry tells a torn tail from rot: a bad entry that a good later one calls synced
+was whole once, so it may have been acknowledged and is never cut (storage policy 1). A mark says
+the same of the entries before it when no other entry follows soon.
 """
 
 from collections.abc import Iterator
@@ -52,8 +52,8 @@ class Entry(NamedTuple):
         chain: CRC of the entry before.
         crc: Its own CRC, the chain of the next one.
         command: Its bytes; empty for a mark.
-        is_mark: Whether it only tells `synced_index`.
-        end: Position behind it.
+        is_mark: Whether it carries only `synced_index`.
+        end: Position after it.
     """
 
     entry_index: MetadataIndex
@@ -67,13 +67,13 @@ class Entry(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """What a file holds from its beginning up to the first doubt.
+    """Content of a file from its start up to the first doubt.
 
     Attributes:
         entries: Entries without the marks, contiguous.
         chain: CRC of the last entry or mark.
-        synced_index: Greatest index that anything in the file calls synced, also behind the doubt.
-        end: Position behind the last good entry; the size of the file when there is no doubt.
+        synced_index: Greatest index that anything in the file calls synced, even after the doubt.
+        end: Position after the last good entry; the size of the file when there is no doubt.
     """
 
     entries: tuple[Entry, ...]
@@ -99,7 +99,7 @@ def read_file_header(data: bytes, path: str) -> tuple[MetadataIndex, int]:
 
 
 def entry_at(data: bytes, position: int) -> Entry | None:
-    """The entry or mark at a position if it is intact by itself."""
+    """The entry or mark at a position, if its own checksum holds."""
     if position + ENTRY_HEADER_SIZE > len(data):
         return None
     magic, length, crc, chain, index, term, synced = _ENTRY.unpack_from(data, position)
@@ -122,7 +122,7 @@ def entry_at(data: bytes, position: int) -> Entry | None:
 
 
 def scan(data: bytes, first_index: MetadataIndex) -> Scan:
-    """Read a file whose header is good up to its end or the first doubt.
+    """Read a file with a good header up to its end or the first doubt.
 
     Args:
         data: The whole file.
@@ -150,7 +150,7 @@ def scan(data: bytes, first_index: MetadataIndex) -> Scan:
 
 
 def _entries_behind(data: bytes, position: int) -> Iterator[Entry]:
-    """Entries and marks that are intact by themselves anywhere from a position on."""
+    """Entries and marks with intact checksums anywhere from a position on."""
     for magic in (_ENTRY_MAGIC, _MARK_MAGIC):
         found = data.find(magic, position)
         while found >= 0:

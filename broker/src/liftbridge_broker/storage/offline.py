@@ -1,7 +1,7 @@
-"""Looking at a data directory without a broker: what is there, and whether it is whole.
+"""Inspects a data directory without a broker: its contents, and whether it is whole.
 
-Nothing is written. `inspect` reads headers and indexes only; `Verification` reads everything. A
-broker must not run on the directory meanwhile; `adapters.disk.offline` sees to that.
+Writes nothing. `inspect` reads headers and indexes only; `Verification` reads everything. A
+broker must not run on the directory meanwhile; `adapters.disk.offline` ensures that.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,18 +40,18 @@ from liftbridge_broker.storage.state import LogState
 
 
 class SegmentReport(NamedTuple):
-    """One segment; `end`, `records` and timestamps count what stands before any damage.
+    """One segment; `end`, `records` and timestamps count what precedes any damage.
 
     Attributes:
         path: Its log file.
         base: First offset of its range.
-        end: First offset behind its range.
+        end: First offset after its range.
         bytes: Length of the file.
         records: Records in it.
         first_timestamp: Of its first batch, Unix nanoseconds; 0 without records.
         largest_timestamp: Largest of a record, Unix nanoseconds; 0 without records.
-        has_index: Whether an index that fits lies beside it.
-        damage: What is wrong with its headers, empty for nothing.
+        has_index: Whether a matching index exists.
+        damage: Damage in its headers, empty for none.
     """
 
     path: str
@@ -70,11 +70,11 @@ class LogReport(NamedTuple):
 
     Attributes:
         stream_id: Id of its stream.
-        stream: Name of its stream as the directory shows it to people.
+        stream: Name of its stream as shown in the directory.
         partition: Number within the stream.
         path: Its folder.
         is_journaled: Whether the journal knows it.
-        state: What the journal says, or nothing.
+        state: State in the journal, or nothing.
         segments: Its segments, oldest first.
         copies: Copies of what recovery cut off.
     """
@@ -93,14 +93,14 @@ class DirectoryReport(NamedTuple):
     """A data directory.
 
     Attributes:
-        identity: Who it says it is; both fields are empty when that cannot be read.
-        clean: Marker of a clean stop, if there is one that fits the journal.
+        identity: Its identity; both fields are empty when it is unreadable.
+        clean: Marker of a clean stop, if one exists that matches the journal.
         journal_bytes: Length of the journal.
         journal_damaged_count: Damaged places in it.
         journal_torn_bytes: Bytes of an unfinished write at its end.
         logs: Logs by stream id and partition.
-        trash: Deleted logs that wait to be purged.
-        unknown: What belongs to nobody.
+        trash: Deleted logs that wait for the purge.
+        unknown: Paths that belong to no known part.
     """
 
     identity: Identity
@@ -114,23 +114,23 @@ class DirectoryReport(NamedTuple):
 
 
 class Severity(StrEnum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
     ERROR = "error"
     """Data is damaged or missing."""
 
     NOTE = "note"
-    """Nothing that the next start does not put right by itself."""
+    """Only what the next start repairs."""
 
 
 class Finding(NamedTuple):
-    """Something that is not as it should be.
+    """An irregularity.
 
     Attributes:
-        severity: How bad it is.
-        path: Where.
+        severity: Its severity.
+        path: Its file.
         position: Byte in the file; 0 when it concerns the whole.
-        message: What.
+        message: Description.
     """
 
     severity: Severity
@@ -144,7 +144,7 @@ def inspect(files: Files, known: Sequence[str] = ()) -> DirectoryReport:
 
     Args:
         files: The directory.
-        known: Names in its root that belong to others than the store.
+        known: Names in its root that belong to other parts than the store.
 
     Raises:
         FilesError: The disk refused to read.
@@ -181,18 +181,18 @@ def proven_index(files: Files) -> int:
 
 
 class Verification:
-    """One reading of everything in a data directory.
+    """One complete read of a data directory.
 
     Attributes:
         logs: Logs read so far.
         segments: Segments read so far.
-        records: Records read so far, all of them with a right checksum.
+        records: Records read so far, all of them with a correct checksum.
         bytes: Bytes of log files read so far.
         errors: Findings so far that are errors.
     """
 
     def __init__(self, files: Files, known: Sequence[str] = ()) -> None:
-        """Begin; see `inspect` for the arguments."""
+        """Start; see `inspect` for the arguments."""
         self._files = files
         self._known = known
         self.logs = 0
@@ -202,7 +202,7 @@ class Verification:
         self.errors = 0
 
     def findings(self) -> Iterator[Finding]:
-        """Read everything and tell what is wrong, as soon as it is found.
+        """Read everything and yield each finding as soon as it is found.
 
         Raises:
             FilesError: The disk refused to read.
@@ -280,7 +280,7 @@ class Verification:
     def _check_segment(
         self, partition: PartitionId, path: str, base: Offset
     ) -> tuple[Finding | None, Offset]:
-        """Read a segment in full; the first damage, and the offset before it."""
+        """Read a segment in full; return the first damage, and the offset before it."""
         name = f"{path}/{log_name(base)}"
         self.segments += 1
         end = base
@@ -311,16 +311,16 @@ class Verification:
 
 
 def _severity(end: Offset, recovery_point: Offset, behind: Offset | None) -> Severity:
-    """How bad it is that a log is damaged at an offset: above what was synced it may be a tail."""
+    """Severity of damage in a log at an offset: above the recovery point it may be a torn tail."""
     is_tail = end >= recovery_point and behind is None
     return Severity.NOTE if is_tail else Severity.ERROR
 
 
 def _check_frames(file: LogFile, position: int, header: BatchHeader) -> None:
-    """Check that the frames of a batch are those that its header tells of.
+    """Check that the frames of a batch match its header.
 
     Raises:
-        CorruptionError: They are not.
+        CorruptionError: They do not.
     """
     batch = file.read(position, header.size)
     count = 0
@@ -368,7 +368,7 @@ def _inspect_log(
 def _inspect_segment(
     files: Files, partition: PartitionId, path: str, base: Offset
 ) -> SegmentReport:
-    """A segment by its index, or by its headers when that does not fit."""
+    """Describe a segment by its index, or by its headers when the index does not match."""
     segment = Segment(files, path, partition, base)
     handle = files.open(segment.path)
     damage = ""

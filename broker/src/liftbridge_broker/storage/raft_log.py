@@ -1,17 +1,17 @@
 """The durable log of a member of the metadata group: entries, hard state, snapshots.
 
-Follows storage policies 1, 7 and 8 and the host rules of replication 2.4. The owner writes what one
-`Ready` asks for with one call, submits one sync, and sends nothing that depends on it before the
-sync has ended; it never tries again after an error other than a full disk.
+Follows storage policies 1, 7 and 8 and the host rules of replication 2.4. The owner writes the
+content of one `Ready` with one call, submits one sync, and sends nothing that depends on it before
+the sync has ended; it never retries after an error other than a full disk.
 
-Files in `metadata/`: `<number>.wal` (layout in `raft_records`), begun anew after each snapshot and
+Files in `metadata/`: `<number>.wal` (layout in `raft_records`), restarted after each snapshot and
 when a file is long; `<index>.snapshot` (layout in `raft_snapshots`), of which the last few are
 kept; `reserve`, space for essential commands on a full disk; `<log>.cut`, what the last recovery
-cut. Entries behind the oldest snapshot kept, and some before the newest one for followers that are
-a little behind, stay on disk and in memory.
+cut. Entries after the oldest snapshot kept, and some before the newest one for followers that are
+slightly behind, stay on disk and in memory.
 
-A file gets its name only when what it begins with is durable, and a snapshot only when it is whole,
-so nothing but the end of the last log file can be torn by a crash.
+A file gets its name only when its first record is durable, and a snapshot only when it is whole, so
+a crash can tear nothing but the end of the last log file.
 """
 
 from collections.abc import Sequence
@@ -47,35 +47,35 @@ from liftbridge_broker.storage.raft_snapshots import (
 from liftbridge_broker.storage.raft_state import LogState, encode_configuration, encode_vote
 
 SNAPSHOTS_KEPT: Final = 2
-"""Snapshots kept by default: one damaged snapshot costs nothing then."""
+"""Snapshots kept by default: with two, one damaged snapshot costs nothing."""
 
 RESERVE_BYTES: Final = 1024 * 1024
-"""Space kept back for essential commands on a full disk: some ten thousand deletions."""
+"""Space reserved for essential commands on a full disk: some ten thousand deletions."""
 
 FULL_BYTES: Final = 64 * 1024
 """Free space below which ordinary commands are refused; a write of this size must still fit."""
 
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Length at which a log file is followed by another one."""
+"""Length at which a new log file is started."""
 
 CATCH_UP_ENTRIES: Final = 1_024
-"""Entries kept before the newest snapshot: a follower so little behind needs no snapshot."""
+"""Entries kept before the newest snapshot: a follower less behind needs no snapshot."""
 
 
 class RaftLog:
     """Entries, hard state and snapshots on disk; implements `StableLog`.
 
-    Invariants: `first_index` <= `snapshot_meta.last_index` + 1 <= `last_index` + 1; nothing is
-    written while a sync runs but marks and snapshots.
+    Invariants: `first_index` <= `snapshot_meta.last_index` + 1 <= `last_index` + 1; while a sync
+    runs, only marks and snapshots are written.
 
     Attributes:
         findings: What recovery repaired, for the log of the process.
         is_full: The disk is full or nearly so: only essential commands may be proposed.
-        has_reserve: Whether the reserve is still there.
+        has_reserve: Whether the reserve still exists.
     """
 
     def __init__(self, files: Files, directory: str, found: Found, snapshots_kept: int) -> None:
-        """Take over what `open` recovered."""
+        """Take over the result of `open`."""
         assert snapshots_kept > 0
         self._files = files
         self._directory = directory
@@ -105,20 +105,20 @@ class RaftLog:
         index_min: int = 0,
         snapshots_kept: int = SNAPSHOTS_KEPT,
     ) -> "RaftLog":
-        """Open the log of a data directory, or make an empty one.
+        """Open the log of a data directory, or create an empty one.
 
         Args:
             files: The data directory.
-            directory: Where the metadata lie.
-            bootstrap: Configuration an empty directory begins with; with the empty one it waits to
-                be added by a leader. Also that of a directory of the version before.
+            directory: Directory of the metadata.
+            bootstrap: Initial configuration of an empty directory; with the empty one it waits for
+                a leader to add it. Also that of a directory of the previous version.
             index_min: An index that other files of the data directory prove to have been durable
                 and committed.
-            snapshots_kept: Snapshots that are kept, 1 or more.
+            snapshots_kept: Number of snapshots to keep, 1 or more.
 
         Raises:
-            CorruptionError: What may have been answered is damaged or missing; the message names
-                file and position. Nothing was changed.
+            CorruptionError: Entries that may have been acknowledged are damaged or missing; the
+                message names file and position. Nothing was changed.
             FilesError: The disk refused.
         """
         found = recover(files, directory, index_min=index_min, bootstrap=bootstrap)
@@ -130,19 +130,19 @@ class RaftLog:
         return log
 
     def close(self) -> None:
-        """Close the file; what was not synced may be lost."""
+        """Close the file; unsynced data may be lost."""
         self._files.close(self._file.handle)
 
     # -- reading (`StableLog`) ----------------------------------------------------------------
 
     @property
     def first_index(self) -> int:
-        """Lowest index whose entry is here; `last_index` + 1 when there is none."""
+        """Lowest stored index; `last_index` + 1 when there is none."""
         return self._state.base_index + 1
 
     @property
     def last_index(self) -> int:
-        """Highest index whose entry is here, or the snapshot's index when there is none behind."""
+        """Highest stored index, or the snapshot's index when no entry follows it."""
         return self._state.last_index
 
     @property
@@ -151,11 +151,11 @@ class RaftLog:
         return self._meta
 
     def term_at(self, index: int) -> int | None:
-        """Term of the entry or of the snapshot at `index`, 0 for index 0; `None` = not known."""
+        """Term of the entry or of the snapshot at `index`, 0 for index 0; `None` if unknown."""
         return self._meta.term if index == self._meta.last_index else self._state.term_at(index)
 
     def entries(self, low: int, high: int, bytes_max: int) -> Sequence[Entry]:
-        """Entries from `low` to `high` - 1, as many as `bytes_max` of data hold, at least one."""
+        """Entries from `low` to `high` - 1, as many as fit `bytes_max` of data, at least one."""
         base = self._state.base_index
         assert base < low < high <= self.last_index + 1
         found: list[Entry] = []
@@ -169,12 +169,12 @@ class RaftLog:
         return found
 
     def hard_state(self) -> HardState:
-        """What was written last; a snapshot covers committed entries only."""
+        """The hard state written last; a snapshot covers committed entries only."""
         state = self._state.hard_state
         return state._replace(commit=max(state.commit, self._meta.last_index))
 
     def config_entries(self) -> Sequence[Entry]:
-        """Entries of kind `CONFIG` behind the snapshot, in order."""
+        """Entries of kind `CONFIG` after the snapshot, in order."""
         return [
             entry
             for entry in self._state.entries
@@ -183,11 +183,11 @@ class RaftLog:
 
     @property
     def configuration(self) -> Configuration:
-        """The one in force at the end of the log."""
+        """The configuration in force at the end of the log."""
         return self._state.configuration_at(self.last_index)
 
     def newest_snapshot(self) -> Snapshot | None:
-        """The newest snapshot as recovery read it or as it was read last; `None` for none.
+        """The newest snapshot from recovery or the last read; `None` for none.
 
         Raises:
             FilesError: The disk refused to read.
@@ -198,9 +198,9 @@ class RaftLog:
         return self._newest
 
     def read_snapshot(self, index: int, position: int, bytes_max: int) -> bytes | None:
-        """Bytes of the state of snapshot `index` from `position` on; `None` when it is gone.
+        """Bytes of the state of snapshot `index` from `position` on; `None` when it was removed.
 
-        The state stays in memory from the first question until `forget_snapshot`.
+        The state stays in memory from the first read until `forget_snapshot`.
         """
         if index != self._meta.last_index:
             return None
@@ -208,7 +208,7 @@ class RaftLog:
         return None if snapshot is None else snapshot.state[position : position + bytes_max]
 
     def forget_snapshot(self) -> None:
-        """Give up the state that reading keeps in memory."""
+        """Release the state that reading keeps in memory."""
         self._newest = None
 
     # -- writing ------------------------------------------------------------------------------
@@ -216,12 +216,12 @@ class RaftLog:
     def append(self, entries: Sequence[Entry], hard_state: HardState | None) -> None:
         """Write entries, then a hard state, with one call; all of it or, on an error, nothing.
 
-        What the log holds from the first entry's index on is dropped before. `submit_sync` makes
-        it durable. On a full disk the reserve is given up for it.
+        Drops the log from the first entry's index on before. `submit_sync` makes it durable. On a
+        full disk it removes the reserve first.
 
         Raises:
             FilesError: With `is_full` nothing has changed and the same call may succeed later;
-                otherwise the log is at its end.
+                otherwise the log cannot be used any more.
         """
         assert not self._is_syncing
         self._roll()
@@ -255,25 +255,25 @@ class RaftLog:
             state.hard_state = hard_state
 
     def submit_sync(self, token: Token) -> None:
-        """Make all that was written durable; `on_synced` follows."""
+        """Make all written data durable; `on_synced` follows."""
         assert not self._is_syncing
         self._is_syncing = True
         self._submitted_size = self._size
         self._files.submit_sync(token, (self._file.handle,))
 
     def on_synced(self) -> None:
-        """The sync ended well; after one that failed nothing may be written any more."""
+        """Record that the sync succeeded; after a failed sync nothing may be written any more."""
         assert self._is_syncing
         self._is_syncing = False
         self._synced_size = self._submitted_size
 
     def mark(self, commit: int) -> None:
-        """Note that everything is synced and what of it is committed; not durable by itself.
+        """Mark that everything is synced, and how far it is committed; not durable on its own.
 
-        A recovery that finds the last records damaged knows by it that they were whole.
+        A recovery that finds the last records damaged learns from it that they were whole.
 
         Raises:
-            FilesError: The disk refused; a full one is no error here.
+            FilesError: The disk refused; a full disk is no error here.
         """
         assert not self._is_syncing
         state = self._state.hard_state
@@ -323,13 +323,13 @@ class RaftLog:
     # -- snapshots ----------------------------------------------------------------------------
 
     def save_snapshot(self, index: int, state: bytes) -> bool:
-        """Keep the state after a committed entry, and drop what the older snapshots cover.
+        """Store the state after a committed entry, and drop what the older snapshots cover.
 
         Returns:
-            Whether it was kept; a full disk or a state that is too long leaves the log whole.
+            Whether it was stored; a full disk or a state that is too long leaves the log whole.
 
         Raises:
-            FilesError: The log is at its end.
+            FilesError: The log cannot be used any more.
         """
         assert self._meta.last_index < index <= self.last_index
         if len(state) > STATE_BYTES_MAX:
@@ -352,10 +352,10 @@ class RaftLog:
         return True
 
     def install(self, snapshot: Snapshot) -> None:
-        """Put a leader's snapshot in the place of the whole log; durable when this returns.
+        """Replace the whole log by a leader's snapshot; durable when this returns.
 
         Raises:
-            FilesError: With `is_full` nothing has changed; otherwise the log is at its end.
+            FilesError: With `is_full` nothing has changed; otherwise the log is unusable.
         """
         assert not self._is_syncing
         assert is_whole(snapshot)
@@ -365,7 +365,7 @@ class RaftLog:
         self._reset(snapshot)
 
     def _reset(self, snapshot: Snapshot) -> None:
-        """Begin the log anew behind a durable snapshot."""
+        """Restart the log after a durable snapshot."""
         meta = snapshot.meta
         hard_state = self._state.hard_state
         state = LogState(meta.last_index, meta.term, meta.configuration)
@@ -373,7 +373,7 @@ class RaftLog:
         try:
             self._begin_file(state, RecordKind.RESET)
         except FilesError as error:
-            # The snapshot is in place already: what memory says must not be believed any more.
+            # The snapshot is in place already: the state in memory is no longer valid.
             raise FilesError(error.text) from error
         self._state = state
         self._meta, self._newest = meta, snapshot
@@ -382,7 +382,7 @@ class RaftLog:
         self._drop_covered()
 
     def _roll(self) -> None:
-        """Begin a new file once a snapshot or the length of this one asks for it."""
+        """Start a new file once a snapshot or the length of this one requires it."""
         if not self._is_roll_due and self._size < FILE_BYTES_MAX:
             return
         # Marks at the end are part of the chain that the new file continues.
@@ -407,9 +407,9 @@ class RaftLog:
         self._size = self._synced_size = file.size
 
     def _drop_covered(self) -> None:
-        """Give up old snapshots, and entries that the oldest one left covers.
+        """Drop old snapshots, and entries that the oldest remaining one covers.
 
-        Names may come back in a crash; recovery does not need them.
+        A crash may bring names back; recovery does not need them.
         """
         count = len(self._snapshots) - self._snapshots_kept
         if count > 0:
@@ -430,12 +430,12 @@ class RaftLog:
     # -- space --------------------------------------------------------------------------------
 
     def has_room(self, bytes_wanted: int, *, is_essential: bool) -> bool:
-        """Whether a command of this length may be proposed; looks at the disk.
+        """Whether a command of this length may be proposed; checks the disk.
 
-        Ordinary ones leave the reserve and `FULL_BYTES` untouched.
+        Ordinary commands leave the reserve and `FULL_BYTES` untouched.
 
         Raises:
-            FilesError: The reserve could not be written, and not for want of space.
+            FilesError: The reserve could not be written, for another reason than lack of space.
         """
         free = self._files.free_bytes()
         if self.is_full and free > 2 * RESERVE_BYTES:
@@ -451,7 +451,7 @@ class RaftLog:
         return f"{self._directory}/reserve"
 
     def _keep_reserve(self) -> None:
-        """Have the reserve on disk; without it the disk counts as full."""
+        """Ensure the reserve is on disk; without it the disk counts as full."""
         try:
             reserve = self._files.open(self._reserve_path, create=True)
             try:
@@ -469,5 +469,5 @@ class RaftLog:
             self.has_reserve, self.is_full = True, False
 
     def _first_meta(self) -> SnapshotMeta:
-        """What stands before the first entry when there is no snapshot."""
+        """The position before the first entry when there is no snapshot."""
         return SnapshotMeta(0, 0, self._state.base_configuration, 0, b"")

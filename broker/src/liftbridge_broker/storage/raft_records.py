@@ -1,4 +1,4 @@
-"""Bytes of one file of the Raft log, and what of them can be believed.
+"""Bytes of one file of the Raft log, and how much of them can be trusted.
 
 Layout, big-endian. File header of 24 bytes: magic `LBML`, version u16 = 2, reserved u16, number of
 the file u64, chain u32 (CRC of the last record of the file before, 0 in the very first), CRC-32C
@@ -16,15 +16,14 @@ u32 of the 20 bytes before it. Then records, each with a header of 40 bytes:
 ```
 
 Kinds: an entry carries its data; a hard state its term in the header, the commit index in place of
-the index, and its vote; a cut says that the log ends at its index and term now,
-and carries the configuration in force there; a base opens a file and says the same of the place
-where the file goes on; a reset is a base that does not continue the file before, because a snapshot
-took the place of everything.
+the index, and its vote; a cut says that the log now ends at its index and term, and carries the
+configuration in force there; a base opens a file and says the same of the place where the file
+continues; a reset is a base that does not continue the file before, because a snapshot replaced
+everything.
 
-Every record can be verified by itself, and the chain tells that none is missing between two. What
-a record says of syncs is what tells a torn tail from rot: damage in front of a good record that
-calls that place synced was whole once, so it may have been answered and is never cut (storage
-policy 1).
+Every record can be verified on its own, and the chain proves that none is missing between two. The
+synced length in a record tells a torn tail from rot: damage before a good record that calls that
+place synced was whole once, so it may have been acknowledged and is never cut (storage policy 1).
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,7 +50,7 @@ RECORD_HEADER_SIZE: Final = _RECORD.size
 
 
 class RecordKind(Enum):
-    """What a record is; the value is its magic."""
+    """Kind of a record; the value is its magic."""
 
     COMMAND = _MAGIC + b"C"
     NOOP = _MAGIC + b"N"
@@ -76,15 +75,15 @@ class Record(NamedTuple):
     """One verified record.
 
     Attributes:
-        kind: What it is.
-        entry_index: Index of the layout.
+        kind: Its kind.
+        entry_index: The index field of the layout.
         term: See the layout.
         synced_bytes: Length of the file that was known to be synced when it was written.
         chain: CRC of the record before.
         crc: Its own CRC, the chain of the next one.
         payload: Its payload.
-        position: Where it begins in its file.
-        end: Position behind it.
+        position: Start in its file.
+        end: Position after it.
     """
 
     kind: RecordKind
@@ -99,15 +98,15 @@ class Record(NamedTuple):
 
 
 class FileScan(NamedTuple):
-    """What a file holds from its beginning up to the first doubt.
+    """Content of a file from its start up to the first doubt.
 
     Attributes:
         number: Number of the file.
         chain_before: CRC of the last record of the file before.
         records: Intact records, chained.
         chain: CRC of the last of them.
-        end: Position behind it; the size of the file when there is no doubt.
-        synced_bytes: Length that any intact record calls synced, also one behind the doubt.
+        end: Position after it; the size of the file when there is no doubt.
+        synced_bytes: Length that any intact record calls synced, even one after the doubt.
     """
 
     number: int
@@ -136,7 +135,7 @@ def encode_record(
 
 
 def record_at(data: bytes, position: int) -> Record | None:
-    """The record at a position if it is intact by itself."""
+    """The record at a position, if its own checksum holds."""
     if position + RECORD_HEADER_SIZE > len(data):
         return None
     magic, length, crc, chain, index, term, synced = _RECORD.unpack_from(data, position)
@@ -176,14 +175,14 @@ def scan(data: bytes, path: str) -> FileScan:
         position, chain = record.end, record.crc
         synced = max(synced, record.synced_bytes)
     for later in _records_behind(data, position):
-        # A record knows nothing of what comes behind it; one that claims to was never written so.
+        # A record cannot call synced what follows it; one that does was never written so.
         if later.synced_bytes <= later.position:
             synced = max(synced, later.synced_bytes)
     return FileScan(number, chain_before, records, chain, position, synced)
 
 
 def _records_behind(data: bytes, position: int) -> Iterator[Record]:
-    """Records that are intact by themselves anywhere from a position on."""
+    """Records with intact checksums anywhere from a position on."""
     found = data.find(_MAGIC, position)
     while found >= 0:
         record = record_at(data, found)

@@ -1,4 +1,4 @@
-"""Which parts of a file were verified already: disjoint ranges of positions."""
+"""Verified parts of a file: disjoint ranges of positions."""
 
 from bisect import bisect_right
 from typing import Final
@@ -9,7 +9,7 @@ RANGES_MAX: Final = 1024
 class Ranges:
     """Disjoint half-open ranges, joined where they touch.
 
-    Readers at `RANGES_MAX` separate places make it forget everything; that costs verifying again.
+    Beyond `RANGES_MAX` ranges it forgets everything; that costs another verification.
     """
 
     __slots__ = ("_ends", "_starts")
@@ -45,7 +45,7 @@ class Ranges:
         ends[first:behind] = [end]
 
     def cut(self, end: int) -> None:
-        """Forget everything at and behind `end`."""
+        """Forget everything at and after `end`."""
         keep = bisect_right(self._starts, end - 1)
         del self._starts[keep:]
         del self._ends[keep:]

@@ -1,9 +1,9 @@
-"""Which segments a stream no longer needs: the choice alone, without side effects.
+"""Decides which segments a stream no longer needs; without side effects.
 
 The rules and their order are the original's (liftbridge 4.7): age, then messages, then bytes; whole
-segments; the active one always stays. Beyond it nothing is removed that is not committed
-(replication 1.15), or not synced: a power cut might show it again, torn. What is not committed does
-not count either: were it truncated, the log would have lost what should have stayed.
+segments; the active one always stays. In addition nothing is removed that is not committed
+(replication 1.15), or not synced: a power cut might show it again, torn. Uncommitted records do not
+count either: if they were truncated, the log would have lost records that should have stayed.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,12 +16,12 @@ from liftbridge_broker.storage.types import SegmentInfo
 
 
 class RetentionLimits(NamedTuple):
-    """What a partition may keep; 0 is no limit.
+    """Limits of what a partition keeps; 0 is no limit.
 
     Attributes:
-        age_ns_max: A segment whose newest record is older goes.
+        age_ns_max: A segment whose newest record is older is removed.
         records_max: Committed records kept, counted from the newest segment back.
-        bytes_max: Bytes kept, counted likewise.
+        bytes_max: Bytes kept, counted in the same way.
     """
 
     age_ns_max: int
@@ -30,7 +30,7 @@ class RetentionLimits(NamedTuple):
 
 
 class CursorUnknown(StrEnum):
-    """Why it is not known where the cursor of a partition stands: then everything stays."""
+    """Why the position of a partition's cursor is unknown: then everything stays."""
 
     ABSENT = "absent"
     """It was never set."""
@@ -39,24 +39,24 @@ class CursorUnknown(StrEnum):
     UNCLEAN = "unclean_election"
     """It was set before an unclean election: other records may have its offsets by now."""
     BEYOND = "beyond_log_end"
-    """It stands where the log does not reach: it is no offset of this log."""
+    """It is beyond the log end: it is not an offset of this log."""
     UNANSWERED = "unanswered"
-    """Who keeps it did not answer in time."""
+    """The broker that keeps it did not answer in time."""
 
 
 CursorFound = Callable[[Offset | CursorUnknown, Instant], None]
-"""Takes the first offset that a cursor holds, or why it is not known, and the time; once."""
+"""Takes the first offset that a cursor holds, or why it is unknown, and the time; once."""
 
 FindCursor = Callable[[PartitionId, str, CursorFound, Instant], None]
-"""Looks up the cursor of a name for a partition, now or within a bound of time."""
+"""Looks up the cursor of a name for a partition, now or within a time bound."""
 
 
 AGE_PARTS_IN_TRASH: Final = 8
-"""What went by age is kept for this part of the age, so that it adds no more to the disk."""
+"""Expired segments stay in the trash for a fraction (1/8) of the age, to bound the disk usage."""
 
 
 def trash_grace_ns(options: StreamOptions) -> int:
-    """How long segments that went by age wait in the trash at most."""
+    """Longest time that segments removed by age wait in the trash."""
     return options.retention_age_ms_max * MILLISECOND_NS // AGE_PARTS_IN_TRASH
 
 
@@ -85,8 +85,8 @@ def choose_log_start(
         log_start: Present log start.
         bound: First offset that must stay: not known to be committed, or not to be synced.
         committed: First offset that is not known to be committed.
-        limits: What may be kept.
-        age_ns: Unix time by which records are old; `None` while none goes by age.
+        limits: Limits of what is kept.
+        age_ns: Unix time for the age of records; `None` while none is removed by age.
     """
     removable = 0
     for segment in segments[:-1]:
@@ -106,7 +106,7 @@ def choose_log_start(
 
 
 def first_within(segments: Sequence[SegmentInfo], *, committed: Offset, bytes_max: int) -> Offset:
-    """Where the segments begin that together hold so many committed bytes; 0 is no limit.
+    """Start of the segments that together hold so many committed bytes; 0 is no limit.
 
     Args:
         segments: All segments, oldest first.
@@ -118,7 +118,7 @@ def first_within(segments: Sequence[SegmentInfo], *, committed: Offset, bytes_ma
 
 
 def _expired_count(segments: Sequence[SegmentInfo], age_ns_max: int, age_ns: int | None) -> int:
-    """How many leading segments hold nothing newer than the allowed age."""
+    """Number of leading segments without a record younger than the allowed age."""
     if not age_ns_max or age_ns is None:
         return 0
     count = 0
@@ -139,7 +139,7 @@ def _committed_bytes(segment: SegmentInfo, committed: Offset) -> int:
 
 
 def _surplus_count(sizes: Sequence[int], limit: int) -> int:
-    """How many leading segments lie beyond a limit, counted from the newest back."""
+    """Number of leading segments beyond a limit, counted from the newest back."""
     if not limit:
         return 0
     total = 0

@@ -1,12 +1,12 @@
 """Changes of segment files that a crash must not leave half done: truncation and replacement.
 
-Cutting a file at a batch boundary is one truncation. A cut inside a batch takes two steps, so what
-is to be written is put first, durably, into `<base>.log.truncated`::
+Cutting a file at a batch boundary is one truncation. A cut inside a batch takes two steps, so the
+batch to write is stored first, durably, in `<base>.log.truncated`::
 
     0  4 magic "LBTR"    4  8 position, big-endian    12 .. the re-cut batch
 
-The batch carries its own checksum. As long as that file is there and whole, the next start does
-the two steps again; otherwise they had not begun.
+The batch carries its own checksum. As long as that file exists and is whole, the next start repeats
+the two steps; otherwise they had not started.
 """
 
 from struct import Struct
@@ -33,15 +33,15 @@ _REDO_MAGIC: Final = b"LBTR"
 
 
 class _Cut(NamedTuple):
-    """What a truncation leaves of a segment.
+    """The remaining part of a segment after a truncation.
 
     Attributes:
-        position: Where the log file is cut.
-        recut: Batch to be appended then, empty when the cut lies between batches.
-        end_offset: First offset behind the batches before `position`.
+        position: End of the log file after the cut.
+        recut: Batch to append then, empty when the cut lies between batches.
+        end_offset: First offset after the batches before `position`.
         record_count: Frames before `position`.
         largest_timestamp: Largest timestamp before `position`.
-        last_position: Where the last batch before `position` begins.
+        last_position: Start of the last batch before `position`.
         last_crc: Its checksum field.
     """
 
@@ -57,10 +57,10 @@ class _Cut(NamedTuple):
 def truncate_segment(segment: Segment, end: Offset) -> None:
     """Cut a segment so that it ends at an offset within its range.
 
-    Reads only the headers of what is removed and a little before.
+    Reads only the headers of the removed part and a little before it.
 
     Raises:
-        FilesError: The file system failed; the next start completes the cut or finds it not begun.
+        FilesError: The file system failed; the next start completes the cut, or it had not started.
         CorruptionError: A batch from the cut on is damaged; nothing was changed.
     """
     assert segment.base_offset < end < segment.end_offset
@@ -85,8 +85,8 @@ def truncate_segment(segment: Segment, end: Offset) -> None:
 
 
 def _plan_cut(segment: Segment, end: Offset) -> _Cut:
-    """Find the place of a cut and what is left before it."""
-    # One entry before that of the last offset which stays: its timestamp covers itself and all
+    """Find the place of a cut and the state before it."""
+    # One entry before that of the last remaining offset: its timestamp covers itself and all
     # before, and the walk adds the rest.
     entry = segment.entry_for(Offset(end - 1))
     index = segment.index
@@ -121,10 +121,10 @@ def _plan_cut(segment: Segment, end: Offset) -> _Cut:
 
 
 def shrink(segment: Segment, position: int) -> None:
-    """Cut the log file of a segment at a batch boundary, durably; its index file was emptied.
+    """Cut the log file of a segment at a batch boundary, durably; its index file is empty.
 
-    Durable before anything is appended: else the page the cut falls into may reach the disk with
-    new bytes while old ones follow it, which looks like rot.
+    Durable before the next append: else the page of the cut may reach the disk with new bytes
+    while old ones follow it, which looks like rot.
     """
     handle = segment.open()
     segment.files.truncate(handle, position)
@@ -135,7 +135,7 @@ def shrink(segment: Segment, position: int) -> None:
 
 
 def _write_redo(segment: Segment, position: int, recut: bytes) -> None:
-    """Note durably what the cut will be."""
+    """Store durably what the cut will be."""
     files = segment.files
     path = segment.path + TRUNCATED_SUFFIX
     handle = files.open(path, create=True)
@@ -149,7 +149,7 @@ def _write_redo(segment: Segment, position: int, recut: bytes) -> None:
 
 
 def complete_truncation(files: Files, log_path: str, partition_id: PartitionId) -> bool:
-    """Do again what a left-over `.truncated` file says, and remove it.
+    """Repeat the steps of a left-over `.truncated` file, and remove it.
 
     Args:
         files: Port to the data directory.
@@ -157,10 +157,10 @@ def complete_truncation(files: Files, log_path: str, partition_id: PartitionId) 
         partition_id: Partition the batch must be of.
 
     Returns:
-        Whether a cut was completed; else the file was not whole and the cut had not begun.
+        Whether a cut was completed; else the file was not whole and the cut had not started.
 
     Raises:
-        FilesError: The file system failed; to be tried again at the next start.
+        FilesError: The file system failed; the next start must retry.
     """
     redo_path = log_path + TRUNCATED_SUFFIX
     redo = read_file(files, redo_path)
@@ -183,7 +183,7 @@ def complete_truncation(files: Files, log_path: str, partition_id: PartitionId) 
 
 
 def _make_durable(files: Files, path: str) -> None:
-    """Have on disk what is acted on: a sync of the process before may have failed."""
+    """Sync the file that is acted on: a sync of the previous process may have failed."""
     handle = files.open(path)
     try:
         files.rewrite(handle, 0)
@@ -211,13 +211,13 @@ def swap_in(old: Segment, *, end: Offset) -> Segment:
 
     Args:
         old: The segment whose files are replaced.
-        end: First offset behind what the compacted file must cover.
+        end: First offset after the range the compacted file must cover.
 
     Returns:
         The sealed segment that reads the compacted file.
 
     Raises:
-        CorruptionError: The compacted file covers something else; nothing was changed.
+        CorruptionError: The compacted file covers another range; nothing was changed.
         FilesError: The file system failed.
     """
     files, directory = old.files, old.directory
@@ -225,7 +225,7 @@ def swap_in(old: Segment, *, end: Offset) -> Segment:
     if made.end_offset != end:
         message = f"compacted file ends at offset {made.end_offset}, not at {end}"
         raise CorruptionError(message, path=old.path + CLEANED_SUFFIX)
-    # A crash may leave the old index beside the new file, whose summary does not fit then.
+    # A crash may leave the old index beside the new file; its summary does not match then.
     files.rename(old.path + CLEANED_SUFFIX, old.path)
     if files.exists(old.index_path + CLEANED_SUFFIX):
         files.rename(old.index_path + CLEANED_SUFFIX, old.index_path)
@@ -237,7 +237,7 @@ def swap_in(old: Segment, *, end: Offset) -> Segment:
 
 
 def load_cleaned(files: Files, old: Segment) -> Segment:
-    """What the compacted files of a segment hold, from their index or by walking the log."""
+    """Content of the compacted files of a segment, from their index or by walking the log."""
     made = Segment(files, old.directory, old.partition_id, old.base_offset)
     made.has_files = made.is_sealed = True
     made.first_append_ns = old.first_append_ns
@@ -283,7 +283,7 @@ def is_summary_of(file: LogFile, summary: Summary) -> bool:
 def write_index_file(
     files: Files, log_path: str, index_path: str, partition_id: PartitionId, base_offset: Offset
 ) -> None:
-    """Make the index file of a log file, for instance of a compacted one; blocking.
+    """Write the index file of a log file, for instance of a compacted one; blocking.
 
     Raises:
         CorruptionError: The log file is damaged.

@@ -1,4 +1,4 @@
-"""Walking the batches of a log file in blocks, with or without verifying checksums."""
+"""Walks the batches of a log file in blocks, with or without verifying checksums."""
 
 from collections.abc import Iterator
 from enum import Enum, auto
@@ -29,11 +29,11 @@ _SECTOR_BYTES: Final = 512
 
 
 class CrashShape(Enum):
-    """What damage at the end of a log tells of its cause.
+    """Probable cause of damage at the end of a log.
 
-    `TORN` is the beginning of a write, which no sync had returned for. `LOST` lacks a
-    sector, as a crash leaves it when the length was written and the data was not, or a disk that
-    lost what it had confirmed. `NONE` is no trace of a crash.
+    `TORN` is the beginning of a write for which no sync had returned. `LOST` lacks a sector, as
+    after a crash that wrote the length and not the data, or on a disk that lost confirmed data.
+    `NONE` is no trace of a crash.
     """
 
     TORN = auto()
@@ -42,14 +42,14 @@ class CrashShape(Enum):
 
 
 class LogFile(NamedTuple):
-    """A log file to be walked.
+    """A log file to walk.
 
     Attributes:
-        files: Port to read by.
+        files: Port for reading.
         handle: The open file.
         path: Its path, for errors.
         partition_id: Partition its batches must be of.
-        size: Bytes of it that count.
+        size: Valid bytes of it.
     """
 
     files: Files
@@ -59,12 +59,12 @@ class LogFile(NamedTuple):
     size: int
 
     def read(self, position: int, length: int) -> bytes:
-        """Bytes at a position, blocking; fewer only at the end of what counts."""
+        """Bytes at a position, blocking; fewer only at the end of the valid bytes."""
         length = min(length, self.size - position)
         return self.files.read(self.handle, position, length)
 
     def damage(self, message: str, position: int) -> CorruptionError:
-        """The error that names this file."""
+        """An error that names this file."""
         return CorruptionError(message, path=self.path, position=position)
 
 
@@ -81,13 +81,13 @@ def scan_batches(
     Args:
         file: File to walk.
         start: Position of a batch.
-        base_offset: Offset that batch must begin at.
+        base_offset: Base offset of that batch.
         verified: Whether checksums are verified; else only headers are read.
         epoch: Leader epoch of the batch before.
 
     Raises:
-        CorruptionError: What comes next is no whole batch of the partition that adjoins the one
-            before. `position` is where it begins, `path` the file.
+        CorruptionError: Next is no whole batch of the partition that adjoins the one before.
+            `position` is its start, `path` the file.
     """
     position = start
     expected = base_offset
@@ -135,20 +135,20 @@ def read_batch(file: LogFile, position: int) -> tuple[BatchHeader, bytes]:
 def find_batch_behind(
     file: LogFile, position: int, offset: Offset, reaching: Offset = _ANYWHERE
 ) -> bool:
-    """Whether a valid batch stands behind damage, which tells rot from a torn tail.
+    """Whether a valid batch follows damage, which tells rot from a torn tail.
 
     Args:
         file: File with damage at `position`.
-        position: Where the damaged batch begins, -1 to look at the whole file.
-        offset: Offset it was to begin at; a valid batch behind it has a later one.
-        reaching: Offset beyond which the batch must reach to count.
+        position: Start of the damaged batch, -1 to search the whole file.
+        offset: Expected base offset of it; a valid batch after it has a later one.
+        reaching: Offset that the batch must reach beyond to count.
     """
     start = position + 1
     try:
         head = file.read(position, HEADER_SIZE) if position >= 0 else b""
         header = read_header(head, 0)
         if header.partition_id == file.partition_id and header.base_offset == offset:
-            # The header survived: what lies within the batch may be a publisher's bytes.
+            # The header survived: bytes within the batch may be a publisher's.
             start = position + header.size
     except CorruptionError:
         pass
@@ -166,15 +166,15 @@ def find_batch_behind(
 
 
 def crash_shape(file: LogFile, position: int, offset: Offset) -> CrashShape:
-    """What a crash may have made of a write, by what is left of it.
+    """How a crash may have damaged a write, judged by its remains.
 
-    A crash shortens the last write, and rot shortens nothing: a batch whose frames are all there is
-    not torn, even where its length says that there were to be more bytes.
+    A crash shortens the last write, and rot shortens nothing: a batch whose frames are all present
+    is not torn, even where its length says that more bytes should follow.
 
     Args:
         file: File with damage at `position`.
-        position: Where the damaged batch begins.
-        offset: Offset it was to begin at.
+        position: Start of the damaged batch.
+        offset: Expected base offset of it.
     """
     data = file.read(position, BATCH_BYTES_MAX)
     if len(data) < HEADER_SIZE:
@@ -191,7 +191,7 @@ def crash_shape(file: LogFile, position: int, offset: Offset) -> CrashShape:
 
 
 def _lacks_frames(data: bytes) -> bool:
-    """Whether fewer whole frames are there than the header in front of them says."""
+    """Whether there are fewer whole frames than the header before them says."""
     header = read_header(data, 0)
     end = HEADER_SIZE
     try:
@@ -213,9 +213,9 @@ def reaches_beyond(
 ) -> bool:
     """Whether a log file may hold records at or above an offset; only headers are read.
 
-    A file that is damaged is believed to end where the next one begins, unless a batch of it tells
-    otherwise: compaction merges files, and a crash may leave those that were merged beside the one
-    that covers them.
+    A damaged file is assumed to end where the next one starts, unless one of its batches proves
+    otherwise: compaction merges files, and a crash may leave the merged ones beside the file that
+    covers them.
 
     Args:
         files: The data directory.
@@ -242,7 +242,7 @@ def reaches_beyond(
 
 
 def tells_its_end(files: Files, path: str, partition_id: PartitionId, base_offset: Offset) -> bool:
-    """Whether the headers of a log file say what it covers, also when its end is torn off.
+    """Whether the headers of a log file say what it covers, even when its end is torn off.
 
     Raises:
         FilesError: The disk refused to read.
@@ -259,7 +259,7 @@ def tells_its_end(files: Files, path: str, partition_id: PartitionId, base_offse
 
 
 def _walk_headers(file: LogFile, base_offset: Offset) -> tuple[Offset, int | None]:
-    """End of the batches from the start of a file on, and where the first damage is, if any."""
+    """End of the batches from the start of a file, and the position of the first damage, if any."""
     end = base_offset
     try:
         for _, header in scan_batches(file, start=0, base_offset=base_offset, verified=False):
@@ -270,7 +270,7 @@ def _walk_headers(file: LogFile, base_offset: Offset) -> tuple[Offset, int | Non
 
 
 def _is_torn_batch(head: bytes, partition_id: PartitionId, base_offset: Offset) -> bool:
-    """Whether damage is a batch that belongs there and whose end is missing."""
+    """Whether damage is a batch that belongs there but lacks its end."""
     try:
         header = read_header(head, 0)
     except CorruptionError:
@@ -279,7 +279,7 @@ def _is_torn_batch(head: bytes, partition_id: PartitionId, base_offset: Offset) 
 
 
 def _is_batch(file: LogFile, position: int, offset: Offset, reaching: Offset) -> bool:
-    """Whether a valid batch of a later offset begins at a position."""
+    """Whether a valid batch of a later offset starts at a position."""
     try:
         header, _ = read_batch(file, position)
     except CorruptionError:
@@ -301,7 +301,7 @@ def _read_header(file: LogFile, block: bytes, at: int, position: int) -> BatchHe
 
 
 def _header_block_bytes(at: int, block_length: int) -> int:
-    """How much to read when only headers are wanted: little where batches are large."""
+    """Read size when only headers are wanted: small where batches are large."""
     return _HEADER_BLOCK_BYTES if at - block_length > _LARGE_BATCH_BYTES else READ_BLOCK_BYTES
 
 

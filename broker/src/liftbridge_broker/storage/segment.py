@@ -1,7 +1,7 @@
-"""One segment: a log file, its index file, and what is known of both.
+"""One segment: a log file, its index file, and the state of both in memory.
 
-Files are named by the base offset, 20 digits: `<base>.log`, `<base>.index`. They are created by the
-first append, together, and their names made durable then; handles are opened on demand.
+Files are named by the base offset, 20 digits: `<base>.log`, `<base>.index`. The first append
+creates them together and makes their names durable; handles are opened on demand.
 """
 
 from collections.abc import Callable
@@ -60,7 +60,7 @@ def index_name(base_offset: Offset) -> str:
 
 
 def base_of(name: str, suffix: str) -> Offset | None:
-    """Base offset in the name of a segment's file, `None` when it is no such name."""
+    """Base offset in the name of a segment's file, `None` for any other name."""
     digits = name.removesuffix(suffix)
     if len(digits) != BASE_DIGITS or name == digits or not digits.isdecimal():
         return None
@@ -68,12 +68,12 @@ def base_of(name: str, suffix: str) -> Offset | None:
 
 
 _PLAIN: Final = Struct(">IIIH2xQQqqI12xq")
-"""What a scan needs of a header: magic with version, length, checksum, attributes, partition id,
+"""Header fields that a scan needs: magic with version, length, checksum, attributes, partition id,
 leader epoch, base offset, last offset, record count, largest timestamp."""
 
 
 def _is_plain(attributes: int, length: int, offsets: int, count: int) -> bool:
-    """Whether a verified batch is like nearly all: with records, and nothing to be judged."""
+    """Whether a verified batch is ordinary: with records, and nothing that needs a decision."""
     return 0 < count <= offsets and length > LENGTH_MIN and attributes & ~PLAIN_ATTRIBUTES == 0
 
 
@@ -82,21 +82,21 @@ class Segment:
 
     Attributes:
         base_offset: First offset of its range.
-        end_offset: First offset behind its range.
-        size: Bytes of the log file that count.
+        end_offset: First offset after its range.
+        size: Valid bytes of the log file.
         record_count: Frames in it.
         first_timestamp: Timestamp of the first batch, `NO_TIMESTAMP` when empty.
         largest_timestamp: Largest timestamp, `NO_TIMESTAMP` when empty.
-        last_position: Where the last batch begins.
+        last_position: Start of the last batch.
         last_crc: Checksum field of the last batch.
-        first_append_ns: Wall clock of the first append, which its age counts from.
+        first_append_ns: Wall clock of the first append, the start of its age.
         is_sealed: Whether it is closed for appends.
-        is_dead: Whether it was taken out of the log; readers look for their place again.
+        is_dead: Whether it was removed from the log; readers look their position up again.
         pins: Reads in flight on its handle, which must stay open for them.
         is_syncing: Whether a submitted sync uses its handle.
         verified: Positions whose batches were verified since the file changed there.
-        is_index_refused: Whether the index could not be written; tried again when all of it is.
-        is_index_written: Whether the index file ends with a summary of the log as it is.
+        is_index_refused: Whether the index could not be written; retried when all of it is.
+        is_index_written: Whether the index file ends with a summary of the present log.
         has_files: Whether the files exist.
     """
 
@@ -128,7 +128,7 @@ class Segment:
     def __init__(
         self, files: Files, directory: str, partition_id: PartitionId, base_offset: Offset
     ) -> None:
-        """An empty segment; nothing is touched on disk."""
+        """Create an empty segment; nothing changes on disk."""
         self.files = files
         self.directory = directory
         self.partition_id = partition_id
@@ -164,7 +164,7 @@ class Segment:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether compaction has removed records of its range, here or where it was copied from."""
+        """Whether compaction removed records of its range, here or where it was copied from."""
         return self.record_count < self.end_offset - self.base_offset
 
     @property
@@ -182,10 +182,10 @@ class Segment:
         )
 
     def open(self) -> FileHandle:
-        """Handle of the log file, opened when it is not; creates both files durably when new.
+        """Handle of the log file, opened on demand; creates both files durably when new.
 
         Raises:
-            FilesError: The file system refused; nothing is remembered of the attempt.
+            FilesError: The file system refused; the segment is unchanged.
         """
         if self.handle is not None:
             return self.handle
@@ -202,7 +202,7 @@ class Segment:
         return handle
 
     def close(self) -> bool:
-        """Close the handle unless something submitted uses it; returns whether it was closed."""
+        """Close the handle unless a submitted call uses it; return whether it was closed."""
         if self.handle is None or self.pins or self.is_syncing:
             return False
         self.files.close(self.handle)
@@ -210,42 +210,42 @@ class Segment:
         return True
 
     def bury(self) -> None:
-        """Take it out of use: readers notice, the handle is closed as soon as nothing uses it."""
+        """Retire it: readers notice, the handle is closed as soon as nothing uses it."""
         self.is_dead = True
         self.close()
 
     def unpin(self) -> None:
-        """End of a read in flight."""
+        """Record the end of a read in flight."""
         assert self.pins > 0
         self.pins -= 1
         if self.is_dead:
             self.close()
 
     def end_sync(self) -> None:
-        """End of a submitted sync."""
+        """Record the end of a submitted sync."""
         self.is_syncing = False
         if self.is_dead:
             self.close()
 
     @property
     def log_file(self) -> LogFile:
-        """The log file for walking."""
+        """The log file, for walking."""
         return LogFile(self.files, self.open(), self.path, self.partition_id, self.size)
 
     def fits(self, header: BatchHeader, length: int) -> bool:
-        """Whether a batch may be appended without passing what index entries can express."""
+        """Whether a batch may be appended within the range that index entries can express."""
         return (
             header.base_offset - self.base_offset <= RELATIVE_MAX
             and self.size + length <= RELATIVE_MAX
         )
 
     def load_index(self) -> None:
-        """Have the index in memory; errors as for `index`."""
+        """Load the index into memory; errors as for `index`."""
         if self._index is None:
             _ = self.index
 
     def note_batch(self, header: BatchHeader) -> None:
-        """Count a batch that lies at the end of the file.
+        """Count a batch at the end of the file.
 
         Once per batch on append (tests/bench/bench_log.py), so plain statements only.
         """
@@ -277,10 +277,10 @@ class Segment:
         """Verify and count the plain batches at the start of a block, for scans after a crash.
 
         Stops before the first batch that is not whole, not good, empty or of another epoch; the
-        slow walk judges that one. Measured by tests/bench/bench_log.py: 1 us for a small batch.
+        slow walk checks that one. Measured by tests/bench/bench_log.py: 1 us for a small batch.
 
         Args:
-            block: Bytes of the log file from the end of what was counted on.
+            block: Bytes of the log file from the end of the counted part on.
             epoch: Leader epoch of the batches.
 
         Returns:
@@ -333,10 +333,10 @@ class Segment:
 
     @property
     def index(self) -> SparseIndex:
-        """Index, loaded from its file, or made anew from the log when that does not fit.
+        """Index, loaded from its file, or rebuilt from the log when the file does not match.
 
         Raises:
-            CorruptionError: It had to be made anew and the log is damaged.
+            CorruptionError: It had to be rebuilt and the log is damaged.
             FilesError: A file cannot be read.
         """
         if self._index is not None:
@@ -353,7 +353,7 @@ class Segment:
 
     @property
     def summary(self) -> Summary:
-        """Summary block of the segment as it is."""
+        """Summary block of the segment in its present state."""
         return Summary(
             self.size,
             self.end_offset,
@@ -372,7 +372,7 @@ class Segment:
         )
 
     def adopt_summary(self, summary: Summary) -> None:
-        """Take over what a valid summary tells; the index is loaded when it is needed."""
+        """Take over a valid summary; the index is loaded when it is needed."""
         self.size = summary.log_length
         self.end_offset = summary.end_offset
         self.record_count = summary.record_count
@@ -386,7 +386,7 @@ class Segment:
         self._index = None
 
     def adopt_resume(self, index: SparseIndex, resume: Resume) -> None:
-        """Take over what an index knows of the batches before a place of resumption."""
+        """Take over what an index knows about the batches before a resume place."""
         self.size = resume.entry.position
         self.end_offset = resume.entry.offset
         self.record_count = resume.records
@@ -394,7 +394,7 @@ class Segment:
         self._index = index
 
     def rebuild_index(self) -> SparseIndex:
-        """Make the index anew from the headers in the log; blocking, rare.
+        """Rebuild the index from the headers in the log; blocking, rare.
 
         Raises:
             CorruptionError: The log is damaged.
@@ -418,9 +418,9 @@ class Segment:
             self._index = None
 
     def entry_for(self, offset: Offset) -> IndexEntry:
-        """Where to begin to look for an offset of this segment; checked against the log.
+        """Where to start a search for an offset of this segment; checked against the log.
 
-        An index that does not fit is made anew first, so a wrong index costs time, not answers.
+        An index that does not match is rebuilt first, so a wrong index costs time, not answers.
 
         Raises:
             CorruptionError: The log is damaged there.
@@ -428,11 +428,11 @@ class Segment:
         return self._checked(lambda index: index.floor_offset(offset))
 
     def entry_for_timestamp(self, timestamp: int) -> IndexEntry:
-        """Where to begin to look for the first record with a timestamp; as `entry_for`."""
+        """Where to start a search for the first record with a timestamp; like `entry_for`."""
         return self._checked(lambda index: index.before_timestamp(timestamp))
 
     def _checked(self, number_in: Callable[[SparseIndex], int]) -> IndexEntry:
-        """The entry of a look-up, once more with an index made anew when the log denies it."""
+        """The entry of a look-up; retried with a rebuilt index when the log contradicts it."""
         index = self.index
         entry = self._checked_entry(index, number_in(index))
         if entry is None:
@@ -463,9 +463,9 @@ class Segment:
         return index is not None and index.has_full_block and not self.is_index_refused
 
     def write_index_block(self) -> bool:
-        """Append what is unwritten of the index; returns whether the file system refused.
+        """Append unwritten index entries; return whether the file system refused.
 
-        A refusal is not the log's: the index is made anew at the next start.
+        A refusal does not affect the log: the index is rebuilt at the next start.
         """
         handle = self._append_index(self.index, b"")
         if handle is not None:
@@ -488,7 +488,7 @@ class Segment:
     def reset_index_file(self) -> None:
         """Empty the index file durably, before the log it describes is cut.
 
-        Else a crash could bring back entries of records that others have replaced by then.
+        Else a crash could bring back entries of records that were replaced since.
         """
         handle = self.files.open(self.index_path, create=True)
         try:
@@ -522,7 +522,7 @@ class Segment:
 
 
 def read_file(files: Files, path: str) -> bytes:
-    """Contents of a file, empty when there is none or it cannot be opened or read."""
+    """Contents of a file, empty when it does not exist or cannot be opened or read."""
     if not files.exists(path):
         return b""
     try:
@@ -540,7 +540,7 @@ def read_file(files: Files, path: str) -> bytes:
 def read_summary(
     files: Files, path: str, partition_id: PartitionId, base_offset: Offset
 ) -> Summary | None:
-    """The summary at the end of an index file, `None` when there is none of this segment."""
+    """The summary at the end of an index file, `None` when it has none of this segment."""
     if not files.exists(path):
         return None
     try:

@@ -1,13 +1,13 @@
 """The store: all logs of a data directory, their journal, flushing, cleaning and end.
 
 Start: `start.open_store`, then `LogStore.open` for every partition that the metadata names, then
-`begin`, which makes what recovery found durable and takes the clean marker away; appends come after
-that.
-Life: appends go to the logs themselves, `note_append` tells of them, events and the timer come in,
-`Flushed` goes out. End: `close`, which leaves a clean marker, or `abandon` after a failure.
+`begin`, which makes the result of recovery durable and removes the clean marker; appends follow.
+Life: appends go to the logs themselves, `note_append` reports them, events and the timer are
+inputs, `Flushed` is the output. End: `close`, which leaves a clean marker, or `abandon` after a
+failure.
 
-Once the device failed nothing of the directory is called durable, written or retried any more
-(storage policy 7): `failure` says why, `on_failed` tells the node.
+After a device failure nothing of the directory is called durable, written or retried any more
+(storage policy 7): `failure` says why, `on_failed` notifies the node.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -65,10 +65,10 @@ class StoreOptions:
 
     Attributes:
         label: Path of the data directory, for messages.
-        flush: Bounds of what waits for a sync.
+        flush: Bounds for data that waits for a sync.
         space: When the disk counts as full.
         trash_grace_ns: How long deleted logs are kept.
-        known_names: Names in the data directory that belong to others, such as the metadata log.
+        known_names: Names in the data directory of other components, such as the metadata log.
         rewrite_bytes_min: Size below which the journal only grows.
     """
 
@@ -81,24 +81,24 @@ class StoreOptions:
 
 
 class OpenedLog(NamedTuple):
-    """A log and why it cannot be used: `reason` is empty when it can."""
+    """A log and why it is unusable: `reason` is empty when it is usable."""
 
     log: PartitionLog
     reason: str
 
 
 class LogStore:
-    """All logs of one data directory; owned by the node, made by `open_store`.
+    """All logs of one data directory; owned by the node, created by `open_store`.
 
     Attributes:
-        identity, is_identity_new: Who the directory says it is, and whether this start made that.
+        identity, is_identity_new: Identity of the directory, and whether this start created it.
         clean_broker_epoch: Epoch that broker had; `None` when the stop was not clean.
-        known_index: Metadata by which the broker that wrote the logs here synced them for certain.
+        known_index: Metadata by which the previous broker is certain to have synced the logs here.
         sync_times: Nanoseconds that groups of syncs took.
-        slowness: What they tell of the disk.
-        unknown_count: What `begin` found in the directory that belongs to nobody.
+        slowness: Judges the disk by those times.
+        unknown_count: Unknown entries that `begin` found in the directory.
         failure: Why the directory is offline, empty while it is not.
-        on_failed: Told the reason when the directory goes offline.
+        on_failed: Called with the reason when the directory goes offline.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class LogStore:
         runner: CompactionRunner | None,
         now: Instant,
     ) -> None:
-        """Take over what `open_store` read."""
+        """Take over the data that `open_store` read."""
         self._files = files
         self._directory = directory
         self._journal = journal
@@ -154,14 +154,14 @@ class LogStore:
         self.on_failed: Callable[[str], None] = _ignore
 
     def start(self, wall_ns: int) -> None:
-        """Find out whether the stop was clean, look at the disk and into the trash; once.
+        """Determine whether the stop was clean, check disk space and trash; called once.
 
         Raises:
             FilesError: The disk refused.
         """
         self._opened_wall_ns = wall_ns
         marker = self._directory.read_clean_marker()
-        # A marker beside another journal was brought back by something that is not us.
+        # A marker beside another journal was restored by another program.
         if marker is not None and marker.journal == self._stamp:
             self._opener.was_clean = True
             self.clean_broker_epoch = marker.broker_epoch
@@ -171,17 +171,17 @@ class LogStore:
     def open(
         self, partition: PartitionId, name: StreamName, options: StreamOptions, now: Instant
     ) -> OpenedLog:
-        """Open the log of a partition, or make it when it has none; recovers it when needed.
+        """Open the log of a partition, recover it when needed, or create it if it is missing.
 
-        It must not be open yet. Fsync policy `auto` counts as `commit`, as it is right for a single
+        It must not be open yet. Fsync policy `auto` counts as `commit`, which is right for a single
         replica (see `set_policy`).
 
         Raises:
-            FilesError: The files cannot be read or made; nothing was lost.
+            FilesError: The files cannot be read or created; nothing was lost.
         """
         assert partition not in self._logs
         if self._journal.may_know(partition):  # guard Log.anew
-            # After a crash the new log would be shorter than what is known of the one before it.
+            # After a crash the new log would be shorter than the journal says of the former one.
             self._flush_journal_now(now)
         stored, report = self._opener.open(partition, name, options)
         self._logs[partition], log = stored, stored.log
@@ -196,16 +196,16 @@ class LogStore:
         if self._has_begun:
             self._flush.note_journal(now)
         if log.is_dirty:
-            # A process that was killed leaves bytes that are visible and not durable.
+            # A killed process leaves bytes that are visible and not durable.
             self.note_append(partition, now)
         return OpenedLog(log, "")
 
     def make(self, partitions: Sequence[PartitionId], name: StreamName) -> None:
-        """Make the directories of new logs of one stream, with one sync for all; `FilesError`."""
+        """Create the directories of new logs of one stream, with one sync for all; `FilesError`."""
         self._directory.make_logs(partitions, name)
 
     def begin(self, applied_index: MetadataIndex, now: Instant) -> None:
-        """All partitions are open: make the state durable and take the clean marker away.
+        """Make the state durable and remove the clean marker once all partitions are open.
 
         Must return before the first append, and before more metadata than `applied_index` are
         applied. Blocks for a few syncs.
@@ -225,7 +225,7 @@ class LogStore:
         try:
             self._flush_journal_now(now)
         except FilesError as error:
-            # What recovery found can be found again; a full disk is no reason not to serve.
+            # Recovery can find its result again; a full disk is no reason not to serve.
             if not error.is_full:
                 raise
         self.known_index = read_known_index(self._files, applied_index)  # guard Log.known_index
@@ -240,7 +240,7 @@ class LogStore:
         )
 
     def begin_session(self, applied_index: MetadataIndex, now: Instant) -> None:
-        """The metadata group knows which logs this process found whole, and which it did not."""
+        """Record that the metadata group knows which logs this process found whole."""
         self.note_known(applied_index, now)
         self._opener.in_session = True
         for stored in self._logs.values():
@@ -256,7 +256,7 @@ class LogStore:
 
     @property
     def was_clean(self) -> bool:
-        """Whether the last broker here stopped in order and nothing was touched since."""
+        """Whether the last broker here stopped in order and nothing was changed since."""
         return self._opener.was_clean
 
     @property
@@ -266,14 +266,14 @@ class LogStore:
         return max(self.clean_broker_epoch or 0, *streams, 0)
 
     def unopened(self) -> tuple[PartitionId, ...]:
-        """Logs that lie here and are not open."""
+        """Logs that exist here and are not open."""
         return tuple(key for key in sorted(self._directory.logs()) if key not in self._logs)
 
     def finish_deletions(self, deleted: Container[PartitionId], now: Instant) -> None:
         """Move logs that are not open to the trash if their deletion is known.
 
-        A kill between the committed deletion of a stream and the move of its logs leaves them. A
-        log that nobody knows is no reason to delete it (policy 9): it stays.
+        A kill between the committed deletion of a stream and the move of its logs leaves them. An
+        unknown log is no reason to delete it (policy 9): it stays.
         """
         for partition in self.unopened():
             if partition in deleted:
@@ -290,7 +290,7 @@ class LogStore:
         return None if stored is None else stored.log
 
     def set_options(self, partition: PartitionId, options: StreamOptions, now: Instant) -> None:
-        """Put settings of a stream into force."""
+        """Apply settings of a stream."""
         stored = self._logs[partition]
         stored.options = options
         stored.log.limits = limits_of_log(options)
@@ -301,13 +301,13 @@ class LogStore:
         return self._logs[partition].was_strict
 
     def set_policy(self, partition: PartitionId, policy: FsyncPolicy, now: Instant) -> None:
-        """Put an fsync policy into force; `auto` is resolved by whoever knows the ISR."""
+        """Apply an fsync policy; the caller, which knows the ISR, resolves `auto`."""
         stored = self._logs[partition]
         put = partial(self._flush.set_policy, stored, policy, now)
         self._guarded(lambda: self._with_reserve(put, now), now)
 
     def set_limits(self, options: StoreOptions, now: Instant) -> None:
-        """Put other bounds of flushing and free space and another grace time into force."""
+        """Apply other bounds of flushing and free space and another grace time."""
         self._options = options
         self._flush.set_limits(options.flush, now)
         self._trash.set_grace(options.trash_grace_ns, now)
@@ -317,31 +317,31 @@ class LogStore:
     def set_leader(
         self, partition: PartitionId, *, is_leader: bool, tell: Callable[[], None] | None = None
     ) -> None:
-        """Whether this broker moves the log start of a partition, and whom it tells."""
+        """Set whether this broker moves a partition's log start, and the callback for moves."""
         self._logs[partition].is_leader, self._logs[partition].on_trimmed = is_leader, tell
 
     def set_snapshot_source(
         self, partition: PartitionId, source: Callable[[], bytes] | None
     ) -> None:
-        """Where state of idempotent publishers comes from before the log loses headers."""
+        """Set the source of idempotent publishers' state, saved before the log loses headers."""
         self._logs[partition].snapshot_source = source
 
     def set_damage_listener(
         self, partition: PartitionId, listener: Callable[[CorruptionError], None]
     ) -> None:
-        """Who is told when compaction meets damage in a log."""
+        """Set the callback for damage that compaction meets in a log."""
         self._logs[partition].on_damaged = listener
 
     def set_compaction_listener(self, listener: Callable[[PartitionId], None]) -> None:
-        """Who is told of a log whose compacted offset has moved."""
+        """Set the callback for a log whose compacted offset has moved."""
         self._compactions.on_compacted = listener
 
     def set_cursor_finder(self, find: FindCursor) -> None:
-        """Who looks up the cursors that hold retention back."""
+        """Set the look-up of cursors that hold retention back."""
         self._cleaner.find_cursor = find
 
     def set_age_clock(self, clock: AgeClock) -> None:
-        """Who tells by which time records are old; without one it is the wall clock."""
+        """Set the clock for the age of records; the default is the wall clock."""
         self._cleaner.age_clock = clock
 
     def write_snapshot(self, partition: PartitionId, now: Instant) -> None:
@@ -349,18 +349,18 @@ class LogStore:
         self._guarded(lambda: save_publishers(self._files, self._logs[partition]), now)
 
     def read_snapshot(self, partition: PartitionId) -> bytes | None:
-        """State of idempotent publishers as stored last, `None` for none; `FilesError`."""
+        """State of idempotent publishers as last stored, `None` for none; `FilesError`."""
         return read_publishers(self._files, self._logs[partition])
 
     # Life.
 
     @property
     def is_full(self) -> bool:
-        """Whether publishes are to be refused for want of space."""
+        """Whether publishes must be refused for lack of space."""
         return self._space.is_full
 
     def note_append(self, partition: PartitionId, now: Instant) -> None:
-        """Bytes were appended to a log: they wait for a sync by its policy."""
+        """Record an append to a log: its bytes wait for a sync by its policy."""
         if self.failure:
             return
         try:
@@ -371,22 +371,22 @@ class LogStore:
             self._guarded(lambda: self._space.check(now), now)
 
     def note_append_failed(self, error: FilesError, now: Instant) -> None:
-        """An append raised `error`: a full disk is survived, anything else is the end."""
+        """Handle an append that raised `error`: survive a full disk; any other error is final."""
         self._met(error, now)
 
     def note_damage(self, partition: PartitionId, path: str, now: Instant) -> None:
-        """Have the next start verify a damaged log file, however clean the stop is."""
+        """Have the next start verify a damaged log file, even after a clean stop."""
         stored = self._logs.get(partition)
         if stored is None:
             return  # deleted since
         stored.damage.add(path)
         self._guarded(lambda: stored.damage.write(self._files), now)
         if stored.damage.has_unwritten:
-            # A full disk has given its reserve for it.
+            # A full disk has given up its reserve for it.
             self._guarded(lambda: stored.damage.write(self._files), now)
 
     def journal_state(self, partition: PartitionId, done: Callable[[], None], now: Instant) -> None:
-        """Journal what a log knows now, epochs above all; `done` is called when it is durable.
+        """Journal the log's present state, epochs above all; call `done` when it is durable.
 
         Never called when the device fails first.
         """
@@ -395,12 +395,12 @@ class LogStore:
         self._guarded(lambda: self._flush.require_journal(done, now), now)
 
     def note_copied(self, one: PartitionId, dropped: Offset, copied: Copied, now: Instant) -> None:
-        """Remember durably what a replica that copies a log may lack."""
+        """Record durably what a replica that copies a log may lack."""
         log = self._logs[one].log
         self._with_reserve(lambda: note_dropped(self._files, log, dropped, copied), now)
 
     def lower_dropped(self, partition: PartitionId, end: Offset, now: Instant) -> None:
-        """A log goes on at `end` in another way: tombstones to come may hide what it holds."""
+        """Adapt to a log that diverges at `end`: tombstones to come may hide its records."""
         log = self._logs[partition].log
         self._guarded(lambda: lower_dropped(self._files, log, end), now)
 
@@ -424,7 +424,7 @@ class LogStore:
         self._flush.note_journal(now)
 
     def restart(self, partition: PartitionId, offset: Offset, now: Instant) -> None:
-        """Drop a log and go on at an offset, below its start if it is empty; `FilesError`."""
+        """Drop a log and continue at an offset, below its start if it is empty; `FilesError`."""
         flush = partial(self._flush_journal_now, now)
         try:
             restart_log(self._journal, self._teller, self._logs[partition], offset, flush)
@@ -464,7 +464,7 @@ class LogStore:
         )
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:
-        """The deadline came."""
+        """Handle the deadline."""
         self._guarded(lambda: self._on_timer(now, wall_ns), now)
 
     def owns(self, token: Token) -> bool:
@@ -473,7 +473,7 @@ class LogStore:
         return any(owner.owns(token) for owner in owners)
 
     def on_file_event(self, event: FileEvent, now: Instant) -> Sequence[Flushed]:
-        """A call of the store ended; what became durable by it, in the order of submission."""
+        """Complete a call of the store; return what became durable, in the order of submission."""
         if self.failure:
             return ()
         try:
@@ -492,7 +492,7 @@ class LogStore:
     # End.
 
     def close(self, broker_epoch: int) -> None:
-        """Sync and close everything and leave the clean marker; blocks for as long as that takes.
+        """Sync and close everything and leave the clean marker; blocks until done.
 
         Raises:
             FilesError: The disk failed, so the stop is not clean and there is no marker.
@@ -517,7 +517,7 @@ class LogStore:
             raise
 
     def abandon(self) -> None:
-        """Close all files and nothing else; the next start recovers."""
+        """Close all files and do nothing else; the next start recovers."""
         self._compactions.stop()
         for stored in self._logs.values():
             stored.is_closed = True
@@ -541,7 +541,7 @@ class LogStore:
             self._trash.on_pressure()
 
     def _on_full(self, now: Instant) -> None:
-        """A write met a full disk: free what may be freed."""
+        """Handle a write that met a full disk: free what may be freed."""
         self._guarded(lambda: self._space.on_full(now), now)
         self._guarded(self._trash.on_pressure, now)
 
@@ -553,16 +553,16 @@ class LogStore:
             self._teller.tell("disk_space_regained", free_bytes=free_bytes)
 
     def _flush_journal_now(self, now: Instant) -> None:
-        """Flush the journal, blocking; a full disk gives its reserve for it.
+        """Flush the journal, blocking; a full disk gives up its reserve for it.
 
         Raises:
-            FilesError: The disk is full all the same; or it failed and the directory is offline.
+            FilesError: The disk is still full; or it failed and the directory is offline.
         """
         if self._journal.has_pending:
             self._with_reserve(self._journal.flush, now)
 
     def _with_reserve(self, act: Callable[[], None], now: Instant) -> None:
-        """Write something, once more with the reserve given back; errors as above."""
+        """Write; on a full disk release the reserve and retry; errors as above."""
         try:
             act()
         except FilesError as error:
@@ -573,7 +573,7 @@ class LogStore:
             act()
 
     def _guarded(self, act: Callable[[], None], now: Instant) -> None:
-        """Do something on the disk unless the directory is offline."""
+        """Run disk work unless the directory is offline."""
         if self.failure:
             return
         try:
@@ -582,7 +582,7 @@ class LogStore:
             self._met(error, now)
 
     def _met(self, error: FilesError, now: Instant) -> None:
-        """A full disk is survived; any other failure takes the directory offline."""
+        """Survive a full disk; take the directory offline for any other failure."""
         if error.is_full:
             self._on_full(now)
         else:
@@ -597,4 +597,4 @@ class LogStore:
 
 
 def _ignore(_reason: str) -> None:
-    """Nobody wants to know."""
+    """Ignore the failure: no listener is set."""

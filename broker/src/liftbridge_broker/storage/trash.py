@@ -1,8 +1,8 @@
-"""What was deleted waits in `trash/` for a grace time before it is purged (storage policy 9).
+"""Deleted data waits in `trash/` for a grace time before it is purged (storage policy 9).
 
-A mistaken deletion can be undone by hand within that time: of a stream, or of segments that
-retention removed because of their age, which a wrong clock may have told. When the disk is full
-what is due first is purged at once. Purging runs off the loop, one entry at a time.
+Within that time a mistaken deletion can be undone by hand: of a stream, or of segments that
+retention removed because of their age, which a wrong clock may have caused. When the disk is full,
+the entry due first is purged at once. Purging runs off the loop, one entry at a time.
 """
 
 from bisect import insort
@@ -19,15 +19,15 @@ from liftbridge_broker.storage.flush import StoredLog
 from liftbridge_broker.storage.retention import trash_grace_ns
 
 LOOK_NS: Final = 60_000 * MILLISECOND_NS
-"""Time between two looks while the date is not known."""
+"""Interval between two checks while the date is unknown."""
 
 
 class _Waiting(NamedTuple):
     """An entry of the trash.
 
     Attributes:
-        grace_ns: How long it waits at most; `None` for the time of the settings.
-        entry: What it is.
+        grace_ns: Longest wait; `None` for the time in the settings.
+        entry: The entry.
     """
 
     grace_ns: int | None
@@ -54,23 +54,23 @@ class TrashBin:
 
     @property
     def count(self) -> int:
-        """Entries in the trash, the one that is being purged included."""
+        """Entries in the trash, including the one being purged."""
         return len(self._waiting) + (self._purging is not None)
 
     def begin(self, now: Instant) -> None:
-        """Find what lies in the trash."""
+        """Find the entries of the trash."""
         for entry in self._directory.trash():
             self._add(entry, now)
 
     def take_logs(self, partitions: Sequence[PartitionId], date_ns: int, now: Instant) -> None:
-        """Take the closed logs of partitions, as far as they have one, durably; `FilesError`."""
+        """Move the closed logs of partitions, if any, to the trash durably; `FilesError`."""
         for entry in self._directory.trash_logs(partitions, date_ns):
             self._add(entry, now)
 
     def take_segments(
         self, stored: StoredLog, paths: Sequence[str], date_ns: int, now: Instant
     ) -> None:
-        """Take files that a log let go because of their age; `FilesError`."""
+        """Move files that a log dropped because of their age to the trash; `FilesError`."""
         entry = self._directory.trash_files(stored.partition_id, paths, date_ns)
         self._add(entry, now, trash_grace_ns(stored.options))
 
@@ -79,11 +79,11 @@ class TrashBin:
         return None if self._purging is not None else self._deadline
 
     def on_timer(self, now: Instant, date_ns: int | None) -> None:
-        """Begin to purge the entry that is due first when its time has come.
+        """Start to purge the entry that is due first, once it is due.
 
         Args:
             now: Present time.
-            date_ns: Unix time by which entries are old; `None` while that is not known.
+            date_ns: Unix time for the age of entries; `None` while it is unknown.
         """
         if self._purging is not None or self._deadline is None or self._deadline > now:
             return
@@ -96,32 +96,32 @@ class TrashBin:
         else:
             first = self._waiting[0]
             if first.entry.deleted_wall_ns > date_ns:
-                # By a clock that was ahead: it waits no longer than if that had been now.
+                # Dated by a clock that was ahead: wait no longer than if that had been now.
                 entry = first.entry._replace(deleted_wall_ns=date_ns)
                 self._waiting[0] = first._replace(entry=entry)
                 self._waiting.sort(key=self._due)
             self._deadline = Instant(now + self._due(self._waiting[0]) - date_ns)
 
     def set_grace(self, grace_ns: int, now: Instant) -> None:
-        """Keep what was deleted for another time from now on, what waits already too."""
+        """Apply another grace time, also to entries that wait already."""
         self._grace_ns = grace_ns
         self._waiting.sort(key=self._due)
         self._deadline = now
 
     def on_pressure(self) -> None:
-        """The disk is full: purge the entry that is due first now."""
+        """The disk is full: purge now the entry that is due first."""
         if self._purging is None and self._waiting:
             self._purge_first()
 
     def owns(self, token: Token) -> bool:
-        """Whether an event belongs to the purge under way."""
+        """Whether an event belongs to the purge in progress."""
         return self._purging is not None and self._purging[0] == token
 
     def on_event(self, event: FileEvent, now: Instant) -> int:
-        """The purge ended; the bytes that are free now.
+        """Complete the purge; return the bytes freed.
 
         Raises:
-            FilesError: It failed; the entry stays where it is until the next start.
+            FilesError: It failed; the entry stays in place until the next start.
         """
         assert self._purging is not None
         assert self._purging[0] == event.token
@@ -153,7 +153,7 @@ class TrashBin:
         """Bytes of the files of an entry; blocking, some microseconds for each."""
         size = 0
         for name in self._files.list(entry.path):
-            # What cannot be opened is not counted; whether it can be removed will show.
+            # A file that cannot be opened is not counted; its removal may still succeed.
             with suppress(FilesError):
                 handle = self._files.open(f"{entry.path}/{name}")
                 size += self._files.size(handle)

@@ -1,4 +1,4 @@
-"""Values that pass between a partition's log, its readers and their owners."""
+"""Values passed between a partition's log, its readers and their owners."""
 
 from typing import Final, NamedTuple
 
@@ -7,22 +7,22 @@ from liftbridge_broker.ports.files import FileHandle
 from liftbridge_broker.storage.state import LogState
 
 READ_BLOCK_BYTES: Final = 256 * 1024
-"""Bytes asked for in one read; a longer batch is read whole."""
+"""Bytes requested in one read; a longer batch is read whole."""
 
 NO_TIMESTAMP: Final = -(1 << 63)
-"""Largest timestamp of nothing."""
+"""Largest timestamp of an empty set of records."""
 
 
 EMPTY_STATE: Final = LogState(Offset(0), Offset(0), Offset(0), ())
-"""State of a partition that was just created."""
+"""State of a newly created partition."""
 
 
 class LogLimits(NamedTuple):
-    """When the active segment is closed and a new one begun.
+    """When the active segment is closed and a new one started.
 
     Attributes:
         segment_bytes_max: A segment of this size or more is rolled before the next append; 0 is
-            off, and then the bound of the index (4 GiB) rolls.
+            off, and then the bound of the index (4 GiB) applies.
         segment_age_ns_max: A segment whose first append is this long ago is rolled; 0 is off.
     """
 
@@ -31,11 +31,11 @@ class LogLimits(NamedTuple):
 
 
 class SegmentInfo(NamedTuple):
-    """One segment as retention, compaction and inspection see it.
+    """One segment, for retention, compaction and inspection.
 
     Attributes:
-        base: Base offset, which names its files.
-        end: First offset behind it.
+        base: Base offset, part of its file names.
+        end: First offset after it.
         bytes: Length of its log file.
         records: Frames in it, fewer than `end - base` after compaction.
         first_timestamp: Timestamp of its first batch, `NO_TIMESTAMP` when it is empty.
@@ -55,19 +55,19 @@ class SegmentInfo(NamedTuple):
 
 
 class RecoveryReport(NamedTuple):
-    """What opening a log found and did.
+    """Findings and changes of opening a log.
 
     Attributes:
         scanned_bytes: Bytes whose checksums were verified.
         cut_bytes: Bytes removed from the end of the log (storage policy 4).
-        cut_offset: Log end offset after the cut, `None` when nothing was cut. What was cut may
-            have counted, unless it was a torn write under policy `commit`.
+        cut_offset: Log end offset after the cut, `None` when nothing was cut. The removed records
+            may have counted, unless they were a torn write under policy `commit`.
         cut_copies: Files that hold what was removed.
         quarantined: Files with damage that must not be cut, or that are missing; when there is
             any, the log was opened without changing a file and the partition must stay offline.
-        rebuilt_indexes: Index files that were missing or wrong and were made anew from the log.
+        rebuilt_indexes: Index files that were missing or wrong and were rebuilt from the log.
         removed: Left-over files of interrupted work that were completed or removed.
-        reason: What was found, for an operator; empty when there was nothing to tell.
+        reason: The finding, for an operator; empty when there is none.
     """
 
     scanned_bytes: int = 0
@@ -81,9 +81,9 @@ class RecoveryReport(NamedTuple):
 
 
 class ReadNeed(NamedTuple):
-    """Bytes a reader needs that are not in memory.
+    """Bytes that a reader needs and that are not in memory.
 
-    The owner submits the read and gives the result to `feed`; until then the file stays open.
+    The owner submits the read and passes the result to `feed`; until then the file stays open.
     """
 
     handle: FileHandle
@@ -95,10 +95,10 @@ class ReadResult(NamedTuple):
     """Outcome of one read.
 
     Attributes:
-        slices: Bytes to be sent in order, each one or more whole frames (or batches). Views share
+        slices: Bytes to send in order, each one or more whole frames (or batches). Views share
             the block they were read into and never change.
         count: Records in them.
-        need: What must be read from the device first; only when `slices` is empty.
+        need: Read needed first; only when `slices` is empty.
     """
 
     slices: list[bytes | memoryview]

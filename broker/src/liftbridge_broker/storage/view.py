@@ -1,4 +1,4 @@
-"""What readers and look-ups see of a log."""
+"""The log as readers and look-ups see it."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ class LogView(Protocol):
 
     Attributes:
         log_start_offset: First offset readers may see.
-        log_end_offset: First offset behind the log.
+        log_end_offset: First offset after the log.
         generation: Changes when segments are cut, dropped or replaced.
     """
 
