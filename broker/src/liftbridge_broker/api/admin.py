@@ -1,4 +1,4 @@
-"""`liftbridge.ext.v1.Admin`, what is only looked at: brokers, partitions, the metadata group."""
+"""`liftbridge.ext.v1.Admin`, read-only methods: brokers, partitions, the metadata group."""
 
 from collections import Counter
 from collections.abc import Container, Generator, Iterator, Mapping
@@ -33,7 +33,7 @@ MEMBERS_MAX = 15
 
 
 class AdminService:
-    """Identity and bootstrap, and everything that is only looked at."""
+    """Identity and bootstrap, and all read-only methods."""
 
     def __init__(self, context: AdminContext) -> None:
         self._context = context
@@ -90,7 +90,7 @@ class AdminService:
             call.reply(response.SerializeToString())
 
     def _bootstrap_again(self, call: Call, cluster_id: str, members: tuple[Peer, ...]) -> None:
-        """The directory is not empty: only what began in the very same way is confirmed."""
+        """Handle `Bootstrap` of a non-empty directory: confirm only an identical request."""
         context = self._context
         present = context.state.cluster_id
         if present and present != cluster_id:
@@ -105,7 +105,7 @@ class AdminService:
                 f"broker {context.me.broker} is not empty, it was bootstrapped with other members"
             )
         else:
-            # All were killed before the first leader gave the cluster its id.
+            # All were killed before the first leader assigned the cluster id.
             context.propose(call, Bootstrap(cluster_id=cluster_id), lambda _outcome: response)
 
     # -- cluster --------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def _is_wanted(
     stream: StreamState,
     partition: PartitionState,
 ) -> bool:
-    """Whether a request asks for a partition, and its page begins before it."""
+    """Whether a request selects a partition, and its page starts before it."""
     is_degraded = partition.leader is None or len(partition.isr) < len(partition.replicas)
     return (
         partition.partition_id > request.page_token
@@ -392,7 +392,7 @@ def _describe_partition(
 def _add_ends(
     node: Node, state: PartitionState, target: admin_pb2.PartitionStatus, context: AdminContext
 ) -> None:
-    """Ends of logs as this broker knows them: its own, and as the leader those of followers."""
+    """Add log ends as this broker knows them: its own, and as the leader those of followers."""
     partition = node.partitions.get(state.partition_id)
     if partition is None:
         return

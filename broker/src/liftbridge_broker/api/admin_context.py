@@ -1,4 +1,4 @@
-"""What the services of `liftbridge.ext.v1.Admin` work with, before and after there is a cluster."""
+"""Context of the services of `liftbridge.ext.v1.Admin`, before and after there is a cluster."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -52,7 +52,7 @@ class Setting(Protocol):
 
     @property
     def source(self) -> str:
-        """Where it comes from; empty for the default."""
+        """Source of the value; empty for the default."""
         ...
 
     @property
@@ -62,7 +62,7 @@ class Setting(Protocol):
 
     @property
     def has_effect(self) -> bool:
-        """Whether the value does anything at all."""
+        """Whether the value has any effect."""
         ...
 
 
@@ -89,7 +89,7 @@ def _unchanged() -> Reloaded:
 
 
 class NatsFacts(NamedTuple):
-    """Host and port of the NATS server in use, empty for none, and of all that are one cluster."""
+    """Address of the NATS server in use, empty for none, and of all servers of its cluster."""
 
     server: str
     cluster: Sequence[str]
@@ -105,23 +105,23 @@ def _is_up() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessFacts:
-    """What only the process knows.
+    """Facts that only the process knows.
 
     Attributes:
         version: Of the software.
-        start_id: Names this start.
-        voters_max: Brokers that get a vote on metadata by themselves; further ones are given it.
+        start_id: Identifies this start.
+        voters_max: Brokers that become voters automatically; further ones must be promoted.
         configuration_hash: Of the configuration it was started with.
         restart_needed: Settings that were changed since and need a restart.
         settings: All settings in force.
-        reload: Reads the configuration again; raises `LiftbridgeError` when it is wrong, and then
-            nothing changed.
+        reload: Reads the configuration again; raises `LiftbridgeError` when it is invalid, and
+            then nothing changed.
         is_retired: Whether the data directory is marked as one that left the cluster.
         retire: Marks it durably; raises `FilesError` when the disk refuses.
         certificates: Certificates in use.
         are_peers_connected: Whether the links to other brokers are up.
-        nats: What is known of the NATS servers.
-        peer_keys: Ids of the keys by which brokers recognise one another; `open` for none.
+        nats: State of the NATS servers.
+        peer_keys: Ids of the keys with which brokers authenticate one another; `open` for none.
     """
 
     version: str
@@ -141,14 +141,14 @@ class ProcessFacts:
 
 @dataclass(slots=True, eq=False)
 class AdminContext:
-    """The broker as operators reach it.
+    """The broker as the operator port sees it.
 
     Attributes:
         me: This broker with its data directory.
         clock: Both clocks.
-        facts: What only the process knows.
+        facts: Facts that only the process knows.
         found: Founds a cluster with these members and this id; `None` once there is one. Raises a
-            `LiftbridgeError` when it may not; false when it was founded so before.
+            `LiftbridgeError` when it may not; false when the same was founded before.
         running: The node and its member of the metadata group, once there is a cluster.
     """
 
@@ -186,7 +186,7 @@ class AdminContext:
         """The registration of this process.
 
         Raises:
-            UnavailableError: It has not been applied here.
+            UnavailableError: It has not been applied on this broker.
         """
         known = self.state.brokers.get(BrokerId(self.me.broker))
         if known is None or known.incarnation_id != self.facts.start_id:
@@ -194,11 +194,11 @@ class AdminContext:
         return known
 
     def check_leader(self) -> None:
-        """Refuse what only the leader of the metadata group can do or knows.
+        """Refuse an operation that needs the leader of the metadata group.
 
         Raises:
             FailedPreconditionError: Another broker leads.
-            UnavailableError: Nobody is known to lead.
+            UnavailableError: No leader is known.
         """
         if self.consensus.is_leader:
             return
@@ -211,7 +211,7 @@ class AdminContext:
         )
 
     def propose(self, call: Call, command: Command, response: Callable[[object], Message]) -> None:
-        """Give a command to the metadata; answer the call with what `response` makes of it."""
+        """Propose a command; answer the call with the result of `response` on its outcome."""
 
         def answered(outcome: object) -> None:
             if isinstance(outcome, LiftbridgeError):
@@ -222,7 +222,7 @@ class AdminContext:
         self.node.propose(command, self.clock.now(), answered)
 
     def confirm(self, call: Call, answer: Callable[[], Iterator[None]]) -> None:
-        """Have steps answer a call from metadata that hold everything answered before now."""
+        """Answer a call by steps, on metadata that include everything answered before now."""
 
         def confirmed(error: LiftbridgeError | None) -> None:
             if error is not None:
@@ -234,7 +234,7 @@ class AdminContext:
         self.node.wake_soon()
 
     def change_group(self, change: Callable[[], None]) -> None:
-        """Ask for a change of the metadata group.
+        """Request a change of the metadata group.
 
         Raises:
             LiftbridgeError: This broker does not lead it, or the change is not allowed now.
@@ -251,7 +251,7 @@ class AdminContext:
         """Refuse the name of a stream that does not exist.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: The stream does not exist.
         """
         if self.state.stream(name) is None:
             raise NotFoundError(f"no such stream: {name}")
@@ -260,7 +260,7 @@ class AdminContext:
         """A partition by stream and number.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: The partition does not exist.
         """
         stream = self.state.stream(ref.stream)
         if stream is None:
@@ -274,8 +274,8 @@ class AdminContext:
         """A broker that was not removed.
 
         Raises:
-            InvalidRequestError: No name was given.
-            NotFoundError: There is none.
+            InvalidRequestError: The name is empty.
+            NotFoundError: There is no such broker.
         """
         if not name:
             raise InvalidRequestError("broker: is required")
@@ -286,7 +286,7 @@ class AdminContext:
 
 
 def peer_of(member: admin_pb2.Member) -> Peer:
-    """A member as the metadata group names it.
+    """The member in the form of the metadata group.
 
     Raises:
         InvalidRequestError: A part of its identity is missing.
@@ -297,5 +297,5 @@ def peer_of(member: admin_pb2.Member) -> Peer:
 
 
 def unexpected(outcome: object) -> InternalError:
-    """What a command was answered with is of no use here."""
+    """The error for an unexpected outcome of a command."""
     return InternalError(f"unexpected answer: {type(outcome).__name__}")

@@ -1,4 +1,4 @@
-"""`liftbridge.ext.v1.Admin`: may a broker be restarted, and is it back with all it had?"""
+"""`liftbridge.ext.v1.Admin`: checks before and after the restart of a broker."""
 
 from collections.abc import Iterable, Iterator
 
@@ -26,7 +26,7 @@ VALID_MS_MAX = 600_000
 
 
 class RestartService:
-    """Both checks; each looks at metadata that a quorum has just confirmed."""
+    """Both checks; each reads metadata that a quorum has just confirmed."""
 
     def __init__(self, context: AdminContext) -> None:
         self._context = context

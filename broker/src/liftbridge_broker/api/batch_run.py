@@ -1,4 +1,4 @@
-"""A `PublishBatchRequest` as a run: what may stand in it, checked before anything is appended."""
+"""A `PublishBatchRequest` as a run: its content is checked before anything is appended."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -23,17 +23,17 @@ HEADER_COUNT_MAX: Final = 4_096
 """Headers of all records of a request; a record with one takes as long as two without."""
 
 _COLUMNS: Final = ("keys", "headers", "timestamps", "subjects", "reply_subjects", "offsets")
-"""Lists that are empty or have an entry for each record."""
+"""Lists that are empty or have one entry for each record."""
 
 FIELDS_MAX: Final = (1 + len(_COLUMNS)) * RECORD_COUNT_MAX + HEADER_COUNT_MAX + 64
-"""Entries of all lists of a request, and what there is of single fields."""
+"""Entries of all lists of a request, plus the single fields."""
 
 COUNTED_BYTES_MIN: Final = 1 << 20
-"""Length from which on the entries of a request are counted before it is parsed: a shorter one
-takes no more than half a turn, whatever it is full of."""
+"""Length from which the entries of a request are counted before it is parsed: a shorter one
+takes no more than half a turn, whatever it contains."""
 
 SUBJECT_BYTES_MAX: Final = 4_096
-"""Longest subject that a restore puts back: what the control line of a NATS message can hold."""
+"""Longest subject that a restore accepts: the bound of the control line of a NATS message."""
 
 
 _NUMBERS: Final = {one.name: one.number for one in data_pb2.PublishBatchRequest.DESCRIPTOR.fields}
@@ -41,10 +41,10 @@ _PARSE: Final = with_lists(data_pb2.PublishBatchRequest).FromString
 
 
 def parse(raw: bytes) -> tuple[data_pb2.PublishBatchRequest, bool]:
-    """A request, and whether that is all of it: one with too many entries is read no further.
+    """Parse a request; return also whether it is complete: with too many entries, parsing stops.
 
     Raises:
-        DecodeError: It is none.
+        DecodeError: The bytes are not such a request.
     """
     if len(raw) < COUNTED_BYTES_MIN:
         return _PARSE(raw), True
@@ -59,16 +59,16 @@ def run_of(
     sink: AckSink,
     context: Context,
 ) -> PublishRun:
-    """The run that a request asks for.
+    """The run that a request describes.
 
     Args:
-        request: As it was received.
-        partition: Where it goes.
-        sink: Gets the outcome.
-        context: Knows the largest record and the reserved subjects.
+        request: The received request.
+        partition: Target partition.
+        sink: Receives the outcome.
+        context: Holds the record size bound and the reserved subjects.
 
     Raises:
-        InvalidRequestError: A field breaks its rule, or the stream decides on each message.
+        InvalidRequestError: A field is invalid, or the stream decides each message separately.
         TooLargeError: A record is larger than allowed, or has too many headers.
     """
     _check_takes_runs(partition)
@@ -116,7 +116,7 @@ def run_of(
 
 
 def _check_takes_runs(partition: Partition) -> None:
-    """Refuse streams whose messages are decided on one by one.
+    """Refuse streams whose messages are decided one by one.
 
     Raises:
         InvalidRequestError: A batch has one base offset, which such a stream cannot give it.
@@ -150,7 +150,7 @@ def _check_sizes(request: data_pb2.PublishBatchRequest, record_bytes_max: int) -
     if request.keys:
         sizes = map(add, sizes, map(len, request.keys))
     if request.headers:
-        # As in a message of its own, where the whole of it counts.
+        # As in a single message, where its whole size counts.
         sizes = map(add, sizes, (one.ByteSize() for one in request.headers))
     if max(sizes) > record_bytes_max:
         raise TooLargeError("message exceeds max replication size")
@@ -162,7 +162,7 @@ def _check_timestamps(timestamps: Sequence[int]) -> None:
 
 
 def _offsets_of(request: data_pb2.PublishBatchRequest) -> Sequence[int] | None:
-    """Offsets that a restore asks for, `None` when it is none."""
+    """Offsets that a restore requests, `None` when it is not a restore."""
     count = len(request.values)
     if request.HasField("target_offset"):
         target = request.target_offset
@@ -184,7 +184,7 @@ def _offsets_of(request: data_pb2.PublishBatchRequest) -> Sequence[int] | None:
 
 
 def _check_subjects(name: str, subjects: set[str], *, is_required: bool) -> None:
-    """Refuse what cannot have been the subject of a NATS message."""
+    """Refuse names that cannot have been the subject of a NATS message."""
     for subject in subjects:
         is_missing = is_required and not subject
         has_blank = not subject.isprintable() or " " in subject

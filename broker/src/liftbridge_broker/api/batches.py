@@ -1,7 +1,7 @@
 """`PublishBatch` and `FetchBatches`: many records a message (architecture 9, row 8).
 
-Both pay Python once a batch: values arrive as one repeated field that becomes a list in one step,
-and stored batches leave byte for byte.
+Both pay Python's cost once per batch: values arrive as one repeated field that becomes a list in
+one step, and stored batches leave byte for byte.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ from liftbridge_proto.ext.v1 import data_pb2
 
 CHUNK_BYTES: Final = 1024 * 1024
 IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bytes of one call that wait for their acks before it is read no further."""
+"""Bytes of one call that may wait for acks; beyond it reading pauses."""
 
 Error = data_pb2.PublishBatchResponse
 
@@ -105,7 +105,7 @@ def _check_format(batch_format: int) -> None:
     """Refuse all formats but the stored one.
 
     Raises:
-        UnimplementedError: Readers make columns themselves (ADR 0016).
+        UnimplementedError: Readers build columns themselves (ADR 0016).
         InvalidRequestError: No such format exists.
     """
     if batch_format == data_pb2.BATCH_FORMAT_ARROW:
@@ -268,7 +268,7 @@ class FetchBatchesCall:
         self._pump()
 
     def _pump(self) -> None:
-        """Send while there is data and the transport takes it."""
+        """Send while there is data and the transport accepts it."""
         read, call = self._read, self._call
         if read is None or self._is_pumping:
             return
@@ -291,11 +291,11 @@ class FetchBatchesCall:
             self._is_pumping = False
 
     def _check_history(self, partition: Partition) -> None:
-        """See that the log here is of the history that is read, if one is named.
+        """Check that the log belongs to the history that the client reads, if it names one.
 
         Raises:
-            FailedPreconditionError: It is of a later one.
-            OffsetNotAvailableError: It may still hold what an election took back; retriable.
+            FailedPreconditionError: The log belongs to a later history.
+            OffsetNotAvailableError: It may still hold records an election discarded; retriable.
         """
         named = self._unclean_epoch
         if named is None:
@@ -308,7 +308,7 @@ class FetchBatchesCall:
                 f"{partition.stream}/{partition.number} has history {current}, not {named}: an "
                 "unclean election may have removed records; fetch the bounds again"
             )
-        # Only after it was cut to what its leader has does a replica get in sync.
+        # A replica joins the in-sync set only after it was truncated to its leader's log.
         is_cut = named == 0 or (state is not None and node.broker in state.isr)
         if current < named or not is_cut:  # guard Read.cut
             raise OffsetNotAvailableError(

@@ -1,4 +1,4 @@
-"""`PartitionBounds`, how far the logs of partitions go, and `AwaitNews`, when they go further."""
+"""`PartitionBounds`, the ends of partition logs, and `AwaitNews`, which waits for new records."""
 
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -39,7 +39,7 @@ _NEWS: Final = with_lists(data_pb2.AwaitNewsRequest)
 
 
 class BoundsService:
-    """Tells of named partitions all or none, else of those served here."""
+    """Reports all named partitions or fails, else those served here."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -90,12 +90,12 @@ class BoundsService:
     def _news(
         self, request: data_pb2.AwaitNewsRequest
     ) -> Generator[None, None, tuple[list[str], dict[Partition, int]]]:
-        """Streams to ask for, perhaps not all; partitions of others with what is known of them."""
+        """Streams to query, perhaps not all; partitions of others with the client's offsets."""
         node = self._context.node
         find = node.find_replica if request.read_replica else node.find_led
         news: list[str] = []
         quiet: dict[Partition, int] = {}
-        # The last one counts of those that have the same name.
+        # Of entries with the same name, the last one counts.
         streams = {one.name: one.high_watermarks for one in request.streams}
         check_named("high_watermarks", sum(map(len, streams.values())))
         yield
@@ -109,7 +109,7 @@ class BoundsService:
                     if len(asked) % STEP == 0:
                         yield
             except LiftbridgeError:
-                news.append(name)  # whoever asks for bounds is told why
+                news.append(name)  # the answer to `PartitionBounds` says why
                 continue
             finally:
                 yield
@@ -163,12 +163,12 @@ def _tell(call: Call, news: list[str]) -> None:
 
 
 def _has_passed(known: Iterable[tuple[Partition, int]]) -> bool:
-    """Whether more is committed, as far as this broker knows, than a client knows of."""
+    """Whether this broker knows of more committed records than a client does."""
     return any(one.log.high_watermark > mark for one, mark in known)
 
 
 class _Watch:
-    """One partition that is waited for; ended as a subscription is (`node.roles.Subscriber`)."""
+    """One partition of a wait; ends like a subscription (`node.roles.Subscriber`)."""
 
     def __init__(
         self, partition: Partition, known: int, end: Callable[[], None], *, reads_replica: bool
@@ -187,21 +187,21 @@ class _Watch:
             self._partition.wait_for_data(self._look)
 
     def on_closed(self, _error: LiftbridgeError) -> None:
-        """The partition serves no longer: whoever asks again is told why."""
+        """The partition is no longer served here: the next request returns the reason."""
         self._end()
 
     def close(self) -> None:
-        """Wait no longer. Asking how far a log goes is no use of it: it may be paused still."""
+        """Stop waiting. Querying the end of a log is no use of it: it may still be paused."""
         self._partition.stop_waiting(self._look)
         del self._partition.subscribers[self]
 
 
 class _Wait:
-    """A call that waits until one of its partitions goes further than the client knows.
+    """A call that waits until one of its partitions grows beyond what the client knows.
 
     Until it waits for none of them it counts against `subscriptions.max`, once for each
-    `PARTITIONS_A_SUBSCRIPTION` partitions. One append may end ten thousand waits, and one wait may
-    be for as many partitions: each is answered, and forgotten, in the turns of clients.
+    `PARTITIONS_A_SUBSCRIPTION` partitions. One append may end ten thousand waits, and one wait
+    may have as many partitions: each is answered, and removed, in the turns of clients.
     """
 
     def __init__(
@@ -227,18 +227,18 @@ class _Wait:
     def watch(
         self, known: Iterable[tuple[Partition, int]], *, reads_replica: bool
     ) -> Iterator[None]:
-        """Begin to wait; a partition that goes further meanwhile ends it."""
+        """Start to wait; a partition that grows meanwhile ends the wait."""
         for number, (partition, mark) in enumerate(known, 1):
             self._watches.append(_Watch(partition, mark, self._end, reads_replica=reads_replica))
             if partition.log.high_watermark > mark:
-                self._end()  # it went further since it was found
+                self._end()  # it has grown since it was found
             if self._is_over:
                 return
             if number % STEP == 0:
                 yield
 
     def _over(self) -> None:
-        """There may be news, or time is over."""
+        """Answer: there may be news, or the time is over."""
         if not self._is_over:
             self._stop()
             self._call.on_cancel = _nothing
@@ -255,11 +255,11 @@ class _Wait:
 
 
 def _nothing() -> None:
-    """Nobody waits any longer."""
+    """No-op: the wait has ended."""
 
 
 class _Bounds:
-    """One answer, given when all its partitions may be told of."""
+    """One answer, sent when all its partitions may be reported."""
 
     def __init__(
         self,
@@ -278,7 +278,7 @@ class _Bounds:
         self._told: dict[Partition, Offset] = {}
 
     def ask(self) -> Iterator[None]:
-        """Ask for every partition; they share one question to the metadata group."""
+        """Query every partition; they share one confirmation by the metadata group."""
         if not self._asked:
             self._call.reply(data_pb2.PartitionBoundsResponse().SerializeToString())
         yield from in_steps(self._asked, self._ask)
@@ -299,7 +299,7 @@ class _Bounds:
             self._call.go_on(self._fill())
 
     def _fill(self) -> Iterator[None]:
-        """Tell of each partition, all of which may be told of; reading a log may take a while."""
+        """Report each partition, all of which may be reported; reading a log may take a while."""
         request, found = self._request, data_pb2.PartitionBoundsResponse()
         timestamp = request.timestamp if request.HasField("timestamp") else None
         for partition in self._asked:
@@ -328,7 +328,7 @@ def _fill_bounds(
     for epoch, start in log.epochs.entries:
         target.epochs.add(leader_epoch=epoch, start_offset=start)
     if timestamp is not None:
-        # A record that is not committed may yet give its place to another one.
+        # An uncommitted record may still be replaced by another one.
         found = log.offset_for_timestamp(timestamp)
         target.timestamp_offset = min(found, log.high_watermark)  # guard A.time
     target.first_timestamp = log.first_timestamp() or 0

@@ -1,8 +1,8 @@
-"""Holding publishing calls back while NATS does not keep up.
+"""Holds publishing calls back while NATS does not keep up.
 
 Every message that is appended directly is also published to NATS. When the NATS server reads more
-slowly than clients publish, their calls get no further flow-control credit until the backlog is
-gone, so that copies are delayed and never dropped.
+slowly than clients publish, their calls get no more flow-control credit until the backlog is sent,
+so that copies are delayed and never dropped.
 """
 
 import asyncio
@@ -14,31 +14,31 @@ from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.steps import in_steps
 
 LOOK_SECONDS: Final = 0.002
-"""Time between two looks at the backlog; 8 MiB take the server about ten of them."""
+"""Interval of backlog checks; sending 8 MiB takes the server about ten of them."""
 
 HELD_MIN: Final = 64
 
 
 class Brake:
-    """Pauses and resumes the reading of the calls of one node.
+    """Pauses and resumes reading of the calls of one node.
 
-    There is one look for all that are held, and they go on in the turns of clients: ten thousand
-    may publish.
+    One check serves all held calls, and they resume in the turns of clients: ten thousand may
+    publish.
     """
 
     __slots__ = ("_do_later", "_held", "_held_max", "_node")
 
     def __init__(self, node: Node, do_later: Callable[[Iterator[None]], None]) -> None:
-        """Nobody is held; `do_later` has steps done in the turns of clients."""
+        """Start without held calls; `do_later` runs steps in the turns of clients."""
         self._node = node
         self._do_later = do_later
         self._held: dict[Call, None] = {}
         self._held_max = HELD_MIN
 
     def apply(self, call: Call) -> None:
-        """Stop reading a call when the node is congested; it goes on by itself. Once a turn.
+        """Pause reading of a call when the node is congested; it resumes later. Once a turn.
 
-        Costs little when it is not (bench: `tests/bench/run.py`, row PublishAsync).
+        Cheap when the node is not congested (bench: `tests/bench/run.py`, row PublishAsync).
         """
         if not self._node.is_congested or call in self._held:
             return

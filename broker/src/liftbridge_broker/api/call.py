@@ -1,8 +1,8 @@
-"""One RPC as the services see it: callbacks in, framed bytes out.
+"""One RPC as the services see it: callbacks as input, framed bytes as output.
 
-There is no task and no coroutine per call. A service installs callbacks when it takes the call;
-they run on the event loop, inside the turn that received the bytes, and whatever they send leaves
-as one write with everything else of that turn.
+There is no task and no coroutine per call. A service installs callbacks when it accepts the call;
+they run on the event loop, inside the turn that received the bytes, and their output leaves as
+one write with all other output of that turn.
 """
 
 from collections import deque
@@ -13,16 +13,16 @@ from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.http2.stream import Buffer
 
 MAIN_LISTENER: Final = ""
-"""The listener that every broker has; further ones have names."""
+"""The listener that every broker has; other listeners have names."""
 
 PeerCertificate = Mapping[str, object]
 
 
 class CallPort(Protocol):
-    """What a call needs of its connection; implemented by the transport."""
+    """The connection as a call sees it; implemented by the transport."""
 
     def room(self, stream_id: int) -> int:
-        """Bytes a stream may queue before it has to wait."""
+        """Bytes a stream may queue before it must wait."""
         ...
 
     def begin(self, stream_id: int, fields: Sequence[tuple[bytes, bytes]]) -> None:
@@ -30,15 +30,15 @@ class CallPort(Protocol):
         ...
 
     def queue(self, stream_id: int, frames: bytes | Sequence[Buffer]) -> bool:
-        """Queue framed bytes, the response headers before the first; whether to go on writing."""
+        """Queue framed bytes, the response headers before the first; return whether to continue."""
         ...
 
     def go_on(self, call: "Call", steps: Iterator[None]) -> None:
-        """Do the steps of a call, with turns of others between them."""
+        """Run the steps of a call, interleaved with the turns of other connections."""
         ...
 
     def finish(self, call: "Call", code: int, text: str, error_code: str) -> None:
-        """Queue the trailers and forget the call, which has just ceased to be open."""
+        """Queue the trailers and forget the call, which was closed just before."""
         ...
 
     def expect_request(self, stream_id: int) -> None:
@@ -46,7 +46,7 @@ class CallPort(Protocol):
         ...
 
     def keep(self, stream_id: int, size: int) -> None:
-        """Count request bytes that are kept until the request ends."""
+        """Count request bytes that are retained until the request ends."""
         ...
 
     def set_reading(self, stream_id: int, *, is_reading: bool) -> None:
@@ -54,40 +54,40 @@ class CallPort(Protocol):
         ...
 
     def peer_certificate(self) -> PeerCertificate | None:
-        """Certificate of the peer as `ssl.SSLSocket.getpeercert` gives it."""
+        """Certificate of the peer in the form of `ssl.SSLSocket.getpeercert`."""
         ...
 
 
 def _ignore_messages(_messages: list[bytes]) -> None:
-    """Drop messages nobody asked for."""
+    """Drop unexpected messages."""
 
 
 def _ignore() -> None:
-    """Take no notice."""
+    """Ignore the event."""
 
 
 class Call:
     """One RPC, owned by the transport and used by a service; everything on one event loop.
 
-    After `finish`, and after `on_cancel`, no callback runs any more and everything sent is dropped
+    After `finish`, and after `on_cancel`, no callback runs any more and all output is dropped
     silently, because answers may come late from replication.
 
     Attributes:
         method: Path of the request, `/package.Service/Method`.
         peer: Address of the client, `host:port`.
-        listener: Listener that it came by.
+        listener: Listener through which it came.
         deadline: Event loop time in seconds at which `grpc-timeout` ends, None without one. The
-            transport itself ends the call then with DEADLINE_EXCEEDED and calls `on_cancel`.
+            transport then ends the call with DEADLINE_EXCEEDED and calls `on_cancel`.
         writable: False while more bytes are queued for the stream than the high mark, because the
             client's flow-control window or the socket is full. Nothing is dropped; a producer of a
             long stream stops reading its log until `on_writable`.
         is_open: Whether neither `finish` nor `on_cancel` has happened.
-        on_messages: Takes all request messages of one loop turn, in order, without prefixes. The
+        on_messages: Receives all request messages of one loop turn, in order, without prefixes. The
             list belongs to the receiver.
-        on_half_close: The client sends no more messages. It may give back steps, which answer the
-            call: each is short, and others have their turn between them.
-        on_cancel: The client reset the stream, the connection is lost, the deadline is over or the
-            request was refused; called at most once, never after `finish`.
+        on_half_close: The client sends no more messages. It may return steps that answer the call:
+            each is short, and other connections get turns between them.
+        on_cancel: The client reset the stream, the connection is lost, the deadline has passed or
+            the request was refused; called at most once, never after `finish`.
         on_writable: Called when the queue fell below the low mark after `writable` was False.
     """
 
@@ -136,9 +136,9 @@ class Call:
 
     @property
     def peer_certificate(self) -> PeerCertificate | None:
-        """The client's verified certificate as `ssl.SSLSocket.getpeercert` gives it.
+        """The client's verified certificate in the form of `ssl.SSLSocket.getpeercert`.
 
-        None without TLS and when the client showed none.
+        None without TLS and when the client presented none.
         """
         return self._port.peer_certificate()
 
@@ -146,25 +146,25 @@ class Call:
     def room(self) -> int:
         """Bytes a producer may send now before `writable` becomes False; 0 when it is.
 
-        It shrinks the more waits on the connection, so a producer that sizes its reads by it
+        It shrinks as more bytes wait on the connection, so a producer that sizes its reads by it
         bounds the memory of many slow readers.
         """
         return self._port.room(self._stream_id) if self.writable else 0
 
     def begin(self, fields: Sequence[tuple[bytes, bytes]]) -> None:
-        """Send response metadata of our own; before the first message, which must follow."""
+        """Send own response metadata; before the first message, which must follow."""
         if self.is_open:
             self._port.begin(self._stream_id, fields)
 
     def send(self, frames: bytes | Sequence[Buffer]) -> None:
-        """Queue bytes that are gRPC-framed already: any number of prefixed messages, in any cuts.
+        """Queue bytes that are already gRPC-framed: any number of prefixed messages, in any cuts.
 
         The response headers go out before the first. All bytes of one loop turn leave together, so
         many small calls cost little. The bytes are not copied and must not change afterwards.
 
         Args:
-            frames: Each message behind its 5-byte prefix (0, length as 4 bytes big-endian); several
-                pieces are joined without looking into them.
+            frames: Each message after its 5-byte prefix (0, length as 4 bytes big-endian); several
+                pieces are joined without inspection.
         """
         if self.is_open:
             self.writable = self._port.queue(self._stream_id, frames)
@@ -181,15 +181,15 @@ class Call:
         self.finish()
 
     def go_on(self, steps: Iterator[None]) -> None:
-        """Have steps done that answer the call, as those of `on_half_close` are; from a callback.
+        """Run steps that answer the call, like those of `on_half_close`; called from a callback.
 
-        They end with the call. What they raise refuses it.
+        They end with the call. An exception from them refuses it.
         """
         if self.is_open:
             self._port.go_on(self, steps)
 
     def refuse(self, error: LiftbridgeError) -> None:
-        """End the call with the status, the text and the code of a refusal."""
+        """End the call with the status, text and code of a refusal."""
         self.finish(error.status, error.text, error.code)
 
     def finish(self, code: int = 0, text: str = "", error_code: str = "") -> None:
@@ -198,7 +198,7 @@ class Call:
         Args:
             code: gRPC status, 0 for OK.
             text: Becomes `grpc-message`, percent-encoded; any Unicode text.
-            error_code: Becomes `liftbridge-error`: what programs go by.
+            error_code: Becomes `liftbridge-error`, which programs evaluate.
         """
         if self.is_open:
             self.is_open = False
@@ -208,13 +208,13 @@ class Call:
     def expect_request(self) -> None:
         """Bound the time in which the whole request must arrive by `Limits.message_ns`.
 
-        Unary methods have it on; a method that streams answers to one request may call it.
+        On by default for unary methods; a method that streams answers to one request may call it.
         """
         if self.is_open:
             self._port.expect_request(self._stream_id)
 
     def keep(self, size: int) -> None:
-        """Count request bytes that are kept until `on_half_close`, as those of a begun message are.
+        """Count request bytes retained until `on_half_close`, like those of a started message.
 
         The call ends with RESOURCE_EXHAUSTED when the connection holds too many.
         """
@@ -222,7 +222,7 @@ class Call:
             self._port.keep(self._stream_id, size)
 
     def cancel(self) -> None:
-        """Let the call end from outside; for the transport."""
+        """End the call from outside; for the transport."""
         if self.is_open:
             self.is_open = False
             self.writable = False
@@ -237,13 +237,13 @@ class Call:
             self._port.set_reading(self._stream_id, is_reading=False)
 
     def resume_reading(self) -> None:
-        """Take back `pause_reading`."""
+        """Undo `pause_reading`."""
         if self.is_open:
             self._port.set_reading(self._stream_id, is_reading=True)
 
 
 def do_steps(call: Call, steps: Iterator[None]) -> None:
-    """Do all steps of a call at once, for a port without others who would have to wait."""
+    """Run all steps of a call at once, for a port without other waiting connections."""
     try:
         deque(steps, maxlen=0)
     except LiftbridgeError as error:

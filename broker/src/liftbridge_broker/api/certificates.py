@@ -1,8 +1,8 @@
-"""When a certificate ends, read from its file: the standard library tells that of peers only.
+"""Reads the expiry of a certificate file: the standard library reports that of peers only.
 
-A certificate is DER (X.690): tag, length, content, nested. What is needed lies at a fixed place
-(RFC 5280 4.1): Certificate, its first member, and there behind the optional version [0] the fourth
-member, the validity, of which the second member is the end.
+A certificate is DER (X.690): tag, length, content, nested. The expiry has a fixed place (RFC 5280
+4.1): Certificate, its first member, and in it, after the optional version [0], the fourth member,
+the validity, whose second member is the end.
 """
 
 import ssl
@@ -14,11 +14,11 @@ _BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 _END: Final = "-----END CERTIFICATE-----"
 _VERSION: Final = 0xA0
 _TIME_FORMATS: Final = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
-"""UTCTime, whose years 00 to 49 are of this century, and GeneralizedTime."""
+"""UTCTime, whose years 00 to 49 belong to this century, and GeneralizedTime."""
 
 
 class _Member(NamedTuple):
-    """One value: its tag, its content, and what stands behind it."""
+    """One value: its tag, its content, and the bytes after it."""
 
     tag: int
     content: bytes
@@ -26,11 +26,11 @@ class _Member(NamedTuple):
 
 
 def expiry_of(path: Path) -> int:
-    """Unix seconds at which the first certificate of a PEM file ends.
+    """Unix seconds at which the first certificate of a PEM file expires.
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It does not begin with a certificate that can be understood.
+        ValueError: It does not start with a readable certificate.
     """
     text = path.read_text()
     start, end = text.find(_BEGIN), text.find(_END)
@@ -58,7 +58,7 @@ def _member(data: bytes) -> _Member:
     """The first value in some bytes.
 
     Raises:
-        ValueError: There is no whole one.
+        ValueError: There is no complete value.
     """
     if len(data) < 2:
         raise ValueError("certificate is cut off")

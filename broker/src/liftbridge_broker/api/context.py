@@ -1,4 +1,4 @@
-"""What every service of the API works with."""
+"""Context that all services of the API share."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -21,24 +21,24 @@ from liftbridge_broker.wire.subjects import ReservedSubjects, reserved_subjects
 
 @dataclass(slots=True, eq=False)
 class Context:
-    """The node, the clocks, the limits that requests are held against, and what is counted.
+    """The node, the clocks, the limits for requests, and the counters.
 
-    The limits may change while calls run; they hold for what comes after.
+    The limits may change while calls run; they apply to later requests.
 
     Attributes:
         node: The broker.
         clock: Both clocks.
-        record_bytes_max: Largest request that is taken as one record, and largest record.
+        record_bytes_max: Largest request that is accepted as one record, and largest record.
         streams_max: Streams of the cluster.
         partitions_max: Partitions of one stream.
         subscriptions_max: Subscriptions and bulk reads open on this broker.
-        subscription_count: Those that are open.
-        turns: In which clients are served; `None` where nobody else would have to wait.
+        subscription_count: Number of them now.
+        turns: Scheduler of the clients' work; `None` where no other client would have to wait.
         leader_ack_times: Nanoseconds from the receipt of a run to its acks, policy LEADER.
         all_ack_times: The same for policy ALL.
         refused_counts: Messages refused before they reached a partition, by code of the error.
         reserved: Subjects that clients cannot name.
-        brake: Holds calls back that publish more than NATS takes.
+        brake: Holds back calls that publish more than NATS accepts.
     """
 
     node: Node
@@ -56,18 +56,18 @@ class Context:
     brake: Brake = field(init=False)
 
     def __post_init__(self) -> None:
-        """Know the reserved subjects of the cluster; hold nobody back."""
+        """Load the reserved subjects of the cluster; hold no call back."""
         self.reserved = reserved_subjects(self.node.options.namespace)
         self.brake = Brake(self.node, self.do_later)
 
     def take_subscription(self, weight: int = 1) -> None:
-        """Count a subscription that is about to open; `subscription_count` falls when it ends.
+        """Count a subscription that is about to open; its end must lower `subscription_count`.
 
         Args:
             weight: Number of subscriptions that it counts as.
 
         Raises:
-            LimitError: There are as many as may be.
+            LimitError: The maximum is reached.
         """
         if self.subscription_count + weight > self.subscriptions_max:
             raise LimitError(
@@ -79,10 +79,10 @@ class Context:
     def ask(
         self, partition: Partition, question: Question, done: Done, *, as_replica: bool = False
     ) -> None:
-        """See `answers.ask`: every answer about offsets begins with it.
+        """See `answers.ask`: every answer about offsets starts with it.
 
-        The metadata group answers thousands of questions at once. What follows of each is done in
-        the turns of clients, and `done` is told then whether it may be answered still.
+        The metadata group answers thousands of questions at once. The rest of each answer is done
+        in the turns of clients; `done` then learns whether it may still be given.
         """
         turns, is_asking = self.turns, True
 
@@ -100,7 +100,7 @@ class Context:
         is_asking = False
 
     def in_turn(self, act: Callable[[], None]) -> Callable[[], None]:
-        """What to call to have something short done once, in the turns of clients."""
+        """Wrap a short action so that a call runs it once, in the turns of clients."""
         turns = self.turns
         if turns is None:
             return act
@@ -113,26 +113,26 @@ class Context:
         return Waker(turns, timed).wake
 
     def do_later(self, steps: Iterator[None]) -> None:
-        """Have steps done that no call waits for."""
+        """Run steps that no call waits for."""
         if self.turns is None:
             deque(steps, maxlen=0)
         else:
             Chore(self.turns, steps)
 
     def note_acked(self, policy: int, received: Instant, count: int) -> None:
-        """Note that `count` messages of one run get their acks now."""
+        """Record that `count` messages of one run get their acks now."""
         if policy == POLICY_LEADER:
             self.leader_ack_times.observe(self.clock.now() - received, count)
         elif policy == POLICY_ALL:
             self.all_ack_times.observe(self.clock.now() - received, count)
 
     def count_refused(self, error: LiftbridgeError, count: int = 1) -> None:
-        """Note messages that were refused before they reached a partition."""
+        """Record messages that were refused before they reached a partition."""
         self.refused_counts[error.code] = self.refused_counts.get(error.code, 0) + count
 
 
 def refuse(call: Call, error: LiftbridgeError) -> None:
-    """End a call with what a refusal tells."""
+    """End a call with the status of a refusal."""
     call.refuse(error)
 
 

@@ -1,4 +1,4 @@
-"""`SetCursor` and `FetchCursor` (spec 1.11), and `SetCursor` of a stream that is told by its id."""
+"""`SetCursor` and `FetchCursor` (spec 1.11), and `SetCursor` of a stream identified by its id."""
 
 import asyncio
 from functools import partial
@@ -37,7 +37,7 @@ class _Answer:
     __slots__ = ("_call", "_timer")
 
     def __init__(self, context: Context, call: Call, seconds: float) -> None:
-        """Begin to wait; a call with a deadline is ended by the transport."""
+        """Start to wait; the transport ends a call with a deadline."""
         self._call = call
         self._timer: asyncio.TimerHandle | None = None
         if call.deadline is None:
@@ -47,7 +47,7 @@ class _Answer:
             call.on_cancel = self._timer.cancel
 
     def reply(self, response: Message) -> None:
-        """It worked."""
+        """Send the success response."""
         self._stop()
         self._call.reply(response.SerializeToString())
 
@@ -57,11 +57,11 @@ class _Answer:
         self.reply(data_pb2.SetCursorResponse())  # as empty as that of `proto.API`
 
     def refused(self, error: LiftbridgeError) -> None:
-        """It did not."""
+        """Send the refusal of a failed attempt."""
         self.refused_as(failed_change(error, error.text))
 
     def refused_as(self, error: LiftbridgeError) -> None:
-        """It was not tried, and another broker, or this one a moment later, can do it."""
+        """Refuse before any attempt: another broker, or this one a moment later, can make it."""
         self._stop()
         refuse(self._call, error)
 
@@ -74,7 +74,7 @@ class CursorService:
     """Stores and finds cursors.
 
     Args:
-        context: What every service works with.
+        context: Context that all services share.
         answer_seconds: How long a call without a deadline may take.
     """
 
@@ -89,7 +89,7 @@ class CursorService:
             self._set(call, request, 0, None)
 
     def set_of_stream(self, call: Call, raw: bytes) -> None:
-        """Serve `SetCursor` of `Data`: another stream or history than the one meant is refused."""
+        """Serve `SetCursor` of `Data`; refuse a stream or history other than the one meant."""
         request = decode(call, data_pb2.SetCursorRequest, raw)
         if request is not None:
             read_in = request.unclean_epoch if request.HasField("unclean_epoch") else None

@@ -1,4 +1,4 @@
-"""`liftbridge.ext.v1.Data`: stream options of our own, listing, idempotent publishers."""
+"""`liftbridge.ext.v1.Data`: additional stream options, listing, idempotent publishers."""
 
 from collections.abc import Generator, Iterator, Sequence
 
@@ -30,7 +30,7 @@ PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1000
 
 NAMES_STEP = 1000
-"""Names of streams that are looked at in a step."""
+"""Names of streams that are checked in a step."""
 
 _FSYNC = {
     data_pb2.FSYNC_POLICY_NEVER: FsyncPolicy.NEVER,
@@ -48,7 +48,7 @@ _UNCLEAN = {
 def _overrides(
     settings: api_pb2.CreateStreamRequest, options: data_pb2.StreamOptions
 ) -> StreamOverrides:
-    """Everything a request sets, the original's settings and ours.
+    """All settings of a request, the original's and ours.
 
     Raises:
         InvalidRequestError: An enum has a value this version does not know.
@@ -198,7 +198,7 @@ class DataService:
     def _names(
         self, request: data_pb2.ListStreamsRequest, count: int
     ) -> Generator[None, None, Sequence[StreamName]]:
-        """The first names of a page and behind it, in order."""
+        """The first `count` names of and after a page, in order."""
         prefix, after = request.prefix, request.page_token
         names = list(self._context.node.state.stream_ids)
         first: list[StreamName] = []

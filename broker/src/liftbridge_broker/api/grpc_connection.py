@@ -1,7 +1,7 @@
 """One client connection of the gRPC server: an asyncio protocol around the HTTP/2 core.
 
-Work is done in slices (`turns`): bytes are read, events handed to services, long answers made. What
-a slice sends leaves as one write at its end; what is sent in between asks for a slice.
+Work is done in slices (`turns`): read bytes, pass events to services, build long answers. Output of
+a slice leaves as one write at its end; output sent between slices requests a slice.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ from liftbridge_broker.http2.stream import Buffer
 LINGER_SECONDS: Final = 1.0
 LINGER_BYTES_MAX: Final = 1 << 20
 TURN_BYTES: Final = 128 * 1024
-"""A client that sends this much at once waits for the other ones before it is read again."""
+"""A client that sends this much at once is read again only after the other clients."""
 
 WRITE_BUFFER_BYTES: Final = 256 << 10
 MESSAGES_MAX: Final = 2_048
-"""Messages handed to a call at once."""
+"""Messages passed to a call at once."""
 
 QUEUED_NS: Final = 20_000
-"""About what it took to make what a call sends on its own; each byte takes about 1 ns."""
+"""Approximate cost of building a call's own output; each byte takes about 1 ns."""
 
 TIMER_SLACK_SECONDS: Final = 0.001
 UNKNOWN_METHOD: Final = "unknown"
@@ -48,7 +48,7 @@ _ROOT_TEXT: Final = b"liftbridge: gRPC over HTTP/2\n"
 
 
 class _StepsBegun(NamedTuple):
-    """An event of our own: a call has a long answer to make."""
+    """An internal event: a call has a long answer to build."""
 
     call: Call
     steps: Iterator[None]
@@ -101,7 +101,7 @@ class GrpcConnection(asyncio.Protocol):
     # Calls of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, if there is room."""
+        """Start, if there is a free slot."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._peer = _peer_text(transport.get_extra_info("peername"))
@@ -110,7 +110,7 @@ class GrpcConnection(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """Hand received bytes to the core and its events to the services, then write once."""
+        """Pass received bytes to the core and its events to the services, then write once."""
         if self._is_closing:
             self._discard(len(data))
             return
@@ -125,19 +125,19 @@ class GrpcConnection(asyncio.Protocol):
         else:
             has_more = True
             self._count_held()
-        # uvloop would read on, up to 32 times 256 kB, while other clients and NATS wait.
+        # uvloop would continue to read, up to 32 times 256 kB, while other clients and NATS wait.
         if (has_more or len(data) >= TURN_BYTES) and not self._is_held:
             self._hold()
 
     def _hold(self) -> None:
-        """Read no more until everything read has had its turn."""
+        """Pause reading until all received bytes were processed."""
         if self._transport is not None and not self._is_closing:
             self._is_held = True
             self._transport.pause_reading()
             self._schedule()
 
     def work(self) -> bool:
-        """Do a slice of what waits; whether there is more."""
+        """Do a slice of the waiting work; return whether more is left."""
         self._wants_slice = False
         has_more = self._slice()
         if self._is_held and not has_more:
@@ -148,7 +148,7 @@ class GrpcConnection(asyncio.Protocol):
         return self._is_in_line
 
     def _slice(self) -> bool:
-        """Read what came, or what was left; serve it, and write."""
+        """Process received or remaining bytes; serve them, and write."""
         if self._transport is None:
             return False
         try:
@@ -166,7 +166,7 @@ class GrpcConnection(asyncio.Protocol):
             self._count_resets()
             self._owner.on_state(self, self._core.state, self._core.idle_since_ns)
         except BaseException:
-            # A bug: what the client is told after it could be wrong.
+            # A bug: any later answer to the client could be wrong.
             if self._transport is not None:
                 self._transport.abort()
             raise
@@ -186,7 +186,7 @@ class GrpcConnection(asyncio.Protocol):
         self._schedule()
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        """Tell the services that their calls are gone."""
+        """Cancel the calls of the connection in their services."""
         self._is_closing = True
         for timer in (self._timer, self._linger):
             if timer is not None:
@@ -202,12 +202,12 @@ class GrpcConnection(asyncio.Protocol):
     # Calls of the server.
 
     def begin_drain(self) -> None:
-        """Ask the client to leave; the connection ends with its last call."""
+        """Ask the client to leave; the connection closes after its last call."""
         self._core.begin_drain(self._now())
         self._flush()
 
     def end_streams(self, text: str) -> None:
-        """End streaming calls with UNAVAILABLE, behind what is queued for them."""
+        """End streaming calls with UNAVAILABLE, after their queued bytes."""
         for stream_id, call in list(self._calls.items()):
             if not self._owner.is_unary(call.method):
                 self._end_call(stream_id, GrpcStatus.UNAVAILABLE, text)
@@ -224,18 +224,18 @@ class GrpcConnection(asyncio.Protocol):
         self._schedule()
 
     def shed_answers(self, text: str) -> None:
-        """End the connection for what it does not read."""
+        """End the connection because the client does not read its answers."""
         self._core.shed_answers(text)
         self._count_held()
         self._schedule()
 
     def shed_resets(self, text: str) -> None:
-        """End the connection for the streams that it resets."""
+        """End the connection because of the streams that it resets."""
         self._core.shed_resets(text)
         self._schedule()
 
     def shed_requests(self, text: str) -> None:
-        """Refuse what it does not end, or end the connection."""
+        """Refuse its incomplete requests, or end the connection."""
         self._core.shed_requests(text)
         self._count_held()
         self._schedule()
@@ -251,7 +251,7 @@ class GrpcConnection(asyncio.Protocol):
     # Calls of `Call`.
 
     def room(self, stream_id: int) -> int:
-        """Bytes a stream may queue before it has to wait."""
+        """Bytes a stream may queue before it must wait."""
         return self._core.room(stream_id)
 
     def begin(self, stream_id: int, fields: Sequence[tuple[bytes, bytes]]) -> None:
@@ -259,7 +259,7 @@ class GrpcConnection(asyncio.Protocol):
         self._core.begin(stream_id, fields)
 
     def queue(self, stream_id: int, frames: bytes | Sequence[Buffer]) -> bool:
-        """Queue framed bytes; whether to go on writing."""
+        """Queue framed bytes; return whether to continue writing."""
         core = self._core
         if self._is_in_turn:
             return core.send(stream_id, frames)
@@ -269,15 +269,15 @@ class GrpcConnection(asyncio.Protocol):
         self._count_held()
         self._schedule()
         if is_writable and not self._turns.is_free:
-            # Others have their turn before more is made, and with it this connection.
+            # Other connections run before more is built, and then this one again.
             self._events.append(StreamWritable(stream_id))
             return False
         return is_writable
 
     def go_on(self, call: Call, steps: Iterator[None]) -> None:
-        """Do the steps of a call when it is the turn of this connection.
+        """Run the steps of a call in the turns of this connection.
 
-        Those begun by an event come before what the client sent after it.
+        Steps started by an event run before later input of the client.
         """
         if self._is_in_turn and self._steps is None:
             self._steps = call, steps
@@ -301,7 +301,7 @@ class GrpcConnection(asyncio.Protocol):
             self._schedule()
 
     def keep(self, stream_id: int, size: int) -> None:
-        """Count request bytes that are kept until the request ends."""
+        """Count request bytes that are retained until the request ends."""
         self._core.keep(stream_id, size)
         if not self._is_in_turn:
             self._schedule()
@@ -313,7 +313,7 @@ class GrpcConnection(asyncio.Protocol):
             self._schedule()
 
     def peer_certificate(self) -> PeerCertificate | None:
-        """Certificate that the client showed and that was verified."""
+        """Verified certificate of the client."""
         if self._transport is None:
             return None
         return cast("PeerCertificate | None", self._transport.get_extra_info("peercert")) or None
@@ -321,7 +321,7 @@ class GrpcConnection(asyncio.Protocol):
     # Events of the core.
 
     def _handle(self) -> None:
-        """Hand events to their methods for a slice; what these send leaves with the next flush."""
+        """Pass events to their methods for a slice; their output leaves with the next flush."""
         handlers, events, now = self._handlers, self._events, self._turns.now
         end = now() + SLICE_NS
         self._is_in_turn = True
@@ -339,7 +339,7 @@ class GrpcConnection(asyncio.Protocol):
             self._is_in_turn = False
 
     def _step(self, end: int) -> None:
-        """Go on with a long answer until the slice is over."""
+        """Continue a long answer until the slice is over."""
         assert self._steps is not None
         call, steps = self._steps
         now = self._turns.now
@@ -355,7 +355,7 @@ class GrpcConnection(asyncio.Protocol):
         self._steps = None
 
     def _count_held(self) -> None:
-        """Tell the server how much more, or less, is held; nothing once the connection is gone."""
+        """Report changes of the bytes held to the server; no-op once the connection is closed."""
         if self._transport is None:
             return
         received = self._core.stream_bytes + self._core.partial_bytes + self._unread_bytes
@@ -367,21 +367,21 @@ class GrpcConnection(asyncio.Protocol):
             self._owner.on_held(more_received, more_unsent)
 
     def _count_resets(self) -> None:
-        """Tell the server of the streams that were reset since the last time."""
+        """Report the streams reset since the last call to the server."""
         resets = self._core.reset_count - self._told_resets
         if resets and self._transport is not None:
             self._told_resets += resets
             self._owner.on_resets(self, resets, self._now())
 
     def _forget_work(self) -> None:
-        """Do nothing more of what waits."""
+        """Drop the waiting work."""
         self._unread.clear()
         self._unread_bytes = 0
         self._events.clear()
         self._steps = None
 
     def _on_request(self, event: RequestReceived) -> None:
-        """Open a call, or answer what is not one."""
+        """Open a call, or answer a request that is not one."""
         stream_id, head = event
         if not head.is_grpc or head.verb != "POST":
             self._answer_plain(stream_id, head)
@@ -422,12 +422,12 @@ class GrpcConnection(asyncio.Protocol):
         elif head.verb == "HEAD":
             self._core.respond_plain(stream_id, 200, b"")
         else:
-            # Answered when it has ended: only then is it known whether it was well-formed.
+            # Answered at its end: only then is it known whether the request was well-formed.
             self._root_requests.add(stream_id)
             self._core.expect_request(stream_id)
 
     def _on_messages(self, event: MessagesReceived) -> None:
-        """Hand over all messages of a turn."""
+        """Pass on all messages of a turn."""
         call = self._calls.get(event.stream_id)
         if call is not None:
             messages = event.messages
@@ -441,7 +441,7 @@ class GrpcConnection(asyncio.Protocol):
                 call.refuse(error)
 
     def _on_request_end(self, event: RequestEnded) -> None:
-        """Tell that the client sends no more."""
+        """Notify the service that the client sends no more."""
         call = self._calls.get(event.stream_id)
         if call is not None:
             try:
@@ -456,11 +456,11 @@ class GrpcConnection(asyncio.Protocol):
             self._core.respond_plain(event.stream_id, 200, _ROOT_TEXT)
 
     def _on_steps(self, event: _StepsBegun) -> None:
-        """Begin a long answer; what else came waits until it is made."""
+        """Start a long answer; other input waits until it is complete."""
         self._steps = event.call, event.steps
 
     def _on_stream_cancelled(self, event: StreamCancelled) -> None:
-        """Tell that the stream is gone; nothing is sent."""
+        """Notify the service that the stream was reset; nothing is sent."""
         call = self._calls.pop(event.stream_id, None)
         if call is not None:
             self._owner.on_call_ended(self._label(call.method), GrpcStatus.CANCELLED)
@@ -468,18 +468,18 @@ class GrpcConnection(asyncio.Protocol):
         self._root_requests.discard(event.stream_id)
 
     def _on_refused(self, event: MessageRefused) -> None:
-        """Answer a message that cannot be taken."""
+        """Answer a message that is refused."""
         if event.stream_id in self._root_requests:
             self._root_requests.remove(event.stream_id)
             self._core.respond_plain(event.stream_id, 408, event.text.encode() + b"\n")
         self._end_call(event.stream_id, event.status, event.text)
 
     def _on_deadline(self, event: DeadlineExpired) -> None:
-        """End a call whose time is over."""
+        """End a call whose deadline has passed."""
         self._end_call(event.stream_id, GrpcStatus.DEADLINE_EXCEEDED, "deadline exceeded")
 
     def _on_writable(self, event: StreamWritable) -> None:
-        """Let the producer of a stream go on."""
+        """Let the producer of a stream continue."""
         call = self._calls.get(event.stream_id)
         if call is not None:
             call.writable = True
@@ -490,7 +490,7 @@ class GrpcConnection(asyncio.Protocol):
                     call.refuse(error)
 
     def _on_ended(self, event: ConnectionEnded) -> None:
-        """Send what is left, then close so that the peer can still read it."""
+        """Send the remaining bytes, then close so that the peer can still read them."""
         self._owner.on_ended(self._peer, event)
         self._forget_work()
         self._cancel_calls()
@@ -509,7 +509,7 @@ class GrpcConnection(asyncio.Protocol):
             return
         try:
             transport.write_eof()
-        except OSError:  # the peer has gone already
+        except OSError:  # the peer has closed already
             transport.abort()
 
     # Helpers.
@@ -523,7 +523,7 @@ class GrpcConnection(asyncio.Protocol):
             call.cancel()
 
     def _cancel_calls(self) -> None:
-        """Cancel every call, in the order in which they came."""
+        """Cancel every call, in order of arrival."""
         calls = list(self._calls.values())
         self._calls.clear()
         for call in calls:
@@ -531,11 +531,11 @@ class GrpcConnection(asyncio.Protocol):
             call.cancel()
 
     def _label(self, path: str) -> str:
-        """Path as counted: made-up paths must not grow the counters."""
+        """Path for the counters: invented paths must not add counters."""
         return UNKNOWN_METHOD if self._owner.method(path) is None else path
 
     def _discard(self, size: int) -> None:
-        """Read past the end, so that the peer gets our last bytes, but not for ever."""
+        """Read and drop input after the end, with a bound, so that the peer gets our last bytes."""
         self._discarded += size
         if self._discarded > LINGER_BYTES_MAX and self._transport is not None:
             self._transport.abort()
@@ -552,7 +552,7 @@ class GrpcConnection(asyncio.Protocol):
             self._turns.join(self)
 
     def _flush(self) -> None:
-        """Write what is queued, and arrange for producers to refill and for what comes next."""
+        """Write queued bytes, schedule producers to refill, and schedule the remaining work."""
         if self._is_closing:
             return
         self._write()
@@ -572,7 +572,7 @@ class GrpcConnection(asyncio.Protocol):
             self._transport.write(data)
 
     def _arm(self) -> None:
-        """Have the timer fire no later than the core's next deadline."""
+        """Set the timer to fire no later than the core's next deadline."""
         wake = self._core.next_deadline()
         if wake < self._armed_ns and not self._is_closing:
             if self._timer is not None:
@@ -583,7 +583,7 @@ class GrpcConnection(asyncio.Protocol):
             self._timer = self._loop.call_at(at, self._on_timer)
 
     def _on_timer(self) -> None:
-        """Tell the core the time, in turn: ten thousand calls may have deadlines."""
+        """Pass the time to the core, in a turn: ten thousand calls may have deadlines."""
         self._timer = None
         self._armed_ns = NEVER
         self._is_time_due = True

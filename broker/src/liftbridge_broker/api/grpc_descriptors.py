@@ -1,6 +1,6 @@
-"""Descriptors of gRPC's own services, for reflection: written down, since no code is generated.
+"""Descriptors of gRPC's own services, for reflection; handwritten, since no code is generated.
 
-Sources: health.proto, reflection.proto of the grpc project; a test compares both with grpcio's.
+Sources: health.proto and reflection.proto of the grpc project; a test compares both with grpcio's.
 """
 
 from typing import Final
@@ -126,7 +126,7 @@ def _add_method(
     *,
     streams: tuple[bool, bool] = (False, False),
 ) -> None:
-    """Add a method that takes `<stem>Request` and gives `<stem>Response`."""
+    """Add a method that takes `<stem>Request` and returns `<stem>Response`."""
     method = service.method.add(
         name=name,
         input_type=f".{package}.{stem}Request",

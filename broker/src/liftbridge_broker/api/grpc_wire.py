@@ -1,7 +1,7 @@
-"""The few protobuf messages of gRPC's own services, read without generated code.
+"""Reads the few protobuf messages of gRPC's own services without generated code.
 
-Generated modules of `grpc.health.v1` and `grpc.reflection.v1` register their names in the pool of
-descriptors that a process shares, where another copy of them (such as grpcio's) is an error.
+Generated modules of `grpc.health.v1` and `grpc.reflection.v1` register their names in the
+process-wide pool of descriptors, where another copy of them (such as grpcio's) is an error.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ from liftbridge_broker.errors import CorruptionError, InvalidRequestError, TooLa
 from liftbridge_broker.logformat.varint import decode_varint
 
 REQUEST_BYTES_MAX: Final = 1_024
-"""A name and little else. Reading takes Python some 1 us for each two bytes."""
+"""Enough for a name and little else. Reading takes Python some 1 us for each two bytes."""
 
 _VARINT: Final = 0
 _FIXED64: Final = 1
@@ -23,7 +23,7 @@ def read_fields(message: bytes) -> list[tuple[int, int | bytes]]:
 
     Raises:
         TooLargeError: There are more than `REQUEST_BYTES_MAX` bytes.
-        InvalidRequestError: The bytes are no protobuf message.
+        InvalidRequestError: The bytes are not a protobuf message.
     """
     if len(message) > REQUEST_BYTES_MAX:
         raise TooLargeError(
@@ -43,7 +43,7 @@ def read_fields(message: bytes) -> list[tuple[int, int | bytes]]:
 
 
 def _read_value(message: bytes, position: int, wire_type: int) -> tuple[int | bytes, int]:
-    """One value and the position behind it."""
+    """One value and the position after it."""
     if wire_type == _VARINT:
         return decode_varint(message, position, len(message))
     if wire_type == _BYTES:
@@ -62,7 +62,7 @@ def text_field(fields: list[tuple[int, int | bytes]], number: int) -> str:
     """Value of a string field, the last one counts; empty when absent.
 
     Raises:
-        InvalidRequestError: It is no UTF-8 text.
+        InvalidRequestError: The value is not UTF-8 text.
     """
     found = b""
     for each, value in fields:

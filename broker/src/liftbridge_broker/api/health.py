@@ -1,6 +1,6 @@
-"""Health checking as load balancers and Kubernetes ask for it: `grpc.health.v1.Health`.
+"""Health checks for load balancers and Kubernetes: `grpc.health.v1.Health`.
 
-Follows grpc/doc/health-checking.md and health.proto. The empty service name stands for the whole
+Follows grpc/doc/health-checking.md and health.proto. The empty service name means the whole
 server.
 """
 
@@ -17,7 +17,7 @@ HEALTH_SERVICE: Final = "grpc.health.v1.Health"
 WHOLE_SERVER: Final = ""
 PUBLIC_API: Final = "proto.API"
 WATCHERS_MAX: Final = 1_000
-"""Calls of Watch at a time: all are told of a change in one turn."""
+"""Concurrent calls of Watch: all are notified of a change in one turn."""
 
 
 class ServingStatus(IntEnum):
@@ -30,7 +30,7 @@ class ServingStatus(IntEnum):
 
 
 class Health:
-    """Serving status of each service, told to whoever asks or watches.
+    """Serving status of each service, for queries and watches.
 
     Starts with the whole server and the public API as NOT_SERVING.
     """
@@ -50,7 +50,7 @@ class Health:
         server.streaming(f"/{HEALTH_SERVICE}/Watch", self._watch)
 
     def status(self, service: str) -> ServingStatus:
-        """Status of a service, SERVICE_UNKNOWN for one that has none."""
+        """Status of a service, SERVICE_UNKNOWN if it has none."""
         return self._statuses.get(service, ServingStatus.SERVICE_UNKNOWN)
 
     def set_serving(self, *, is_serving: bool) -> None:
@@ -60,7 +60,7 @@ class Health:
             self.set_status(service, status)
 
     def set_status(self, service: str, status: ServingStatus) -> None:
-        """Set the status of one service and tell its watchers if it changed."""
+        """Set the status of one service and notify its watchers if it changed."""
         if self._statuses.get(service) == status:
             return
         self._statuses[service] = status
@@ -68,7 +68,7 @@ class Health:
             call.send_message(_response(status))
 
     def _check(self, call: Call, request: bytes) -> None:
-        """Answer with the status now; NOT_FOUND for an unknown service."""
+        """Answer with the present status; NOT_FOUND for an unknown service."""
         service = text_field(read_fields(request), 1)
         if service not in self._statuses:
             raise NotFoundError(f"unknown service {service!r}")
@@ -83,7 +83,7 @@ class Health:
         call.reply(b"".join(entries))
 
     def _watch(self, call: Call) -> None:
-        """Answer with the status now and whenever it changes, until the client leaves."""
+        """Answer with the present status and each change, until the client leaves."""
 
         def on_messages(messages: list[bytes]) -> None:
             call.on_messages = _ignore
@@ -108,11 +108,11 @@ class Health:
 
 
 def _ignore(_messages: list[bytes]) -> None:
-    """Drop what a client sends behind its one request."""
+    """Drop messages after the one request."""
 
 
 def _sized(value: bytes) -> bytes:
-    """A short value behind its length."""
+    """A short value prefixed by its length."""
     assert len(value) < 128
     return bytes((len(value),)) + value
 

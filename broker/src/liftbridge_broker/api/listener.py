@@ -1,9 +1,9 @@
-"""A listening address: takes a few connections in each turn of the event loop.
+"""A listening address: accepts a few connections in each turn of the event loop.
 
-Event loops take whatever waits in one turn, up to the backlog, and shake hands with all whose first
-message has come: a thousand TLS handshakes one after the other, 0.4 s in which nothing else is
-done. Here those with TLS wait in the kernel until the client's whole `ClientHello` is there (RFC
-8446 4.1.2), which is what costs, and then in a line from which a turn takes a few.
+Event loops accept all waiting connections in one turn, up to the backlog, and shake hands with all
+whose first message has arrived: a thousand TLS handshakes in a row block the loop for 0.4 s. Here
+TLS clients wait in the kernel until the whole `ClientHello` has arrived (RFC 8446 4.1.2), the
+expensive part, and then in a queue from which each turn takes a few.
 """
 
 import asyncio
@@ -19,31 +19,31 @@ from liftbridge_broker.api.tls import ServerTls
 
 LISTEN_BACKLOG: Final = 1024
 ACCEPTS_MAX: Final = 16
-"""Connections taken in one turn; each costs some 50 us."""
+"""Connections accepted in one turn; each costs some 50 us."""
 
 HANDSHAKES_MAX: Final = 4
-"""TLS handshakes begun in one turn; each costs some 0.5 ms, with RSA 1 ms."""
+"""TLS handshakes started in one turn; each costs some 0.5 ms, with RSA 1 ms."""
 
 HANDSHAKE_SECONDS: Final = 10.0
 ACCEPT_AGAIN_SECONDS: Final = 1.0
-"""Before a connection is taken again after the system refused one, for want of files mostly."""
+"""Pause after the system refused a connection, mostly for lack of files."""
 
 _RECORD_BYTES: Final = 5
 _RECORD_BYTES_MAX: Final = _RECORD_BYTES + (1 << 14)
 _HEAD_BYTES: Final = 9
-"""A record's head (type, version, length) and that of the message in it (type, length)."""
+"""Header of a record (type, version, length) and of the message in it (type, length)."""
 
 _HANDSHAKE: Final = 22
 
 
 @dataclass(slots=True)
 class _Greeting:
-    """A client whose first message is not there yet.
+    """A client whose first message is incomplete.
 
     Attributes:
         timer: Ends it.
-        needed: Bytes to look at next: the heads, then the record.
-        is_marked: Whether the kernel tells only when they are there.
+        needed: Bytes to inspect next: the headers, then the record.
+        is_marked: Whether the kernel signals only when they have arrived.
     """
 
     timer: asyncio.TimerHandle
@@ -56,12 +56,12 @@ class Listener:
 
     Args:
         sockets: Bound; see `bound_sockets`.
-        make: Makes the protocol of a connection.
-        tls: What to speak TLS with, `None` for clear text.
-        greetings_max: Most clients that may have a connection before they have said anything.
-        files_max: Number of a file from which on a connection is closed at once. The system gives
-            the lowest that is free: those above stay for others than clients.
-        on_refused: Told why no connection was taken.
+        make: Creates the protocol of a connection.
+        tls: TLS of the listener, `None` for clear text.
+        greetings_max: Most clients connected before they have sent anything.
+        files_max: File descriptor number from which on a connection is closed at once. The system
+            assigns the lowest free number: higher ones are reserved for other uses than clients.
+        on_refused: Called with the reason why no connection was accepted.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Listener:
         files_max: int,
         on_refused: Callable[[OSError], None],
     ) -> None:
-        """Nobody is let in yet."""
+        """Create the listener; it admits no client yet."""
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets
         self._make = make
@@ -96,7 +96,7 @@ class Listener:
         return port
 
     def listen(self) -> None:
-        """Let clients in.
+        """Accept clients.
 
         Raises:
             OSError: Another process took the address meanwhile.
@@ -106,7 +106,7 @@ class Listener:
             self._loop.add_reader(each, self._accept, each)
 
     def close(self) -> None:
-        """Let nobody in, those included who have not shaken hands; may be called twice."""
+        """Accept no more clients, and drop those before the handshake; may be called twice."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -122,17 +122,17 @@ class Listener:
         for task in self._tasks:
             task.cancel()
         for each in self._taken:
-            each.close()  # a task that is cancelled before it begins knows of no socket
+            each.close()  # a task cancelled before it starts has no socket
 
     def _accept(self, listening: socket.socket) -> None:
-        """Take a few of those who wait; the others in the next turn."""
+        """Accept a few waiting clients; the rest in the next turn."""
         for _ in range(ACCEPTS_MAX):
             try:
                 client = self._accepted(listening)
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # The listening socket stays readable: to try again at once would take all turns.
+                # The listening socket stays readable: an immediate retry would consume all turns.
                 self._loop.remove_reader(listening)
                 self._pauses[listening] = self._loop.call_later(
                     ACCEPT_AGAIN_SECONDS, self._loop.add_reader, listening, self._accept, listening
@@ -152,10 +152,10 @@ class Listener:
                 self._loop.add_reader(client, self._on_greeting, client)
 
     def _accepted(self, listening: socket.socket) -> socket.socket:
-        """A connection.
+        """Accept a connection.
 
         Raises:
-            OSError: There is none, or none may be taken.
+            OSError: There is none, or none may be accepted.
         """
         client, _ = listening.accept()
         if client.fileno() >= self._files_max:
@@ -164,7 +164,7 @@ class Listener:
         return client
 
     def _on_greeting(self, client: socket.socket) -> None:
-        """Put a client in line once its first message is there."""
+        """Queue a client once its first message has arrived."""
         greeting = self._greetings[client]
         while True:
             try:
@@ -176,17 +176,17 @@ class Listener:
                 return
             if len(begun) < greeting.needed:
                 if greeting.is_marked or not begun:
-                    self._drop(client)  # it has ended its side, or is gone
+                    self._drop(client)  # it has closed its side, or disconnected
                 else:
                     self._mark(client, greeting.needed)
                     greeting.is_marked = True
                 return
             if greeting.needed > _HEAD_BYTES or begun[0] != _HANDSHAKE:
-                break  # whatever else it is, OpenSSL knows what to answer
+                break  # OpenSSL answers anything else
             record = _RECORD_BYTES + int.from_bytes(begun[3:5], "big")
             message = _HEAD_BYTES + int.from_bytes(begun[6:9], "big")
             if not message <= record <= _RECORD_BYTES_MAX:
-                self._drop(client)  # in several records: nobody's who wants to be served
+                self._drop(client)  # in several records: no honest client
                 return
             greeting.needed, greeting.is_marked = max(record, _HEAD_BYTES + 1), False
         self._forget(client)
@@ -196,24 +196,24 @@ class Listener:
             self._loop.call_soon(self._shake_hands)
 
     def _shake_hands(self) -> None:
-        """Begin TLS with a few of those in line."""
+        """Start TLS with a few queued clients."""
         for _ in range(min(HANDSHAKES_MAX, len(self._line))):
             self._take(self._line.popleft())
         if self._line:
             self._loop.call_soon(self._shake_hands)
 
     def _take(self, client: socket.socket) -> None:
-        """Make the connection."""
+        """Create the connection."""
         self._taken[client] = None
         task = self._loop.create_task(self._connect(client))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, client: socket.socket) -> None:
-        del self._taken[client]  # the loop closes it from here on
+        del self._taken[client]  # from here on the loop closes it
         tls = None if self._tls is None else self._tls.context
         seconds = None if tls is None else HANDSHAKE_SECONDS
-        with contextlib.suppress(OSError):  # what goes wrong in a handshake is the client's affair
+        with contextlib.suppress(OSError):  # a failed handshake concerns only the client
             await self._loop.connect_accepted_socket(
                 self._make, client, ssl=tls, ssl_handshake_timeout=seconds
             )
@@ -228,7 +228,7 @@ class Listener:
 
     @staticmethod
     def _mark(client: socket.socket, needed: int) -> None:
-        """Have the kernel tell when so many bytes are there."""
+        """Have the kernel signal when so many bytes have arrived."""
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, needed)
 
 
@@ -236,7 +236,7 @@ async def bound_sockets(host: str, port: int) -> list[socket.socket]:
     """Sockets at all addresses of a host, bound and not listening.
 
     Raises:
-        OSError: An address cannot be used; none is kept.
+        OSError: An address cannot be used; no socket stays bound.
     """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(

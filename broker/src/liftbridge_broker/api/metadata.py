@@ -30,7 +30,7 @@ class MetadataService:
     """Describes brokers, streams and partitions.
 
     Args:
-        context: What every service works with.
+        context: Context that all services share.
         host: Advertised host.
 
     Attributes:
@@ -51,11 +51,11 @@ class MetadataService:
         yield
         response = api_pb2.FetchMetadataResponse()
         yield from self._add_brokers(call.listener, response)
-        # Parts of a message, one behind the other, are the message: to make 20 MB of it at once
-        # takes longer than a turn.
+        # Concatenated parts of a message are the message: building 20 MB of it at once takes longer
+        # than a turn.
         parts = [response.SerializeToString()]
         state = self._context.node.state
-        # Each once: a name that is given a million times is no reason for a million answers.
+        # Each once: a name that is repeated a million times must not cause a million answers.
         asked = dict.fromkeys(request.streams)
         for number, name in enumerate(list(asked or state.stream_ids)):
             part = api_pb2.FetchMetadataResponse()
@@ -78,7 +78,7 @@ class MetadataService:
     def _add_brokers(
         self, listener: str, response: api_pb2.FetchMetadataResponse
     ) -> Iterator[None]:
-        """All brokers that clients may be sent to, this one first; in steps."""
+        """Add all brokers that clients may connect to, this one first; in steps."""
         node = self._context.node
         addresses = self._addresses(listener)
         own = addresses.pop(node.broker, None)
@@ -116,7 +116,7 @@ class MetadataService:
         return "" if known is None else known.zone
 
     def _addresses(self, listener: str) -> dict[BrokerId, tuple[str, int]]:
-        """Where clients that came by a listener reach brokers; those without it are left out."""
+        """Addresses of brokers for clients of a listener; brokers without it are omitted."""
         node = self._context.node
         alive = [
             one
@@ -146,7 +146,7 @@ class MetadataService:
             partition = self._context.node.partitions.get(state.partition_id)
             is_alone = partition is not None and partition.replication is None
             if partition is not None and is_alone and refusal(partition, Question.END) is None:
-                # Of others somebody else may know more: their leader tells when it is asked.
+                # The leader of another partition may know more, and says so when asked.
                 _fill_ends(partition, target.partitions[state.number])
 
     def _fill(self, state: PartitionState, target: api_pb2.PartitionMetadata) -> None:

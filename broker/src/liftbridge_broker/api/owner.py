@@ -1,4 +1,4 @@
-"""What a connection of a client asks of its server, and tells it."""
+"""The server as its client connections see it."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -13,13 +13,13 @@ Connection_contra = TypeVar("Connection_contra", contravariant=True)
 
 
 class ConnectionOwner(Protocol[Connection_contra]):
-    """What a connection needs of its server."""
+    """Port from a connection to its server."""
 
     limits: Limits
     turns: Turns
 
     def on_open(self, connection: Connection_contra, now: int) -> bool:
-        """A connection was made; whether there is room for it."""
+        """Admit a new connection; return whether it got a slot."""
         ...
 
     def on_state(
@@ -29,15 +29,15 @@ class ConnectionOwner(Protocol[Connection_contra]):
         ...
 
     def on_closed(self, connection: Connection_contra) -> None:
-        """A connection is gone."""
+        """Record that a connection closed."""
         ...
 
     def on_ended(self, peer: str, event: ConnectionEnded) -> None:
-        """A connection has ended for the reason in `event`."""
+        """Record why a connection ended, as `event` says."""
         ...
 
     def on_held(self, received: int, unsent: int) -> None:
-        """A connection holds more, or less, of requests and of answers than before."""
+        """Record by how much a connection's held request and answer bytes changed."""
         ...
 
     def on_resets(self, connection: Connection_contra, resets: int, now: int) -> None:
@@ -57,7 +57,7 @@ class ConnectionOwner(Protocol[Connection_contra]):
         ...
 
     def is_unary(self, path: str) -> bool:
-        """Whether a method answers one request and is done."""
+        """Whether a method answers one request and ends."""
         ...
 
     def method(self, path: str) -> Callable[[Call], None] | None:

@@ -31,7 +31,7 @@ NO_SUBJECT_ACK = api_pb2.PublishToSubjectResponse().SerializeToString()
 
 
 class _UnaryAck:
-    """Answers a `Publish` call with its ack, or keeps silent for fire and forget."""
+    """Answers a `Publish` call with its ack; sends nothing for fire and forget."""
 
     __slots__ = ("call", "context", "error", "partition", "received", "request", "waits")
 
@@ -86,23 +86,23 @@ class PublishService:
         """Refuse an inbox that acks must not go to, before anything is published.
 
         Raises:
-            InvalidRequestError: It is no subject, has wildcards or is reserved.
+            InvalidRequestError: It is not a subject, has wildcards or is reserved.
         """
         if inbox:
             self._context.reserved.check_ack_inbox(inbox)
 
     @staticmethod
     def _check_size(raw: bytes, bytes_max: int) -> None:
-        """Refuse a large request before anybody looks into it.
+        """Refuse a large request before it is decoded.
 
         Raises:
-            TooLargeError: It has more than so many bytes.
+            TooLargeError: It has more than `bytes_max` bytes.
         """
         if len(raw) > bytes_max:
             raise TooLargeError("message exceeds max replication size")
 
     def publish(self, call: Call, raw: bytes) -> None:
-        """Serve `Publish`; the checks stand in the order of the original, but for that of size."""
+        """Serve `Publish`; the order of checks is the original's, except for the size."""
         self._check_size(raw, self._context.record_bytes_max)
         try:
             request = _PARSE(raw)

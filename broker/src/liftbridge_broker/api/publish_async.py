@@ -1,8 +1,8 @@
 """`PublishAsync`: the hot path from HTTP/2 DATA frames to runs of messages (spec 1.7).
 
-One call of `on_messages` carries everything one loop turn brought. Requests are decoded in one
-loop and neighbours for the same partition and policy become one run, so that encoding, checksum,
-append, fan-out and acks are paid once a run (bench: `tests/bench/run.py`, row PublishAsync).
+One call of `on_messages` carries everything that one loop turn received. Requests are decoded in
+one loop and neighbours for the same partition and policy become one run, so that encoding,
+checksum, append, fan-out and acks cost once a run (bench: `tests/bench/run.py`, row PublishAsync).
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from liftbridge_broker.wire.listed import mapping, with_lists, without_maps
 from liftbridge_proto import api_pb2
 
 DRAIN_SECONDS: Final = 5.0
-"""How long acks in flight are waited for once the client closed its side (spec 1.7)."""
+"""How long to wait for acks in flight after the client closed its side (spec 1.7)."""
 
 PIECE_BYTES: Final = 32 * 1024
 """Bytes of messages with headers that are published at once: at most some 5,000 headers."""
@@ -68,7 +68,7 @@ _ROUTE: Final = attrgetter("stream", "partition", "ackPolicy")
 
 
 class _RunAcks:
-    """Acks of one run to the call it came from."""
+    """Sends the acks of one run to its call."""
 
     __slots__ = ("correlation_ids", "owner", "partition", "policy", "received")
 
@@ -87,7 +87,7 @@ class _RunAcks:
         self.correlation_ids = correlation_ids
 
     def acked(self, stored: Stored) -> None:
-        """One response for each message, joined into one write."""
+        """Send one response for each message, joined into one write."""
         owner = self.owner
         count = len(self.correlation_ids)
         if self.policy != POLICY_NONE and owner.is_open:
@@ -108,7 +108,7 @@ class _RunAcks:
         owner.settle(count)
 
     def refused(self, error: LiftbridgeError) -> None:
-        """One error response for each message."""
+        """Send one error response for each message."""
         owner = self.owner
         for correlation_id in self.correlation_ids:
             owner.send_error(correlation_id.decode(), error)
@@ -118,7 +118,7 @@ class _RunAcks:
 class PublishAsyncCall:
     """One `PublishAsync` call.
 
-    Invariant: `in_flight` is the number of messages given to partitions and not answered yet.
+    Invariant: `in_flight` is the number of messages passed to partitions and not answered yet.
     """
 
     def __init__(self, context: Context, call: Call) -> None:
@@ -139,7 +139,7 @@ class PublishAsyncCall:
         if max(map(len, messages)) > self.context.record_bytes_max:
             messages = self._without_large(messages)
         requests, is_damaged = _decode(messages)
-        # Without headers a message costs about as much as any other one, and there are few enough.
+        # Without headers a message costs about as much as any other, and there are few enough.
         if sum(map(len, messages)) > PIECE_BYTES and any(one.headers for one in requests):
             self.call.go_on(self._publish_pieces(requests, is_damaged=is_damaged))
         else:
@@ -148,7 +148,7 @@ class PublishAsyncCall:
     def _publish_pieces(
         self, requests: list[api_pb2.PublishRequest], *, is_damaged: bool
     ) -> Iterator[None]:
-        """Publish requests with turns of others between them."""
+        """Publish requests in steps between the turns of others."""
         piece: list[api_pb2.PublishRequest] = []
         size = 0
         for request in requests:
@@ -178,7 +178,7 @@ class PublishAsyncCall:
         now: Instant,
         wall_ns: int,
     ) -> None:
-        """Publish neighbours for one partition and policy: as one run where that is allowed."""
+        """Publish neighbours for one partition and policy, as one run where that is allowed."""
         try:
             partition = self.context.node.find_for_publish(stream, number)
             check_publish(partition, policy)
@@ -197,7 +197,7 @@ class PublishAsyncCall:
     def _split(
         self, requests: list[api_pb2.PublishRequest], *, takes_runs: bool
     ) -> list[tuple[list[api_pb2.PublishRequest], PublisherStamp | None]]:
-        """Runs in order: a message with an idempotent publisher's stamp is one of its own."""
+        """Runs in order: a message with an idempotent publisher's stamp is a run alone."""
         runs: list[tuple[list[api_pb2.PublishRequest], PublisherStamp | None]] = []
         is_shared = False
         for request in requests:
@@ -244,7 +244,7 @@ class PublishAsyncCall:
         self.context.node.publish(partition, run, now, wall_ns)
 
     def _without_large(self, messages: list[bytes]) -> list[bytes]:
-        """Answer the messages that are too large for a record, and give back the others."""
+        """Refuse the messages that are too large for a record, and return the others."""
         limit = self.context.record_bytes_max
         kept: list[bytes] = []
         for raw in messages:
@@ -274,7 +274,7 @@ class PublishAsyncCall:
         self.call.send_message(response.SerializeToString())
 
     def settle(self, count: int) -> None:
-        """Note that `count` messages are answered."""
+        """Record that `count` messages are answered."""
         self.in_flight -= count
         if self._is_half_closed and self.in_flight <= 0:
             self.finish(GrpcStatus.OK, "")
@@ -282,7 +282,7 @@ class PublishAsyncCall:
     # -- end ----------------------------------------------------------------------------------
 
     def on_half_close(self) -> None:
-        """The client sends no more: end once its acks are out, or after a while."""
+        """Handle the end of input: end once the acks are sent, or after a while."""
         self._is_half_closed = True
         if self.in_flight <= 0:
             self.finish(GrpcStatus.OK, "")
@@ -292,7 +292,7 @@ class PublishAsyncCall:
             self._drain_timer = loop.call_later(DRAIN_SECONDS, end)
 
     def on_cancel(self) -> None:
-        """The client went away; what it published stays published."""
+        """Handle a client that disconnected; its published messages stay."""
         self._close()
 
     def finish(self, status: GrpcStatus, text: str) -> None:
@@ -309,7 +309,7 @@ class PublishAsyncCall:
 
 
 def _decode(messages: list[bytes]) -> tuple[list[api_pb2.PublishRequest], bool]:
-    """Requests up to the first that is none, and whether there was one."""
+    """Requests up to the first invalid one, and whether there was one."""
     try:
         return list(map(_PARSE, messages)), False
     except DecodeError:
@@ -331,12 +331,12 @@ def _headers_of(
 
 
 def check_publish(partition: Partition | RemotePartition, policy: int) -> None:
-    """Refuse what no message of this policy may do to the partition (order of spec 1.6).
+    """Refuse a message that its policy or the partition forbids (order of spec 1.6).
 
     Raises:
         ReadonlyError: The partition is read-only.
-        InvalidRequestError: Brokers alone write to the stream, or optimistic concurrency needs an
-            ack to tell the outcome.
+        InvalidRequestError: Only brokers may write to the stream, or optimistic concurrency needs
+            an ack to report the outcome.
     """
     check_not_reserved(partition.stream, is_internal=False)  # guard Publish.own
     if partition.is_readonly:

@@ -41,8 +41,8 @@ class Reflection:
         """Serve reflection on `server`, for itself and for all methods registered before.
 
         Args:
-            server: Whose methods to show.
-            pool: Where the descriptors of its services are found; the process-wide one if None.
+            server: Server whose methods are shown.
+            pool: Pool with the descriptors of its services; the process-wide one if None.
         """
         for service in REFLECTION_SERVICES:
             server.streaming(f"/{service}/ServerReflectionInfo", self._serve)
@@ -59,7 +59,7 @@ class Reflection:
                 self._add_from(pool or Default(), service)
 
     def _add_from(self, pool: DescriptorPool, service: str) -> None:
-        """Show the file that defines a service, and those it imports; none if it is not known."""
+        """Show the file that defines a service, and its imports; no-op for an unknown service."""
         try:
             pending: list[FileDescriptor] = [pool.FindFileContainingSymbol(service)]
         except KeyError:
@@ -90,7 +90,7 @@ class Reflection:
             pending.extend((f"{name}.", nested) for nested in message.nested_type)
 
     def _serve(self, call: Call) -> None:
-        """Answer each request of a stream by one response, in order."""
+        """Answer each request of a stream with one response, in order."""
 
         def on_messages(messages: list[bytes]) -> None:
             call.go_on(self._answers(call, messages))
@@ -99,24 +99,24 @@ class Reflection:
         call.on_half_close = call.finish
 
     def _answers(self, call: Call, requests: list[bytes]) -> Iterator[None]:
-        """Answer requests with turns of others between them."""
+        """Answer requests in steps between the turns of others."""
         for request in requests:
             call.send_message(self.answer(request))
             yield
 
     def answer(self, request: bytes) -> bytes:
-        """`ServerReflectionResponse` to a `ServerReflectionRequest`.
+        """Return the `ServerReflectionResponse` to a `ServerReflectionRequest`.
 
         Raises:
             TooLargeError: See `read_fields`.
-            InvalidRequestError: The request is no protobuf message.
+            InvalidRequestError: The request is not a protobuf message.
         """
         fields = read_fields(request)
         host = text_field(fields, _HOST).encode()
         return bytes_field(1, host) + bytes_field(2, request) + self._part(fields)
 
     def _part(self, fields: list[tuple[int, int | bytes]]) -> bytes:
-        """The part of a response that depends on what was asked."""
+        """The part of a response that depends on the request."""
         asked = {number for number, _ in fields}
         part = _error(GrpcStatus.INVALID_ARGUMENT, "no known question in the request")
         if _LIST_SERVICES in asked:
@@ -137,7 +137,7 @@ class Reflection:
         return part
 
     def _file(self, name: str) -> bytes:
-        """`file_descriptor_response` with a file and everything it imports, or an error."""
+        """`file_descriptor_response` with a file and all its imports, or an error."""
         if name not in self._files:
             return _error(GrpcStatus.NOT_FOUND, f"no file for {name!r}")
         needed = [name]

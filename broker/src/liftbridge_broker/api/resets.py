@@ -1,8 +1,8 @@
-"""Streams that clients open and reset, of all connections together (CVE-2023-44487).
+"""Counts streams that clients open and reset, over all connections (CVE-2023-44487).
 
-Each connection has a budget of its own (`http2.guard`). A thousand of them that stay within theirs
-would still have the broker do nothing else: together they may reset so many in a second, and who
-reset most of them is ended first.
+Each connection has its own budget (`http2.guard`). A thousand connections within their budgets
+could still occupy the broker completely: together they have a bound per second, and the connection
+with the most resets is ended first.
 """
 
 from collections.abc import Hashable
@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 from liftbridge_broker.http2.limits import SECOND_NS
 
 RESETS_MAX: Final = 10_000
-"""In a second: ten times what one connection may. Each takes about 10 us, so a tenth of a core."""
+"""Per second: ten times the bound of one connection. Each takes about 10 us: a tenth of a core."""
 
 WINDOW_NS: Final = SECOND_NS
 
@@ -19,21 +19,21 @@ User = TypeVar("User", bound=Hashable)
 
 
 class Resets(Generic[User]):
-    """Who has reset how many streams since the second began."""
+    """Resets by user since the current second started."""
 
     __slots__ = ("_began_ns", "_by_user", "_max", "_total")
 
     def __init__(self, resets_max: int = RESETS_MAX) -> None:
-        """Nobody has reset any."""
+        """Start without resets."""
         self._max = resets_max
         self._by_user: dict[User, int] = {}
         self._total = 0
         self._began_ns = 0
 
     def count(self, user: User, resets: int, now: int) -> tuple[User, int] | None:
-        """Count resets; who has to go for what all have reset, and how many of them were its.
+        """Count resets; beyond the bound, return the user to end and the number of its resets.
 
-        What that one has reset is forgotten with it: the others are within the bound again.
+        That user's resets are dropped with it: the others are within the bound again.
         """
         if now - self._began_ns >= WINDOW_NS:
             self._began_ns = now
@@ -49,5 +49,5 @@ class Resets(Generic[User]):
         return largest, most
 
     def forget(self, user: User) -> None:
-        """Count what a user has reset no more: it is gone."""
+        """Drop the resets of a user that has disconnected."""
         self._total -= self._by_user.pop(user, 0)

@@ -26,7 +26,7 @@ NAMES_MAX: Final = 100_000
 """Streams, groups or partitions that one request may name."""
 
 REQUEST_BYTES_MAX: Final = 2 << 20
-"""Largest request without records: to read one of 4 MiB, full of empty names, takes 60 ms."""
+"""Largest request without records: reading one of 4 MiB, full of empty names, takes 60 ms."""
 
 OVERRIDE_FIELDS = {
     "retentionMaxBytes": "retention_bytes_max",
@@ -43,11 +43,11 @@ OVERRIDE_FIELDS = {
     "optimisticConcurrencyControl": "optimistic_concurrency",
     "encryption": "encryption",
 }
-"""Field of `proto.CreateStreamRequest` -> field of `StreamOverrides`; the same values and units."""
+"""Field of `proto.CreateStreamRequest` -> field of `StreamOverrides`; same values and units."""
 
 
 def overrides_of(request: api_pb2.CreateStreamRequest) -> dict[str, int | bool]:
-    """Settings that a request gives, by field of `StreamOverrides`."""
+    """Settings in a request, by field of `StreamOverrides`."""
     return {
         ours: getattr(request, theirs).value
         for theirs, ours in OVERRIDE_FIELDS.items()
@@ -56,10 +56,10 @@ def overrides_of(request: api_pb2.CreateStreamRequest) -> dict[str, int | bool]:
 
 
 def decode(call: Call, kind: type[_Request], raw: bytes) -> _Request | None:
-    """The request, or `None` after the call was ended for bytes that are none.
+    """Decode a request; return `None` after ending the call for malformed bytes.
 
     Raises:
-        InvalidRequestError: It is larger than `REQUEST_BYTES_MAX`, or has too long a text.
+        InvalidRequestError: It is larger than `REQUEST_BYTES_MAX`, or a text in it is too long.
     """
     if len(raw) > REQUEST_BYTES_MAX:
         raise InvalidRequestError(
@@ -76,7 +76,7 @@ def decode(call: Call, kind: type[_Request], raw: bytes) -> _Request | None:
 
 
 def check_named(what: str, count: int, count_max: int = NAMES_MAX) -> None:
-    """Refuse a request that names too much, before anybody looks at the names.
+    """Refuse a request with too many names, before the names are processed.
 
     Raises:
         InvalidRequestError: There are more names than `count_max`.
@@ -148,7 +148,7 @@ class StreamService:
 
 
 def answer_with(call: Call, response: Message) -> Callable[[object], None]:
-    """A callback that ends the call with `response`, or with the refusal it is given."""
+    """A callback that ends the call with `response`, or with the refusal it receives."""
 
     def answered(outcome: object) -> None:
         if isinstance(outcome, LiftbridgeError):

@@ -1,7 +1,7 @@
 """`Subscribe`: slices of stored bytes leave as they lie on disk (spec 1.5).
 
-The service pulls while the transport takes more, and is woken by the partition or the transport;
-it holds no bytes of its own. Each pull sends whole gRPC frames, hundreds of messages at a time.
+The service pulls while the transport accepts more, and is woken by the partition or the transport;
+it holds no bytes itself. Each pull sends whole gRPC frames, hundreds of messages at a time.
 """
 
 from typing import Final, cast
@@ -22,15 +22,15 @@ from liftbridge_broker.node.subscription import Position, Subscription, question
 from liftbridge_proto import api_pb2
 
 PULL_BYTES: Final = 256 * 1024
-"""Bytes asked for at a time: large enough that a pull costs little a message, small enough that
-one subscriber does not hold the loop."""
+"""Bytes per pull: large enough for a low cost per message, small enough that one subscriber does
+not block the loop."""
 
 HANDSHAKE: Final = b"\0\0\0\0\0"
 """The empty first message every client waits for."""
 
 
 EPOCH_HEADER: Final = b"liftbridge-leader-epoch"
-"""Response header: the latest leader epoch of the log that is read, 0 for none."""
+"""Response header: the latest leader epoch of the log being read, 0 for none."""
 
 
 class SubscribeCall:
@@ -74,7 +74,7 @@ class SubscribeCall:
         self._open(request)
 
     def _find(self, request: api_pb2.SubscribeRequest) -> Partition:
-        """The partition here, which the client may want to read from any replica."""
+        """The partition on this broker, which the client may want to read from any replica."""
         node = self._context.node
         if request.readISRReplica:
             return node.find_replica(request.stream, request.partition)
@@ -87,7 +87,7 @@ class SubscribeCall:
             self._open(request)
 
     def _open(self, request: api_pb2.SubscribeRequest) -> None:
-        """Subscribe once this broker may tell what the positions ask for."""
+        """Subscribe once this broker may resolve the requested positions."""
         try:
             partition = self._find(request)
         except LiftbridgeError as error:
@@ -145,7 +145,7 @@ class SubscribeCall:
         self._pump()
 
     def _pump(self) -> None:
-        """Send while there is data and the transport takes it."""
+        """Send while there is data and the transport accepts it."""
         subscription = self._subscription
         if subscription is None or self._is_pumping:
             return
@@ -184,4 +184,4 @@ def _check_consumer(consumer: api_pb2.Consumer) -> None:
 
 
 def _ignore() -> None:
-    """A subscription goes on when the client closes its side: it has nothing more to say."""
+    """Ignore it: a subscription continues when the client closes its side."""

@@ -1,7 +1,7 @@
-"""Texts in requests: none gets further that is longer than anything of its kind may be.
+"""Bounds for texts in requests: a text longer than anything of its kind is refused at once.
 
-A broker that does not lead the metadata cannot tell whether what a text names exists, and passes a
-change on as it is. So this is checked as a request is read, for all calls at once.
+A broker that does not lead the metadata cannot know whether a named object exists, and passes a
+change on unmodified. So this is checked when a request is read, for all calls alike.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from google.protobuf.message import Message
 from liftbridge_broker.errors import InvalidRequestError
 
 TEXT_BYTES_MAX: Final = 4_096
-"""Longest text in a request without records. Names, subjects, cursors and marks have bounds of
-their own, which are smaller and are told by those who know them."""
+"""Longest text in a request without records. Names, subjects, cursors and marks have their own
+bounds, which are smaller and are checked in their own places."""
 
 LOOKED_AT_MAX: Final = 1_024
-"""Entries of a list whose texts are looked at: a change of the metadata has no list that is longer
-and has texts."""
+"""Entries of a list whose texts are checked: a change of the metadata has no longer list with
+texts."""
 
 
 class _Step(NamedTuple):
@@ -32,7 +32,7 @@ class _Step(NamedTuple):
 
 @cache
 def _paths(kind: Descriptor) -> Sequence[Sequence[_Step]]:
-    """Ways to all texts of a message."""
+    """Paths to all texts of a message."""
     found: list[Sequence[_Step]] = []
     open_kinds: list[tuple[Descriptor, tuple[_Step, ...]]] = [(kind, ())]
     while open_kinds:
@@ -47,10 +47,10 @@ def _paths(kind: Descriptor) -> Sequence[Sequence[_Step]]:
 
 
 def check_texts(request: Message) -> None:
-    """Refuse a request with a text that is too long to be anything.
+    """Refuse a request with a text that is too long to be valid.
 
     Raises:
-        InvalidRequestError: One is longer than `TEXT_BYTES_MAX`.
+        InvalidRequestError: A text is longer than `TEXT_BYTES_MAX`.
     """
     for path in _paths(request.DESCRIPTOR):
         values: list[Any] = [request]

@@ -10,7 +10,7 @@ from typing import Final
 from liftbridge_broker.api.certificates import expiry_of
 from liftbridge_broker.errors import ConfigError
 
-# The suites of TLS 1.2 that RFC 9113 9.2.2 allows; those of TLS 1.3 are all fine.
+# The suites of TLS 1.2 that RFC 9113 9.2.2 allows; all suites of TLS 1.3 are allowed.
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 _FOREIGN_KEY: Final = frozenset(("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"))
@@ -18,16 +18,16 @@ _FOREIGN_KEY: Final = frozenset(("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """Where keys and certificates are read from, in PEM form.
+    """Paths of keys and certificates, in PEM form.
 
     Attributes:
-        certificate: The server's certificate, its chain behind it.
+        certificate: The server's certificate, followed by its chain.
         key: Its private key, without a passphrase.
-        client_ca: Certificates that client certificates must be signed by, and lists of those that
-            were revoked; None to ask for none.
-        needs_client_certificate: Whether a client without a certificate is turned away.
+        client_ca: Certificates that must have signed client certificates, and revocation lists;
+            None to request no client certificate.
+        needs_client_certificate: Whether a client without a certificate is refused.
         version_min: Oldest TLS version spoken.
-        setting: What the settings that name them begin with, for errors.
+        setting: Prefix of the settings that name them, for errors.
     """
 
     certificate: Path
@@ -39,35 +39,35 @@ class TlsFiles:
 
 
 class ServerTls:
-    """A TLS context whose certificates can be read anew without closing the port.
+    """A TLS context whose certificates can be reloaded without closing the port.
 
-    Connections that exist keep what they were made with; each new handshake takes what was read
-    last. TLS 1.2 at least, ALPN `h2` only.
+    Existing connections keep their certificates; each new handshake uses the latest. TLS 1.2 at
+    least, ALPN `h2` only.
 
     Attributes:
-        context: What to shake hands with next; another one after `reload`, so that no session of
-            the old one, whose client shows no certificate again, is resumed.
-        files: Where it comes from.
-        expires_at: Unix seconds at which the server's certificate ends; 0 when that is unreadable.
-        loaded: SHA-256 of the files that are in use, hexadecimal; not of what lies there now.
+        context: Context of the next handshake; a new one after `reload`, so that no session of the
+            old one, whose client presents no certificate again, is resumed.
+        files: Its source.
+        expires_at: Unix seconds at which the server's certificate expires; 0 when unreadable.
+        loaded: SHA-256 of the loaded files, hexadecimal; not of their present content.
     """
 
     def __init__(self, files: TlsFiles) -> None:
         """Read the files.
 
         Raises:
-            ConfigError: A file cannot be read, or does not hold what it should.
+            ConfigError: A file cannot be read, or its content is invalid.
         """
         self.files = files
         self.reload()
 
     def reload(self) -> None:
-        """Read the files anew; after an error the old certificates stay in use.
+        """Read the files again; after an error the old certificates stay in use.
 
         Raises:
-            ConfigError: A file cannot be read, or does not hold what it should.
+            ConfigError: A file cannot be read, or its content is invalid.
         """
-        # Taken before: a file that is replaced in between is another one at the next look.
+        # Taken first: a file replaced in between differs at the next check.
         loaded = _checked(self.files)
         self.context = _read(self.files)
         self.loaded: Mapping[Path, str] = loaded
@@ -75,7 +75,7 @@ class ServerTls:
 
 
 def _checked(files: TlsFiles) -> Mapping[Path, str]:
-    """Fingerprints of the certificates, after a look at what each file is."""
+    """Fingerprints of the certificates, after a check of each file's content."""
     found = {files.certificate: _fingerprint(files, files.certificate, "CERTIFICATE")}
     _fingerprint(files, files.key, "PRIVATE KEY")
     if files.client_ca is not None:
@@ -105,21 +105,21 @@ def _expiry(files: TlsFiles) -> int:
     try:
         return expiry_of(files.certificate)
     except (OSError, ValueError):
-        return 0  # OpenSSL took it; not knowing when it ends is no reason to refuse it
+        return 0  # OpenSSL accepted it; an unknown expiry is no reason to refuse it
 
 
 def _read(files: TlsFiles) -> ssl.SSLContext:
     """A context from the files.
 
     Raises:
-        ConfigError: OpenSSL does not take them.
+        ConfigError: OpenSSL rejects them.
     """
     assert files.client_ca is not None or not files.needs_client_certificate
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = files.version_min
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    # A session that is resumed verifies nothing again: each would outlive the certificate of its
-    # client, and with TLS 1.3 bring the next one.
+    # A resumed session verifies nothing again: it would outlive the certificate of its client, and
+    # with TLS 1.3 each one leads to the next.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     context.set_ciphers(_CIPHERS)

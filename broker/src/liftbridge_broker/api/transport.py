@@ -24,12 +24,12 @@ from liftbridge_broker.http2.slots import ConnectionSlots, ConnectionState
 from liftbridge_broker.ports.observe import Observer
 
 UnaryHandler = Callable[[Call, bytes], Iterator[None] | None]
-"""Answers a call; at once, later, or in the steps that it gives back (`Call.on_half_close`)."""
+"""Answers a call; at once, later, or in the steps that it returns (`Call.on_half_close`)."""
 
 StreamHandler = Callable[[Call], None]
 
 HELD_BYTES_MAX: Final = 256 << 20
-"""Bytes of requests, and of answers, that all connections may hold together."""
+"""Bytes of requests, and of answers, that all connections together may hold."""
 
 CLOSE_SECONDS: Final = 2.0
 _NETWORK_TEXT: Final = 19
@@ -40,18 +40,18 @@ class ServerStats:
     """Plain counters of a server, read at scrape time.
 
     Attributes:
-        connections_open: Connections now.
+        connections_open: Open connections.
         connections_total: Connections ever accepted.
-        streams_open: Calls now.
+        streams_open: Open calls.
         bytes_received: Bytes read from sockets, after TLS.
-        bytes_sent: Bytes handed to sockets, before TLS.
+        bytes_sent: Bytes passed to sockets, before TLS.
         requests: Finished calls by method path (`unknown` for paths without a handler) and status.
         protocol_errors: Connections ended for an error, by HTTP/2 error code.
         floods: Connections ended for abuse, by kind.
-        received_held: Bytes of open calls, and of requests that are incomplete or wait for their
+        received_held: Bytes of open calls, and of requests that are incomplete or wait for a
             turn.
         unsent_held: Bytes of answers that wait to be sent.
-        sheds: Times the largest user was shed because all together held too much, by which.
+        sheds: Times the largest user was shed because all together held too much, by kind.
     """
 
     connections_open: int = 0
@@ -68,7 +68,7 @@ class ServerStats:
 
 
 class _UnaryRequest:
-    """Gathers the one request of a unary call."""
+    """Collects the one request of a unary call."""
 
     __slots__ = ("_call", "_handler", "_messages")
 
@@ -87,7 +87,7 @@ class _UnaryRequest:
             self._call.keep(len(self._messages[0]))
 
     def on_half_close(self) -> Iterator[None] | None:
-        """Hand the request over."""
+        """Pass on the request."""
         if not self._messages:
             self._call.finish(GrpcStatus.INTERNAL, "no request message in a unary call")
             return None
@@ -98,7 +98,7 @@ class GrpcServer:
     """Serves gRPC over HTTP/2; handlers run on the event loop and must not block.
 
     It may have several addresses, called listeners, which share methods, limits and counters; a
-    call knows by which it came.
+    call knows through which one it came.
 
     A handler, or a callback of its call except `on_cancel`, may raise a `LiftbridgeError`: the call
     then finishes with its status and text. Any other exception is a bug: it closes the connection
@@ -107,7 +107,7 @@ class GrpcServer:
     Attributes:
         limits: Bounds of each connection.
         stats: Counters.
-        turns: Whose turn it is among the connections.
+        turns: Scheduler of the connections' work.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class GrpcServer:
     def unary(self, path: str, handler: UnaryHandler) -> None:
         """Serve a unary method: `handler` gets the call and its one request.
 
-        It answers then or later by `call.reply`, or `call.finish` with a code, exactly once.
+        It answers at once or later by `call.reply`, or `call.finish` with a code, exactly once.
         """
 
         def take(call: Call) -> None:
@@ -161,11 +161,11 @@ class GrpcServer:
 
     @property
     def services(self) -> list[str]:
-        """Full names of the services that have a method, sorted."""
+        """Full names of the services with a registered method, sorted."""
         return sorted({path[1:].rpartition("/")[0] for path in self._methods})
 
     async def start(self, host: str, port: int, tls: ServerTls | None = None) -> int:
-        """Bind and listen; see there. May be called once."""
+        """Bind and listen; see `bind` and `listen`. May be called once."""
         port = await self.bind(host, port, tls)
         self.listen()
         return port
@@ -178,10 +178,10 @@ class GrpcServer:
         *,
         listener: str = MAIN_LISTENER,
     ) -> int:
-        """Take an address; connections are refused until `listen`. Once for each listener.
+        """Bind an address; connections are refused until `listen`. Once for each listener.
 
         Returns:
-            The port, also when 0 was asked for.
+            The port, even when 0 was requested.
 
         Raises:
             OSError: The address cannot be used.
@@ -199,7 +199,7 @@ class GrpcServer:
         return bound.port
 
     def listen(self, listener: str = MAIN_LISTENER) -> None:
-        """Take connections at an address that was bound.
+        """Accept connections at a bound address.
 
         Raises:
             OSError: Another process took it meanwhile.
@@ -207,13 +207,12 @@ class GrpcServer:
         self._listeners[listener].listen()
 
     async def drain(self, grace: float) -> bool:
-        """Take no new connection, let running calls end for `grace` seconds, then close all.
+        """Accept no new connection, let running calls end for `grace` seconds, then close all.
 
-        Streaming calls would never end by themselves: they are ended at once, behind what is
-        queued for them.
+        Streaming calls would never end: they are ended at once, after their queued bytes.
 
         Returns:
-            Whether every call had ended in time.
+            Whether every call ended in time.
         """
         self._stop_listening()
         for connection in list(self._connections):
@@ -237,12 +236,12 @@ class GrpcServer:
             one.close()
 
     def _on_none_accepted(self, error: OSError) -> None:
-        """Tell that the system gave no connection, for want of files or memory."""
+        """Report that the system refused a connection, for lack of files or memory."""
         if self._observer is not None:
             self._observer.transition("grpc_accept_failed", {"reason": error.strerror or ""})
 
     async def _wait_until_empty(self, seconds: float) -> None:
-        """Wait until no connection is left, for so long."""
+        """Wait until no connection is left, for at most `seconds`."""
         if self._connections:
             self._emptied.clear()
             try:
@@ -254,7 +253,7 @@ class GrpcServer:
     # Calls of connections.
 
     def on_open(self, connection: GrpcConnection, now: int) -> bool:
-        """Count a connection, and evict another one for it; returns whether it got a slot."""
+        """Count a connection, and evict another one for it; return whether it got a slot."""
         self._connections[connection] = None
         self.stats.connections_open += 1
         self.stats.connections_total += 1
@@ -282,7 +281,7 @@ class GrpcServer:
             self._emptied.set()
 
     def on_ended(self, peer: str, event: ConnectionEnded) -> None:
-        """Count why a connection ended, and tell it when that was the client's fault."""
+        """Count why a connection ended, and report it when the client caused it."""
         if event.code:
             errors = self.stats.protocol_errors
             errors[event.code] = errors.get(event.code, 0) + 1
@@ -294,7 +293,7 @@ class GrpcServer:
             self._observer.transition("grpc_connection_refused", fields)
 
     def on_held(self, received: int, unsent: int) -> None:
-        """Count what connections hold; who holds most lets go of it when all hold too much."""
+        """Count what connections hold; when all hold too much, the largest holder is shed."""
         stats = self.stats
         stats.received_held += received
         stats.unsent_held += unsent
@@ -317,14 +316,14 @@ class GrpcServer:
             )
 
     def _told_shed(self, kind: str, largest: GrpcConnection, held: int, limit: int) -> None:
-        """Count and tell that somebody is shed."""
+        """Count and report a shed connection."""
         self.stats.sheds[kind] += 1
         if self._observer is not None:
             fields = {"peer": largest.peer, "kind": kind, "bytes": held, "limit": limit}
             self._observer.transition("grpc_largest_user_shed", fields)
 
     def on_resets(self, connection: GrpcConnection, resets: int, now: int) -> None:
-        """Count resets; who made most of them is ended when all make too many."""
+        """Count resets; when there are too many in total, end the connection with most of them."""
         largest = self._resets.count(connection, resets, now)
         if largest is not None:
             one, most = largest
@@ -354,7 +353,7 @@ class GrpcServer:
         return self._methods.get(path)
 
     def is_unary(self, path: str) -> bool:
-        """Whether a method answers one request and is done."""
+        """Whether a method answers one request and ends."""
         return path in self._unary_methods
 
     def unknown_method_text(self, path: str) -> str:
@@ -368,7 +367,7 @@ class GrpcServer:
 
 
 def _source(peer: str) -> str:
-    """Host of a peer; of an IPv6 address the half that names a network (RFC 4291 2.5.4)."""
+    """Host of a peer; of an IPv6 address the network half (RFC 4291 2.5.4)."""
     host = peer.rpartition(":")[0]
     if not host.startswith("["):
         return host

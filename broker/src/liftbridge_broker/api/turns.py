@@ -1,11 +1,11 @@
-"""Whose turn it is: work of clients in slices, one connection after the other.
+"""Turns: schedules the work of clients in slices, one connection after the other.
 
-Whatever clients send, a turn of the event loop does so much of it and no more: then timers, other
-brokers and NATS have theirs. What is left waits in one line, and whoever has more to do after a
-slice goes to its end (round robin), so that a thousand requests of one client keep nobody else
-waiting for more than a slice.
+Whatever clients send, a turn of the event loop handles a bounded part of it: then timers, other
+brokers and NATS run. The rest waits in one queue, and a connection with more work after a slice
+goes to its end (round robin), so that a thousand requests of one client delay others by at most a
+slice.
 
-While nobody has to wait, work is done where it comes up, at the cost of reading a clock twice.
+While no connection waits, work is done at once, at the cost of reading a clock twice.
 """
 
 import asyncio
@@ -15,27 +15,27 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 TURN_NS: Final = 5_000_000
-"""Work of clients in one turn of the loop; the last slice of it may end later."""
+"""Work of clients in one turn of the loop; its last slice may end later."""
 
 SLICE_NS: Final = 2_000_000
-"""Work of one client before it is another one's turn; one request or event may end later."""
+"""Work of one client before the next client runs; one request or event may end later."""
 
 
 class Worker(Protocol):
-    """Somebody who stands in line; once, until it is its turn."""
+    """A queued task; queued once, until it runs."""
 
     def work(self) -> bool:
-        """Do a slice; whether there is more."""
+        """Do a slice; return whether more is left."""
         ...
 
 
 class Turns:
-    """The line of all connections of a server."""
+    """The queue of all connections of a server."""
 
     __slots__ = ("_clock", "_has_overflow", "_is_due", "_line", "_spent_ns")
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
-        """Nobody waits."""
+        """Start with an empty queue."""
         self._clock = clock
         self._line: deque[Worker] = deque()
         self._is_due = False
@@ -44,7 +44,7 @@ class Turns:
 
     @property
     def is_free(self) -> bool:
-        """Whether work may be done at once, instead of in line."""
+        """Whether work may be done at once, without queueing."""
         return not self._has_overflow
 
     def now(self) -> int:
@@ -55,12 +55,12 @@ class Turns:
         """Count work that was done at once."""
         self._spent_ns += nanoseconds
         if self._spent_ns >= TURN_NS and not self._has_overflow:
-            # Until the loop has turned, who comes goes in line.
+            # Until the loop has turned, new work is queued.
             self._has_overflow = True
             self._call_soon()
 
     def join(self, worker: Worker) -> None:
-        """Give a slice in the next turn of the loop; it is the caller's to come once."""
+        """Queue a worker for the next turn of the loop; the caller must not queue it twice."""
         self._line.append(worker)
         self._call_soon()
 
@@ -70,7 +70,7 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._run)
 
     def _run(self) -> None:
-        """Slices of those in line, as many as fit a turn."""
+        """Run slices of the queued workers, as many as fit a turn."""
         self._is_due = False
         self._spent_ns = 0
         line = self._line
@@ -90,21 +90,21 @@ class Turns:
 
 
 class Waker:
-    """Does something at once while nobody has to wait, and in line otherwise, once.
+    """Acts at once while no connection waits, and in the queue otherwise, once.
 
-    One append wakes all who wait for records of its partition, ten thousand perhaps.
+    One append wakes all readers that wait for records of its partition, perhaps ten thousand.
     """
 
     __slots__ = ("_act", "_is_in_line", "_turns")
 
     def __init__(self, turns: Turns, act: Callable[[], None]) -> None:
-        """Nothing is to be done."""
+        """Start with nothing to do."""
         self._turns = turns
         self._act = act
         self._is_in_line = False
 
     def wake(self) -> None:
-        """Act, now or soon; who acts counts what it took by `Turns.spend`."""
+        """Act, now or soon; the action counts its time by `Turns.spend`."""
         if self._turns.is_free:
             self._act()
         elif not self._is_in_line:
@@ -112,25 +112,25 @@ class Waker:
             self._turns.join(self)
 
     def work(self) -> bool:
-        """Act, since it is its turn."""
+        """Act in the worker's turn."""
         self._is_in_line = False
         self._act()
         return False
 
 
 class Chore:
-    """Steps that no call waits for, a slice at a time."""
+    """Steps without a waiting call, a slice at a time."""
 
     __slots__ = ("_steps", "_turns")
 
     def __init__(self, turns: Turns, steps: Iterator[None]) -> None:
-        """Stand in line."""
+        """Queue the steps."""
         self._turns = turns
         self._steps = steps
         turns.join(self)
 
     def work(self) -> bool:
-        """Do some steps; whether there are more."""
+        """Do some steps; return whether more are left."""
         now = self._turns.now
         end = now() + SLICE_NS
         return any(now() >= end for _ in self._steps)
