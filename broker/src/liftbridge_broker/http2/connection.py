@@ -1,8 +1,8 @@
 """One server-side HTTP/2 connection that carries gRPC, without I/O (RFC 9113).
 
-In: `receive` takes what the socket gave, `on_time` tells that time has passed, and the owner sends
-on streams. Out: events, and the bytes that `take_output` gives. The hot loop is in `messages`; all
-else takes a plain path.
+Input: `receive` takes bytes from the socket, `on_time` says that time has passed, and the owner
+sends on streams. Output: events, and the bytes of `take_output`. The hot loop is in `messages`;
+everything else takes a plain path.
 """
 
 from collections.abc import Sequence
@@ -29,9 +29,9 @@ from liftbridge_broker.http2.table import StreamTable
 
 DRAIN_NOTICE_NS: Final = SECOND_NS
 FRAMES_MAX: Final = 128
-"""Frames that are read at once, besides those with one whole message each, which cost far less.
+"""Frames read at once, besides those with one whole message each, which cost far less.
 
-Of those whose payload is read field by field, each 32 bytes count as one more.
+For frames whose payload is read field by field, each 32 bytes count as one more.
 """
 
 _FIELDS: Final = frozenset((frames.HEADERS, frames.CONTINUATION, frames.SETTINGS))
@@ -65,11 +65,11 @@ _HTTP1_REPLY: Final = (
 class Connection:
     """State of one connection; owned by one transport.
 
-    After a `ConnectionEnded` event nothing is received any more; what is queued may still be taken.
+    After a `ConnectionEnded` event no bytes are processed; queued bytes may still be taken.
 
     Attributes:
-        idle_since_ns: When its last call ended, or it began.
-        has_unread: Whether `receive` has left frames for another call, perhaps with no new bytes.
+        idle_since_ns: When its last call ended, or the connection started.
+        has_unread: Whether `receive` has left frames for another call, perhaps without new bytes.
     """
 
     def __init__(self, limits: Limits, now: int) -> None:
@@ -101,12 +101,12 @@ class Connection:
 
     @property
     def stream_count(self) -> int:
-        """Streams that are open, those included whose last bytes wait for a window."""
+        """Open streams, including those whose last bytes wait for a window."""
         return len(self._table.streams)
 
     @property
     def state(self) -> ConnectionState:
-        """State by which it may be evicted."""
+        """State that decides its eviction."""
         if self._has_ended:
             return ConnectionState.ENDED
         if self._table.streams:
@@ -119,7 +119,7 @@ class Connection:
 
     @property
     def has_ended(self) -> bool:
-        """Whether a `ConnectionEnded` event was made."""
+        """Whether a `ConnectionEnded` event was reported."""
         return self._has_ended
 
     @property
@@ -129,17 +129,17 @@ class Connection:
 
     @property
     def reset_count(self) -> int:
-        """Streams so far whose reset counts: those that cost the client less than the broker."""
+        """Resets so far that count: those that cost the client less than the broker."""
         return self._table.reset_count
 
     @property
     def stream_bytes(self) -> int:
-        """What the open streams count, whether anything was sent on them or not."""
+        """Fixed cost of the open streams, whether anything was sent on them or not."""
         return self._table.stream_bytes
 
     @property
     def partial_bytes(self) -> int:
-        """Bytes of incomplete requests, and of frames that were not read yet."""
+        """Bytes of incomplete requests, and of unread frames."""
         return self._table.partial_bytes + (self._held_bytes if self._held else 0)
 
     def next_deadline(self) -> int:
@@ -147,7 +147,7 @@ class Connection:
         return self._deadlines.wake
 
     def receive(self, data: bytes, now: int) -> list[Event]:
-        """Handle received bytes, cut anywhere, or a part of them (`has_unread`); what happened."""
+        """Handle received bytes, cut anywhere, or a part (`has_unread`); return the events."""
         table = self._table
         table.now = self._received_ns = now
         self._has_pinged = False
@@ -175,7 +175,7 @@ class Connection:
         return self.take_events()
 
     def on_time(self, now: int) -> list[Event]:
-        """Handle what has become due; what happened."""
+        """Handle due deadlines; return the events."""
         self._table.now = now
         if self._has_ended:
             return []
@@ -188,7 +188,7 @@ class Connection:
         return self.take_events()
 
     def take_events(self) -> list[Event]:
-        """Events since the last call: after sending, what sending brought about."""
+        """Events since the last call; after sending, those caused by it."""
         events = self._table.events
         if not events:
             return []
@@ -196,19 +196,19 @@ class Connection:
         return events
 
     def room(self, stream_id: int) -> int:
-        """Bytes a stream may queue before it has to wait.
+        """Bytes a stream may queue before it must wait.
 
-        It gets smaller the more the connection holds already, so that a thousand slow readers do
-        not take a thousand times the memory of one.
+        It shrinks the more the connection holds already, so that a thousand slow readers do not
+        take a thousand times the memory of one.
         """
         stream = self._table.streams.get(stream_id)
         return 0 if stream is None else max(self._mark() - stream.queued, ROOM_BYTES_MIN)
 
     def _mark(self) -> int:
-        """Queue from which a stream has to wait: a part of what is free (dynamic threshold).
+        """Queue size from which a stream must wait: a part of the free space (dynamic threshold).
 
         With `n` equally slow readers each queue settles at about 1 / (n + 8) of three quarters of
-        the bound; the last quarter is for the smallest share, which nobody is denied.
+        the bound; the last quarter serves the smallest share, which every stream gets.
         """
         free = self._limits.queued_bytes_max * 3 // 4 - self._sender.queued_bytes
         mark = min(self._limits.high_mark_bytes, max(free // SHARES_OF_FREE, SHARE_BYTES_MIN))
@@ -227,7 +227,7 @@ class Connection:
         """Queue framed messages on a stream, the response headers before the first.
 
         Returns:
-            Whether the owner may go on; otherwise a `StreamWritable` event follows.
+            Whether the owner may continue; otherwise a `StreamWritable` event follows.
         """
         stream = self._table.streams.get(stream_id)
         if stream is None or stream.final is not None or self._has_ended:
@@ -244,7 +244,7 @@ class Connection:
         return not stream.is_throttled
 
     def finish(self, stream_id: int, status: int, text: str, error_code: str = "") -> None:
-        """End a call: trailers behind what is queued, one block with the headers if nothing was."""
+        """End a call: trailers after the queue, one block with the headers if it was empty."""
         stream = self._table.streams.get(stream_id)
         if stream is None or stream.final is not None or self._has_ended:
             return
@@ -266,7 +266,7 @@ class Connection:
         self._finish(stream, b"")
 
     def set_reading(self, stream_id: int, *, is_reading: bool) -> None:
-        """Withhold or give flow-control credit for what a stream receives from now on."""
+        """Withhold or return flow-control credit for later bytes of a stream."""
         stream = self._table.streams.get(stream_id)
         if stream is not None and not self._has_ended:
             self._messages.set_reading(stream, is_reading=is_reading)
@@ -282,7 +282,7 @@ class Connection:
             self._deadlines.bring_forward("streams", deadline)
 
     def keep(self, stream_id: int, size: int) -> None:
-        """Count request bytes that the owner keeps until the request ends as still incomplete.
+        """Count request bytes that the owner retains until the request ends as still incomplete.
 
         A `MessageRefused` event follows when incomplete requests hold too much.
         """
@@ -292,7 +292,7 @@ class Connection:
             self._table.add_partial(stream, size)
 
     def take_output(self, now: int) -> list[Buffer]:
-        """Pieces of the next write; empty while the socket takes nothing or nothing is to be sent.
+        """Pieces of the next write; empty while the socket is full or nothing waits.
 
         A write is bounded, so there may be more: `has_more_output`.
         """
@@ -310,26 +310,26 @@ class Connection:
         return pieces
 
     def has_more_output(self) -> bool:
-        """Whether `take_output` would give something now."""
+        """Whether `take_output` would return something now."""
         sender = self._sender
         return not self._is_blocked and (bool(sender.out) or sender.has_work)
 
     def on_write_paused(self, now: int) -> None:
-        """The socket's buffer is full: keep what comes until it has emptied."""
+        """Retain output because the socket's buffer is full."""
         self._is_blocked = True
         if self._limits.write_stall_ns:
             self._deadlines.set("stall", now + self._limits.write_stall_ns)
 
     def on_write_resumed(self) -> None:
-        """The socket takes bytes again."""
+        """Resume output: the socket accepts bytes again."""
         self._is_blocked = False
         self._deadlines.clear("stall")
 
     def begin_drain(self, now: int, text: str = "draining") -> None:
         """Ask the client to leave: GOAWAY in two steps, then the end when no stream is open.
 
-        The first names the largest stream number, so that calls under way are still taken; the
-        second, after an answered PING or a second, the last one taken (RFC 9113 6.8).
+        The first names the largest stream number, so that calls in flight are still accepted; the
+        second, after an answered PING or a second, the last accepted one (RFC 9113 6.8).
         """
         if self._is_draining or self._has_ended:
             return
@@ -344,11 +344,11 @@ class Connection:
         self._fail(ConnectionFaultError(Http2Code.NO_ERROR, text))
 
     def shed_answers(self, text: str) -> None:
-        """End for what waits to be sent."""
+        """End the connection because of its unsent output."""
         self._fail(ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="unread"))
 
     def shed_resets(self, text: str) -> None:
-        """End for the streams that were reset."""
+        """End the connection because of its reset streams."""
         code = Http2Code.ENHANCE_YOUR_CALM
         self._fail(ConnectionFaultError(code, text, flood="resets_of_all"))
 
@@ -363,7 +363,7 @@ class Connection:
         self._fail(ConnectionFaultError(Http2Code.NO_ERROR, text, flood="refused_at_limit"))
 
     def shed_requests(self, text: str) -> None:
-        """Refuse the requests that are incomplete, or end if that is not most of what is held."""
+        """Refuse the incomplete requests, or end if they are not most of the bytes held."""
         table = self._table
         if table.partial_bytes > table.stream_bytes:
             for stream in table.streams.values():
@@ -375,7 +375,7 @@ class Connection:
     # Receiving.
 
     def _start_clocks(self, now: int) -> None:
-        """Set the deadlines that do not wait for anything."""
+        """Set the deadlines that run from the start."""
         limits = self._limits
         if limits.handshake_ns:
             self._deadlines.set("handshake", now + limits.handshake_ns)
@@ -385,7 +385,7 @@ class Connection:
             self._deadlines.set("idle", now + limits.idle_ns)
 
     def _greet(self) -> None:
-        """Queue our settings, once the client has shown that it speaks HTTP/2."""
+        """Queue our settings, once the client has proved that it speaks HTTP/2."""
         limits = self._limits
         self._has_greeted = True
         settings = {
@@ -400,7 +400,7 @@ class Connection:
             self._sender.control(frames.window_update_frame(0, more))
 
     def _read(self, data: bytes) -> int:
-        """Read preface and frames; position behind the last whole frame."""
+        """Read preface and frames; return the position after the last whole frame."""
         position = 0
         if not self._has_preface:
             if not self._check_preface(data):
@@ -435,7 +435,7 @@ class Connection:
         return position
 
     def _check_preface(self, data: bytes) -> bool:
-        """Whether the whole preface is there (RFC 9113 3.4)."""
+        """Whether the whole preface has arrived (RFC 9113 3.4)."""
         preface = frames.PREFACE
         if data[: len(preface)] == preface:
             self._has_preface = True
@@ -450,7 +450,7 @@ class Connection:
         raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text, reply=reply)
 
     def _hold(self, rest: bytes) -> None:
-        """Keep the beginning of a frame until the rest of it has come, but not for ever."""
+        """Keep the start of a frame until the rest arrives, within a time bound."""
         self._held.append(rest)
         self._held_bytes = len(rest)
         if self._limits.frame_ns:
@@ -477,7 +477,7 @@ class Connection:
             self._control.handle(kind, flags, stream_id, data[start:stop])
 
     def _on_headers(self, stream_id: int, flags: int, payload: bytes) -> None:
-        """Begin a header block (RFC 9113 6.2)."""
+        """Start a header block (RFC 9113 6.2)."""
         if not stream_id & 1:
             text = f"HEADERS on stream {stream_id}"
             raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
@@ -533,11 +533,11 @@ class Connection:
             table.on_stray_headers(stream_id)
 
     def _count_lost_fields(self) -> None:
-        """Count the fields of a block that begins no call; one that was known counts as one."""
+        """Count the fields of a block that starts no call; a cached block counts as one."""
         self._guard.spend("lost_fields", self._table.now, max(1, self._decoder.field_count))
 
     def _after_frames(self) -> None:
-        """Draw the consequences of control frames and of streams that have gone."""
+        """Apply the consequences of control frames and of closed streams."""
         control = self._control
         if control.has_settings:
             self._deadlines.clear("handshake")
@@ -556,7 +556,7 @@ class Connection:
     # Sending.
 
     def _finish(self, stream: Stream, final: bytes) -> None:
-        """Let a stream end behind what is queued; what the client still sends is dropped."""
+        """End a stream after its queue; later input from the client is dropped."""
         stream.is_direct = False
         stream.is_refused = True
         stream.message_deadline_ns = 0
@@ -582,7 +582,7 @@ class Connection:
             self._after_streams()
 
     def _after_streams(self) -> None:
-        """End a connection that was asked to leave when it has no stream any more."""
+        """End a draining connection when it has no stream any more."""
         is_leaving = self._has_final_goaway or self._control.peer_goaway is not None
         if is_leaving and not self._table.streams and not self._has_ended:
             self._has_ended = True
@@ -590,9 +590,9 @@ class Connection:
             self._table.events.append(ended)
 
     def _watch_idleness(self) -> None:
-        """Start the idle clock when the last stream has gone.
+        """Start the idle clock when the last stream is closed.
 
-        Called where the time is known; calls that finish a stream do not tell it.
+        Called where the time is known; calls that finish a stream do not pass it.
         """
         if self._table.streams:
             self._was_busy = True
@@ -612,7 +612,7 @@ class Connection:
             self._sender.control(frames.goaway_frame(last, Http2Code.NO_ERROR, "draining"))
 
     def _fail(self, fault: ConnectionFaultError) -> None:
-        """End the connection with a GOAWAY, or with what the peer understands instead."""
+        """End the connection with a GOAWAY, or with a reply that the peer understands."""
         if self._has_ended:
             return
         self._has_ended = True
@@ -623,7 +623,7 @@ class Connection:
             self._sender.control(fault.reply)
         else:
             if not self._has_greeted:
-                self._greet()  # SETTINGS comes first whatever follows
+                self._greet()  # SETTINGS comes first in any case
             goaway = frames.goaway_frame(self._table.last_id, fault.code, fault.text)
             self._sender.control(goaway)
         self._table.events.append(ConnectionEnded(fault.code, fault.text, fault.flood))
@@ -657,13 +657,13 @@ class Connection:
                 raise ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="slow")
 
     def _on_stream_deadlines(self, now: int) -> None:
-        """End calls whose time is over."""
+        """End calls whose deadline has passed."""
         table = self._table
         for stream in table.deadlines.take_due(now):
             if stream.deadline_ns and stream.deadline_ns <= now:
                 stream.deadline_ns = stream.message_deadline_ns = 0
                 if stream.queued:
-                    # Trailers would wait behind bytes that nobody takes.
+                    # Trailers would wait behind bytes that the client does not read.
                     table.reset(stream, Http2Code.CANCEL)
                 else:
                     table.events.append(DeadlineExpired(stream.id))
@@ -674,7 +674,7 @@ class Connection:
                 table.deadlines.watch(stream, stream.deadline_ns)
 
     def _on_keepalive(self, now: int) -> None:
-        """Probe a silent peer, then give it up."""
+        """Probe a silent peer, then end the connection."""
         limits = self._limits
         if self._has_pinged:
             self._has_ended = True

@@ -1,6 +1,6 @@
 """Frames that carry no request: SETTINGS, PING, WINDOW_UPDATE, RST_STREAM, PRIORITY, GOAWAY.
 
-All of them are rare, so each has a plain method that checks what RFC 9113 6 asks for.
+All of them are rare, so each has a plain method with the checks of RFC 9113 6.
 """
 
 from typing import Final
@@ -23,8 +23,8 @@ class ControlFrames:
     """Handler of control frames.
 
     Attributes:
-        has_settings: Whether the client's first SETTINGS has come.
-        pongs: Payloads of answered PINGs since the owner looked.
+        has_settings: Whether the client's first SETTINGS has arrived.
+        pongs: Payloads of answered PINGs since the owner last took them.
         peer_goaway: Code of the GOAWAY the client sent, None before.
     """
 
@@ -83,10 +83,10 @@ class ControlFrames:
 
     @staticmethod
     def check_dependency(stream_id: int, payload: bytes) -> None:
-        """Refuse a stream that depends on itself (RFC 7540 5.3.1); priorities are not used else.
+        """Refuse a stream that depends on itself (RFC 7540 5.3.1); ignore all other priorities.
 
         Raises:
-            ConnectionFaultError: It does.
+            ConnectionFaultError: It depends on itself.
         """
         if int.from_bytes(payload[:4], "big") & frames.STREAM_ID_MAX == stream_id:
             text = f"stream {stream_id} depends on itself"
@@ -107,9 +107,9 @@ class ControlFrames:
             raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
 
     def _on_ping(self, flags: int, payload: bytes) -> None:
-        """Answer a PING, or take note of an answer.
+        """Answer a PING, or record an answer.
 
-        A PING is free when an answer went out since the last one, because clients measure the
+        A PING is free when an answer was sent since the last one, because clients measure the
         delay of a busy connection that way; others count (gRPC calls them ping strikes).
         """
         if flags & frames.FLAG_ACK:
@@ -124,8 +124,8 @@ class ControlFrames:
     def _on_settings(self, flags: int, payload: bytes) -> None:
         """Apply the client's settings and acknowledge them (RFC 9113 6.5).
 
-        Values are checked in their order and the last of each identifier is applied, once a frame:
-        nothing comes between two of them that could tell the difference.
+        Values are checked in order and the last of each identifier is applied, once per frame:
+        nothing between two of them could reveal the difference.
         """
         if len(payload) % frames.SETTING.size or (flags & frames.FLAG_ACK and payload):
             text = f"SETTINGS with {len(payload)} bytes"
@@ -169,9 +169,9 @@ class ControlFrames:
             self._sender.make_ready(stream)
 
     def _on_window_update(self, stream_id: int, payload: bytes) -> None:
-        """Let the peer take more (RFC 9113 6.9)."""
+        """Enlarge a send window (RFC 9113 6.9)."""
         increment = int.from_bytes(payload, "big") & frames.WINDOW_MAX
-        # Clients grant window when they open a call, and for what they receive.
+        # Clients grant window when they open a call, and for received bytes.
         reasons = self._table.opened_count + self._sender.answer_frames
         self._guard.on_window_update(reasons, self._sender.data_bytes)
         if stream_id == 0:
@@ -193,7 +193,7 @@ class ControlFrames:
             self._sender.make_ready(stream)
 
     def _on_goaway(self, payload: bytes) -> None:
-        """The client opens no more streams; running ones go on."""
+        """Record that the client opens no more streams; open ones continue."""
         if len(payload) < frames.GOAWAY_HEAD.size:
             text = f"GOAWAY with {len(payload)} bytes"
             raise ConnectionFaultError(Http2Code.FRAME_SIZE_ERROR, text)

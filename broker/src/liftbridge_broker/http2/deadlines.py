@@ -1,4 +1,4 @@
-"""The times at which a connection must look at itself, by name, and those of its streams."""
+"""Deadlines of a connection, by name, and of its streams."""
 
 import heapq
 from typing import Final
@@ -7,7 +7,7 @@ from liftbridge_broker.http2.stream import Stream
 
 NEVER: Final = 1 << 63
 DUE_MAX: Final = 256
-"""Streams that are told of at once; others have their turn before the next ones."""
+"""Streams reported at once; other connections run before the next ones."""
 
 ENTRIES_SPARE: Final = 64
 
@@ -15,8 +15,8 @@ ENTRIES_SPARE: Final = 64
 class Deadlines:
     """A few named points in time, and a lower bound of the earliest.
 
-    The owner arms one timer at `wake`. Removing or moving a deadline later leaves `wake` alone, so
-    frequent changes cost nothing and the timer now and then fires for nothing.
+    The owner arms one timer at `wake`. Removing or postponing a deadline leaves `wake` unchanged,
+    so frequent changes cost nothing and the timer sometimes fires needlessly.
 
     Attributes:
         wake: No deadline is due before this time, in nanoseconds; `NEVER` without any.
@@ -29,12 +29,12 @@ class Deadlines:
         self.wake = NEVER
 
     def set(self, name: str, at: int) -> None:
-        """Give a deadline a time, replacing an earlier one of the name."""
+        """Set a deadline, replacing an earlier one of the same name."""
         self._at[name] = at
         self.wake = min(self.wake, at)
 
     def bring_forward(self, name: str, at: int) -> None:
-        """Give a deadline a time unless it has an earlier one."""
+        """Set a deadline unless it has an earlier time."""
         if at < self._at.get(name, NEVER):
             self.set(name, at)
 
@@ -43,7 +43,7 @@ class Deadlines:
         self._at.pop(name, None)
 
     def take_due(self, now: int) -> list[str]:
-        """Remove and name what is due, in the order of setting; `wake` becomes exact."""
+        """Remove and return due names, in the order of setting; `wake` becomes exact."""
         due = [name for name, at in self._at.items() if at <= now]
         for name in due:
             del self._at[name]
@@ -52,12 +52,12 @@ class Deadlines:
 
 
 class StreamDeadlines:
-    """When calls must be over and their requests complete: time costs by what is due.
+    """Deadlines of calls and of their requests: cost depends on the number of due ones.
 
-    A stream has one entry that counts, `Stream.wake_ns`, at its earliest deadline or before.
-    Deadlines that are removed or moved later leave it alone, as a message that is completed does
-    each time; what the entry finds when its time comes decides. Entries of streams that are gone,
-    or have an earlier one since, are dropped when they are most of all.
+    A stream has one valid entry, `Stream.wake_ns`, at its earliest deadline or before. Deadlines
+    that are removed or postponed leave it unchanged, as each completed message does; when the
+    entry is due, the state of the stream decides. Entries of closed streams, or of streams with an
+    earlier entry since, are dropped when they are the majority.
 
     Attributes:
         entries: A heap of times and numbers of streams.
@@ -66,12 +66,12 @@ class StreamDeadlines:
     __slots__ = ("_streams", "entries")
 
     def __init__(self, streams: dict[int, Stream]) -> None:
-        """Nothing is due; `streams` are those that are open, by number."""
+        """Start with nothing due; `streams` are the open streams, by number."""
         self._streams = streams
         self.entries: list[tuple[int, int]] = []
 
     def watch(self, stream: Stream, at: int) -> None:
-        """Look at a stream at a time, or earlier."""
+        """Check a stream at a time, or earlier."""
         if stream.wake_ns and stream.wake_ns <= at:
             return
         stream.wake_ns = at
@@ -82,9 +82,9 @@ class StreamDeadlines:
             heapq.heapify(entries)
 
     def take_due(self, now: int) -> list[Stream]:
-        """Streams with a deadline that is over; not all of them, if they are many.
+        """Streams with an expired deadline; not all of them, if they are many.
 
-        Whoever keeps one open watches it again.
+        A caller that keeps a stream open must watch it again.
         """
         due: list[Stream] = []
         entries = self.entries

@@ -1,4 +1,4 @@
-"""What an HTTP/2 connection reports to its owner, in the order in which it happened.
+"""Events that an HTTP/2 connection reports to its owner, in order.
 
 `Connection.receive` and `Connection.on_time` return lists of these. A stream is named by its
 HTTP/2 number. For each stream the order is: one `RequestReceived`, any number of
@@ -19,7 +19,7 @@ class RequestHead(NamedTuple):
         timeout_ns: Value of `grpc-timeout` in nanoseconds; None for no deadline.
         encoding: Value of `grpc-encoding`, `identity` when absent.
         content_length: Value of `content-length`, None when absent.
-        refusal: Why the call cannot be taken (bad timeout, header list too large) as gRPC status
+        refusal: Why the call is refused (bad timeout, header list too large) as gRPC status
             and text; None for a good head.
         text_bytes: Size of the texts, which the client chose.
     """
@@ -55,7 +55,7 @@ class RequestEnded(NamedTuple):
 
 
 class StreamCancelled(NamedTuple):
-    """The stream is gone: the peer reset it, or broke a rule and it was reset here.
+    """The stream was closed: the peer reset it, or broke a rule and it was reset here.
 
     `code` is the HTTP/2 error code that was received or sent.
     """
@@ -65,7 +65,7 @@ class StreamCancelled(NamedTuple):
 
 
 class MessageRefused(NamedTuple):
-    """A request message cannot be taken: too large, compressed, truncated or late.
+    """A request message is refused: too large, compressed, truncated or late.
 
     The owner answers with `status` and `text`; until then further data of the stream is dropped.
     """
@@ -76,7 +76,7 @@ class MessageRefused(NamedTuple):
 
 
 class DeadlineExpired(NamedTuple):
-    """The time that `grpc-timeout` allowed is over; the owner answers DEADLINE_EXCEEDED."""
+    """The time allowed by `grpc-timeout` is over; the owner answers DEADLINE_EXCEEDED."""
 
     stream_id: int
 
@@ -93,8 +93,8 @@ class ConnectionEnded(NamedTuple):
     Attributes:
         code: HTTP/2 error code of the GOAWAY that was queued, or that the peer sent.
         text: Debug text of that GOAWAY.
-        flood: Kind of abuse (`ping`, `settings`, `reset`, ...), empty when it was none.
-        is_abrupt: Whether the socket is to be torn down without waiting for queued bytes to leave.
+        flood: Kind of abuse (`ping`, `settings`, `reset`, ...), empty for none.
+        is_abrupt: Whether to close the socket without waiting for queued bytes to leave.
     """
 
     code: int

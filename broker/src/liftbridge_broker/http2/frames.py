@@ -1,6 +1,6 @@
 """HTTP/2 frames as bytes (RFC 9113 4.1, 6, 7): numbers, layouts and encoders.
 
-Every frame begins with 9 bytes, big-endian: length of the payload (3), type (1), flags (1), stream
+Every frame starts with 9 bytes, big-endian: length of the payload (3), type (1), flags (1), stream
 number (4, the highest bit reserved). Decoding happens in `connection`, in place.
 """
 
@@ -45,7 +45,7 @@ FRAME_HEADER = Struct(">IBI")
 """Length << 8 | type, flags, stream number: 9 bytes."""
 
 FRAME_AND_PREFIX = Struct(">IBIBI")
-"""A frame header with the gRPC prefix behind it (compressed flag, message length): 14 bytes."""
+"""A frame header followed by the gRPC prefix (compressed flag, message length): 14 bytes."""
 
 PREFIX = Struct(">BI")
 """gRPC message prefix: compressed flag, message length; 5 bytes."""
@@ -81,7 +81,7 @@ class ConnectionFaultError(Exception):
         code: Code of the GOAWAY to send.
         text: Its debug text.
         flood: Kind of abuse, empty when it is an ordinary fault.
-        reply: Bytes to send in place of a GOAWAY, for a peer that does not speak HTTP/2.
+        reply: Bytes to send instead of a GOAWAY, for a peer that does not speak HTTP/2.
     """
 
     def __init__(self, code: Http2Code, text: str, *, flood: str = "", reply: bytes = b"") -> None:

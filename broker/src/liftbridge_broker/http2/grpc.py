@@ -1,7 +1,7 @@
-"""What gRPC adds to HTTP/2 (grpc/doc/PROTOCOL-HTTP2.md): header values and response blocks.
+"""gRPC's additions to HTTP/2 (grpc/doc/PROTOCOL-HTTP2.md): header values and response blocks.
 
 Response blocks are HPACK without the dynamic table and without Huffman codes, so that the frequent
-ones are constants (RFC 7541 6.2.2: 0x00, name, value, each behind its length).
+ones are constants (RFC 7541 6.2.2: 0x00, name, value, each after its length).
 """
 
 import re
@@ -73,7 +73,7 @@ RESPONSE_BLOCK: Final = status_field(200) + literal(b"content-type", b"applicati
 """Headers before the first message."""
 
 ERROR_CODE_FIELD: Final = b"liftbridge-error"
-"""Trailer with the code of a refusal; a status alone may as well come of a call that broke."""
+"""Trailer with the code of a refusal; a status alone may also stem from a broken call."""
 
 _OK_BLOCK: Final = literal(b"grpc-status", b"0")
 _ACCEPT_IDENTITY: Final = literal(b"grpc-accept-encoding", b"identity")
@@ -81,7 +81,7 @@ _UNIMPLEMENTED: Final = 12
 
 
 def trailers_block(status: int, text: str, error_code: str = "") -> bytes:
-    """Trailers behind messages. With UNIMPLEMENTED goes the list of encodings that are taken.
+    """Trailers after messages. UNIMPLEMENTED adds the list of supported encodings.
 
     Args:
         status: gRPC status.
@@ -99,7 +99,7 @@ def trailers_block(status: int, text: str, error_code: str = "") -> bytes:
 
 
 def plain_block(status: int, body_bytes: int) -> bytes:
-    """Headers of an answer that is not gRPC: a short text."""
+    """Headers of a non-gRPC answer: a short text."""
     return b"".join(
         (
             status_field(status),

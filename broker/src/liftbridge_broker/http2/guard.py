@@ -1,4 +1,4 @@
-"""Budgets that tell a busy peer from an abusive one (RFC 9113 10.5).
+"""Budgets that distinguish a busy peer from an abusive one (RFC 9113 10.5).
 
 Each kind of frame that costs the receiver more than the sender has a budget: a burst, and a rate at
 which it refills. Spending more ends the connection with ENHANCE_YOUR_CALM and the kind as text.
@@ -13,16 +13,16 @@ MILLISECOND_NS: Final = 1_000_000
 PINGS_BURST: Final = 10
 SETTINGS_BURST: Final = 1000
 STREAMS_PER_SETTINGS: Final = 100
-"""Streams whose windows are changed in about the time of a SETTINGS frame."""
+"""Streams whose windows can be changed in about the time of a SETTINGS frame."""
 NEW_WINDOW_TOKENS_MAX: Final = SETTINGS_BURST // 5
-"""No client is sent away for a few changes, however many streams it has."""
+"""Bound of tokens: a few changes end no connection, however many streams it has."""
 PRIORITIES_BURST: Final = 1000
 EMPTY_DATA_BURST: Final = 100
 STRAYS_BURST: Final = 200
 LOST_FIELDS_BURST: Final = 10_000
-"""Header fields that were decoded for nothing: the block begins no call that is taken."""
+"""Header fields decoded in vain: the block starts no accepted call."""
 RESETS_BURST: Final = 1000
-"""However many streams may be open: who resets them at once evades that bound (CVE-2023-44487)."""
+"""However many streams may be open: an immediate reset evades that bound (CVE-2023-44487)."""
 WINDOW_UPDATES_BURST: Final = 1000
 WINDOW_UPDATES_PER_REASON: Final = 10
 BYTES_PER_WINDOW_UPDATE: Final = 2
@@ -32,8 +32,8 @@ BYTES_PER_WINDOW_UPDATE: Final = 2
 class Budget:
     """A bucket of `burst` tokens that gains one each `interval_ns`, kept as one point in time.
 
-    That point is when the bucket will be full again (generic cell rate algorithm), so nothing has
-    to be refilled.
+    That point is when the bucket will be full again (generic cell rate algorithm), so no refill is
+    needed.
     """
 
     __slots__ = ("_burst_ns", "_full_ns", "_interval_ns")
@@ -45,7 +45,7 @@ class Budget:
         self._full_ns = 0
 
     def spend(self, now: int, tokens: int = 1) -> bool:
-        """Take tokens; False when there were not as many, and then none is taken."""
+        """Take tokens; return False, and take none, when there are not enough."""
         full = max(self._full_ns, now) + tokens * self._interval_ns
         if full - now > self._burst_ns:
             return False
@@ -72,13 +72,13 @@ class Guard:
         self._window_updates = 0
 
     def spend(self, kind: str, now: int, tokens: int = 1) -> None:
-        """Count one frame of a kind, or more where it costs as much as several.
+        """Count one frame of a kind, or more where its cost equals several.
 
         Raises:
             ConnectionFaultError: The budget is used up.
         """
         if not self._budgets[kind].spend(now, tokens):
-            # The text that gRPC clients know, so that they lengthen their keepalive interval.
+            # gRPC clients recognise this text and lengthen their keepalive interval.
             text = "too_many_pings" if kind == "ping" else f"flood: {kind}"
             raise ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood=kind)
 
@@ -91,9 +91,10 @@ class Guard:
         self.spend("settings", now, min(streams // STREAMS_PER_SETTINGS, NEW_WINDOW_TOKENS_MAX))
 
     def on_window_update(self, reasons: int, bytes_sent: int) -> None:
-        """Count a WINDOW_UPDATE against what may have caused it.
+        """Count a WINDOW_UPDATE against its possible causes.
 
         A client with a tiny window may send two for every frame, and grpcio one for every call it
+        opens and two for every message it receives, hundreds of which fit one frame.
         opens and two for every message it takes, hundreds of which fit one frame.
 
         Args:
@@ -101,7 +102,7 @@ class Guard:
             bytes_sent: Payload of DATA sent so far.
 
         Raises:
-            ConnectionFaultError: There are far more updates than all that can cause.
+            ConnectionFaultError: There are far more updates than these can cause.
         """
         self._window_updates += 1
         allowed = WINDOW_UPDATES_BURST + WINDOW_UPDATES_PER_REASON * reasons

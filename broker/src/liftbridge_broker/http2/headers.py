@@ -1,7 +1,7 @@
 """Request headers: HPACK, reassembly of blocks, and the rules of RFC 9113 8 and of gRPC.
 
-The broker reads nothing that callers add of their own (gRPC's custom metadata): such fields are
-checked and forgotten. So they cost no more than HTTP/2 asks for, and a call keeps none of them.
+The broker ignores metadata that callers add (gRPC's custom metadata): such fields are checked and
+dropped. So they cost no more than HTTP/2 requires, and a call retains none of them.
 """
 
 import re
@@ -33,14 +33,14 @@ _PROTOCOL: Final = frozenset(
     )
 )
 HEADER_FIELDS_MAX: Final = 128
-"""Fields of a block that is taken; twice as many end the connection.
+"""Fields accepted in a block; twice as many end the connection.
 
-A field of the table is one byte to the client and some 3 us to us.
+A field from the table costs the client one byte and us some 3 us.
 """
 _FIELD_OVERHEAD_BYTES: Final = 32
 _CACHED_HEADS_MAX: Final = 32
 _CACHED_BYTES_MAX: Final = 512
-"""Size of a block, and of the texts of a head, that is kept: with the objects some 50 kB in all."""
+"""Largest cached block, and largest texts of a cached head: with the objects some 50 kB in all."""
 
 _RESOURCE_EXHAUSTED: Final = 8
 _INTERNAL: Final = 13
@@ -50,7 +50,7 @@ def split_fields(fields: Fields) -> tuple[dict[bytes, bytes], dict[bytes, bytes]
     """Pseudo-header fields of a request or of its trailers, and the protocol's own fields.
 
     None when the list is malformed (RFC 9113 8.2, 8.3): the stream is reset with PROTOCOL_ERROR.
-    Spaces around values are taken off, since gRPC lets callers send them.
+    Spaces around values are removed, since gRPC lets callers send them.
     """
     pseudo: dict[bytes, bytes] = {}
     own: dict[bytes, bytes] = {}
@@ -78,8 +78,8 @@ def split_fields(fields: Fields) -> tuple[dict[bytes, bytes], dict[bytes, bytes]
 def parse_head(fields: Fields, header_list_bytes_max: int) -> RequestHead | None:
     """Check a decoded header list; None when it is malformed.
 
-    What is well-formed HTTP but cannot be taken as gRPC has a `refusal`. Of a list that is too
-    large only the fields that the answer needs are looked at.
+    A well-formed HTTP request that is not acceptable as gRPC has a `refusal`. Of a list that is too
+    large only the fields that the answer needs are checked.
     """
     refusal = _size_refusal(fields, header_list_bytes_max)
     if refusal is not None:
@@ -114,7 +114,7 @@ def parse_head(fields: Fields, header_list_bytes_max: int) -> RequestHead | None
 
 
 def _size_refusal(fields: Fields, limit: int) -> tuple[int, str] | None:
-    """Refusal of a header list of too many fields, or over the limit of its size.
+    """Refusal of a header list with too many fields, or over its size limit.
 
     The size is counted as SETTINGS_MAX_HEADER_LIST_SIZE counts.
     """
@@ -130,12 +130,12 @@ def _size_refusal(fields: Fields, limit: int) -> tuple[int, str] | None:
 class HeaderDecoder:
     """HPACK decoder of one connection.
 
-    A block that leaves the dynamic table as it was always decodes to the same list until some
-    other block changes the table. Such results are kept, because a client repeats its headers on
+    A block that leaves the dynamic table unchanged always decodes to the same list until another
+    block changes the table. Such results are cached, because a client repeats its headers on
     every call and decoding in Python takes some 40 us (`tests/bench/bench_http2.py`).
 
     Attributes:
-        field_count: Fields of the block last given, 0 when its result was kept.
+        field_count: Fields of the last block, 0 when its result was cached.
     """
 
     __slots__ = ("_decoder", "_heads", "_list_bytes_max", "field_count")
@@ -161,7 +161,7 @@ class HeaderDecoder:
         before = (table.maxsize, len(entries), entries[0] if entries else None)
         head = parse_head(self.fields(block), self._list_bytes_max)
         after = (table.maxsize, len(entries), entries[0] if entries else None)
-        # An insertion puts a new tuple first, so identity of the first entry tells.
+        # An insertion puts a new tuple first, so the identity of the first entry shows it.
         if before[:2] != after[:2] or before[2] is not after[2]:
             self._heads.clear()
         elif head is not None and max(len(block), head.text_bytes) <= _CACHED_BYTES_MAX:
@@ -171,7 +171,7 @@ class HeaderDecoder:
         return head
 
     def fields(self, block: bytes) -> Fields:
-        """Decode a header block without looking at its meaning.
+        """Decode a header block without checking its meaning.
 
         Raises:
             ConnectionFaultError: The block cannot be decoded, so the table is lost.
@@ -184,7 +184,7 @@ class HeaderDecoder:
                 code, "header list too large", flood="header_list"
             ) from error
         except HPACKError as error:
-            # The library's text has the rest of the block in it, and so the tokens of the client.
+            # The library's text contains the rest of the block, and so the tokens of the client.
             text = "header block cannot be decoded"
             raise ConnectionFaultError(Http2Code.COMPRESSION_ERROR, text) from error
         self.field_count = len(fields)
@@ -194,7 +194,7 @@ class HeaderDecoder:
         return fields
 
     def trailers_are_good(self, block: bytes) -> bool:
-        """Decode the trailers of a request, which nobody reads; whether they are well-formed.
+        """Decode the unused trailers of a request; return whether they are well-formed.
 
         Raises:
             ConnectionFaultError: The block cannot be decoded, so the table is lost.
@@ -215,10 +215,10 @@ class HeaderDecoder:
 
 
 class HeaderBlock:
-    """A header block in pieces: HEADERS and the CONTINUATION frames behind it (RFC 9113 6.10).
+    """A header block in pieces: HEADERS and the following CONTINUATION frames (RFC 9113 6.10).
 
     Attributes:
-        stream_id: Stream of the block that is open, 0 while none is.
+        stream_id: Stream of the open block, 0 without one.
         flags: Flags of its HEADERS frame.
     """
 
@@ -243,7 +243,7 @@ class HeaderBlock:
         """Open a block with the fragment of a HEADERS frame.
 
         Raises:
-            ConnectionFaultError: It is too large.
+            ConnectionFaultError: The block is too large.
         """
         assert self.stream_id == 0
         self.stream_id = stream_id
@@ -265,7 +265,7 @@ class HeaderBlock:
         self._add(piece)
 
     def finish(self) -> bytes:
-        """Close the block and hand it out."""
+        """Close the block and return it."""
         block = bytes(self._pieces)
         self._pieces = bytearray()
         self.stream_id = 0

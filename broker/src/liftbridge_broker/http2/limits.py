@@ -13,26 +13,26 @@ class Limits:
         streams_max: Calls open at the same time (SETTINGS_MAX_CONCURRENT_STREAMS).
         stream_window_bytes: Flow-control window granted to each stream.
         connection_window_bytes: Flow-control window granted to the connection.
-        frame_bytes_max: Largest frame payload taken (SETTINGS_MAX_FRAME_SIZE).
-        header_list_bytes_max: Largest header list taken, counted as RFC 9113 6.5.2 does; one
+        frame_bytes_max: Largest frame payload accepted (SETTINGS_MAX_FRAME_SIZE).
+        header_list_bytes_max: Largest header list accepted, counted as in RFC 9113 6.5.2; one
             twice as large ends the connection.
-        continuations_max: CONTINUATION frames behind one HEADERS frame.
+        continuations_max: CONTINUATION frames after one HEADERS frame.
         message_bytes_max: Largest gRPC request message.
         partial_bytes_max: Bytes of incomplete request messages, and of unary requests that have not
             ended, of all streams together.
         queued_bytes_max: Bytes of responses that wait for a window or the socket, of all streams.
-            It is shared out among the streams; exceeding it ends the connection.
+            It is shared among the streams; exceeding it ends the connection.
         high_mark_bytes: Queue of one stream from which its call stops being writable, unless its
             share is smaller.
         low_mark_bytes: Queue at which it is writable again, unless that is more than a quarter of
             its share.
         handshake_ns: Time to receive the client's preface and first SETTINGS.
-        frame_ns: Time to complete a frame or header block once begun.
-        message_ns: Time to complete a request message once begun, and a unary request as a whole.
-        write_stall_ns: Time the socket may take nothing while bytes wait.
+        frame_ns: Time to complete a frame or header block once started.
+        message_ns: Time to complete a request message once started, and a whole unary request.
+        write_stall_ns: Time for which the socket may accept nothing while bytes wait.
         idle_ns: Time without any open call after which the connection is closed.
         keepalive_ns: Silence after which a PING is sent.
-        keepalive_timeout_ns: Time that PING may stay without anything being received.
+        keepalive_timeout_ns: Time after that PING within which something must be received.
         ping_interval_ns: Shortest mean time between a client's PINGs while it receives no data.
     """
 

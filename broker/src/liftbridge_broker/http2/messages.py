@@ -1,7 +1,7 @@
 """DATA frames into gRPC messages: the hot loop of the receiving side, and flow control for it.
 
-A window is two integers per stream and two for the connection: what is granted, and what was
-received since it was last granted anew. Credit goes back in steps of half a window.
+A window is two integers per stream and two for the connection: the granted bytes, and the bytes
+received since the last grant. Credit is returned in steps of half a window.
 """
 
 from typing import Final
@@ -60,12 +60,12 @@ class MessageReader:
     def read_run(self, data: bytes, position: int) -> int:
         """Read whole DATA frames that hold exactly one message each, as clients send them.
 
-        Stops before the first frame that is anything else, or incomplete. One unpack reads the
-        frame header together with the message prefix, one slice makes the message; nothing else
-        happens per message (`tests/bench/bench_http2.py`).
+        Stops before the first other or incomplete frame. One unpack reads the frame header together
+        with the message prefix, one slice makes the message; nothing else happens per message
+        (`tests/bench/bench_http2.py`).
 
         Returns:
-            Position behind the last frame read.
+            Position after the last frame read.
         """
         streams = self._table.streams
         unpack = FRAME_AND_PREFIX.unpack_from
@@ -127,7 +127,7 @@ class MessageReader:
         self._take(stream, flags, data, start, stop)
 
     def _take(self, stream: Stream, flags: int, data: bytes, start: int, stop: int) -> None:
-        """Take the unpadded payload of a DATA frame, and the end of the request with it."""
+        """Process the unpadded payload of a DATA frame, and the end of the request with it."""
         if stream.is_grpc and not stream.is_refused:
             self._read_payload(stream, data, start, stop)
         if flags & FLAG_END_STREAM:
@@ -136,10 +136,10 @@ class MessageReader:
             self._settle(stream)
 
     def settle(self) -> None:
-        """Check and renew windows after everything received was read.
+        """Check and renew windows after all received bytes were read.
 
         Raises:
-            ConnectionFaultError: The peer sent more than it was granted.
+            ConnectionFaultError: The peer sent more than was granted.
         """
         batches = self._batches
         if batches:
@@ -158,7 +158,7 @@ class MessageReader:
             self._unread = 0
 
     def set_reading(self, stream: Stream, *, is_reading: bool) -> None:
-        """Withhold or give credit for what a stream receives."""
+        """Withhold or return credit for bytes that a stream receives."""
         stream.is_reading = is_reading
         self._grant(stream)
 
@@ -170,7 +170,7 @@ class MessageReader:
             self._grant(stream)
 
     def _grant(self, stream: Stream) -> None:
-        """Give back credit in steps of half a window, unless the owner holds it."""
+        """Return credit in steps of half a window, unless the owner withholds it."""
         if (
             stream.unread * 2 >= self._limits.stream_window_bytes
             and stream.is_reading
@@ -181,7 +181,7 @@ class MessageReader:
             stream.unread = 0
 
     def _batch(self, stream: Stream) -> list[bytes]:
-        """The list of messages of a stream in this turn, whose event is made on first use."""
+        """The list of a stream's messages in this turn; its event is created on first use."""
         batch = self._batches.get(stream.id)
         if batch is None:
             batch = self._batches[stream.id] = []
@@ -189,7 +189,7 @@ class MessageReader:
         return batch
 
     def _read_payload(self, stream: Stream, data: bytes, start: int, stop: int) -> None:
-        """Split a payload into messages; what is left over begins the next one."""
+        """Split a payload into messages; the remainder starts the next one."""
         if stream.partial:
             start = self._complete(stream, data, start, stop)
             if stream.is_refused or stream.partial:
@@ -217,7 +217,7 @@ class MessageReader:
             stream.is_direct = stream.content_left is None
 
     def _complete(self, stream: Stream, data: bytes, start: int, stop: int) -> int:
-        """Add to a begun message; the position behind what was used.
+        """Add to a started message; return the position after the used bytes.
 
         `stream.partial` is empty afterwards if the message was completed.
         """
@@ -257,7 +257,7 @@ class MessageReader:
         table.add_partial(stream, stop - start)
 
     def _refuse(self, stream: Stream, compressed: int, size: int) -> None:
-        """Refuse a message for what its prefix says."""
+        """Refuse a message because of its prefix."""
         if not compressed:
             limit = self._limits.message_bytes_max
             text = f"received message larger than max ({size} vs. {limit})"

@@ -1,8 +1,8 @@
-"""The sending half of a connection: frames to send, windows, and whose turn it is.
+"""The sending half of a connection: frames to send, windows, and the order of streams.
 
 Control frames and headers go to `out` at once. Message bytes wait in their stream's queue and are
-cut into DATA frames by `pump`, once per turn of the owner's loop, so that everything that a turn
-sent on a stream becomes one frame where it fits. Bytes are not copied before they are joined.
+cut into DATA frames by `pump`, once per turn of the owner's loop, so that all output of a turn on a
+stream becomes one frame where it fits. Bytes are not copied before they are joined.
 """
 
 from collections import OrderedDict, deque
@@ -25,27 +25,27 @@ OUT_MARK_BYTES: Final = 512 << 10
 """Bytes of one write above which no further DATA is added to it."""
 
 TURN_BYTES: Final = 128 << 10
-"""DATA one stream may send before it is another stream's turn."""
+"""DATA one stream may send before the next stream is served."""
 
 _EMPTY_TABLE: Final = b"\x20"
 """HPACK: dynamic table size update to 0 (RFC 7541 6.3)."""
 
 
 class Sender:
-    """What is to be sent on one connection.
+    """Output of one connection.
 
     Attributes:
         out: Pieces of the next write, in order.
         out_bytes: Their size.
-        window: Bytes the peer takes on the connection.
-        frame_bytes_max: Largest payload the peer takes.
+        window: Bytes the peer accepts on the connection.
+        frame_bytes_max: Largest payload the peer accepts.
         stream_window: Window the peer grants to new streams.
-        answer_frames: HEADERS and DATA frames made so far.
+        answer_frames: HEADERS and DATA frames built so far.
         data_bytes: Their payload.
         queued_bytes: Bytes waiting in the queues of all streams.
         low_mark: Queue of a stream below which it is writable again.
-        ended: Streams whose last frame went out since the owner looked.
-        writable: Throttled streams whose queue fell below the low mark since the owner looked.
+        ended: Streams whose last frame was sent since the owner last took them.
+        writable: Throttled streams whose queue fell below the low mark since the owner took them.
     """
 
     __slots__ = (
@@ -76,13 +76,13 @@ class Sender:
         self.low_mark = low_mark
         self.ended: list[Stream] = []
         self.writable: list[Stream] = []
-        # By number, in their order; a deque would be searched for each stream that is reset.
+        # By number, in order; a deque would be searched for each stream that is reset.
         self._ready: OrderedDict[int, Stream] = OrderedDict()
         self._needs_table_update = False
 
     @property
     def has_work(self) -> bool:
-        """Whether `pump` could make frames now."""
+        """Whether `pump` could build frames now."""
         return bool(self._ready) and self.window > 0
 
     def control(self, frame: bytes) -> None:
@@ -103,14 +103,14 @@ class Sender:
         self.out_bytes += HEADER_BYTES + len(block)
 
     def on_table_size(self) -> None:
-        """Tell the peer with the next block that no table is used, whatever size it allows.
+        """Announce with the next block that no table is used, whatever size the peer allows.
 
         RFC 7541 4.2: a change must be acknowledged at the start of the next block.
         """
         self._needs_table_update = True
 
     def queue(self, stream: Stream, chunks: bytes | Sequence[Buffer]) -> None:
-        """Let message bytes wait for `pump`."""
+        """Queue message bytes for `pump`."""
         if isinstance(chunks, bytes):
             stream.queue.append(chunks)
             size = len(chunks)
@@ -122,19 +122,19 @@ class Sender:
         self.make_ready(stream)
 
     def finish(self, stream: Stream, final: bytes) -> None:
-        """Send trailers, or an empty DATA frame that ends the stream, behind what is queued."""
+        """Send trailers, or an empty DATA frame that ends the stream, after the queue."""
         stream.final = final
         if not stream.queued:
             self._end(stream)
 
     def make_ready(self, stream: Stream) -> None:
-        """Put a stream with queued bytes and an open window in line."""
+        """Enqueue a stream with queued bytes and an open window."""
         if not stream.is_ready and stream.queued and stream.window > 0:
             stream.is_ready = True
             self._ready[stream.id] = stream
 
     def forget(self, stream: Stream) -> None:
-        """Drop what a stream still had queued."""
+        """Drop the queue of a stream."""
         self.queued_bytes -= stream.queued
         stream.queue.clear()
         stream.queued = 0
@@ -147,7 +147,7 @@ class Sender:
         ready = self._ready
         while ready and self.window > 0 and self.out_bytes < OUT_MARK_BYTES:
             _, stream = ready.popitem(last=False)
-            if stream.window > 0:  # it may have shrunk by a setting since it got in line
+            if stream.window > 0:  # a setting may have shrunk it since it was enqueued
                 self._serve(stream)
             if stream.queued and stream.window > 0:
                 ready[stream.id] = stream

@@ -15,13 +15,13 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from liftbridge_broker.http2.limits import SECOND_NS
 
 GRACE_NS: Final = SECOND_NS
-"""Time that a new client has for its handshake before an idle crowd may evict it."""
+"""Time for the handshake of a new client before many idle connections may evict it."""
 
 T = TypeVar("T")
 
 
 class ConnectionState(Enum):
-    """What a connection does: handshake steps, no call, a call, draining, closed."""
+    """State of a connection: handshake steps, no call, a call, draining, closed."""
 
     SILENT = auto()
     UNSETTLED = auto()
@@ -58,7 +58,7 @@ class _Entry(NamedTuple):
 
 
 class _Candidates(Generic[T]):
-    """Connections of one eviction class by source, in the order in which they entered it."""
+    """Connections of one eviction class by source, in the order of entering it."""
 
     def __init__(self) -> None:
         self._members: dict[str, dict[T, None]] = {}
@@ -78,7 +78,7 @@ class _Candidates(Generic[T]):
             del self._members[source]
 
     def first(self) -> T | None:
-        """Oldest connection of the source with the most."""
+        """Oldest connection of the source with the most connections."""
         if not self.most:
             return None
         source = next(iter(self._sources[self.most]))
@@ -117,7 +117,7 @@ class ConnectionSlots(Generic[T]):
         return len(self._entries)
 
     def admit(self, one: T, source: str, now: int) -> tuple[bool, T | None]:
-        """Give a new connection a slot; returns whether it got one, and which one was evicted."""
+        """Give a new connection a slot; return whether it got one, and which one was evicted."""
         evicted = None
         if len(self._entries) >= self.limit:
             evicted = self._expendable(now)
@@ -128,7 +128,7 @@ class ConnectionSlots(Generic[T]):
         return True, evicted
 
     def update(self, one: T, state: ConnectionState, since: int) -> None:
-        """Note the state of a connection; no-op without a slot.
+        """Record the state of a connection; no-op without a slot.
 
         Args:
             one: The connection.

@@ -6,7 +6,7 @@ from typing import Final
 Buffer = bytes | memoryview
 
 STREAM_BYTES: Final = 2_048
-"""What an open stream counts, with the call on it, before anything was sent on it."""
+"""Fixed cost of an open stream, including its call, before anything was sent on it."""
 
 
 class Stream:
@@ -14,30 +14,30 @@ class Stream:
 
     Attributes:
         id: Number of the stream.
-        size: What it counts while it is open: `STREAM_BYTES` and the texts of its head.
+        size: Its cost while it is open: `STREAM_BYTES` and the texts of its head.
         is_grpc: Whether its DATA carries gRPC messages; otherwise DATA is counted and dropped.
         is_direct: Whether the next DATA frame may be read by the hot loop: gRPC, not ended, not
-            refused and no message begun.
+            refused and no message started.
         is_remote_closed: The client sent END_STREAM.
-        is_refused: A message was refused; what follows is dropped.
+        is_refused: A message was refused; later input is dropped.
         is_awaited: The owner can do nothing before END_STREAM: the request has one deadline.
-        is_reading: Whether credit is given back for received bytes.
+        is_reading: Whether credit is returned for received bytes.
         unread: Bytes received since the last WINDOW_UPDATE for this stream.
         partial: Beginning of a message whose end has not arrived, prefix included.
-        kept_bytes: Size of complete messages that the owner keeps until END_STREAM.
-        content_left: Bytes still due of a declared `content-length`, None without one.
+        kept_bytes: Size of complete messages that the owner retains until END_STREAM.
+        content_left: Remaining bytes of a declared `content-length`, None without one.
         encoding: Value of `grpc-encoding`.
         opened_ns: When the client opened it.
         deadline_ns: When `grpc-timeout` ends; 0 for never.
-        message_deadline_ns: When the message begun, or an awaited request, must be complete; 0 for
-            none.
-        wake_ns: When its deadlines are looked at next (`StreamDeadlines`); 0 for never.
-        window: Bytes the client still takes on this stream; negative after it shrank its setting.
+        message_deadline_ns: When the started message, or an awaited request, must be complete; 0
+            for none.
+        wake_ns: When its deadlines are next checked (`StreamDeadlines`); 0 for never.
+        window: Bytes the client still accepts on this stream; negative after it shrank its setting.
         queue: Framed bytes that wait to be sent.
         queued: Their size.
-        is_ready: Whether the stream stands in the sender's list of streams to serve.
+        is_ready: Whether the stream is in the sender's list of streams to serve.
         has_headers: Whether the response headers were sent.
-        final: Block of the trailers to send behind the queue; empty for an empty DATA frame that
+        final: Block of the trailers to send after the queue; empty for an empty DATA frame that
             ends a plain answer; None while the owner has not finished.
         is_throttled: Whether the queue rose over the high mark and has not fallen below the low.
     """

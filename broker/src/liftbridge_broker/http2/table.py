@@ -1,4 +1,4 @@
-"""The streams of one connection: opening, ending, resetting, what is known of closed ones."""
+"""The streams of one connection: opening, ending, resetting, and the state of closed ones."""
 
 from typing import Final
 
@@ -24,24 +24,24 @@ from liftbridge_broker.http2.stream import STREAM_BYTES, Stream
 
 CLOSED_REMEMBERED_MAX: Final = 1024
 SETTLED_NS: Final = SECOND_NS
-"""Age of a stream whose reset is not rapid."""
+"""Age from which the reset of a stream is not rapid."""
 _RESOURCE_EXHAUSTED: Final = 8
 _INTERNAL: Final = 13
 
 
 class StreamTable:
-    """Open streams, and whether the peer may still have frames under way on those just closed.
+    """Open streams, and whether the peer may still have frames in flight on those just closed.
 
     Attributes:
         streams: Open streams by number.
-        deadlines: Theirs.
+        deadlines: Their deadlines.
         last_id: Highest number the client has used.
         opened_count: Streams the client has opened.
         is_refusing: Whether new streams are refused because the connection is being drained.
-        events: What happened since the owner last took it.
+        events: Events since the owner last took them.
         now: Time of the call being handled, nanoseconds.
         partial_bytes: Bytes of incomplete messages and incomplete requests of all streams.
-        stream_bytes: Size of the open streams.
+        stream_bytes: Cost of the open streams.
         reset_count: Resets that counted against the budget.
     """
 
@@ -79,7 +79,7 @@ class StreamTable:
         self.reset_count = 0
 
     def open(self, stream_id: int, flags: int, head: RequestHead | None) -> Stream | None:
-        """Take a new stream; None when it was malformed or too many and has been reset."""
+        """Open a new stream; None when it was malformed or too many and has been reset."""
         assert stream_id > self.last_id
         self.last_id = stream_id
         if head is None:
@@ -107,7 +107,7 @@ class StreamTable:
         return stream
 
     def end_request(self, stream: Stream) -> None:
-        """The client has sent END_STREAM."""
+        """Handle END_STREAM from the client."""
         stream.is_remote_closed = True
         stream.is_direct = False
         stream.message_deadline_ns = 0
@@ -120,7 +120,7 @@ class StreamTable:
             self.events.append(RequestEnded(stream.id))
 
     def refuse_message(self, stream: Stream, status: int, text: str) -> None:
-        """Let the owner answer a request message that cannot be taken; drop what follows."""
+        """Have the owner refuse an unacceptable request message; drop later input."""
         self.drop_partial(stream)
         stream.is_direct = False
         stream.message_deadline_ns = 0
@@ -129,14 +129,14 @@ class StreamTable:
             self.events.append(MessageRefused(stream.id, status, text))
 
     def add_partial(self, stream: Stream, size: int) -> None:
-        """Count bytes that cannot be used yet, within the bound of the connection."""
+        """Count bytes that are not usable yet, within the bound of the connection."""
         self.partial_bytes += size
         if self.partial_bytes > self._limits.partial_bytes_max:
             text = "too many bytes in incomplete messages on this connection"
             self.refuse_message(stream, _RESOURCE_EXHAUSTED, text)
 
     def drop_partial(self, stream: Stream) -> None:
-        """Forget the beginning of a message, and what was kept before it."""
+        """Drop the start of a message, and what was retained before it."""
         self.partial_bytes -= len(stream.partial) + stream.kept_bytes
         stream.partial = bytearray()
         stream.kept_bytes = 0
@@ -145,14 +145,14 @@ class StreamTable:
         """Reset a stream that was never opened.
 
         Raises:
-            ConnectionFaultError: That happened too often.
+            ConnectionFaultError: It happened too often.
         """
         self._sender.control(rst_stream_frame(stream_id, code))
         self._remember(stream_id, may_send=True)
         self._spend_reset()
 
     def reset(self, stream: Stream, code: Http2Code) -> None:
-        """Reset an open stream and tell the owner.
+        """Reset an open stream and notify the owner.
 
         Raises:
             ConnectionFaultError: The peer has caused too many resets.
@@ -169,7 +169,7 @@ class StreamTable:
         self._remember(stream.id, may_send=may_send)
 
     def let_go(self, stream: Stream) -> None:
-        """Forget what is held for a stream: nothing of it is read or sent any more."""
+        """Release the memory of a stream: nothing of it is read or sent any more."""
         self._sender.forget(stream)
         self.drop_partial(stream)
         self.stream_bytes -= stream.size
@@ -186,13 +186,13 @@ class StreamTable:
             self.events.append(StreamCancelled(stream_id, code))
             self.remove(stream, may_send=False)
             if self.now - stream.opened_ns >= SETTLED_NS:
-                return  # it took its place among the open ones; clients may end all at once
+                return  # it counted as open; clients may end all streams at once
         else:
             self.require_opened(stream_id)
             if self._closed.get(stream_id):
                 self._closed[stream_id] = False
                 return  # it crossed our own reset
-        # What costs the peer 13 bytes must not cost us a request each time (rapid reset).
+        # A frame of 13 bytes must not cost us a request each time (rapid reset).
         self._spend_reset()
 
     def on_stray_data(self, stream_id: int) -> None:
@@ -203,7 +203,7 @@ class StreamTable:
         """
         self.require_opened(stream_id)
         if self._closed.get(stream_id):
-            return  # under way when we closed it
+            return  # in flight when we closed it
         self._sender.control(rst_stream_frame(stream_id, Http2Code.STREAM_CLOSED))
         self._guard.spend("stray", self.now)
 
@@ -211,7 +211,7 @@ class StreamTable:
         """Handle HEADERS on a stream that is not open and not new (RFC 9113 5.1, 5.1.1).
 
         Raises:
-            ConnectionFaultError: They were not under way when the stream was closed here.
+            ConnectionFaultError: They were not in flight when the stream was closed here.
         """
         may_send = self._closed.get(stream_id)
         if may_send is None:
@@ -241,7 +241,7 @@ class StreamTable:
         self._guard.spend("reset", self.now)
 
     def _remember(self, stream_id: int, *, may_send: bool) -> None:
-        """Keep how a stream was closed, of the last ones only."""
+        """Record how a stream was closed, for the latest ones only."""
         closed = self._closed
         closed[stream_id] = may_send
         if len(closed) > CLOSED_REMEMBERED_MAX:

@@ -14,9 +14,9 @@ Layout, all integers big-endian; the covered part is everything from byte 12 on:
     88  .. frames
 
 The ranges [base offset, last offset] of consecutive batches adjoin, on disk and on the wire.
-Compaction removes frames but keeps ranges, and a batch without frames is a *filler*. The bytes in
-front of the covered part need no checksum: the two reserved and the magic bytes are compared, a
-wrong length moves the end of what the checksum covers, and a wrong checksum shows itself.
+Compaction removes frames but keeps ranges, and a batch without frames is a *filler*. The bytes
+before the covered part need no checksum: the two reserved and the magic bytes are compared, a
+wrong length moves the end of the checksummed part, and a wrong checksum shows itself.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ HEADER_SIZE: Final = HEADER.size
 COVERED_START: Final = 12
 LENGTH_MIN: Final = HEADER_SIZE - COVERED_START
 BATCH_BYTES_MAX: Final = 1 << 27
-"""Bound for believing a length field: 128 MiB, twice the largest message NATS can carry."""
+"""Bound for trusting a length field: 128 MiB, twice the largest message NATS can carry."""
 
 ATTRIBUTE_COMPACTED: Final = 1
 ATTRIBUTE_ENCRYPTED: Final = 2
@@ -60,13 +60,13 @@ assert _COVERED.size == LENGTH_MIN
 
 
 class BatchHeader(NamedTuple):
-    """Header of a batch; layout and units in the docstring of the module.
+    """Header of a batch; layout and units in the module's docstring.
 
     Attributes:
         length: Bytes that follow byte 12.
         crc: CRC-32C of those bytes.
         attributes: Sum of `ATTRIBUTE_*`.
-        partition_id: Partition the batch was written for; tells a misdirected write.
+        partition_id: Partition the batch was written for; reveals a misdirected write.
         leader_epoch: Epoch of the leader that wrote it.
         base_offset: First offset of the range.
         last_offset: Last offset of the range, inclusive; the record itself may be compacted away.
@@ -100,7 +100,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def end_offset(self) -> Offset:
-        """First offset behind the range."""
+        """First offset after the range."""
         return Offset(self.last_offset + 1)
 
     @property
@@ -160,7 +160,7 @@ def seal(
         publisher_id,
         first_sequence,
     )
-    # Two copies of the frames and no more: fresh memory of this size costs as much as filling it.
+    # Only two copies of the frames: fresh memory of this size costs as much as filling it.
     covered = header + frames if isinstance(frames, bytes) else b"".join((header, *frames))
     length = len(covered)
     assert (count == 0) == (length == LENGTH_MIN)
@@ -201,11 +201,11 @@ def filler(
 
 
 def read_header(buffer: bytes | memoryview, position: int) -> BatchHeader:
-    """Read a header and check all that can be told without the frames.
+    """Read a header and check everything that does not need the frames.
 
     Args:
         buffer: Bytes that hold at least the header at `position`.
-        position: Where the batch begins.
+        position: Start of the batch.
 
     Raises:
         CorruptionError: Fewer than 88 bytes are left, or a field has an impossible value;
@@ -269,15 +269,15 @@ def _is_consistent(header: BatchHeader) -> bool:
 
 
 def verify(buffer: bytes | memoryview, position: int, header: BatchHeader) -> None:
-    """Check that a batch is whole and its checksum right.
+    """Check that a batch is whole and its checksum correct.
 
     Args:
         buffer: Bytes that hold the batch.
-        position: Where it begins.
-        header: What `read_header` returned for it.
+        position: Start of the batch.
+        header: Result of `read_header` for it.
 
     Raises:
-        CorruptionError: The batch is cut off, or its bytes are not those that were written.
+        CorruptionError: The batch is cut off, or its bytes have changed.
     """
     end = position + header.size
     if end > len(buffer):
@@ -291,10 +291,10 @@ def walk(buffer: bytes | memoryview, start: int, end: int) -> Iterator[tuple[int
     """Headers of the batches in `buffer[start:end]`, with their positions.
 
     Checks that batches are whole, adjoin each other, belong to one partition and that epochs do
-    not fall. Checksums are the caller's: `verify`, or `walk_verified`.
+    not fall. The caller checks checksums: `verify`, or `walk_verified`.
 
     Raises:
-        CorruptionError: The bytes are anything else; raised when the walk comes to them.
+        CorruptionError: The bytes are anything else; raised when the walk reaches them.
     """
     position = start
     before: BatchHeader | None = None
@@ -312,7 +312,7 @@ def walk(buffer: bytes | memoryview, start: int, end: int) -> Iterator[tuple[int
 def walk_verified(
     buffer: bytes | memoryview, start: int, end: int
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """As `walk`, and checks the checksum of each batch before it is told.
+    """Like `walk`, and check the checksum of each batch before yielding it.
 
     Raises:
         CorruptionError: See `walk` and `verify`.
@@ -323,7 +323,7 @@ def walk_verified(
 
 
 def check_follows(before: BatchHeader, header: BatchHeader, position: int) -> None:
-    """Check that `header` may stand right behind `before`.
+    """Check that `header` may directly follow `before`.
 
     Raises:
         CorruptionError: The ranges do not adjoin, the partition differs or the epoch falls.

@@ -1,7 +1,7 @@
 """CRC-32C (Castagnoli, RFC 3720 B.4), the one checksum of everything stored.
 
-Both functions take read-only bytes only: the C extension refuses views, so callers slice `bytes`
-(a copy of 40 KB costs 0.8 us, the checksum of it 1.5 us).
+Both functions accept read-only bytes only: the C extension refuses views, so callers slice `bytes`
+(a copy of 40 KB costs 0.8 us, its checksum 1.5 us).
 """
 
 from collections.abc import Callable
@@ -13,4 +13,4 @@ crc32c: Final[Callable[[bytes], int]] = google_crc32c.value
 """Checksum of bytes, an unsigned 32-bit integer."""
 
 crc32c_extend: Final[Callable[[int, bytes], int]] = google_crc32c.extend
-"""Checksum of what a former checksum covered followed by more bytes."""
+"""Checksum of the bytes of an earlier checksum followed by more bytes."""

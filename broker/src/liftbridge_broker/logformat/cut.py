@@ -15,12 +15,12 @@ from liftbridge_broker.model.ids import Offset
 def cut(batch: bytes, first: Offset, end: Offset) -> bytes:
     """The records of a batch at offsets [first, end), as a batch of exactly that range.
 
-    Frames stay as they are. When compaction left no record in the range, the result is a filler.
+    Frames stay unchanged. When compaction left no record in the range, the result is a filler.
 
     Args:
         batch: One whole batch.
         first: First offset of the result, within the batch.
-        end: First offset behind the result, at most one behind the batch's last.
+        end: First offset after the result, at most one after the batch's last.
 
     Raises:
         CorruptionError: The checksum of the batch is wrong, or its frames are not whole.
@@ -50,7 +50,7 @@ def _reseal(
     first: Offset,
     end: Offset,
 ) -> bytes:
-    """Batch of `frames` with what `header` says of the whole."""
+    """Batch of `frames` with the batch-wide fields of `header`."""
     attributes = header.attributes & ~ATTRIBUTE_FILLER
     if not count:
         attributes |= ATTRIBUTE_FILLER

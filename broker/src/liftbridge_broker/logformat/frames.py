@@ -1,7 +1,7 @@
-"""Frames to records: strict decoding, and quick looks at single fields of verified frames.
+"""Decodes frames strictly, and reads single fields of verified frames quickly.
 
 The layout is in `records.py`. `decode_frame` refuses whatever `RecordEncoder` would not have
-written, so that what is accepted re-encodes to the same bytes.
+written, so that accepted frames re-encode to the same bytes.
 """
 
 from collections.abc import Iterator
@@ -58,10 +58,10 @@ class Frame(NamedTuple):
 
 
 def frame_end(buffer: bytes | memoryview, position: int, end: int) -> int:
-    """Position behind the frame that begins at `position`.
+    """Position after the frame that starts at `position`.
 
     Raises:
-        CorruptionError: No whole frame begins there, or it ends behind `end`.
+        CorruptionError: No whole frame starts there, or it ends after `end`.
     """
     if end - position < FRAME_PREFIX_SIZE:
         raise CorruptionError("frame is cut off", position=position)
@@ -73,7 +73,7 @@ def frame_end(buffer: bytes | memoryview, position: int, end: int) -> int:
 
 
 def frame_offset(buffer: bytes | memoryview, position: int) -> Offset:
-    """Offset of the frame at `position`, of a batch that was verified.
+    """Offset of the frame at `position` of a verified batch.
 
     Raises:
         CorruptionError: The frame is not canonical.
@@ -86,7 +86,7 @@ def frame_offset(buffer: bytes | memoryview, position: int) -> Offset:
 
 
 def frame_key(buffer: bytes | memoryview, position: int) -> bytes:
-    """Key of the frame at `position`, of a batch that was verified; empty for none.
+    """Key of the frame at `position` of a verified batch; empty for none.
 
     Raises:
         CorruptionError: The frame is not canonical.
@@ -99,7 +99,7 @@ def frame_key(buffer: bytes | memoryview, position: int) -> bytes:
 
 
 def frame_timestamp(buffer: bytes | memoryview, position: int) -> int:
-    """Timestamp of the frame at `position`, of a batch that was verified; nanoseconds.
+    """Timestamp of the frame at `position` of a verified batch; nanoseconds.
 
     Raises:
         CorruptionError: The frame is not canonical.
@@ -118,7 +118,7 @@ def frame_timestamp(buffer: bytes | memoryview, position: int) -> int:
 def iter_frames(
     buffer: bytes | memoryview, start: int, end: int
 ) -> Iterator[tuple[int, int, Offset]]:
-    """Frames of `buffer[start:end]` as (position, end, offset), of a batch that was verified.
+    """Frames of `buffer[start:end]` as (position, end, offset), of a verified batch.
 
     Raises:
         CorruptionError: The bytes are not a sequence of whole frames with rising offsets.
@@ -175,7 +175,7 @@ def decode_frame(buffer: bytes | memoryview, position: int, end: int) -> Frame:
 
 
 class _Cursor:
-    """Takes the fields of one message in order; a field that is not next is at its default."""
+    """Takes the fields of one message in order; a field that is not next has its default."""
 
     __slots__ = ("_buffer", "_end", "_position")
 
@@ -207,7 +207,7 @@ class _Cursor:
         return _decode_text(self.data(tag), self._position)
 
     def headers(self) -> Iterator[tuple[str, bytes]]:
-        """All entries of the header map, which must be all that is left."""
+        """All entries of the header map, which must be the rest of the message."""
         while self._position < self._end:
             if not self._is_next(TAG_HEADER):
                 raise CorruptionError("field is out of order", position=self._position)
@@ -250,14 +250,14 @@ def _check_headers(
 
 
 def _skip_offset(buffer: bytes | memoryview, position: int, end: int) -> int:
-    """Position behind the offset field, if there is one."""
+    """Position after the offset field, if there is one."""
     if position < end and buffer[position] == TAG_OFFSET:
         return decode_varint(buffer, position + 1, end)[1]
     return position
 
 
 def _take_bytes(buffer: bytes | memoryview, position: int, end: int) -> tuple[bytes, int]:
-    """Length-prefixed bytes at `position`, and the position behind them."""
+    """Length-prefixed bytes at `position`, and the position after them."""
     length, start = decode_varint(buffer, position, end)
     if length > end - start:
         raise CorruptionError("field ends outside its message", position=position)

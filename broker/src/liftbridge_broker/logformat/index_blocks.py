@@ -7,13 +7,13 @@ An index file is a sequence of blocks, only ever appended to. Each block, big-en
      8  4 CRC-32C of the covered part
     12  8 partition id          20  8 base offset of the segment
 
-A block of entries goes on with the state of the walk right before the last entry's batch, from
+A block of entries continues with the state of the walk right before the last entry's batch, from
 which a rebuild resumes, and the entries::
 
     28  8 records before that batch
     36  8 largest timestamp before that batch (that batch's own for the first)
     44  .. entries of 16 bytes: offset relative to the segment's base (4), position in the log file
-           (4), largest timestamp up to and with the batch that begins there (8)
+           (4), largest timestamp up to and including the batch that starts there (8)
 
 A summary describes a log file that nothing was appended to afterwards; it counts only as the last
 block of its file, and only while the log has the stated length and ends with the stated batch::
@@ -54,10 +54,10 @@ class EntryBlock(NamedTuple):
 
     Attributes:
         records_before: Records of the segment before the last entry's batch, negative when that
-            was not known and the walk cannot be resumed there.
+            is unknown and the walk cannot resume there.
         timestamp_before: Largest timestamp of the segment before the last entry's batch.
         entries: Entries as stored, 16 bytes each; a segment may have 65,536 of them, so they are
-            decoded one by one when they are looked at.
+            decoded one by one on access.
     """
 
     records_before: int
@@ -66,15 +66,15 @@ class EntryBlock(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What is known of a whole segment.
+    """State of a whole segment.
 
     Attributes:
         log_length: Bytes of the log file.
-        end_offset: First offset behind the segment.
+        end_offset: First offset after the segment.
         record_count: Frames in it.
         first_timestamp: Timestamp of its first batch.
         largest_timestamp: Largest timestamp in it.
-        last_position: Where its last batch begins.
+        last_position: Start of its last batch.
         last_crc: Checksum field of that batch.
     """
 
@@ -95,7 +95,7 @@ def encode_entries(
     timestamp_before: int,
     entries: bytes,
 ) -> bytes:
-    """A block of entries, 1 to `ENTRIES_PER_BLOCK_MAX`; layout in the docstring of the module."""
+    """A block of entries, 1 to `ENTRIES_PER_BLOCK_MAX`; layout in the module's docstring."""
     assert 0 < len(entries) <= ENTRIES_PER_BLOCK_MAX * ENTRY.size
     assert len(entries) % ENTRY.size == 0
     covered = b"".join(
@@ -109,7 +109,7 @@ def encode_entries(
 
 
 def encode_summary(*, partition_id: PartitionId, base_offset: Offset, summary: Summary) -> bytes:
-    """A summary block, `SUMMARY_SIZE` bytes; layout in the docstring of the module."""
+    """A summary block, `SUMMARY_SIZE` bytes; layout in the module's docstring."""
     covered = _COMMON.pack(partition_id, base_offset) + _SUMMARY.pack(*summary)
     return _seal_block(_KIND_SUMMARY, covered)
 
@@ -126,7 +126,7 @@ def decode_blocks(
 
     Raises:
         CorruptionError: At the first block that is cut off, damaged, of another segment, or whose
-            entries do not rise; the blocks told before are good.
+            entries do not rise; the blocks yielded before are good.
     """
     position = 0
     before = (-1, -1)
@@ -145,7 +145,7 @@ def decode_blocks(
 def decode_summary(
     data: bytes, *, partition_id: PartitionId, base_offset: Offset
 ) -> Summary | None:
-    """The summary that fills `data`, `None` when these bytes are none of this segment."""
+    """The summary that fills `data`, `None` when these bytes are not one of this segment."""
     if len(data) != SUMMARY_SIZE:
         return None
     try:
@@ -163,7 +163,7 @@ def _seal_block(kind: int, covered: bytes) -> bytes:
 def _decode_block(
     data: bytes, position: int, partition_id: PartitionId, base_offset: Offset
 ) -> tuple[EntryBlock | Summary, int]:
-    """One block and the position behind it."""
+    """One block and the position after it."""
     if len(data) - position < _PREFIX.size + _COMMON.size:
         raise CorruptionError("index block is cut off", position=position)
     magic, version, kind, length, crc = _PREFIX.unpack_from(data, position)
@@ -184,7 +184,7 @@ def _decode_block(
 
 
 def _decode_entries(covered: bytes, position: int) -> EntryBlock:
-    """Entries of a block whose checksum is right."""
+    """Entries of a block with a correct checksum."""
     start = _COMMON.size + _RESUME.size
     size = len(covered) - start
     if size <= 0 or size % ENTRY.size:

@@ -1,6 +1,6 @@
 """Base-128 varints as protobuf defines them, in their shortest form only.
 
-Stored frames are canonical, so a varint with needless bytes is corruption, never read leniently.
+Stored frames are canonical, so a varint with needless bytes is corruption, never accepted.
 """
 
 from typing import Final
@@ -36,11 +36,11 @@ def decode_varint(buffer: bytes | memoryview, position: int, end: int) -> tuple[
 
     Args:
         buffer: Bytes to read from.
-        position: Where the varint begins.
-        end: First byte that does not belong to the surrounding message.
+        position: Start of the varint.
+        end: First byte after the surrounding message.
 
     Returns:
-        The value, 0 to 2**64 - 1, and the position behind it.
+        The value, 0 to 2**64 - 1, and the position after it.
 
     Raises:
         CorruptionError: It does not end before `end`, is over 64 bits, or has needless bytes.
