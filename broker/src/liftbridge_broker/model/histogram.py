@@ -1,4 +1,4 @@
-"""Latencies as plain integers: counted where they happen, made into samples at scrape time."""
+"""Latencies as plain integers: counted where they happen, converted to samples at scrape time."""
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ class Histogram:
     total: int = 0
 
     def __post_init__(self) -> None:
-        """Make an empty bucket for every bound and one for what lies above."""
+        """Create an empty bucket for every bound and one for larger values."""
         if not self.counts:
             self.counts = [0] * (len(self.bounds) + 1)
         assert len(self.counts) == len(self.bounds) + 1

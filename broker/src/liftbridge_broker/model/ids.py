@@ -1,4 +1,4 @@
-"""Identities and counters as distinct types, so that mypy tells an offset from an epoch.
+"""Identities and counters as distinct types, so that mypy distinguishes an offset from an epoch.
 
 All of them are plain integers or strings at run time. Ends are exclusive everywhere inside the
 broker (`docs/adr/0001`): `log_end_offset` and `high_watermark` are the first offset *not* included.
@@ -43,13 +43,13 @@ PARTITION_NUMBER_BITS: Final = 24
 OFFSET_MAX: Final = 2**63 - 1
 
 RESTORED_OFFSET_MAX: Final = 2**62
-"""Records are restored below it: whoever may publish to a stream cannot use its offsets up."""
+"""Bound of restored offsets: so that no publisher can use up the offsets of a stream."""
 
 
 def earliest(*deadlines: Instant | None) -> Instant | None:
-    """The first of some deadlines, of which `None` are none.
+    """The earliest deadline, ignoring `None`.
 
-    Asked several times a turn: a loop takes a quarter of the time of `min` over a generator.
+    Called several times a turn: a loop takes a quarter of the time of `min` over a generator.
     """
     first: Instant | None = None
     for deadline in deadlines:

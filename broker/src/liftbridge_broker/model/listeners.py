@@ -1,10 +1,10 @@
-"""Listeners beside the first: names under which brokers serve clients at further addresses."""
+"""Further listeners: names under which brokers serve clients at additional addresses."""
 
 import re
 from typing import Final, NamedTuple
 
 LISTENERS_MAX: Final = 8
-"""Further listeners of a broker."""
+"""Further listeners per broker."""
 
 HOST_LENGTH_MAX: Final = 255
 PORT_MAX: Final = 65_535
@@ -12,12 +12,12 @@ _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 
 
 class ListenerAddress(NamedTuple):
-    """Where clients reach a broker by one of its further listeners.
+    """Address of a broker at one of its further listeners.
 
     Attributes:
-        name: Listener; every broker has it under this name.
-        host: Host that clients are told.
-        port: Port that clients are told.
+        name: Listener; every broker uses this name for it.
+        host: Advertised host.
+        port: Advertised port.
     """
 
     name: str
@@ -31,7 +31,7 @@ def is_listener_name(text: str) -> bool:
 
 
 def fault_of(listeners: tuple[ListenerAddress, ...]) -> str:
-    """Which rule addresses break that a broker asks to be known by; empty when none."""
+    """The rule that advertised addresses of a broker break; empty when none."""
     if len(listeners) > LISTENERS_MAX:
         return f"{len(listeners)} are more than {LISTENERS_MAX}"
     if len({one.name for one in listeners}) < len(listeners):

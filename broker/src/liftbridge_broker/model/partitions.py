@@ -1,7 +1,7 @@
-"""A partition as the metadata knows it: what the controller decides and replicas follow.
+"""A partition in the metadata: the state that the controller decides and replicas follow.
 
-A value: one that was read stays as it was. The controller makes new ones, the cores of replication
-take them over. Names are those of the replication protocol 1.3.
+An immutable value. The controller creates new ones, the cores of replication adopt them. Names
+follow the replication protocol 1.3.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ NEVER_UNCLEAN: Final = LeaderEpoch(0)
 
 
 class Copied(NamedTuple):
-    """How far a replica that copies a compacted log has to come to lack nothing.
+    """How far a replica that copies a compacted log must copy to lack nothing.
 
     Compaction at the leader removed records that later ones supersede. A copy that ends before
     those later ones has neither.
@@ -46,7 +46,7 @@ class PartitionState:
     equal bytes.
 
     Invariants: `isr`, `elr`, `last_known_elr` and `adding` are subsets of `replicas`; `isr` and
-    `elr` have nothing in common; a leader is a member of `isr`; `target` is a subset of `replicas`
+    `elr` are disjoint; a leader is a member of `isr`; `target` is a subset of `replicas`
     and holds all of `adding`; a partition that is recovering has no follower in sync;
     `unclean_epoch` <= `leader_epoch` <= `partition_epoch`; `replica_epochs` has a place for each
     of `replicas`; `auto_paused` implies `paused`.
@@ -56,16 +56,16 @@ class PartitionState:
         replicas: Assigned brokers, the preferred leader first; those being added last.
         isr: In-sync set.
         elr: Eligible leader replicas (KIP-966): complete when they left an in-sync set that was
-            below its minimum, so they may lead when nobody is in sync.
+            below its minimum, so they may lead when no replica is in sync.
         last_known_elr: Replicas that would be in `elr` if they had not stopped uncleanly.
-        target: Replicas wanted by the reassignment under way, the preferred leader first; empty
+        target: Replicas after the reassignment in progress, the preferred leader first; empty
             when there is none.
-        adding: Replicas that the reassignment under way added.
+        adding: Replicas that the reassignment in progress added.
         leader: Present leader, `None` when no replica can lead.
         leader_epoch: Metadata index of the last election.
         partition_epoch: Metadata index of the last change.
         unclean_epoch: Leader epoch of the last election that may have lost records; 0 for never.
-        is_recovering: Whether the leader of such an election has not taken up its work yet.
+        is_recovering: Whether the leader of such an election has not started its work yet.
         replica_epochs: Session of each replica, by its place in `replicas`: metadata index of
             the owner's registration, of the replica's addition or of its declaration as
             unclean, the latest of them.
@@ -98,19 +98,19 @@ class PartitionState:
 
     @property
     def is_reassigning(self) -> bool:
-        """Whether a reassignment is under way."""
+        """Whether a reassignment is in progress."""
         return bool(self.target)
 
     @property
     def removing(self) -> tuple[BrokerId, ...]:
-        """Replicas that leave when the reassignment under way is complete."""
+        """Replicas that leave when the reassignment in progress is complete."""
         if not self.target:
             return ()
         return tuple(replica for replica in self.replicas if replica not in self.target)
 
     @property
     def replication_factor(self) -> int:
-        """Replicas that count as such: without those that a reassignment is still adding."""
+        """Replica count without those that a reassignment is still adding."""
         return len(self.replicas) - len(self.adding)
 
     def replica_epoch(self, broker: BrokerId) -> MetadataIndex | None:

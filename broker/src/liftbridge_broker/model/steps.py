@@ -1,4 +1,4 @@
-"""Work in steps, done at once after all; a step of a generator ends where it yields."""
+"""Runs stepwise work at once; a step of a generator ends where it yields."""
 
 from collections.abc import Generator
 from typing import TypeVar
@@ -7,7 +7,7 @@ Outcome = TypeVar("Outcome")
 
 
 def finish(steps: Generator[None, None, Outcome]) -> Outcome:
-    """Do all steps at once, for a caller that has the time."""
+    """Run all steps at once, for a caller that has the time."""
     while True:
         try:
             next(steps)

@@ -1,6 +1,6 @@
-"""Settings of a stream: what a client asked for, and what is in force.
+"""Settings of a stream: those a client requested, and those in force.
 
-The broker's defaults fill in what the client left open.
+The broker's defaults supply what the client left open.
 """
 
 from dataclasses import dataclass, fields
@@ -19,7 +19,7 @@ class FsyncPolicy(StrEnum):
 
 
 class UncleanMode(StrEnum):
-    """Who may elect a replica that might lack acknowledged records."""
+    """Who may elect a replica that may lack acknowledged records."""
 
     MANUAL = "manual"
     BALANCED = "balanced"
@@ -30,7 +30,7 @@ class UncleanMode(StrEnum):
 class StreamOverrides:
     """Settings given for one stream.
 
-    `None` takes the broker's default, also after that default changed. Times are milliseconds,
+    `None` takes the broker's default, even after that default changed. Times are milliseconds,
     sizes bytes; 0 means no limit where a limit is meant.
     """
 
@@ -83,7 +83,7 @@ class StreamOptions:
     retention_cursor_bytes_max: int = 0
 
     def overridden(self, overrides: StreamOverrides) -> "StreamOptions":
-        """These settings with every value of `overrides` that is set put in its place."""
+        """These settings, replaced by every value that is set in `overrides`."""
         values = {f.name: getattr(overrides, f.name) for f in fields(overrides)}
         given = {name: value for name, value in values.items() if value is not None}
         return StreamOptions(

@@ -2,8 +2,8 @@
 
 The original checks subjects little and names not at all (spec rows 1.4, defect D18); here all of
 them follow one strict grammar, because they become protocol lines of NATS, keys of cursors and
-parts of metrics. Where the original refuses, its exact text is used; rules of our own add a reason
-behind the same words.
+parts of metrics. Where the original refuses, its exact text is used; our additional rules append a
+reason to the same words.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ INTERNAL_ROOT: Final = "_LIFTBRIDGE"
 CURSORS_STREAM: Final = "__cursors"
 ACTIVITY_STREAM: Final = "__activity"
 RESERVED_STREAMS: Final = (ACTIVITY_STREAM, CURSORS_STREAM)
-"""Streams the broker itself keeps; clients read them and do nothing else with them."""
+"""Streams that the broker itself maintains; clients may only read them."""
 
 _ONE: Final = "*"
 _REST: Final = ">"
@@ -49,7 +49,7 @@ def check_stream_name(name: str) -> None:
 
 
 def _name_fault(name: str) -> str:
-    """Which rule of names alone `name` breaks; empty when none."""
+    """The broken rule that is specific to names; empty when none."""
     if any(character in name for character in "*>,"):
         return "it contains '*', '>' or ','"
     if name.startswith("$"):
@@ -60,7 +60,7 @@ def _name_fault(name: str) -> str:
 
 
 def check_group(group: str) -> None:
-    """Refuse a queue group that is no single printable word of at most 255 bytes; empty is none.
+    """Refuse a queue group that is not one printable word of at most 255 bytes; empty means none.
 
     Raises:
         InvalidRequestError: `Group is invalid: <rule>`.
@@ -77,7 +77,7 @@ def check_subject(subject: str) -> None:
 
     Raises:
         InvalidRequestError: `Subject is invalid` for what the original refuses (empty, blanks, an
-            empty token), with `: <rule>` behind it for a stricter rule of ours.
+            empty token), followed by `: <rule>` for a stricter rule of ours.
     """
     fault = _length_fault(subject, SUBJECT_BYTES_MAX)
     if not fault:
@@ -90,7 +90,7 @@ def check_subject(subject: str) -> None:
 
 
 def _subject_fault(tokens: list[str]) -> str:
-    """Which rule of subjects alone the tokens break; empty when none."""
+    """The broken rule that is specific to subjects; empty when none."""
     if tokens[0].startswith("$"):
         return "it starts with '$'"
     for position, token in enumerate(tokens):
@@ -102,14 +102,14 @@ def _subject_fault(tokens: list[str]) -> str:
 
 
 def _length_fault(text: str, bytes_max: int) -> str:
-    """That a text is too long, asked before anybody looks into it; empty when it is not."""
+    """Fault of a text that is too long, checked before its content; empty when it is not."""
     if len(text) > bytes_max or len(text.encode()) > bytes_max:
         return f"it is longer than {bytes_max} bytes"
     return ""
 
 
 def _text_fault(text: str) -> str:
-    """Which rule of all texts is broken: printable, no blanks; empty when none."""
+    """The broken rule common to all texts: printable, no blanks; empty when none."""
     # `isprintable` refuses control, format and separator characters, all blanks but the space.
     if " " in text or not text.isprintable():
         return "it contains a blank or a character that cannot be printed"

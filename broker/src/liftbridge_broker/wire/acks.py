@@ -15,7 +15,7 @@ from liftbridge_broker.wire.fields import bytes_field, bytes_head, varint, varin
 from liftbridge_broker.wire.nats import CRLF, publish_head
 
 # Offsets below 2**14 as whole fields; of higher ones the lower 14 bits with the tag before and the
-# sign that more follows, so that the offsets of a run are a slice of a list.
+# continuation bit, so that the offsets of a run are a slice of a list.
 _OFFSET_TAG: Final = b"\x20"
 _LOW_BITS: Final = 14
 _LOW_COUNT: Final = 1 << _LOW_BITS
@@ -25,7 +25,7 @@ _LOW: Final = [
 ]
 
 
-# Tags of the fields that the original does not have, leaderEpoch and refusal.
+# Tags of the fields that the original lacks, leaderEpoch and refusal.
 _LEADER_EPOCH_TAG: Final = varint(1_000 << 3)
 _REFUSAL_TAG: Final = varint(1_001 << 3 | 2)
 
@@ -54,7 +54,7 @@ class _Shape(NamedTuple):
     Attributes:
         head: Before the offset.
         middle: Between offset and correlation id; the upper bits of the offset come before it.
-        tail: Behind the correlation id.
+        tail: After the correlation id.
     """
 
     head: bytes
@@ -92,7 +92,7 @@ class AckEncoder:
         Args:
             offset: Offset of the stored message; 0 with an error.
             correlation_id: UTF-8 bytes, empty for none.
-            policy: Policy the publisher asked for.
+            policy: Policy that the publisher requested.
             reception_ts: Timestamp of the message, Unix nanoseconds.
             commit_ts: When the ack is sent, Unix nanoseconds; 0 for a message that was too large.
             msg_subject: NATS subject of the message.
@@ -129,7 +129,7 @@ class AckEncoder:
         ack_inbox: bytes = b"",
         leader_epoch: int = 0,
     ) -> list[bytes]:
-        """Frames of `PublishResponse` on gRPC for messages stored one after the other, as pieces.
+        """Frames of `PublishResponse` on gRPC for consecutively stored messages, as pieces.
 
         Hot when the correlation ids have one length (benchmark `bench_nats.py::acks`).
 
@@ -170,9 +170,9 @@ class AckEncoder:
         ack_inbox: bytes,
         leader_epoch: int = 0,
     ) -> list[bytes]:
-        """`PUB` frames of acks to one inbox for messages stored one after the other, as pieces.
+        """`PUB` frames of acks to one inbox for consecutively stored messages, as pieces.
 
-        Arguments as of `publish_responses`; the inbox has passed `ReservedSubjects`. For messages
+        Arguments as in `publish_responses`; the inbox has passed `ReservedSubjects`. For messages
         with gaps between their offsets, call it once for each.
         """
         before = self._address + bytes_field(3, msg_subject)
@@ -207,7 +207,7 @@ def _offset_fields(offset: int, count: int) -> tuple[list[bytes], bytes]:
     """Offset fields of one size for up to `count` consecutive offsets.
 
     Returns:
-        What varies, one or more pieces, and what follows each of them.
+        The varying part, one or more pieces, and what follows each of them.
     """
     if offset >= _LOW_COUNT:
         low = offset & (_LOW_COUNT - 1)
@@ -241,7 +241,7 @@ def _run(
 
 
 def _equal_sizes(ids: Sequence[bytes], position: int) -> int:
-    """How many correlation ids from `position` on have one length."""
+    """Number of correlation ids from `position` on that have one length."""
     size = len(ids[position])
     end = position + 1
     while end < len(ids) and len(ids[end]) == size:
@@ -250,7 +250,7 @@ def _equal_sizes(ids: Sequence[bytes], position: int) -> int:
 
 
 def _response_pieces(shape: _Shape, offsets: list[bytes], ids: Sequence[bytes]) -> list[bytes]:
-    """Frames in which the correlation id stands twice."""
+    """Frames that contain the correlation id twice."""
     pieces = [shape.head] * (6 * len(offsets))
     pieces[1::6] = offsets
     pieces[2::6] = [shape.middle] * len(offsets)
@@ -261,7 +261,7 @@ def _response_pieces(shape: _Shape, offsets: list[bytes], ids: Sequence[bytes]) 
 
 
 def _inbox_pieces(shape: _Shape, offsets: list[bytes], ids: Sequence[bytes]) -> list[bytes]:
-    """Frames in which the correlation id stands once."""
+    """Frames that contain the correlation id once."""
     pieces = [shape.head] * (5 * len(offsets))
     pieces[1::5] = offsets
     pieces[2::5] = [shape.middle] * len(offsets)

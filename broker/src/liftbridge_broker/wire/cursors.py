@@ -8,7 +8,7 @@ from liftbridge_proto.internal.v1 import metadata_pb2
 
 
 def encode_cursor(cursor: Cursor) -> bytes:
-    """Value of the record that keeps a cursor."""
+    """Value of the record that stores a cursor."""
     return metadata_pb2.Cursor(
         stream=cursor.stream,
         partition=cursor.partition,
@@ -20,10 +20,10 @@ def encode_cursor(cursor: Cursor) -> bytes:
 
 
 def decode_cursor(value: bytes) -> Cursor:
-    """Cursor that a record keeps.
+    """Cursor in the value of a record.
 
     Raises:
-        CorruptionError: The value is no cursor; anyone may publish to the subject of `__cursors`,
+        CorruptionError: It is not a cursor; anyone may publish to the subject of `__cursors`,
             so the caller skips the record.
     """
     try:

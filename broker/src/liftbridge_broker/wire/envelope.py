@@ -1,4 +1,4 @@
-"""The envelope around everything Liftbridge sends over NATS (Liftbridge documentation, "Envelope").
+"""The envelope of all Liftbridge messages on NATS (Liftbridge documentation, "Envelope").
 
 Layout, big-endian::
 
@@ -9,8 +9,8 @@ Layout, big-endian::
     7  1  message type
     8  4  CRC-32C of everything from the header length on, only with flag bit 0
 
-Any publisher can send anything to a stream's subject, so reading never raises: what is not a sound
-envelope is a plain message. The original's reader slices by the header length it was sent and dies
+Any publisher can send anything to a stream's subject, so reading never raises: anything but a sound
+envelope is a plain message. The original's reader slices by the received header length and crashes
 on `B9 0E 43 B4 00 FF 00 00`; here a header length outside 8 to the size of the data is not sound.
 """
 
@@ -57,7 +57,7 @@ def encode_with_crc(kind: EnvelopeType, payload: bytes) -> bytes:
 
 
 def encode_publish(message: api_pb2.Message) -> bytes:
-    """Envelope around one message; runs of them are built by `wire.publish`."""
+    """Envelope around one message; `wire.publish` builds runs of them."""
     return PUBLISH_HEADER + message.SerializeToString()
 
 
@@ -80,7 +80,7 @@ def decode(data: bytes, kind: EnvelopeType) -> bytes | None:
 def has_envelope(payloads: Sequence[bytes]) -> bool:
     """Whether any payload is an envelope.
 
-    Hot: the largest one tells of nearly all text that none is, in 13 ns a message, and the first
+    Hot: comparing the largest payload excludes nearly all text, in 13 ns a message, and the first
     bytes of any other data in 40, instead of 100 (benchmark `bench_nats.py::intake`).
     """
     if max(payloads) < MAGIC:
@@ -108,8 +108,8 @@ def decode_publish(
     Hot: once per message (benchmark `bench_nats.py::envelope`).
 
     Args:
-        data: What came over NATS.
-        kind: What to make of it; see `wire.listed`.
+        data: Payload received over NATS.
+        kind: Message class to decode to; see `wire.listed`.
     """
     # Nearly every enveloped message has exactly this header, so one comparison decides.
     if data.startswith(PUBLISH_HEADER):
@@ -127,7 +127,7 @@ def decode_publish(
 
 
 def decode_ack(data: bytes) -> api_pb2.Ack | None:
-    """Ack that a broker sent to an inbox, or `None` when `data` is none."""
+    """Ack that a broker sent to an inbox, or `None` when `data` is not an ack."""
     payload = decode(data, EnvelopeType.ACK)
     if payload is None:
         return None

@@ -1,4 +1,4 @@
-"""Protobuf fields as bytes, for the encoders that put constants around what varies.
+"""Protobuf fields as bytes, for encoders that put constants around varying parts.
 
 A field is omitted when it has its default value, as proto3 writers do. Layouts: protobuf encoding
 guide; all fields here have numbers below 16, so that a tag is one byte.
@@ -43,7 +43,7 @@ def bytes_field(number: int, value: bytes) -> bytes:
 def headers_field(number: int, headers: Mapping[str, bytes]) -> bytes:
     """Field of type `map<string, bytes>`, sorted by key so that equal maps give equal bytes.
 
-    An entry carries key and value also when they are empty, as every known writer does.
+    An entry carries key and value even when they are empty, as every known writer does.
     """
     out: list[bytes] = []
     for name in sorted(headers):

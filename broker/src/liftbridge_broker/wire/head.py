@@ -1,7 +1,7 @@
-"""How much of a message may be parsed, by the number of its fields rather than its bytes.
+"""Bounds how much of a message is parsed, by the number of its fields rather than its bytes.
 
-The parser takes 20 to 45 ns for an empty entry of a list, of which 4 MiB hold two million. Whoever
-counts the entries that it made comes too late, so the fields are counted in the bytes before.
+The parser takes 20 to 45 ns for an empty entry of a list, and 4 MiB hold two million of them.
+Counting the parsed entries is too late, so the fields are counted in the bytes before.
 """
 
 from typing import Final
@@ -9,22 +9,22 @@ from typing import Final
 _VARINT: Final = 0
 _SIZED: Final = 2
 _FIXED: Final = {1: 8, 5: 4}
-"""Bytes of numbers of fixed length, by kind."""
+"""Size of fixed-length numbers, by wire type."""
 _BITS_MAX: Final = 70
 NUMBER_BYTES_MAX: Final = 10
-"""Bytes of a number in a packed list: so many count as a field, and lists of smaller ones less."""
+"""Bytes of a number in a packed list: as many count as a field, so smaller numbers count less."""
 
 
 def head_of(message: bytes, *, within: int, packed: tuple[int, ...], fields_max: int) -> bytes:
-    """The message, or its beginning up to a whole field when it has more fields than it may.
+    """Return the message, or its beginning up to a whole field when it has too many fields.
 
-    What turns out to be no message is cut where that shows, within a field: the parser refuses it.
+    Malformed bytes are cut where the fault shows, within a field: the parser refuses them.
 
     Args:
         message: Bytes of a protobuf message.
-        within: Number of a field whose messages' own fields count, too.
-        packed: Numbers of fields that are lists of numbers.
-        fields_max: Fields that it may have, those within and packed numbers included.
+        within: Number of a field whose messages' own fields also count.
+        packed: Numbers of fields that are packed lists of numbers.
+        fields_max: Most fields, including those within and packed numbers.
     """
     inner, lists = within << 3 | _SIZED, {number << 3 | _SIZED for number in packed}
     at, end, count = 0, len(message), 0
@@ -53,7 +53,7 @@ def head_of(message: bytes, *, within: int, packed: tuple[int, ...], fields_max:
 
 
 def _behind(message: bytes, at: int, kind: int) -> int:
-    """Where a number ends."""
+    """End of a number."""
     if kind == _VARINT:
         return _varint(message, at)[1]
     if kind in _FIXED:
@@ -62,7 +62,7 @@ def _behind(message: bytes, at: int, kind: int) -> int:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """A varint and where it ends; it may be longer than needed, as for the parser."""
+    """A varint and its end; it may be longer than needed, as in the parser."""
     value = message[at]
     if value < 0x80:
         return value, at + 1

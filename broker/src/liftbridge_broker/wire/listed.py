@@ -1,6 +1,6 @@
-"""Messages whose maps are read as lists of entries, so that somebody counts them before they cost.
+"""Messages whose maps are read as lists of entries, so that they are counted before they cost.
 
-On the wire a map is such a list. To make it is a tenth of the work, and its length tells whether
+On the wire a map is such a list. Building it is a tenth of the work, and its length decides whether
 the message is worth the rest: 4 MiB of headers take 300 ms as a map.
 """
 
@@ -24,24 +24,24 @@ class _Entry(Protocol[_Key, _Value]):
 
 
 def with_lists(kind: type[_Kind]) -> type[_Kind]:
-    """The same message with lists of entries for maps, in messages within it too.
+    """The same message with lists of entries for maps, also in nested messages.
 
-    For whoever takes its maps by `len` and `mapping` alone; all else of it is as it was.
+    For callers that access its maps only by `len` and `mapping`; everything else is unchanged.
     """
     return _made(kind, _as_lists)
 
 
 def without_maps(kind: type[_Kind]) -> type[_Kind]:
-    """The same message without its maps, for whoever refuses it in any case: nearly free."""
+    """The same message without its maps, for callers that refuse it in any case: nearly free."""
     return _made(kind, _leave_out)
 
 
 def _made(kind: type[_Kind], change: Callable[[DescriptorProto], None]) -> type[_Kind]:
-    """A message of a changed description."""
+    """A message class with a changed descriptor."""
     pool, added = DescriptorPool(), set[str]()
 
     def add(file: FileDescriptor) -> None:
-        """Add a file and, before it, those that it needs."""
+        """Add a file and, before it, its imports."""
         if file.name not in added:
             added.add(file.name)
             for needed in file.dependencies:
@@ -70,5 +70,5 @@ def _leave_out(message: DescriptorProto) -> None:
 
 
 def mapping(field: Mapping[_Key, _Value]) -> dict[_Key, _Value]:
-    """A map of such a message, once its length is known; the last of equal keys counts."""
+    """A map of such a message, after a check of its length; the last of equal keys counts."""
     return {one.key: one.value for one in cast("Sequence[_Entry[_Key, _Value]]", field)}

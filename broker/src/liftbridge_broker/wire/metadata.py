@@ -1,8 +1,8 @@
 """Commands and snapshots of the metadata log <-> bytes (`internal/v1/metadata.proto`).
 
-There is one encoding of each value: protobuf in field order with defaults left out. Decoding takes
+Each value has exactly one encoding: protobuf in field order with defaults omitted. Decoding accepts
 nothing else, so that a field, an entry or an enum value of a newer version stops the node with a
-`CorruptionError` instead of being skipped, which would let its state drift from the others'.
+`CorruptionError` instead of being skipped, which would let its state diverge from other brokers'.
 """
 
 from collections.abc import Callable, Mapping
@@ -46,7 +46,7 @@ _PLAIN_OVERRIDES: Final = tuple(
     for field in fields(StreamOverrides)
     if field.name not in ("fsync_policy", "unclean_mode")
 )
-"""Settings that have the same name, type and unit in the message; absent stands for `None`."""
+"""Settings with the same name, type and unit in the message; absent means `None`."""
 _COMMANDS: Final[Mapping[str, Callable[..., Command]]] = {
     kind.__name__: kind for kind in get_args(Command)
 }
@@ -54,8 +54,8 @@ _PARTS: Final[Mapping[str, Callable[..., tuple[object, ...]]]] = {
     kind.__name__: kind
     for kind in (BrokerLoad, IsrMember, LeaderChange, Leadership, ListenerAddress, ReplicaAnswer)
 }
-"""Values that repeated messages stand for. As commands do, they have the name of their message and
-its fields under the same names, so that one pair of functions below does for all of them."""
+"""Values of repeated messages. Like commands, they have the name and the field names of their
+message, so that one pair of functions below handles all of them."""
 
 
 class _Field(NamedTuple):
@@ -96,7 +96,7 @@ def encode_command(command: Command) -> bytes:
 
 
 def _fill(target: Message, value: object) -> None:
-    """Put every field of a value into its message, which is present even when all are empty."""
+    """Write every field of a value into its message, which is present even when all are empty."""
     target.SetInParent()
     for field in _FIELDS[target.DESCRIPTOR.name]:
         given = getattr(value, field.name)
@@ -116,7 +116,7 @@ def _fill(target: Message, value: object) -> None:
 
 
 def overrides_message(overrides: StreamOverrides) -> pb.StreamOverrides:
-    """Settings of a stream as a message; what is `None` is left out."""
+    """Settings of a stream as a message; `None` values are omitted."""
     message = pb.StreamOverrides(
         fsync_policy=fsync_policy_value(overrides.fsync_policy),
         unclean_mode=unclean_mode_value(overrides.unclean_mode),
@@ -132,7 +132,7 @@ def overrides_of(holder: pb.CreateStream | pb.AlterStream | pb.Stream) -> Stream
     """Settings of a stream from the message that holds them, which always has them.
 
     Raises:
-        CorruptionError: They are missing, or an enum value is not known to this version.
+        CorruptionError: They are missing, or this version does not know an enum value.
     """
     if not holder.HasField("overrides"):
         raise CorruptionError("metadata: a stream without settings")
@@ -149,7 +149,7 @@ def fsync_policy_of(value: int) -> FsyncPolicy | None:
     """Policy of an enum value; `None` for the default.
 
     Raises:
-        CorruptionError: The value is not known to this version.
+        CorruptionError: This version does not know the value.
     """
     if not 0 <= value < len(_FSYNC_POLICIES):
         raise CorruptionError(f"metadata: fsync policy {value} is not known")
@@ -160,7 +160,7 @@ def unclean_mode_of(value: int) -> UncleanMode | None:
     """Mode of an enum value; `None` for the default.
 
     Raises:
-        CorruptionError: The value is not known to this version.
+        CorruptionError: This version does not know the value.
     """
     if not 0 <= value < len(_UNCLEAN_MODES):
         raise CorruptionError(f"metadata: unclean mode {value} is not known")
@@ -181,7 +181,7 @@ def decode_command(data: bytes) -> Command:
     """Command of a log entry.
 
     Raises:
-        CorruptionError: The bytes are no command of this version.
+        CorruptionError: The bytes are not a command of this version.
     """
     message = parse_canonical(pb.Command, data)
     name = message.WhichOneof("command")
@@ -192,7 +192,7 @@ def decode_command(data: bytes) -> Command:
 
 
 def _values(message: Message) -> dict[str, object]:
-    """Fields of a message as arguments of the value it stands for."""
+    """Fields of a message as arguments of its value."""
     fields_of = _FIELDS[message.DESCRIPTOR.name]
     return {field.name: _value(message, field) for field in fields_of}
 
@@ -211,7 +211,7 @@ def _value(message: Message, field: _Field) -> object:
 
 
 def _enum_member(field: _Field, value: int) -> FsyncPolicy | UncleanMode | None:
-    """Policy or mode of an enum value; only a default may be left open."""
+    """Policy or mode of an enum value; only a default may be unset."""
     found = fsync_policy_of(value) if field.enum == _FSYNC_POLICY else unclean_mode_of(value)
     if found is None and not field.name.endswith("_default"):
         raise CorruptionError(f"metadata: no {field.name}")
@@ -219,17 +219,17 @@ def _enum_member(field: _Field, value: int) -> FsyncPolicy | UncleanMode | None:
 
 
 def parse_canonical(kind: type[_Message], data: bytes) -> _Message:
-    """A message whose one encoding is `data`.
+    """Parse a message whose only encoding is `data`.
 
     Raises:
-        CorruptionError: The bytes are no such message, or not in its only encoding, which is how
-            fields of a newer version show.
+        CorruptionError: The bytes are not such a message, or not in its only encoding, which is
+            how fields of a newer version show.
     """
     try:
         message = kind.FromString(data)
     except DecodeError as error:
         raise CorruptionError(f"metadata: {error}") from error
-    # Unknown fields are kept by the parser and would be written again; without them bytes differ.
+    # The parser keeps unknown fields and would write them again; without them the bytes differ.
     message.DiscardUnknownFields()
     if message.SerializeToString(deterministic=True) != data:
         raise CorruptionError(

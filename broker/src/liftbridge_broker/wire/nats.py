@@ -1,9 +1,9 @@
-r"""The NATS client protocol as bytes: a parser without I/O, and builders of what a client sends.
+r"""The NATS client protocol as bytes: a parser without I/O, and builders of client commands.
 
 Messages arrive as ``MSG <subject> <sid> [reply] <size>\r\n<payload>\r\n`` or ``HMSG <subject> <sid>
 [reply] <header size> <total size>\r\n<headers><payload>\r\n`` (NATS documentation, "Client
-Protocol"). The parser reads a whole chunk of the socket in one loop and hands on, for each
-subscription, two lists; nothing is made per message but the payload itself.
+Protocol"). The parser reads a whole chunk of the socket in one loop and delivers, for each
+subscription, two lists; per message it allocates nothing but the payload.
 """
 
 import json
@@ -30,14 +30,14 @@ _NO_ARRIVAL: Final = Arrival("", "", b"")
 
 
 class NatsProtocolError(Exception):
-    """The other side sent what is no NATS protocol; the connection is of no use any more."""
+    """The peer does not speak the NATS protocol; the connection is unusable from now on."""
 
 
 class ProtocolHandler(Protocol):
-    """Receives what a parser reads, in the order in which it was sent.
+    """Receives the parser's output, in the order of the byte stream.
 
-    Within one chunk, messages of different subscriptions are told one subscription after the other;
-    a control line is told after all messages before it.
+    Within one chunk, messages are delivered one subscription after the other; a control line is
+    delivered after all messages before it.
     """
 
     def on_messages(
@@ -47,11 +47,11 @@ class ProtocolHandler(Protocol):
         ...
 
     def on_ping(self) -> None:
-        """The server wants a `PONG`."""
+        """The server requests a `PONG`."""
         ...
 
     def on_pong(self) -> None:
-        """Answer to the earliest `PING` that was not answered yet."""
+        """Answer to the earliest unanswered `PING`."""
         ...
 
     def on_ok(self) -> None:
@@ -59,7 +59,7 @@ class ProtocolHandler(Protocol):
         ...
 
     def on_error(self, text: str) -> None:
-        """`-ERR`; the text comes without its quotes."""
+        """`-ERR`; the text has no quotes."""
         ...
 
     def on_info(self, body: bytes) -> None:
@@ -68,17 +68,17 @@ class ProtocolHandler(Protocol):
 
 
 class _Head:
-    """What stands before a payload, kept so that equal lines are read only once.
+    """Bytes before a payload, cached so that equal lines are parsed only once.
 
     Attributes:
-        arrival: Shared by all messages that came the same way.
-        subscription: Whose message it is.
+        arrival: Shared by all messages with the same subject and reply.
+        subscription: Subscription of the message.
         length: Bytes of the line with its end and of the headers.
-        headers_size: 0, or for the line of an `HMSG` the bytes of its headers; which headers they
-            are is known only from the bytes behind the line, so that such a head only leads to
-            another one, known by line and headers together.
+        headers_size: 0, or for the line of an `HMSG` the size of its headers; their content is
+            known only from the bytes after the line, so such a head only leads to another one,
+            cached by line and headers together.
         size: Bytes of the payload.
-        follow: What ends a payload and begins another such message.
+        follow: Bytes that end a payload and start another such message.
     """
 
     __slots__ = ("arrival", "follow", "headers_size", "length", "size", "subscription")
@@ -95,13 +95,13 @@ class _Head:
 
 
 class NatsParser:
-    """Reads a server's side of one connection, chunk by chunk.
+    """Parses the server's side of one connection, chunk by chunk.
 
-    Holds back an incomplete rest, joined once when the bytes it lacks have come. After an error the
-    parser must not be fed again.
+    Holds back an incomplete rest, joined once when the missing bytes have arrived. After an error
+    the parser must not be fed again.
 
     Args:
-        handler: Told what was read; it must not feed this parser from within.
+        handler: Receives the output; must not feed this parser from within.
         payload_bytes_max: Larger messages are an error; the server's own limit should be lower.
     """
 
@@ -110,24 +110,24 @@ class NatsParser:
     ) -> None:
         self._handler = handler
         self._payload_bytes_max = payload_bytes_max
-        # Keys begin with the end of the line before: looking one up checks that end as well.
+        # Keys start with the end of the line before: looking one up checks that end as well.
         self._heads: dict[bytes, _Head] = {}
         self._arrivals: dict[tuple[int, Arrival], Arrival] = {}
         self._latest = _NO_ARRIVAL
         self._runs: dict[SubscriptionId, tuple[list[Arrival], list[bytes]]] = {}
         self._rest: list[bytes] = []
         self._rest_size = 0
-        # Bytes the rest must have before reading on makes sense; 0: until a line ends.
+        # Minimum size of the rest before parsing can continue; 0: until a line ends.
         self._wanted = 0
 
     def feed(self, chunk: bytes) -> None:
-        """Read what came from the socket and tell the handler.
+        """Parse bytes from the socket and call the handler.
 
         Args:
             chunk: Any part of the byte stream, of any length.
 
         Raises:
-            NatsProtocolError: The bytes are no NATS protocol; messages before the fault were told.
+            NatsProtocolError: The bytes are invalid; messages before the fault were delivered.
         """
         if self._rest:
             self._rest.append(chunk)
@@ -152,7 +152,7 @@ class NatsParser:
             self._rest_size = len(chunk) - position
 
     def _read_known(self, data: bytes, position: int) -> int:
-        """Read messages as long as they are complete and their lines known.
+        """Read messages as long as they are complete and their lines cached.
 
         Hot: the inner loop runs once per message with the same line as the one before, the outer
         one once per message otherwise (benchmark `bench_nats.py::parse`). Comparing an expected
@@ -160,10 +160,10 @@ class NatsParser:
 
         Args:
             data: Bytes read so far.
-            position: Where a line begins; the two bytes before are the end of another one.
+            position: Start of a line; the two bytes before are the end of another one.
 
         Returns:
-            Where the first line begins that was not read.
+            Start of the first line that was not read.
         """
         limit = len(data) - 2
         find, startswith, known = data.find, data.startswith, self._heads.get
@@ -205,10 +205,10 @@ class NatsParser:
         return end + 2
 
     def _read_one(self, data: bytes, position: int) -> int:
-        """Read a line that may be of any kind, and the message that belongs to it.
+        """Read a line of any kind, and its message if it has one.
 
         Returns:
-            Where the next line begins; `position` when bytes are missing, with `_wanted` set.
+            Start of the next line; `position` when bytes are missing, with `_wanted` set.
         """
         line_end = data.find(CRLF, position)
         is_info = data.startswith(b"INFO ", position)
@@ -242,14 +242,14 @@ class NatsParser:
         return end + 2
 
     def _run(self, subscription: SubscriptionId) -> tuple[list[Arrival], list[bytes]]:
-        """Lists that gather the messages of one subscription in this chunk."""
+        """Lists that collect the messages of one subscription in this chunk."""
         run = self._runs.get(subscription)
         if run is None:
             run = self._runs[subscription] = ([], [])
         return run
 
     def _read_line(self, line: bytes) -> _Head:
-        """Read the line of a message that is not in the cache."""
+        """Parse the line of a message that is not cached."""
         # The server puts exactly one space between; other whitespace may be part of a subject.
         parts = line.split(b" ")
         sizes = 1 if line.startswith(b"MSG") else 2
@@ -264,7 +264,7 @@ class NatsParser:
         subject = parts[1].decode(errors="replace")
         head_bytes, size = line + CRLF, size - headers_size
         if len(parts) - sizes == 4:
-            # Replies rarely come twice: nothing is kept, but equal ones in a row stay one object.
+            # Replies rarely repeat: nothing is cached, but consecutive equal ones stay one object.
             arrival = Arrival(subject, parts[3].decode(errors="replace"), b"")
             if arrival == self._latest:
                 arrival = self._latest
@@ -274,7 +274,7 @@ class NatsParser:
         return self._remember(_Head(subscription, arrival, head_bytes, size, headers_size))
 
     def _with_headers(self, line_head: _Head, line: bytes, headers: bytes) -> _Head:
-        """Head of a message with these headers behind this line."""
+        """Head of a message with these headers after this line."""
         key = CRLF.join((b"", line, headers))
         head = self._heads.get(key)
         if head is None:
@@ -288,7 +288,7 @@ class NatsParser:
         return head
 
     def _shared(self, subscription: int, arrival: Arrival) -> Arrival:
-        """The one object for equal arrivals, also when their messages differ in size."""
+        """The one object for equal arrivals, even when their messages differ in size."""
         if len(arrival.headers) + len(arrival.subject) > CACHED_HEAD_BYTES_MAX:
             return arrival
         if len(self._arrivals) >= HEAD_CACHE_COUNT_MAX:
@@ -297,7 +297,7 @@ class NatsParser:
         return self._arrivals.setdefault((subscription, arrival), arrival)
 
     def _remember(self, head: _Head) -> _Head:
-        """Keep a head unless it is large; all are forgotten when there are too many."""
+        """Cache a head unless it is large; clear the cache when it is full."""
         if len(head.follow) <= CACHED_HEAD_BYTES_MAX:
             if len(self._heads) >= HEAD_CACHE_COUNT_MAX:
                 self._heads.clear()
@@ -307,7 +307,7 @@ class NatsParser:
         return head
 
     def _control(self, line: bytes) -> None:
-        """Tell a line that is no message, after the messages before it."""
+        """Deliver a control line, after the messages before it."""
         self._deliver()
         operation, _, argument = line.partition(b" ")
         match operation.upper():
@@ -325,7 +325,7 @@ class NatsParser:
                 raise NatsProtocolError(f"unknown operation {bytes(operation[:32])!r}")
 
     def _deliver(self) -> None:
-        """Hand over the messages read so far."""
+        """Deliver the messages read so far."""
         runs = list(self._runs.items())
         self._runs.clear()
         for subscription, (arrivals, payloads) in runs:
@@ -341,7 +341,7 @@ def _number(digits: bytes) -> int:
 
 
 def info_fields(body: bytes) -> Mapping[str, object] | None:
-    """Fields of the body of an `INFO`; `None` for what is no JSON object, however deep it goes."""
+    """Fields of the body of an `INFO`; `None` when it is not a JSON object, however deep."""
     try:
         info = json.loads(body)
     except (ValueError, RecursionError):
@@ -350,13 +350,13 @@ def info_fields(body: bytes) -> Mapping[str, object] | None:
 
 
 def publish_head(subject: bytes, length: int, reply: bytes = b"", headers: bytes = b"") -> bytes:
-    """What stands before a payload of `length` bytes that is published; `CRLF` ends it.
+    """Bytes before a published payload of `length` bytes; `CRLF` ends it.
 
     Args:
         subject: Valid subject (`wire.subjects`), as is `reply`; bytes that end a line or an
             argument would inject protocol, so that they are asserted away.
         length: Bytes of the payload without headers.
-        reply: Subject that answers go to, empty for none.
+        reply: Subject for answers, empty for none.
         headers: Header block from `header_block`, empty for none.
     """
     assert subject
@@ -375,17 +375,17 @@ def header_block(headers: Sequence[tuple[str, str]]) -> bytes:
 
 
 def appended_header_block(partition: PartitionId) -> bytes:
-    """Header that keeps brokers from storing a message again in a partition that has it already."""
+    """Header that keeps brokers from storing a message again in a partition that holds it."""
     return header_block(((APPENDED_HEADER, str(partition)),))
 
 
 def appended_header_line(partition: PartitionId) -> bytes:
-    """The line of `appended_header_block` that tells of a partition, to be looked for."""
+    """The line of `appended_header_block` that names a partition, for searching."""
     return f"{APPENDED_HEADER}: {partition}\r\n".encode()
 
 
 def subscribe_line(subject: str, queue: str, subscription: SubscriptionId) -> bytes:
-    """`SUB` line for a valid subject and queue group, empty for none."""
+    """`SUB` line for a valid subject and queue group (empty for none)."""
     to = f"{subject} {queue}" if queue else subject
     assert not set(subject + queue) & set(" \t\r\n")
     return f"SUB {to} {subscription}\r\n".encode()

@@ -1,9 +1,9 @@
-"""Messages between brokers: header and tail, cut in chunks where they are too long for one frame.
+"""Messages between brokers: header and tail, cut in chunks when too long for one frame.
 
 A message longer than one payload leaves as chunks, one right after the other on one connection;
-the chunks together are its frame without a signature (`wire.peer_frame`), and each chunk is signed
-by itself. A chunk that is lost or overtaken loses its message, as any other message may be lost,
-and nothing waits for it.
+the chunks together are its unsigned frame (`wire.peer_frame`), and each chunk is signed separately.
+A lost or overtaken chunk loses its message, as any other message may be lost, and nothing waits for
+it.
 """
 
 from collections.abc import Sequence
@@ -29,10 +29,10 @@ from liftbridge_proto.internal.v1 import peer_pb2 as pb
 PROTOCOL_VERSION: Final = 1
 
 OPEN_MESSAGES_MAX: Final = 64
-"""Messages whose chunks are awaited at the same time: one of each sender."""
+"""Messages with outstanding chunks at the same time: one of each sender."""
 
 CHUNK_OVERHEAD_MAX: Final = FRAME_OVERHEAD_MAX + 1_024
-"""Room that a payload needs for the frame and the head of a chunk."""
+"""Part of a payload reserved for the frame and the head of a chunk."""
 
 
 class PeerHeader(NamedTuple):
@@ -44,7 +44,7 @@ class PeerHeader(NamedTuple):
         incarnation_id: Start of the sender's process.
         broker_epoch: Registration of the sender, 0 before it has one.
         correlation_id: Number of a request, repeated in its reply; 0 for neither.
-        body: What it says.
+        body: Its content.
     """
 
     cluster_id: str
@@ -73,7 +73,7 @@ def decode(piece: Piece) -> tuple[PeerHeader, bytes]:
     """Read header and tail of a message.
 
     Raises:
-        WireError: It is a chunk, breaks a bound, or says what this version does not know.
+        WireError: It is a chunk, breaks a bound, or is unknown to this version.
     """
     if piece.kind != MESSAGE:
         raise WireError(f"peer message: a frame of kind {piece.kind}")
@@ -89,7 +89,7 @@ def pack(
         header: Its head.
         tail: Its tail.
         payload_bytes_max: Longest payload the transport takes.
-        message_id: A number the sender gave to no other message.
+        message_id: A number that the sender uses for no other message.
 
     Raises:
         WireError: The message is longer than `MESSAGE_BYTES_MAX`.
@@ -119,7 +119,7 @@ def pack(
 
 
 class _Begun:
-    """A message of which the first chunks arrived."""
+    """A message whose first chunks have arrived."""
 
     def __init__(self, chunk: pb.PeerChunk) -> None:
         self.message = (chunk.incarnation_id, chunk.message_id)
@@ -130,17 +130,17 @@ class _Begun:
 
 
 class Reassembler:
-    """Puts chunks together again; one for each connection, because chunks come in order on it.
+    """Reassembles chunks; one for each connection, because chunks come in order on it.
 
-    Holds one message of each sender and `bytes_max` in all; the oldest ones give way.
+    Holds one message of each sender and `bytes_max` in all; beyond it the oldest are dropped.
 
     Attributes:
         held_bytes: Bytes of chunks that wait for the rest of their messages.
-        lost_count: Messages that were begun and given up.
+        lost_count: Messages started and dropped.
     """
 
     def __init__(self, bytes_max: int = 2 * MESSAGE_BYTES_MAX) -> None:
-        """Begin with nothing; `bytes_max` bounds what waits."""
+        """Start empty; `bytes_max` bounds the waiting bytes."""
         assert bytes_max >= MESSAGE_BYTES_MAX
         self._bytes_max = bytes_max
         self._open: dict[str, _Begun] = {}
@@ -148,14 +148,14 @@ class Reassembler:
         self.lost_count = 0
 
     def take(self, piece: Piece, sender: str = "") -> tuple[PeerHeader, bytes] | None:
-        """Take what a frame carried; returns the message it is or completes.
+        """Take the content of a frame; return the message it is or completes.
 
         Args:
-            piece: What it carried.
+            piece: Content of the frame.
             sender: Broker that signed it, empty for a frame without a signature.
 
         Raises:
-            WireError: See `decode`, or another sender is named inside; whatever was begun goes on.
+            WireError: See `decode`, or another sender is named inside; started messages continue.
         """
         if piece.kind == MESSAGE:
             message: tuple[PeerHeader, bytes] | None = decode(piece)
@@ -170,7 +170,7 @@ class Reassembler:
         return message
 
     def _add(self, chunk: pb.PeerChunk, piece: bytes) -> bytes | None:
-        """Put a piece to its message; the frame when it was the last one."""
+        """Add a piece to its message; return the frame when it was the last one."""
         found = self._open.get(chunk.sender)
         message = (chunk.incarnation_id, chunk.message_id)
         if chunk.number == 0 and (found is None or found.message != message):

@@ -1,10 +1,9 @@
-"""What brokers say to each other, as values and as protobuf (`internal/v1/peer.proto`).
+"""Bodies of messages between brokers, as values and as protobuf (`internal/v1/peer.proto`).
 
-Everything comes from another process that may be broken: every field is checked, nothing asserted.
+All input comes from another process that may be broken: every field is checked, nothing asserted.
 Fetches are in `wire.peer_fetch`, heartbeats in `wire.peer_heartbeat`, the search for a cluster in
-`wire.peer_membership`; commands,
-records and messages of the metadata group travel in the tail of the frame (`wire.peer`) and are
-only named here.
+`wire.peer_membership`; commands, records and messages of the metadata group travel in the tail of
+the frame (`wire.peer`) and are only named here.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,11 +47,11 @@ from liftbridge_broker.wire.peer_membership import (
 from liftbridge_proto.internal.v1 import peer_pb2 as pb
 
 ORIGIN_SIZE: Final = 16
-"""Bytes of the random name of a process that proposes."""
+"""Bytes of the random id of a proposing process."""
 
 REASON_LENGTH_MAX: Final = 4_096
 CLOCK_NS_MAX: Final = 2**62
-"""Clocks begin at the start of a machine or later, so none honest gets there (146 years)."""
+"""Clocks start at boot or later, so no honest clock reaches it (146 years)."""
 
 KEY_BYTES_MAX: Final = 2_048
 """Longest key of a cursor: its name, a stream, a number."""
@@ -62,7 +61,7 @@ class RaftBody(NamedTuple):
     """The tail is a message of the metadata group (`wire.raft`).
 
     Attributes:
-        clock_ns: What the monotonic clock of the sender shows; `None` from a former version.
+        clock_ns: Monotonic clock of the sender; `None` from a former version.
     """
 
     clock_ns: int | None = None
@@ -72,12 +71,12 @@ class Propose(NamedTuple):
     """A change for the leader of the metadata group; the tail is the command.
 
     Attributes:
-        origin: Random name of the proposing process, `ORIGIN_SIZE` bytes.
+        origin: Random id of the proposing process, `ORIGIN_SIZE` bytes.
         token: Number of the proposal in that process.
-        is_essential: Whether it may use the space kept back for a full disk.
+        is_essential: Whether it may use the space reserved for a full disk.
         term: Term in which the receiver leads; 0 from a former version.
-        deadline_ns: What the monotonic clock of that leader shows when the proposer gives up; 0
-            when it does not know that clock.
+        deadline_ns: Time on the leader's monotonic clock when the proposer gives up; 0 when it
+            does not know that clock.
     """
 
     origin: bytes
@@ -91,7 +90,7 @@ class ProposeRefused(NamedTuple):
     """A change that was not appended.
 
     Attributes:
-        origin: The process that proposed.
+        origin: The proposing process.
         token: Number of the proposal.
         is_definite: Whether it will certainly never be appended.
         code: Stable name of the refusal.
@@ -108,14 +107,14 @@ class ProposeRefused(NamedTuple):
 
 
 class Silence(NamedTuple):
-    """A leader that a follower does not hear.
+    """A leader that a follower does not hear from.
 
     Attributes:
-        partition: What it leads.
+        partition: Partition it leads.
         leader: The leader.
         leader_epoch: Epoch in which it leads.
         partition_epoch: State of the partition that the follower knows.
-        silence_ns: Time since the leader was heard.
+        silence_ns: Time since the leader was last heard.
     """
 
     partition: PartitionId
@@ -126,13 +125,13 @@ class Silence(NamedTuple):
 
 
 class LeaderReport(NamedTuple):
-    """Leaders that a follower does not hear."""
+    """Leaders that a follower does not hear from."""
 
     silences: tuple[Silence, ...]
 
 
 class LogInfoRequest(NamedTuple):
-    """Question of the metadata leader for ends of logs."""
+    """Query of the metadata leader for log ends."""
 
     partitions: tuple[PartitionId, ...]
 
@@ -141,7 +140,7 @@ class LogInfo(NamedTuple):
     """End of one log.
 
     Attributes:
-        partition: Whose log.
+        partition: Partition of the log.
         last_epoch: Leader epoch of its last record, `None` when it has none.
         log_end_offset: First offset it does not hold.
         is_damaged: Whether it is damaged, so that its replica cannot lead.
@@ -154,30 +153,30 @@ class LogInfo(NamedTuple):
 
 
 class LogInfoReply(NamedTuple):
-    """Ends of logs; what is not held is left out."""
+    """Log ends; partitions without a log are omitted."""
 
     logs: tuple[LogInfo, ...]
 
 
 class ListeningRequest(NamedTuple):
-    """Question of a broker that made a stream, to the leader of some of its partitions."""
+    """Query of a broker that created a stream, to the leader of some of its partitions."""
 
     partitions: tuple[PartitionId, ...]
 
 
 class ListeningReply(NamedTuple):
-    """Partitions whose leader takes messages from NATS; the others are left out."""
+    """Partitions whose leader receives from NATS; others are omitted."""
 
     partitions: tuple[PartitionId, ...]
 
 
 class SequencesRequest(NamedTuple):
-    """Question of a broker that registered an idempotent publisher, to the leader of partitions.
+    """Query of a broker that registered an idempotent publisher, to the leader of partitions.
 
     Attributes:
         publisher_id: Id of the publisher.
-        publisher_epoch: Its epoch; who does not know it yet does not answer.
-        partitions: Those asked for.
+        publisher_epoch: Its epoch; a leader that does not know it yet does not answer.
+        partitions: Queried partitions.
     """
 
     publisher_id: PublisherId
@@ -186,10 +185,10 @@ class SequencesRequest(NamedTuple):
 
 
 class SequencesReply(NamedTuple):
-    """Where a publisher stands in partitions that the sender leads; the others are left out.
+    """Position of a publisher in partitions that the sender leads; others are omitted.
 
     Attributes:
-        publisher_id, publisher_epoch: As asked.
+        publisher_id, publisher_epoch: As in the request.
         places: Partitions, each with the sequence expected next.
     """
 
@@ -199,10 +198,10 @@ class SequencesReply(NamedTuple):
 
 
 class CursorRequest(NamedTuple):
-    """Question of the leader of a partition, to the leader of who keeps a cursor.
+    """Query of the leader of a partition, to the leader of the partition that stores a cursor.
 
     Attributes:
-        question: Its number, of those of a start of a broker.
+        question: Its number, unique within a start of a broker.
         partition: Partition of `__cursors`.
         key: Key of the cursor.
     """
@@ -213,12 +212,12 @@ class CursorRequest(NamedTuple):
 
 
 class CursorReply(NamedTuple):
-    """Where a cursor stands.
+    """Position of a cursor.
 
     Attributes:
         question: Number of the question.
-        offset: What was stored last, `None` when it was never set.
-        stream_id: Id that its stream had then; 0 when that is not known.
+        offset: Last stored value, `None` when it was never set.
+        stream_id: Id of its stream at that time; 0 when unknown.
         unclean_epoch: Epoch of the last unclean election of its partition then; 0 for none.
     """
 
@@ -379,7 +378,7 @@ def read_body(message: pb.Peer) -> Body:
     """Body of a header.
 
     Raises:
-        WireError: There is none that this version knows, or a field breaks its bounds.
+        WireError: This version does not know it, or a field breaks its bounds.
     """
     kind = message.WhichOneof("body")
     if kind is None:
@@ -458,7 +457,7 @@ def _sequences_reply(message: pb.Peer) -> SequencesReply:
     return SequencesReply(
         PublisherId(body.publisher_id),
         body.publisher_epoch,
-        # Sequences are bounded as offsets are.
+        # Sequences have the bounds of offsets.
         tuple((PartitionId(one.partition_id), offset(one.next_sequence)) for one in body.places),
     )
 

@@ -1,7 +1,7 @@
 """Fetches of followers and their answers (`Fetch` and `FetchReply` of `internal/v1/peer.proto`).
 
-The records of all partitions of an answer are the tail of its frame, one behind the other, so that
-they are never copied through protobuf.
+The records of all partitions of an answer are concatenated in the tail of its frame, so that they
+are never copied through protobuf.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def records_of(body: FetchReplyBody, tail: bytes) -> Sequence[bytes]:
     """Records of each partition of an answer, in its order.
 
     Raises:
-        WireError: The tail has another length than the heads say.
+        WireError: The length of the tail differs from the sum in the heads.
     """
     if sum(head.data_bytes for head in body.partitions) != len(tail):
         raise WireError(f"fetch reply: a tail of {len(tail)} bytes")
@@ -74,7 +74,7 @@ def encode_fetch(target: pb.Fetch, body: FetchBody) -> None:
 
 
 def decode_fetch(message: pb.Fetch) -> FetchBody:
-    """A fetch from a header.
+    """Read a fetch from a header.
 
     Raises:
         WireError: A field breaks its bounds.
@@ -90,7 +90,7 @@ def decode_fetch(message: pb.Fetch) -> FetchBody:
 
 
 def _position(found: pb.Fetch.Partition) -> FetchPosition:
-    # The end of a log and what is flushed may lie before its start for a moment, never below 0.
+    # The end of a log and its flushed offset may be before its start briefly, never below 0.
     _require(min(found.fetch_offset, found.flushed_offset, found.log_start) >= 0)
     _require(found.compacted_offset >= 0)
     return FetchPosition(
@@ -131,7 +131,7 @@ def encode_fetch_reply(target: pb.FetchReply, body: FetchReplyBody) -> None:
 
 
 def decode_fetch_reply(message: pb.FetchReply) -> FetchReplyBody:
-    """The answer to a fetch from a header.
+    """Read the answer to a fetch from a header.
 
     Raises:
         WireError: A field breaks its bounds.

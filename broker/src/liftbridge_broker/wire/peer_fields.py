@@ -1,4 +1,4 @@
-"""Fields that several messages between brokers have, checked."""
+"""Fields shared by several messages between brokers, checked."""
 
 from typing import Final
 

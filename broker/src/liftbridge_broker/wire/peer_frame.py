@@ -1,6 +1,6 @@
-"""Frames that carry messages between brokers, without and with a signature.
+"""Frames that carry messages between brokers, unsigned and signed.
 
-Layout without a signature (version 1), big-endian:
+Layout of an unsigned frame (version 1), big-endian:
 
 ```
  0  4 CRC-32C of everything behind it
@@ -12,7 +12,7 @@ Layout without a signature (version 1), big-endian:
       tail: bytes that the body names
 ```
 
-With one (version 2):
+Layout of a signed frame (version 2):
 
 ```
  0  4 id of the key
@@ -32,9 +32,9 @@ With one (version 2):
 ```
 
 Both keys of a signature follow from the cluster's key, from the names of both brokers and from both
-starts (`SigningKey`), so a frame means nothing to another broker, another start or another cluster
+starts (`SigningKey`), so a frame is worthless for another broker, another start or another cluster
 with another secret; the cluster's id is part of the header. No nonce is used twice with one key, as
-the key names the sender's start and no two frames of a start have one sequence.
+the key identifies the sender's start and no two frames of a start share a sequence.
 """
 
 import hmac
@@ -59,15 +59,15 @@ HEADER_BYTES_MAX: Final = 16 * 1024 * 1024
 """Longest header; a fetch of 100,000 partitions needs 5 MB."""
 
 FRAME_OVERHEAD_MAX: Final = 512
-"""Most that a frame adds to header and tail."""
+"""Most bytes that a frame adds to header and tail."""
 
 SHORT_BYTES_MAX: Final = 4_096
-"""Most bytes that BLAKE2b signs: for so few, AES-GMAC costs more, as far more code runs for it."""
+"""Most bytes signed by BLAKE2b: for so few, AES-GMAC costs more, as it runs far more code."""
 
 SIGNATURE_SIZE: Final = 16
 START_SIZE: Final = 16
 NO_START: Final = bytes(START_SIZE)
-"""Start of a target that is not known: the frame is a greeting."""
+"""Start of an unknown target: the frame is a greeting."""
 
 MESSAGE: Final = 0
 CHUNK: Final = 1
@@ -85,12 +85,12 @@ _CHANNELS: Final = tuple(Channel)
 
 
 class Piece(NamedTuple):
-    """What one frame carries.
+    """Content of one frame.
 
     Attributes:
         kind: `MESSAGE` or `CHUNK`.
         head: Header, serialised.
-        tail: Bytes behind it.
+        tail: Bytes after it.
     """
 
     kind: int
@@ -99,7 +99,7 @@ class Piece(NamedTuple):
 
 
 def start_of(incarnation_id: str) -> bytes:
-    """Short form of the name of a start."""
+    """Short form of a start's id."""
     return sha256(incarnation_id.encode()).digest()[:START_SIZE]
 
 
@@ -114,7 +114,7 @@ class SigningKey:
         target_start: Its start, `NO_START` for a greeting.
 
     Attributes:
-        front: How all these frames begin.
+        front: Common beginning of these frames.
     """
 
     __slots__ = ("_cipher", "_short", "front")
@@ -140,7 +140,7 @@ class SigningKey:
         return self._cipher.encrypt(_NONCE.pack(sequence), b"", data)
 
     def has_signed(self, sequence: int, frame: bytes) -> bool:
-        """Whether a frame with this sequence ends with its signature."""
+        """Whether a frame with this sequence ends with the correct signature."""
         signature = frame[-SIGNATURE_SIZE:]
         data = memoryview(frame)[:-SIGNATURE_SIZE]
         if len(data) <= SHORT_BYTES_MAX:
@@ -158,13 +158,13 @@ class SigningKey:
 
 
 class Origin(NamedTuple):
-    """What the front of a frame says: who sent it, and to whom.
+    """Front of a frame: its sender and its target.
 
     Attributes:
         key_id: Id of the key that signed it.
         sender: Broker that sent it.
         sender_start: Its start.
-        target_start: Start it is meant for.
+        target_start: Start of the target.
     """
 
     key_id: bytes
@@ -177,11 +177,11 @@ class SignedFrame(NamedTuple):
     """A frame of version 2, not verified yet.
 
     Attributes:
-        front: All up to the name of the sender; `read_front` takes it apart.
+        front: All up to the sender's name; `read_front` decodes it.
         channel: Channel it was signed for.
         sequence: See the module.
-        piece: What it carries.
-        data: All of it.
+        piece: Its content.
+        data: The whole frame.
     """
 
     front: bytes
@@ -192,12 +192,12 @@ class SignedFrame(NamedTuple):
 
 
 def is_signed(data: bytes) -> bool:
-    """Whether a frame says that it has a signature."""
+    """Whether a frame claims to be signed."""
     return data[_VERSION_PLACE : _VERSION_PLACE + 1] == bytes((_SIGNED_VERSION,))
 
 
 def open_frame(piece: Piece) -> bytes:
-    """Frame without a signature."""
+    """Encode an unsigned frame."""
     front = _OPEN_HEAD.pack(0, _OPEN_VERSION, piece.kind, 0, len(piece.head))[_CRC.size :]
     front += piece.head
     crc: int = google_crc32c.extend(google_crc32c.value(front), piece.tail)
@@ -205,7 +205,7 @@ def open_frame(piece: Piece) -> bytes:
 
 
 def read_open(data: bytes) -> Piece:
-    """Take a frame without a signature apart.
+    """Decode an unsigned frame.
 
     Raises:
         WireError: It is damaged, too long or of another version.
@@ -221,14 +221,14 @@ def read_open(data: bytes) -> Piece:
 
 
 def signed_frame(key: SigningKey, piece: Piece, *, channel: Channel, sequence: int) -> bytes:
-    """Frame with a signature."""
+    """Encode a signed frame."""
     head = _SIGNED_HEAD.pack(piece.kind, _CHANNELS.index(channel), 0, len(piece.head), sequence)
     data = b"".join((key.front, head, piece.head, piece.tail))
     return data + key.sign(sequence, data)
 
 
 def read_signed(data: bytes) -> SignedFrame:
-    """Take a frame with a signature apart; the signature is the caller's to verify.
+    """Decode a signed frame; the caller must verify the signature.
 
     Raises:
         WireError: It is too short, too long or of another version.
@@ -247,10 +247,10 @@ def read_signed(data: bytes) -> SignedFrame:
 
 
 def read_front(front: bytes) -> Origin:
-    """Take the front of a frame apart.
+    """Decode the front of a frame.
 
     Raises:
-        WireError: It is of another version, or names nobody.
+        WireError: It is of another version, or the name of the sender is invalid.
     """
     key_id, version, _, start, target_start = _FRONT.unpack_from(front)
     if version != _SIGNED_VERSION:

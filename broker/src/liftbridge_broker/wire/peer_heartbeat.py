@@ -1,6 +1,6 @@
-"""Heartbeats of brokers and what the metadata leader answers, as values and as protobuf.
+"""Heartbeats of brokers and the answers of the metadata leader, as values and as protobuf.
 
-Part of `wire.peer_bodies`: what comes from another process is checked, nothing asserted.
+Part of `wire.peer_bodies`: input of another process is checked, never asserted.
 """
 
 from typing import Final, NamedTuple
@@ -15,14 +15,14 @@ WALL_NS_MAX: Final = 2**63 - 1
 
 
 class Heartbeat(NamedTuple):
-    """Life of a broker, to the metadata leader; who it is stands in the header.
+    """Heartbeat of a broker to the metadata leader; the header identifies the broker.
 
     Attributes:
-        applied_index: Metadata it applied.
+        applied_index: Last metadata index it applied.
         applied_hash: Hash of its state after that index.
-        want_fence: It asks to stay fenced.
-        want_shutdown: It asks to hand over and stop.
-        wall_ns: What its wall clock shows, Unix nanoseconds; 0 from a former version.
+        want_fence: It requests to stay fenced.
+        want_shutdown: It requests to hand over and stop.
+        wall_ns: Its wall clock, Unix nanoseconds; 0 from a former version.
     """
 
     applied_index: MetadataIndex
@@ -36,14 +36,14 @@ class HeartbeatReply(NamedTuple):
     """Answer of the metadata leader.
 
     Attributes:
-        broker_epoch: Registration that is answered; another one has no use for this.
-        incarnation_id: Start that is answered.
+        broker_epoch: Registration being answered; any other ignores this.
+        incarnation_id: Start being answered.
         is_fenced: Whether the broker is fenced.
         should_shutdown: Whether everything was handed over.
         term: Term in which the sender leads.
-        cluster_time_ns: Date that the sender knows, Unix nanoseconds; 0 when it knows none.
-        is_upper_bound: Whether a majority of three or more voters shows nothing later.
-        is_believed: Whether the sender believes it, so that it is cluster time.
+        cluster_time_ns: Date known to the sender, Unix nanoseconds; 0 when unknown.
+        is_upper_bound: Whether a majority of three or more voters has no later clock.
+        is_believed: Whether the sender trusts it, so that it is cluster time.
     """
 
     broker_epoch: int
@@ -57,7 +57,7 @@ class HeartbeatReply(NamedTuple):
 
 
 def fill_heartbeat(target: pb.Peer, body: Heartbeat | HeartbeatReply) -> None:
-    """Put a body into its message."""
+    """Write a body into its message."""
     if isinstance(body, Heartbeat):
         target.heartbeat.SetInParent()
         target.heartbeat.applied_index = body.applied_index
@@ -78,7 +78,7 @@ def fill_heartbeat(target: pb.Peer, body: Heartbeat | HeartbeatReply) -> None:
 
 
 def decode_heartbeat(message: pb.Peer) -> Heartbeat:
-    """Read a sign of life.
+    """Read a heartbeat.
 
     Raises:
         WireError: A field breaks its bounds.

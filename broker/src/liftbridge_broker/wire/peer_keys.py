@@ -1,10 +1,10 @@
-"""Keys by which the brokers of a cluster recognise one another, and how they rotate.
+"""Keys by which the brokers of a cluster authenticate one another, and their rotation.
 
 The file of `clustering.secret.file` has one key a line. The first one signs, every one verifies, so
-a new key is added at the end on all brokers, then moved to the front, then the old one is removed.
-The word `open` takes the place of a key: as the first line frames leave without a signature, as
-another one frames without a signature are still accepted. That is how a running cluster gets its
-first key. Empty lines and lines that start with `#` are skipped.
+a new key is appended on all brokers, then moved to the front, then the old one is removed. The word
+`open` takes the place of a key: as the first line it leaves outgoing frames unsigned, as another
+line it accepts unsigned frames. That is how a running cluster gets its first key. Empty lines and
+lines that start with `#` are skipped.
 """
 
 import hmac
@@ -28,8 +28,8 @@ class Key(NamedTuple):
     """One key.
 
     Attributes:
-        key_id: First bytes of a hash of it, to find it by; tells nothing of the key.
-        secret: 32 bytes made of the line.
+        key_id: First bytes of a hash of it, to look it up; reveals nothing of the key.
+        secret: 32 bytes derived from the line.
     """
 
     key_id: bytes
@@ -38,7 +38,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """Keys in the order of their file; `None` stands for the line `open`."""
+    """Keys in the order of their file; `None` represents the line `open`."""
 
     entries: tuple[Key | None, ...]
 
@@ -49,25 +49,25 @@ class Keyring:
 
     @property
     def first_key(self) -> Key | None:
-        """First key of all, `None` when there is none."""
+        """First key in the file, `None` when there is none."""
         return next((key for key in self.entries if key is not None), None)
 
     @property
     def accepts_unsigned(self) -> bool:
-        """Whether frames without a signature are believed."""
+        """Whether unsigned frames are accepted."""
         return None in self.entries
 
     @property
     def key_ids(self) -> tuple[str, ...]:
-        """Name of each entry in order: hexadecimal digits, or `open`."""
+        """Id of each entry in order: hexadecimal digits, or `open`."""
         return tuple(OPEN_LINE if key is None else key.key_id.hex() for key in self.entries)
 
     def find(self, key_id: bytes) -> Key | None:
-        """Key of this id, `None` when it is not listed."""
+        """Key with this id, `None` when it is not listed."""
         return next((key for key in self.entries if key is not None and key.key_id == key_id), None)
 
     def derived(self, purpose: str) -> tuple[bytes, ...]:
-        """Keys for another purpose, 32 bytes each: the first signs, all verify, empty for none."""
+        """Keys for another purpose, 32 bytes each: the first signs, all verify; empty for none."""
         given = (key for key in self.entries if key is not None)
         return tuple(_derive(key.secret, purpose.encode()) for key in given)
 
@@ -80,7 +80,7 @@ def parse_keys(text: str, path: str) -> Keyring:
     """Read the lines of a key file.
 
     Args:
-        text: What the file holds.
+        text: Content of the file.
         path: Its path, for messages; a message never holds a key.
 
     Raises:

@@ -1,6 +1,6 @@
-"""How brokers look for a cluster and ask to be let in, as values and as protobuf.
+"""Messages by which brokers search a cluster and ask for admission, as values and protobuf.
 
-Part of `wire.peer_bodies`: what comes from another process is checked, nothing asserted.
+Part of `wire.peer_bodies`: input of another process is checked, never asserted.
 """
 
 from typing import Final, NamedTuple
@@ -14,11 +14,11 @@ PEERS_MAX: Final = 1_000
 
 
 class Claim(NamedTuple):
-    """What a broker without metadata was told to found when nobody knows a cluster.
+    """Cluster that a broker without metadata is configured to found when no broker knows one.
 
     Attributes:
-        is_seed: A cluster of its own.
-        listed: A cluster with these, itself among them, in order; empty for none.
+        is_seed: A cluster of this broker alone.
+        listed: A cluster of these brokers, itself among them, in order; empty for none.
     """
 
     is_seed: bool = False
@@ -29,13 +29,13 @@ NO_CLAIM: Final = Claim()
 
 
 class Discover(NamedTuple):
-    """Question of a broker that looks for its cluster.
+    """Query of a broker that searches its cluster.
 
     Attributes:
         data_dir_id: Its data directory.
         is_empty: Whether that directory holds no metadata.
         cluster_id: Cluster it would found or knows; empty for neither.
-        claim: What it founds by itself, while it has no metadata.
+        claim: Cluster it is configured to found, while it has no metadata.
     """
 
     data_dir_id: str
@@ -45,15 +45,15 @@ class Discover(NamedTuple):
 
 
 class DiscoverReply(NamedTuple):
-    """What a broker knows of its cluster.
+    """A broker's knowledge of its cluster.
 
     Attributes:
         data_dir_id: Its data directory.
         is_empty: Whether that directory holds no metadata.
         cluster_id: Cluster it belongs to or would found; empty for neither.
-        leader: Leader of the metadata group, `None` when it knows none.
+        leader: Leader of the metadata group, `None` if unknown.
         voters: Voters it knows.
-        claim: What it founds by itself, while it has no metadata.
+        claim: Cluster it is configured to found, while it has no metadata.
     """
 
     data_dir_id: str
@@ -69,7 +69,7 @@ class Join(NamedTuple):
 
     Attributes:
         data_dir_id: The sender's data directory.
-        as_voter: Whether it shall become a voter once it has caught up.
+        as_voter: Whether to make it a voter once it has caught up.
     """
 
     data_dir_id: str
@@ -77,11 +77,11 @@ class Join(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """One of three messages by which two processes prove to each other that both are there now.
+    """One of three messages by which two processes prove to each other that both are live.
 
     Attributes:
-        challenge: Random number that the receiver repeats; 0 when nothing is asked.
-        answer: Challenge that is answered; 0 when none is.
+        challenge: Random number for the receiver to repeat; 0 for none.
+        answer: Challenge being answered; 0 for none.
     """
 
     challenge: int
@@ -89,7 +89,7 @@ class Hello(NamedTuple):
 
 
 def fill_membership(target: pb.Peer, body: Discover | DiscoverReply | Join | Hello) -> None:
-    """Put a body into its message."""
+    """Write a body into its message."""
     match body:
         case Hello(challenge, answer):
             target.hello.SetInParent()
@@ -133,7 +133,7 @@ def _claim(body: pb.Discover | pb.DiscoverReply) -> Claim:
 
 
 def decode_discover(message: pb.Peer) -> Discover:
-    """Read a question of a broker that looks for its cluster.
+    """Read a query of a broker that searches its cluster.
 
     Raises:
         WireError: A field breaks its bounds.
@@ -148,7 +148,7 @@ def decode_discover(message: pb.Peer) -> Discover:
 
 
 def decode_discover_reply(message: pb.Peer) -> DiscoverReply:
-    """Read what a broker knows of its cluster.
+    """Read a broker's knowledge of its cluster.
 
     Raises:
         WireError: A field breaks its bounds.
@@ -166,7 +166,7 @@ def decode_discover_reply(message: pb.Peer) -> DiscoverReply:
 
 
 def decode_join(message: pb.Peer) -> Join:
-    """Read a request to be added.
+    """Read a request for admission.
 
     Raises:
         WireError: A field breaks its bounds.

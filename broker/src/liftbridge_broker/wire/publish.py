@@ -1,7 +1,7 @@
-r"""What a broker publishes to NATS for a client: `PUB` frames around enveloped messages, in runs.
+r"""Messages that a broker publishes to NATS for a client: `PUB` frames with envelopes, in runs.
 
 A frame is ``PUB <subject> <size>\r\n``, the 8-byte envelope header, a protobuf `Message` and
-``\r\n``; with the header that tells brokers who has stored the message already it is an `HPUB`.
+``\r\n``; with the header that says which partition has stored the message already it is an `HPUB`.
 The fields are those that the original's API server writes, ascending, defaults omitted: offset
 (the expected one), key, value, stream, partition, subject, headers, ackInbox, correlationId,
 ackPolicy.
@@ -22,9 +22,9 @@ _Size = TypeVar("_Size", bound=Hashable)
 
 
 class _Built(dict[_Size, bytes], Generic[_Size]):
-    """Bytes that depend on one or two lengths, built when first asked for.
+    """Bytes that depend on one or two lengths, built on first use.
 
-    All are forgotten when there are `LENGTH_CACHE_COUNT_MAX`.
+    The cache is cleared when it holds `LENGTH_CACHE_COUNT_MAX`.
     """
 
     def __init__(self, build: Callable[[_Size], bytes]) -> None:
@@ -43,12 +43,12 @@ class _Layout(NamedTuple):
 
     Attributes:
         middle: Between value and correlation id.
-        end: Behind the last byte of a message that varies, the end of the frame included: what
+        end: After the last varying byte of a message, the end of the frame included: what
             follows the correlation id, with `middle` before it when there are none.
-        between: By length of the value that follows: `end` of one message and what stands before
+        between: By length of the value that follows: `end` of one message and the bytes before
             the value of the next.
         between_keyed: By lengths of the key that follows and of its value: `end` of one message and
-            what stands before the key of the next.
+            the bytes before the key of the next.
     """
 
     middle: bytes
@@ -92,7 +92,7 @@ class EnvelopeEncoder:
         expected_offsets: Sequence[int] | None = None,
         appended_partition_id: PartitionId | None = None,
     ) -> list[bytes]:
-        """Frames of a run of messages, as pieces to be joined.
+        """Frames of a run of messages, as pieces to join.
 
         All sequences have the length of `values`. Hot without headers and expected offsets when the
         correlation ids have one length (benchmark `bench_nats.py::publish`).
@@ -102,10 +102,10 @@ class EnvelopeEncoder:
             keys: Keys, empty ones for messages without.
             headers: User headers of each message.
             correlation_ids: UTF-8 bytes.
-            ack_inbox: Where brokers that store the message later send their acks; empty for none.
+            ack_inbox: Inbox for acks of brokers that store the message later; empty for none.
             ack_policy: Policy of all these messages.
             expected_offsets: Expected offsets for optimistic concurrency.
-            appended_partition_id: Partition that holds the messages already, `None` for none.
+            appended_partition_id: Partition that already holds the messages, `None` for none.
         """
         id_size = _uniform_size(correlation_ids)
         if not values or headers or expected_offsets or id_size is None:
@@ -139,7 +139,7 @@ class EnvelopeEncoder:
     def _layout(
         self, ack_inbox: bytes, ack_policy: int, appended: PartitionId | None, id_size: int
     ) -> _Layout:
-        """Build and keep the constants for messages of this kind."""
+        """Build and cache the constants for messages of this kind."""
         middle = self._address + bytes_field(10, ack_inbox) + bytes_head(11, id_size)
         tail = varint_field(12, ack_policy) + CRLF
         end = tail if id_size else middle + tail
@@ -167,7 +167,7 @@ class EnvelopeEncoder:
         return layout
 
     def _heads_for(self, appended: PartitionId | None) -> _Built[int]:
-        """What stands before the fields, by their length."""
+        """Bytes before the fields, by their length."""
         heads = self._heads.get(appended)
         if heads is None:
             block = b"" if appended is None else appended_header_block(appended)
@@ -192,7 +192,7 @@ class EnvelopeEncoder:
         expected_offsets: Sequence[int] | None,
         appended: PartitionId | None,
     ) -> list[bytes]:
-        """Frames of messages that differ in more than value and correlation id."""
+        """Frames of messages that vary in more than value and correlation id."""
         heads = self._heads_for(appended)
         key_heads, value_heads, address = self._key_heads, self._value_heads, self._address
         pieces: list[bytes] = []
@@ -228,7 +228,7 @@ def _interleaved(varying: Sequence[Sequence[bytes]], end: bytes) -> list[bytes]:
 
 
 def _uniform_size(texts: Sequence[bytes] | None) -> int | None:
-    """Length that all texts have, 0 for no texts, `None` when they differ."""
+    """Common length of all texts, 0 for no texts, `None` when they differ."""
     if not texts:
         return 0
     sizes = set(map(len, texts))

@@ -1,7 +1,7 @@
 """Messages of the metadata group <-> bytes (`internal/v1/raft.proto`).
 
-They come from other processes, which may be broken or of another version: whatever is not a sound
-message is refused, and nothing here holds more than a small multiple of the bytes that came.
+They come from other processes, which may be broken or of another version: anything but a sound
+message is refused, and decoding uses at most a small multiple of the received bytes.
 """
 
 from collections.abc import Callable
@@ -16,13 +16,13 @@ from liftbridge_broker.raft.types import Configuration, Entry, EntryKind, Messag
 from liftbridge_proto.internal.v1 import raft_pb2 as pb
 
 MESSAGE_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Longest message: a full `Append` with one entry beyond its size, and some."""
+"""Longest message: a full `Append` with one entry beyond its size, plus a margin."""
 
 NAME_LENGTH_MAX: Final = 256
 """Characters of the name of a broker or a data directory."""
 
 INDEX_MAX: Final = 2**62
-"""Indexes and terms rise by one, so nobody honest gets there."""
+"""Indexes and terms rise by one, so no honest peer reaches it."""
 
 MEMBERS_MAX: Final = 1_024
 ENTRIES_MAX: Final = 65_536
@@ -39,10 +39,10 @@ def encode_message(message: Message) -> bytes:
 
 
 def decode_message(data: bytes) -> Message:
-    """The message of some bytes.
+    """Decode a message.
 
     Raises:
-        WireError: They are none that this version understands.
+        WireError: This version does not understand the bytes.
     """
     if len(data) > MESSAGE_BYTES_MAX:
         raise WireError(f"metadata message: {len(data)} bytes")

@@ -1,7 +1,7 @@
-"""The token of a restart: what a broker held when it was asked whether it may go.
+"""The token of a restart: state of a broker when it was asked whether it may be restarted.
 
-It travels by the hands of an operator, so it says itself whether it arrived whole, and nothing is
-decided by it that the metadata do not confirm.
+An operator carries it, so it contains its own integrity check, and no decision is based on it that
+the metadata do not confirm.
 """
 
 from hashlib import sha256
@@ -42,8 +42,8 @@ class RestartRecord(NamedTuple):
         data_dir_id: Its data directory.
         start_id: Its process.
         broker_epoch: Its registration.
-        expires: Until when the restart must have begun, nanoseconds since 1970.
-        replicas: What it held.
+        expires: Latest start of the restart, nanoseconds since 1970.
+        replicas: Its replicas.
     """
 
     cluster_id: str
@@ -77,10 +77,10 @@ def encode_restart(record: RestartRecord) -> bytes:
 
 
 def decode_restart(token: bytes) -> RestartRecord:
-    """What a token says.
+    """Decode a token.
 
     Raises:
-        InvalidRequestError: It is none, or did not arrive whole.
+        InvalidRequestError: It is not a token, or is incomplete.
     """
     if len(token) > TOKEN_BYTES_MAX:
         raise InvalidRequestError(f"token: {len(token)} bytes, limit {TOKEN_BYTES_MAX}")

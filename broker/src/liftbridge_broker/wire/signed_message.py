@@ -1,9 +1,9 @@
-"""Signatures of messages that brokers exchange where clients can listen and speak.
+"""Signatures of messages that brokers exchange on subjects that clients can use.
 
-A broker passes a message on to the leader of its partition on the subject of the stream, and the
-leader acks it to the inbox of that broker. Whoever listens sees both. So both end with an HMAC of
-all bytes before, as field 1002 of their protobuf message: nobody else can ask for an ack in the
-name of a broker, or give one. Clients never get such an ack, and would pass the field over.
+A broker forwards a message to the leader of its partition on the subject of the stream, and the
+leader acks it to the inbox of that broker. Any listener sees both. So both end with an HMAC of all
+bytes before, as field 1002 of their protobuf message: no one else can request an ack in the name
+of a broker, or send one. Clients never get such an ack, and would ignore the field.
 """
 
 import hmac
@@ -20,19 +20,19 @@ SIGNATURE_BYTES: Final = len(_FIELD) + _TAG_BYTES
 
 
 class Purpose(Enum):
-    """What a message is; a signature of one is none of the other."""
+    """Kind of message; a signature for one kind is invalid for any other."""
 
     PUBLISH = b"liftbridge publish\0"
     ACK = b"liftbridge ack\0"
 
 
 class MessageSigner(NamedTuple):
-    """Signs and verifies by the keys of a cluster.
+    """Signs and verifies with the keys of a cluster.
 
     Attributes:
         keys: The first signs, all verify.
-        is_signing: Whether what leaves is signed.
-        accepts_unsigned: Whether what comes without a signature is believed.
+        is_signing: Whether outgoing messages are signed.
+        accepts_unsigned: Whether incoming unsigned messages are accepted.
     """
 
     keys: tuple[bytes, ...]
@@ -40,13 +40,13 @@ class MessageSigner(NamedTuple):
     accepts_unsigned: bool
 
     def signed(self, data: bytes, purpose: Purpose) -> bytes:
-        """A message with its signature, or as it is when nothing is signed."""
+        """A message with its signature, or unchanged when signing is off."""
         if not self.is_signing:
             return data
         return data + _FIELD + _tag(data, self.keys[0], purpose)
 
     def is_believed(self, data: bytes, purpose: Purpose) -> bool:
-        """Whether a message is from a broker of the cluster, or need not prove it."""
+        """Whether a message is from a broker of the cluster, or needs no proof."""
         if self.accepts_unsigned:
             return True
         body, end = data[:-SIGNATURE_BYTES], data[-SIGNATURE_BYTES:]

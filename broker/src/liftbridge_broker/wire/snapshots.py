@@ -3,8 +3,8 @@
 Equal states give equal bytes: everything is written in the order the state defines. Decoding
 checks every relation that the rest of the broker relies on, because a snapshot comes from a disk.
 
-Both can be done in steps, as tens of thousands of partitions take longer than a turn of the event
-loop may. Only parsing and serializing the whole is one step: it is native, and 40 times faster.
+Both can run in steps, as tens of thousands of partitions take longer than a turn of the event loop
+may. Only parsing and serializing the whole is one step: it is native, and 40 times faster.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -50,7 +50,7 @@ from liftbridge_proto.internal.v1 import metadata_pb2 as pb
 STREAM_ID_END = 1 << (64 - PARTITION_NUMBER_BITS)
 
 STEP_ENTRIES: Final = 8
-"""Brokers, streams, partitions, publishers and deleted streams in a step: some 200 us to read."""
+"""Brokers, streams, partitions, publishers and deleted streams per step: some 200 us to read."""
 
 
 class _Pace:
@@ -71,7 +71,7 @@ def encode_state(state: ClusterState) -> bytes:
 
 
 def encode_state_in_steps(state: ClusterState) -> Generator[None, None, bytes]:
-    """Bytes of a snapshot of a state that does not change before they are whole."""
+    """Encode a state that must not change before the bytes are complete."""
     message = pb.Snapshot(
         applied_index=state.applied_index,
         cluster_id=state.cluster_id,
@@ -184,16 +184,16 @@ def decode_state(data: bytes) -> ClusterState:
     """State of a snapshot.
 
     Raises:
-        CorruptionError: As `decode_state_in_steps`.
+        CorruptionError: Like `decode_state_in_steps`.
     """
     return finish(decode_state_in_steps(data))
 
 
 def decode_state_in_steps(data: bytes) -> Generator[None, None, ClusterState]:
-    """State of a snapshot, whole at the end.
+    """State of a snapshot, complete at the end.
 
     Raises:
-        CorruptionError: The bytes are no snapshot of this version, or contradict themselves.
+        CorruptionError: The bytes are not a snapshot of this version, or are inconsistent.
     """
     message = parse_canonical(pb.Snapshot, data)
     state = ClusterState(

@@ -1,7 +1,7 @@
-"""Which subjects belong to whom: reserved ones, and who listens to a subject on this broker.
+"""Owners of subjects: which subjects are reserved, and who listens to one on this broker.
 
-The grammar of names and subjects is `model.subjects`; here is what needs to know what arrived or
-what a client asked the broker to publish.
+The grammar of names and subjects is `model.subjects`; this module handles subjects of received
+messages and of messages that clients ask the broker to publish.
 """
 
 from collections.abc import Hashable, Iterator
@@ -31,7 +31,7 @@ _Value = TypeVar("_Value", bound=Hashable)
 
 
 def is_publishable(subject: str) -> bool:
-    """Whether a subject or inbox given by a client may stand in a `PUB` line.
+    """Whether a subject or inbox given by a client may appear in a `PUB` line.
 
     A subject with wildcards may: the original publishes to such a stream literally.
     """
@@ -45,10 +45,10 @@ def is_publishable(subject: str) -> bool:
 class ReservedSubjects:
     """Subjects that belong to brokers or to NATS and never to a client.
 
-    They are what lies below the root of all clusters, below the own namespace (where brokers of a
-    former version spoke), below the prefix of inboxes, and what begins with `$`. The only place
-    that knows: a stream takes no messages of them, no stream is created on them alone, and clients
-    cannot have the broker publish to them (ADR 0015).
+    They are everything below the root of all clusters, below the own namespace (used by brokers of
+    a former version), below the prefix of inboxes, and everything that starts with `$`. This is the
+    only place that decides: a stream takes no messages of them, no stream is created on them alone,
+    and clients cannot have the broker publish to them (ADR 0015).
 
     Args:
         namespace: `clustering.namespace`.
@@ -64,23 +64,23 @@ class ReservedSubjects:
         self._inboxes: dict[str, bool] = {}
 
     def is_reserved(self, subject: str) -> bool:
-        """Whether a message on this concrete subject is kept out of user streams."""
+        """Whether a message on this concrete subject is excluded from user streams."""
         return subject.startswith(self._prefixes)
 
     def check_stream(self, subject: str, partition_count: int = 1) -> None:
-        """Refuse a stream whose messages could come on reserved subjects alone.
+        """Refuse a stream whose messages could only come on reserved subjects.
 
         A wider pattern (`>`, `*.orders`) is allowed: the stream takes what is not reserved.
 
         Args:
             subject: Subject of the stream; its grammar is checked elsewhere.
-            partition_count: Partitions asked for: those above 0 have subjects of their own.
+            partition_count: Partitions requested: those above 0 have their own subjects.
 
         Raises:
             InvalidRequestError: `Subject is invalid: <why>`, as for a breach of the grammar.
         """
         if len(subject) > SUBJECT_BYTES_MAX:
-            return  # no stream can have it
+            return  # no stream can have such a subject
         reserved = self._prefix_of(subject)
         if reserved is None and partition_count > 1:
             reserved = self._prefix_of(f"{subject}.1")
@@ -88,7 +88,7 @@ class ReservedSubjects:
             raise InvalidRequestError(_refusal(subject, reserved))
 
     def check_publish(self, subject: str) -> None:
-        """Refuse a subject that a client may not have the broker publish messages to.
+        """Refuse a subject to which a client may not have the broker publish messages.
 
         Raises:
             InvalidRequestError: It breaks the grammar, or is reserved.
@@ -102,7 +102,7 @@ class ReservedSubjects:
         """Refuse an inbox that acks must not go to.
 
         Raises:
-            InvalidRequestError: It is no subject, has wildcards, or is reserved and no inbox.
+            InvalidRequestError: It is not a subject, has wildcards, or is reserved and no inbox.
         """
         if not self.allows_ack_inbox(inbox):
             raise InvalidRequestError(
@@ -113,8 +113,8 @@ class ReservedSubjects:
     def allows_ack_inbox(self, inbox: str) -> bool:
         """Whether an ack may be sent to an inbox named by a client; see `check_ack_inbox`.
 
-        Internal subjects are closed to it, or a client could make the broker speak on them. Answers
-        are kept, because this is asked for each message with an inbox; but none for long ones.
+        Internal subjects are closed to it, or a client could make the broker publish on them.
+        Results are cached, because this runs for each message with an inbox; not for long inboxes.
         """
         if len(inbox) > SUBJECT_BYTES_MAX:
             return False
@@ -128,13 +128,13 @@ class ReservedSubjects:
         return allowed
 
     def is_broker_inbox(self, inbox: str) -> bool:
-        """Whether brokers of this cluster wait for acks there: no client names such an inbox."""
+        """Whether brokers of this cluster wait for acks there: no client may name such an inbox."""
         return (
             inbox.startswith(self._own_acks) and is_publishable(inbox) and not has_wildcard(inbox)
         )
 
     def _prefix_of(self, pattern: str) -> str | None:
-        """The reserved prefix that everything a pattern matches begins with, `None` for none."""
+        """The reserved prefix of everything that a pattern matches, `None` for none."""
         literal: list[str] = []
         for token in pattern.split("."):
             if token in (_ONE, _REST):
@@ -147,7 +147,7 @@ class ReservedSubjects:
 
 @lru_cache(maxsize=8)
 def reserved_subjects(namespace: str) -> ReservedSubjects:
-    """Those of a cluster, the same for all who ask: the inboxes that it remembers are many."""
+    """Reserved subjects of a cluster, shared by all callers: their cache of inboxes is large."""
     return ReservedSubjects(namespace)
 
 
@@ -160,7 +160,7 @@ def _refusal(subject: str, prefix: str) -> str:
 
 @dataclass(slots=True)
 class _TableNode(Generic[_Value]):
-    """One token of the patterns: what ends here, and what goes on."""
+    """One token of the patterns: the values that end here, and the next tokens."""
 
     values: dict[_Value, None] = field(default_factory=dict)
     rest: dict[_Value, None] = field(default_factory=dict)
@@ -168,16 +168,16 @@ class _TableNode(Generic[_Value]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left here and below."""
+        """Whether no value is left here and below."""
         return not self.values and not self.rest and not self.children
 
 
 class SubjectTable(Generic[_Value]):
-    """Which values are attached to patterns that match a concrete subject.
+    """Finds the values whose patterns match a concrete subject.
 
-    A tree of tokens, and a cache from concrete subjects to results that is dropped at every change
-    and when `LOOKUP_CACHE_COUNT_MAX` subjects are in it. A look-up finds each value once, in an
-    order that depends on patterns and their order of insertion alone.
+    A tree of tokens, and a cache from concrete subjects to results that is cleared at every change
+    and when it holds `LOOKUP_CACHE_COUNT_MAX` subjects. A look-up returns each value once, in an
+    order that depends only on patterns and their order of insertion.
     """
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ class SubjectTable(Generic[_Value]):
         self._cache.clear()
 
     def remove(self, pattern: str, value: _Value) -> None:
-        """Detach `value` from a pattern; no effect when it is not attached."""
+        """Detach `value` from a pattern; no-op when it is not attached."""
         tokens = pattern.split(".")
         has_rest = tokens[-1] == _REST
         path: list[tuple[_TableNode[_Value], str]] = []
@@ -225,7 +225,7 @@ class SubjectTable(Generic[_Value]):
         return found
 
     def _walk(self, tokens: list[str]) -> Iterator[_Value]:
-        """All matching values, level by level; a value may come more than once."""
+        """All matching values, level by level; a value may appear more than once."""
         level: list[_TableNode[_Value]] = [self._root]
         for token in tokens:
             following: list[_TableNode[_Value]] = []
