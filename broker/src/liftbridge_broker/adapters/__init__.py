@@ -1,1 +1,1 @@
-"""Ports on the real world: NATS, files, clocks, logs. The only place below `api` with I/O."""
+"""Real implementations of the ports: NATS, files, clocks, logs. The only I/O below `api`."""

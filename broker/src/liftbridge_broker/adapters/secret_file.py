@@ -1,4 +1,4 @@
-"""Reading a small file that holds a secret: bounded, and never quoted in an error."""
+"""Reads a small file that holds a secret: bounded, and never quoted in an error."""
 
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ def read_secret(path: str, key: str) -> str:
         key: Setting that names it, for errors.
 
     Raises:
-        ConfigError: It cannot be read, is too large, no text, or empty.
+        ConfigError: It cannot be read, is too large, not text, or empty.
     """
     try:
         with Path(path).open("rb") as file:

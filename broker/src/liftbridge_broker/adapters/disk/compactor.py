@@ -1,9 +1,9 @@
-"""Compaction in a helper process: it would hold the interpreter lock for seconds otherwise.
+"""Compaction in a helper process: in the broker it would hold the interpreter lock for seconds.
 
 The broker writes jobs as lines of JSON to the helper's standard input and reads one line of answer
 for each: `+` and the result, which may be damage, or `!` and the reason of a failure. Nothing else
-passes between them, so neither can harm the other by what it sends. The helper ends with its input,
-and within a step when the broker died, because a successor may work on the same files.
+is exchanged, so neither can harm the other by its messages. The helper ends with its input, and
+within a step when the broker died, because a successor may work on the same files.
 
 Run as `python -m liftbridge_broker.adapters.disk.compactor DIRECTORY`.
 """
@@ -36,7 +36,7 @@ _END_SECONDS: Final = 5
 
 
 class CompactorProcess:
-    """The port `CompactionRunner` by a helper process, started with the first job."""
+    """The port `CompactionRunner` as a helper process, started with the first job."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class CompactorProcess:
         post: Callable[[Callable[[], None]], object],
         deliver: Callable[[Sequence[FileEvent]], None],
     ) -> None:
-        """Begin without a process; see `LocalFiles` for the arguments."""
+        """Start without a process; see `LocalFiles` for the arguments."""
         self._root = root
         self._deliver = deliver
         self._worker = Worker("liftbridge-compact", Outbox(post, self._on_done))
@@ -58,7 +58,7 @@ class CompactorProcess:
         self._worker.submit(Job(token, lambda: self._ask(line), ()))
 
     def shut_down(self) -> None:
-        """End the helper, also in the middle of a job; no event comes after."""
+        """End the helper, even in the middle of a job; no event follows."""
         self._is_ending = True
         process = self._process
         if process is not None:
@@ -97,12 +97,12 @@ class CompactorProcess:
                     [sys.executable, "-m", __spec__.name, str(self._root)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    start_new_session=True,  # Ctrl-C in a terminal is for the broker to handle
+                    start_new_session=True,  # the broker handles Ctrl-C in a terminal
                 )
             except OSError as error:
                 raise FilesError(f"start compactor: {error.strerror}") from error
             if self._is_ending:
-                # `shut_down` may have looked before there was anything to kill.
+                # `shut_down` may have checked before there was a process to kill.
                 self._process.kill()
         return self._process
 
@@ -112,18 +112,18 @@ class CompactorProcess:
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:
-    """Make an end of a helper; its exit code."""
+    """End a helper; return its exit code."""
     process.kill()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            # What could not be written to a dead process is lost with it.
+            # Unwritten input for a dead process is lost with it.
             with suppress(OSError):
                 pipe.close()
     return process.wait(_END_SECONDS)
 
 
 def serve(root: Path) -> None:
-    """Answer jobs from standard input until it ends or the parent is gone."""
+    """Answer jobs from standard input until it ends or the parent is dead."""
     parent = os.getppid()
     files = LocalFiles(root, post=_unused, deliver=_unused)
     output = sys.stdout.buffer
@@ -152,7 +152,7 @@ def _run(files: LocalFiles, job: CompactionJob, parent: int) -> CompactionResult
 
 
 def _unused(_: object) -> None:
-    """The helper makes blocking calls only."""
+    """No-op: the helper makes blocking calls only."""
 
 
 def main() -> None:

@@ -2,9 +2,9 @@
 
 Appends and cached reads run on the calling thread, because that is cheaper than any hand-over
 (ext4: `write` of 300 bytes 1.1 us, of 40 KB 20 us, cached read of 256 KiB 54 us; a round trip
-through a thread 62 us on top). What waits for a device runs on two threads, one for syncs, one for
-reads and removals. `RWF_NOWAIT` tells which reads those are; where the file system does not know
-the flag (tmpfs, some overlays) every read goes to the thread.
+through a thread 62 us more). Calls that wait for a device run on two threads, one for syncs, one
+for reads and removals. `RWF_NOWAIT` tells which reads those are; where the file system does not
+support the flag (tmpfs, some overlays) every read goes to the thread.
 """
 
 import errno
@@ -26,19 +26,19 @@ _FILE_MODE: Final = 0o640
 _DIRECTORY_MODE: Final = 0o750
 _SCRATCH_BYTES: Final = 512 * 1024
 READ_AHEAD_BYTES: Final = 2 * 1024 * 1024
-"""How much the kernel is asked to fetch behind a read that had to wait."""
+"""Bytes the kernel is asked to prefetch after a read that had to wait."""
 
 
 REWRITE_BYTES: Final = 1024 * 1024
-"""Bytes written again in one call."""
+"""Bytes rewritten in one call."""
 
 
 class LocalFiles:
     """One directory, not locked: for tools and helpers; a broker uses `DiskFiles`.
 
-    Owned by one thread, which alone may call it. Events come through `deliver` on the loop, those
-    of one turn in one call; jobs of one thread keep their order. Threads start with the first call
-    that needs them.
+    Owned by one thread, and only that thread may call it. Events arrive through `deliver` on the
+    loop, those of one turn in one call; jobs of one thread keep their order. Threads start with
+    the first call that needs them.
 
     Attributes:
         open_flags: Flags that files are opened with.
@@ -54,7 +54,7 @@ class LocalFiles:
         post: Callable[[Callable[[], None]], object],
         deliver: Callable[[Sequence[FileEvent]], None],
     ) -> None:
-        """Take a directory that exists.
+        """Use an existing directory.
 
         Args:
             root: The data directory.
@@ -76,19 +76,19 @@ class LocalFiles:
         self._reader = Worker("liftbridge-read", outbox)
 
     def shut_down(self) -> None:
-        """Finish what was submitted and close every file; no event comes after."""
+        """Finish submitted calls and close every file; no event follows."""
         self._deliver = _drop
         self._writer.close()
         self._reader.close()
         for descriptor in self._descriptors.values():
             os.close(descriptor)
         self._descriptors.clear()
-        # What was to be closed with the last call on it is closed: its end may still be told.
+        # Files to close after their last call are closed: that call may still be reported.
         self._closing.clear()
 
     @property
     def open_count(self) -> int:
-        """Files that are open."""
+        """Number of open files."""
         return len(self._descriptors)
 
     def exists(self, path: str) -> bool:
@@ -158,7 +158,7 @@ class LocalFiles:
         return handle
 
     def close(self, handle: FileHandle) -> None:
-        """As in the port; the descriptor goes when the last call submitted on it is done."""
+        """As in the port; the descriptor is closed when the last call submitted on it is done."""
         if handle in self._busy:
             self._closing.add(handle)
             return
@@ -188,14 +188,14 @@ class LocalFiles:
             return None
         except OSError as error:
             if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):
-                return None  # the file system does not know the flag
+                return None  # the file system does not support the flag
             raise translated(error, "read", self._paths[handle]) from error
         if count < length and position + count < os.fstat(descriptor).st_size:
             return None  # the rest is not in memory
         return bytes(view[:count])
 
     def submit_read(self, token: Token, handle: FileHandle, position: int, length: int) -> None:
-        """As in the port; asks the kernel to read ahead, so that the next read need not wait."""
+        """As in the port; requests read-ahead, so that the next read need not wait."""
         descriptor, path = self._descriptors[handle], self._paths[handle]
 
         def run() -> bytes:
@@ -296,7 +296,7 @@ class LocalFiles:
 
 
 class DiskFiles(LocalFiles):
-    """The data directory of a broker, locked as long as this lives."""
+    """The data directory of a broker, locked for the lifetime of this object."""
 
     def __init__(
         self,
@@ -305,10 +305,10 @@ class DiskFiles(LocalFiles):
         post: Callable[[Callable[[], None]], object],
         deliver: Callable[[Sequence[FileEvent]], None],
     ) -> None:
-        """Make the directory if needed and lock it; see `LocalFiles` for the arguments.
+        """Create the directory if needed and lock it; see `LocalFiles` for the arguments.
 
         Raises:
-            FilesError: The directory cannot be made, or another process holds it.
+            FilesError: The directory cannot be created, or another process holds it.
         """
         try:
             root.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -324,13 +324,13 @@ class DiskFiles(LocalFiles):
 
 
 def translated(error: OSError, operation: str, path: str) -> FilesError:
-    """The port's error for one of the operating system."""
+    """The port's error for an error of the operating system."""
     text = f"{operation} {path}: {error.strerror}"
     return FilesError(text, is_full=error.errno in _FULL)
 
 
 def append_rest(descriptor: int, data: bytes, written: int, path: str) -> None:
-    """Finish a short write, or cut the file back to where it was before the write.
+    """Finish a short write, or cut the file back to its length before the write.
 
     Raises:
         FilesError: The rest does not fit; nothing of `data` is left in the file unless the cut
@@ -362,7 +362,7 @@ def _read(descriptor: int, position: int, length: int, path: str) -> bytes:
 
 
 def _rewrite(source: int, target: int, position: int) -> None:
-    """Copy a file from a position on onto itself; `OSError` is raised as it comes."""
+    """Copy a file from a position on onto itself; raises `OSError` untranslated."""
     while block := os.pread(source, REWRITE_BYTES, position):
         view = memoryview(block)
         while view:
@@ -397,5 +397,5 @@ def _remove_tree(place: Path, path: str) -> None:
 
 
 def _drop(events: Sequence[FileEvent]) -> None:
-    """Events after the end belong to nobody."""
+    """Drop events after the end."""
     del events

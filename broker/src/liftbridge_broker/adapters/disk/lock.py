@@ -1,7 +1,7 @@
 """Exclusive use of a data directory, held by the kernel so that it ends with the process.
 
-`flock` on `.lock` in the directory; the text inside names the holder for people and is never
-trusted by the program.
+`flock` on `.lock` in the directory; the text inside names the holder for operators, and the program
+never trusts it.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ class DirectoryLock:
     """The lock of one directory from construction until `release`."""
 
     def __init__(self, directory: Path) -> None:
-        """Take the lock at once or not at all.
+        """Take the lock immediately, or fail.
 
         Raises:
             FilesError: Another process holds it (the text names it), or `.lock` cannot be opened.
@@ -41,7 +41,7 @@ class DirectoryLock:
         )
 
     def release(self) -> None:
-        """Give the lock back; the file stays, because removing it would race with the next."""
+        """Release the lock; the file stays, because removing it would race with the next holder."""
         os.close(self._descriptor)
 
 
@@ -49,7 +49,7 @@ class SharedLock:
     """Keeps brokers out of a directory while tools read it; takes no lock where none ever was."""
 
     def __init__(self, directory: Path) -> None:
-        """Take the lock at once or not at all.
+        """Take the lock immediately, or fail.
 
         Raises:
             FilesError: A running broker holds the directory.
@@ -70,7 +70,7 @@ class SharedLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Let brokers in again."""
+        """Admit brokers again."""
         if self._descriptor is not None:
             os.close(self._descriptor)
 

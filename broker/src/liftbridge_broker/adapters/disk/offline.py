@@ -1,7 +1,7 @@
 """`inspect` and `verify` of a data directory on a file system, as lines of text or JSON.
 
-Nothing is written, and a directory that a running broker holds is refused: what is read while it
-is being written would look damaged.
+Nothing is written, and a directory that a running broker holds is refused: files that change while
+they are read would look damaged.
 """
 
 import json
@@ -53,10 +53,10 @@ _SECOND_NS: Final = 1_000_000_000
 
 @contextmanager
 def reading(root: Path) -> Iterator[LocalFiles]:
-    """A data directory to be read while no broker runs on it.
+    """A data directory to read while no broker runs on it.
 
     Raises:
-        FilesError: There is no such directory, a broker never used it, or one holds it now.
+        FilesError: There is no such directory, no broker ever used it, or one holds it now.
     """
     if not root.is_dir():
         raise FilesError(f"{root} is not a directory")
@@ -72,7 +72,7 @@ def reading(root: Path) -> Iterator[LocalFiles]:
 
 
 class ReadOnlyFiles(LocalFiles):
-    """A directory whose files are opened for reading only, as read-only volumes need it."""
+    """A directory whose files are opened read-only, as read-only volumes require."""
 
     open_flags: ClassVar[int] = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -83,7 +83,7 @@ def inspect_lines(root: Path, *, output: str, known: Sequence[str] = METADATA_NA
     Args:
         root: The directory.
         output: `table` or `json`.
-        known: Names in its root that belong to others than the store.
+        known: Names in its root that belong to other parts than the store.
 
     Raises:
         FilesError: It cannot be read, or a broker runs on it.
@@ -99,17 +99,17 @@ def inspect_lines(root: Path, *, output: str, known: Sequence[str] = METADATA_NA
 
 
 class VerifyRun:
-    """One run of `verify`; `lines` must be read to the end before `is_whole` says anything."""
+    """One run of `verify`; `is_whole` is valid only after `lines` was read to the end."""
 
     def __init__(self, root: Path, *, output: str, known: Sequence[str] = METADATA_NAMES) -> None:
-        """Begin; see `inspect_lines` for the arguments."""
+        """Start; see `inspect_lines` for the arguments."""
         self._root = root
         self._output = output
         self._known = known
         self.is_whole = True
 
     def lines(self) -> Iterator[str]:
-        """Findings as they are made, then a summary; with `json` one object a line.
+        """Findings as they occur, then a summary; with `json` one object a line.
 
         Raises:
             FilesError: The directory cannot be read, or a broker runs on it.
@@ -152,7 +152,7 @@ class VerifyRun:
 
 
 def report_json(root: Path, report: DirectoryReport) -> dict[str, object]:
-    """The report as an object for JSON."""
+    """The report as a JSON object."""
     return {
         "directory": str(root),
         "data_dir_id": report.identity.data_dir_id,
@@ -285,10 +285,10 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _unused(call: object) -> None:
-    """Only blocking calls are made, which post nothing."""
+    """No-op: blocking calls post nothing."""
     del call
 
 
 def _unused_events(events: Sequence[FileEvent]) -> None:
-    """Only blocking calls are made, which have no events."""
+    """No-op: blocking calls have no events."""
     del events

@@ -1,7 +1,7 @@
-"""What the metadata log of a data directory holds, and whether the next start would take it.
+"""Content of a data directory's metadata log, and whether the next start would accept it.
 
-The files are copied into memory and opened there as a start opens them, so the tools judge by the
-very rules of recovery and the directory stays as it is. A metadata log is small: a snapshot and
+The files are copied into memory and opened there as at a start, so the tools apply the same rules
+of recovery and the directory stays unchanged. A metadata log is small: a snapshot and
 some thousand commands.
 """
 
@@ -23,14 +23,14 @@ class MetadataReport(NamedTuple):
 
     Attributes:
         bytes: Length of its files, without the reserve.
-        first_index: Index of the first entry that is still there; behind `last_index` when none.
+        first_index: Index of the first stored entry; above `last_index` when there is none.
         last_index: Index of the last one.
         snapshot_index: Index that the newest snapshot covers, 0 without one.
-        streams: Streams after the last command that is known to be committed.
+        streams: Streams after the last command known to be committed.
         partitions: Their partitions.
-        findings: What the next start puts right by itself.
+        findings: What the next start repairs.
         damage: Why the next start is refused, empty when it is not; then nothing else is known.
-        path: Where the damage is.
+        path: File with the damage.
         position: Byte of the damage in that file.
     """
 
@@ -47,7 +47,7 @@ class MetadataReport(NamedTuple):
 
 
 def read_metadata(files: Files, proven_index: int) -> MetadataReport:
-    """Read the metadata log; nothing is changed.
+    """Read the metadata log without changes.
 
     Args:
         files: The data directory.
@@ -60,7 +60,7 @@ def read_metadata(files: Files, proven_index: int) -> MetadataReport:
     try:
         log = RaftLog.open(copy, directory=METADATA_DIRECTORY, index_min=proven_index)
         if len(log.configuration.voters) == 1:
-            # As in a start of the only voter: what is durable is committed.
+            # As in a start of the only voter: durable entries are committed.
             log.mark(log.last_index)
         state, _ = restore(recovered_metadata(log))
     except CorruptionError as error:

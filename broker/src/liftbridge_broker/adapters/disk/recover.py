@@ -1,16 +1,16 @@
-"""`recover`: a metadata group that cannot go on begins anew from what one broker of it has.
+"""`recover`: starts a new metadata group from one broker's data when the old group cannot continue.
 
-A key that leaked, or a version that believed any message, lets somebody raise the terms of a group
+With a leaked key, or a version that trusted any message, an attacker can raise the terms of a group
 so far that its members refuse one another for good. No broker may run meanwhile. The directory with
-the longest good log becomes the only member of a new group; the others get its snapshot and are let
-in again. Entries whose term leaps are not believed. Every partition log stays as it is.
+the longest good log becomes the only member of a new group; the other brokers get its snapshot and
+are admitted again. Entries whose term leaps are not trusted. Every partition log stays unchanged.
 
-The new group goes on at a metadata index far above the old one: stream ids and leader epochs are
-such indexes, and those that only a lost entry knew must not be given out again.
+The new group continues at a metadata index far above the old one: stream ids and leader epochs are
+such indexes, and those known only to a lost entry must not be assigned again.
 
-Files of the old group stay beside the new ones as `<name>.before-recovery-<number>`. They change
-places by renaming, listed before in the file `recovery`, so that an interrupted run is completed by
-the next one; a broker that is started in between refuses, or finds the old group.
+Files of the old group stay beside the new ones as `<name>.before-recovery-<number>`. They are
+swapped by renaming, listed before in the file `recovery`, so that the next run completes an
+interrupted one; a broker that is started in between refuses, or finds the old group.
 """
 
 import json
@@ -57,7 +57,7 @@ from liftbridge_broker.storage.smallfile import (
 from liftbridge_broker.wire.snapshots import decode_state, encode_state
 
 INDEX_GAP: Final = 1 << 20
-"""Metadata indexes passed over: more than entries that other brokers may have had alone."""
+"""Metadata indexes skipped: more than the entries that only other brokers may have had."""
 
 _PLAN: Final = f"{METADATA_DIRECTORY}/recovery"
 _NEW: Final = ".recovered"
@@ -65,18 +65,18 @@ _ASIDE: Final = ".before-recovery-"
 
 
 class Recoverable(NamedTuple):
-    """What a new group would begin with.
+    """Data from which a new group would start.
 
     Attributes:
-        broker: Whose directory it is.
-        cluster_id: Of which cluster.
-        voters: Members with a vote of the group that cannot go on.
+        broker: Owner of the directory.
+        cluster_id: Its cluster.
+        voters: Voters of the group that cannot continue.
         term: Term that the broker has seen.
         last_index: Index of the last entry.
-        good_index: Index of the last entry that is believed.
+        good_index: Index of the last trusted entry.
         good_term: Its term.
         commit_index: Entries up to here are known to be committed.
-        new_index: Index the new group goes on from.
+        new_index: Index from which the new group continues.
         streams: Streams it knows.
         partitions: Their partitions.
     """
@@ -95,25 +95,25 @@ class Recoverable(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A directory as it is, and the snapshot that the new group begins with."""
+    """A directory as it is, and the snapshot from which the new group starts."""
 
     told: Recoverable
     snapshot: Snapshot
 
 
 def recover_lines(root: Path, *, snapshot: Path | None, is_applied: bool, output: str) -> list[str]:
-    """Tell what recovery would do, and do it.
+    """Describe what recovery would do, and do it if `is_applied`.
 
     Args:
         root: The data directory.
-        snapshot: File with what another broker recovered; `None` for the first one.
-        is_applied: Whether it is done; nothing is written otherwise.
+        snapshot: Snapshot that another broker recovered; `None` for the first broker.
+        is_applied: Whether to do it; nothing is written otherwise.
         output: `table` or `json`.
 
     Raises:
         FilesError: The directory cannot be used, or a broker runs on it.
         CorruptionError: Its metadata are damaged.
-        InvalidRequestError: Another directory has to be used, or another snapshot.
+        InvalidRequestError: Another directory or another snapshot is required.
     """
     if not is_applied:
         with reading(root) as files:
@@ -136,9 +136,9 @@ def recover_lines(root: Path, *, snapshot: Path | None, is_applied: bool, output
 
 @contextmanager
 def _writing(root: Path) -> Iterator[LocalFiles]:
-    """A data directory to be changed, locked as a broker locks it; errors as of `reading`."""
+    """A data directory to modify, locked as a broker locks it; errors as in `reading`."""
     with reading(root):
-        pass  # it is a data directory: no lock file is left in any other
+        pass  # it is a data directory: no lock file is created in any other
     lock = DirectoryLock(root)
     files = LocalFiles(root, post=_unused, deliver=_unused_events)
     try:
@@ -149,7 +149,7 @@ def _writing(root: Path) -> Iterator[LocalFiles]:
 
 
 def find(files: Files, snapshot: Path | None) -> Found:
-    """What a directory holds, and what the new group would begin with; errors as above."""
+    """Content of a directory, and the start of the new group; errors as above."""
     identity = _identity(files)
     copy, _ = copy_of_metadata(files)
     log = RaftLog.open(copy, directory=METADATA_DIRECTORY, index_min=proven_index(files))
@@ -205,10 +205,10 @@ def _moved(state: ClusterState, index: int, term: int, members: Configuration) -
 
 
 def _given(told: Recoverable, path: Path) -> Found:
-    """The snapshot that another broker recovered, for the same cluster and no older.
+    """The snapshot that another broker recovered, of the same cluster and not older.
 
     Raises:
-        InvalidRequestError: It does not fit.
+        InvalidRequestError: It does not match.
         FilesError: It cannot be read.
     """
     copy = MemoryFiles()
@@ -216,7 +216,7 @@ def _given(told: Recoverable, path: Path) -> Found:
     try:
         copy.make_directory(METADATA_DIRECTORY)
         with path.open("rb") as file:
-            # No snapshot is as long: what is cut off here is refused as damaged.
+            # No snapshot is as long: a truncated one is refused as damaged.
             data = file.read(2 * SMALL_FILE_BYTES_MAX)
         copy.put(f"{METADATA_DIRECTORY}/{path.name}", data)
     except OSError as error:
@@ -234,7 +234,7 @@ def _given(told: Recoverable, path: Path) -> Found:
             f"{told.cluster_id}"
         )
     if len(found.meta.configuration.voters) != 1 or index <= INDEX_GAP:
-        # With one of the old group a member would vote a second time in terms that it has seen.
+        # With an old group's snapshot a member would vote a second time in terms it has seen.
         raise InvalidRequestError(
             f"Invalid snapshot, no recovery has written it: {path} is one of the group that cannot "
             "go on; take the file that recovering the first broker named"
@@ -261,13 +261,13 @@ def _given(told: Recoverable, path: Path) -> Found:
 
 
 def apply(files: Files, snapshot: Snapshot) -> str:
-    """Put a new log with a snapshot in the place of the metadata log, which is set aside.
+    """Replace the metadata log, which is set aside, by a new log with a snapshot.
 
     Returns:
         Path of the snapshot, for the other brokers.
 
     Raises:
-        FilesError: The disk refused; the next run begins anew or goes on.
+        FilesError: The disk refused; the next run restarts or continues.
     """
     made = _new_files(snapshot)
     old = files.list(METADATA_DIRECTORY)
@@ -287,7 +287,7 @@ def apply(files: Files, snapshot: Snapshot) -> str:
 
 
 def finish(files: Files) -> None:
-    """Carry out what the plan says, or what is left of it."""
+    """Carry out the plan, or the rest of it."""
     found = read_small_file(files, _PLAN)
     if found is None:
         raise CorruptionError("the recovery plan is damaged", path=_PLAN)
@@ -307,7 +307,7 @@ def finish(files: Files) -> None:
 
 
 def _new_files(snapshot: Snapshot) -> dict[str, bytes]:
-    """Files of a log that begins with a snapshot, as a start would make them."""
+    """Files of a log that starts with a snapshot, as a start would create them."""
     copy = MemoryFiles()
     log = RaftLog.open(copy, directory=METADATA_DIRECTORY)
     log.install(snapshot)
@@ -372,7 +372,7 @@ def _verdict(told: Recoverable) -> str:
 
 
 def _bound(told: Recoverable) -> Sequence[str]:
-    """What may be lost."""
+    """Possible losses."""
     most, count = len(told.voters) // 2 + 1, len(told.voters)
     return [
         f"No acknowledged metadata change is lost if, among {most} of the {count} voters, this one",
@@ -384,8 +384,8 @@ def _bound(told: Recoverable) -> Sequence[str]:
 
 
 def _unused(*_call: object) -> None:
-    """Nothing is called by token here."""
+    """No-op: no call uses a token here."""
 
 
 def _unused_events(_events: Sequence[FileEvent]) -> None:
-    """No event can come."""
+    """No-op: no event can arrive."""

@@ -1,8 +1,8 @@
 """A thread that runs blocking file calls and hands results to the event loop in batches.
 
 A hand-over to the loop costs several microseconds and wakes it (measured: 62 us for a round trip
-of one job, 22 us a job when many are under way), so results that are ready in one turn of the loop
-travel together.
+of one job, 22 us a job when many are in flight), so results that are ready in one turn of the loop
+are delivered together.
 """
 
 import threading
@@ -16,7 +16,7 @@ from liftbridge_broker.ports.files import FileEvent, FileHandle, Token
 
 
 class Job(NamedTuple):
-    """A blocking call: `run` gives the bytes of the event; `handles` are in use until then."""
+    """A blocking call: `run` returns the bytes of the event; `handles` are in use until then."""
 
     token: Token
     run: Callable[[], bytes]
@@ -49,7 +49,7 @@ class Outbox:
             self._done.append(done)
             is_first = len(self._done) == 1
         if is_first:
-            # A closed loop has nobody left to tell.
+            # A closed loop takes no more events.
             with suppress(RuntimeError):
                 self._post(self._drain)
 
@@ -63,7 +63,7 @@ class Worker:
     """One thread and its queue; jobs run in the order they were submitted."""
 
     def __init__(self, name: str, outbox: Outbox) -> None:
-        """Begin without a thread; the first job starts it."""
+        """Start without a thread; the first job starts it."""
         self._name = name
         self._outbox = outbox
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()

@@ -1,4 +1,4 @@
-"""A world in memory: files that lose what was not synced, a NATS without sockets, virtual time.
+"""An environment in memory: files that lose unsynced data, NATS without sockets, virtual time.
 
 Tests run the broker on it, ours and those of users.
 """

@@ -1,13 +1,13 @@
-"""Clocks that stand still until somebody turns them."""
+"""Clocks that stand still until they are moved."""
 
 from liftbridge_broker.model.ids import Instant
 
 
 class VirtualClock:
-    """The port `Clock`; both clocks go on together and never back."""
+    """The port `Clock`; both clocks advance together and never go back."""
 
     def __init__(self, wall_ns: int) -> None:
-        """Begin at a date, in nanoseconds since the Unix epoch."""
+        """Start at a date, in nanoseconds since the Unix epoch."""
         self._now = Instant(1)
         self._offset_ns = wall_ns - self._now
 
@@ -20,5 +20,5 @@ class VirtualClock:
         return self._now + self._offset_ns
 
     def move_to(self, instant: Instant) -> None:
-        """Turn both clocks forward; an instant that has passed changes nothing."""
+        """Advance both clocks; an instant in the past changes nothing."""
         self._now = max(self._now, instant)

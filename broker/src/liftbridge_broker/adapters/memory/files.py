@@ -1,13 +1,13 @@
 """The port `Files` in memory, with the durability of a real disk and the faults of a bad one.
 
-Every file has what a process sees and what would survive a power cut; every directory likewise.
-`crash` keeps of the unsynced rest what a generator chooses: a prefix of the writes of a file, the
-last one torn, sometimes with a sector that never arrived, and any subset of the name changes that
-is consistent with their order on one name. That is weaker than what ext4 or XFS give, so code that
-passes here needs no luck there.
+Every file has the content that a process sees and the content that would survive a power cut; every
+directory likewise. `crash` keeps a random part of the unsynced rest: a prefix of the writes of a
+file, the last one torn, sometimes with a sector that never arrived, and any subset of the name
+changes that is consistent with their order on one name. That is weaker than what ext4 or XFS
+guarantee, so code that passes here needs no luck there.
 
 Calls by token wait until the owner calls `pump`, which runs them in order; a submitted sync covers
-what had been appended when it was submitted and nothing more. Write points (each append, rewrite,
+only what had been appended when it was submitted. Write points (each append, rewrite,
 truncate, sync and change of a name) are counted in `points`, and power can be cut at any of them.
 """
 
@@ -35,7 +35,7 @@ from liftbridge_broker.ports.files import FileEvent, FileHandle, Token
 
 
 class PowerCutError(Exception):
-    """Power went away at the chosen write point; only `crash` brings the files back.
+    """Power failed at the chosen write point; only `crash` brings the files back.
 
     Not a `LiftbridgeError`, so that no handler of refusals swallows it.
     """
@@ -48,10 +48,10 @@ class Fault:
     Attributes:
         operation: `append`, `rewrite`, `read`, `sync`, `truncate`, `open`, `rename`, `remove`,
             `list`, `make_directory` or `sync_directory`.
-        path: Pattern (`fnmatch`) of the paths it concerns.
+        path: Pattern (`fnmatch`) of the affected paths.
         skip: Matching calls that still succeed first.
         count: Calls that fail then; negative for all.
-        is_full: Fail as a full disk and not as a broken one.
+        is_full: Whether it fails like a full disk rather than a broken one.
     """
 
     operation: str
@@ -75,15 +75,15 @@ class MemoryFiles:
     """One data directory in memory.
 
     Attributes:
-        on_submitted: Told of each call by token, so that an owner can arrange for a `pump`.
+        on_submitted: Called for each call by token, so that an owner can schedule a `pump`.
         points: Write points passed so far.
         log: Operation and path of each write point, for messages of failing tests.
         is_cold: While true `try_read` answers `None`, as if nothing were cached.
         is_stalled: While true no call by token ends: the device does not answer.
         capacity_bytes: Size of the volume.
-        lost_sector_chance: How probable it is that a file loses a sector between kept ones when
-            it crashes with unsynced bytes.
-        lost_sector_count: How often that has happened.
+        lost_sector_chance: Probability that a file loses a sector between kept ones when it
+            crashes with unsynced bytes.
+        lost_sector_count: Number of such losses.
     """
 
     def __init__(self, *, capacity_bytes: int = 1 << 50) -> None:
@@ -106,7 +106,7 @@ class MemoryFiles:
         self._is_cut = False
         self._used_bytes = 0
 
-    # What the port says of names.
+    # Names, as in the port.
 
     def exists(self, path: str) -> bool:
         """As in the port."""
@@ -185,7 +185,7 @@ class MemoryFiles:
         names: set[tuple[int, str]] = set()
         for rename in reversed(self._renames):
             keys = {(id(change[0]), change[1]) for change in rename.changes}
-            # A change drags along the earlier ones of its names, in other directories too.
+            # A change includes the earlier ones of its names, in other directories too.
             if not keys.isdisjoint(names) or any(c[0] is directory for c in rename.changes):
                 names |= keys
                 durable.appendleft(rename)
@@ -195,7 +195,7 @@ class MemoryFiles:
             make_durable(rename)
         self._renames = list(kept)
 
-    # What the port says of contents.
+    # Contents, as in the port.
 
     def open(self, path: str, *, create: bool = False) -> FileHandle:
         """As in the port."""
@@ -214,7 +214,7 @@ class MemoryFiles:
         return handle
 
     def close(self, handle: FileHandle) -> None:
-        """As in the port; what a process that ended left open closes late, and did so already."""
+        """As in the port; a handle of an ended process may be closed late, after `kill` did so."""
         if handle > self._handle_former:
             del self._handles[handle]
 
@@ -311,12 +311,12 @@ class MemoryFiles:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the power is away."""
+        """Whether the power is off."""
         return self._is_cut
 
     @property
     def open_count(self) -> int:
-        """Handles that are open, to find leaks."""
+        """Number of open handles, to find leaks."""
         return len(self._handles)
 
     def pump(self, limit: int | None = None) -> tuple[FileEvent, ...]:
@@ -348,29 +348,29 @@ class MemoryFiles:
         self._restart()
 
     def kill(self) -> None:
-        """End the process and keep the machine: all that was written stays, handles are closed."""
+        """End the process but not the machine: all written data stays, handles are closed."""
         self._restart()
 
     def fail(self, fault: Fault) -> None:
-        """Plan a failure; plans are met in the order they were made."""
+        """Plan a failure; failures occur in the order they were planned."""
         self._faults.append(fault)
 
     def heal(self) -> None:
-        """Forget all planned failures."""
+        """Drop all planned failures."""
         self._faults.clear()
 
-    # For tests: looking and damaging.
+    # For tests: inspection and damage.
 
     def content(self, path: str) -> bytes:
         """Contents of a file as a process sees them."""
         return bytes(self._file(path).data)
 
     def durable_content(self, path: str) -> bytes:
-        """Contents of a file that would certainly survive, supposed its name does."""
+        """Contents of a file that would certainly survive, if its name does."""
         return bytes(self._file(path).durable)
 
     def put(self, path: str, data: bytes) -> None:
-        """Give a file durable contents, as damage or an old version would; parents are made."""
+        """Set durable contents of a file, as damage or an old version would; creates parents."""
         directory = self._root
         *parents, name = _parts(path)
         for parent in parents:
@@ -387,7 +387,7 @@ class MemoryFiles:
         directory.entries[name] = directory.durable[name] = file
 
     def flip_bit(self, path: str, bit: int) -> None:
-        """Turn over one bit, counted from the start of the file."""
+        """Flip one bit, counted from the start of the file."""
         data = bytearray(self.content(path))
         data[bit // 8] ^= 1 << bit % 8
         self.put(path, bytes(data))
@@ -484,7 +484,7 @@ class MemoryFiles:
         for rename in self._renames:
             if keep is None or keep.random() < 0.5:
                 continue
-            # Dependencies hold by themselves: a change stays only on what it was made on.
+            # Dependencies need no extra check: a change stays only on what it was made on.
             if is_possible(rename):
                 make_durable(rename)
         self._renames = []
@@ -506,4 +506,4 @@ def _parts(path: str) -> list[str]:
 
 
 def _nobody() -> None:
-    """Nobody waits for submitted calls but a caller of `pump`."""
+    """Ignore the submission: only a caller of `pump` waits for it."""

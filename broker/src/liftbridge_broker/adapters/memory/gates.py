@@ -1,8 +1,8 @@
-"""Gates before the connections of a server: shut while it is paused, torn off when it is killed.
+"""Gates before the connections of a server: closed while it is paused, broken when it is killed.
 
-A process that is stopped by a signal reads nothing, but its kernel accepts connections and keeps
-what arrives; it goes on where it was. A process that is killed answers nothing more and its
-connections break. Both happen here to a server that shares its event loop with its clients.
+A process stopped by a signal reads nothing, but its kernel accepts connections and buffers input;
+later it continues where it stopped. A killed process answers nothing more and its connections
+break. Both are simulated here for a server that shares its event loop with its clients.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ class Gates:
     """All connections of one server.
 
     Attributes:
-        is_shut: Nothing gets through, in either state of a connection.
+        is_shut: Whether nothing passes, in either direction.
     """
 
     def __init__(self, on_bug: Callable[[Exception], None]) -> None:
-        """Begin open.
+        """Start open.
 
         Args:
-            on_bug: Told of an exception of a protocol behind a gate.
+            on_bug: Called with an exception of a protocol behind a gate.
         """
         self.on_bug = on_bug
         self.is_shut = False
@@ -38,19 +38,19 @@ class Gates:
         return Gate(self, protocol)
 
     def shut(self) -> None:
-        """Let nothing through until `open`."""
+        """Let nothing pass until `open`."""
         self.is_shut = True
         for gate in self._gates:
             gate.stop_reading()
 
     def open(self) -> None:
-        """Let through what came meanwhile, and go on."""
+        """Pass on the buffered events, and continue."""
         self.is_shut = False
         for gate in list(self._gates):
             gate.go_on()
 
     def tear_off(self) -> None:
-        """Break every connection; the protocols behind are told, their peers get no last word."""
+        """Break every connection; the protocols are notified, their peers get no more bytes."""
         for gate in list(self._gates):
             gate.tear_off()
 
@@ -58,30 +58,30 @@ class Gates:
         """Wait until no connection is left; bounded.
 
         Raises:
-            TimeoutError: A peer holds its connection.
+            TimeoutError: A peer keeps its connection open.
         """
         async with asyncio.timeout(CLOSE_SECONDS_MAX):
             await self._emptied.wait()
 
     def on_made(self, gate: "Gate") -> None:
-        """Note a connection."""
+        """Record a connection."""
         self._gates[gate] = None
         self._transport_count += 1
         self._emptied.clear()
 
     def on_lost(self) -> None:
-        """A connection is gone, though perhaps nobody behind its gate knows."""
+        """Record a closed connection, though its protocol may not know yet."""
         self._transport_count -= 1
         if not self._transport_count:
             self._emptied.set()
 
     def forget(self, gate: "Gate") -> None:
-        """Nothing more will pass through a gate."""
+        """Forget a gate: nothing more will pass through it."""
         self._gates.pop(gate, None)
 
 
 class Gate(asyncio.Protocol):
-    """The protocol of one connection; passes on what it is told, now or when the gates open."""
+    """The protocol of one connection; passes events on, now or when the gates open."""
 
     def __init__(self, gates: Gates, protocol: asyncio.Protocol) -> None:
         self._gates = gates
@@ -92,13 +92,13 @@ class Gate(asyncio.Protocol):
         self._is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin; behind a shut gate nobody notices."""
+        """Start; behind a closed gate the protocol is not notified yet."""
         self._transport = cast("asyncio.Transport", transport)
         self._gates.on_made(self)
         self.pass_on()
 
     def data_received(self, data: bytes) -> None:
-        """Pass on, or keep."""
+        """Pass on, or buffer."""
         self._kept.append(data)
         self.pass_on()
 
@@ -113,25 +113,25 @@ class Gate(asyncio.Protocol):
             self._protocol.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Pass on, or keep; the connection is gone in any case."""
+        """Pass on, or buffer; the connection is closed in any case."""
         del exc
         self._is_lost = True
         self._gates.on_lost()
         self.pass_on()
 
     def stop_reading(self) -> None:
-        """Leave what comes to the kernel."""
+        """Leave input in the kernel."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def go_on(self) -> None:
-        """Read again, behind what was kept."""
+        """Resume reading, after the buffered input."""
         self.pass_on()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def pass_on(self) -> None:
-        """Tell the protocol what it has not heard yet, unless the gates are shut."""
+        """Deliver buffered events to the protocol, unless the gates are closed."""
         protocol, transport = self._protocol, self._transport
         if protocol is None or transport is None:
             return
@@ -150,7 +150,7 @@ class Gate(asyncio.Protocol):
             self._gates.on_bug(error)
 
     def tear_off(self) -> None:
-        """Break the connection, and tell the protocol if it knew of it."""
+        """Break the connection, and notify the protocol if it knew of it."""
         protocol, self._protocol = self._protocol, None
         self._gates.forget(self)
         if self._transport is not None:

@@ -1,7 +1,7 @@
-"""What files and directories in memory are made of: what is seen, and what would survive.
+"""Files and directories in memory: their visible state, and the state that would survive.
 
-A power cut keeps the durable part and, of the changes that were not synced, what a generator
-chooses, as long as a disk could have kept just that.
+A power cut keeps the durable part and a random part of the unsynced changes, as long as a disk
+could have kept exactly that.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ SECTOR_BYTES = 512
 
 
 class Write(NamedTuple):
-    """An unsynced change of a file: `data` put at `position`, or, when `None`, the file cut there.
+    """An unsynced change of a file: `data` written at `position`, or, when `None`, a cut there.
 
     At a `position` of `None` the data are appended.
     """
@@ -26,7 +26,7 @@ class Write(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class File:
-    """One inode: what processes see, what is durable, and the changes between the two."""
+    """One inode: its visible state, its durable state, and the changes between them."""
 
     data: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
@@ -41,7 +41,7 @@ class File:
         self.unsynced.append(Write(self.sequence, data, None))
 
     def rewrite(self, position: int) -> None:
-        """Write again what processes see from a position on."""
+        """Rewrite the visible bytes from a position on."""
         self.sequence += 1
         data = bytes(memoryview(self.data)[position:])
         self.unsynced.append(Write(self.sequence, data, position))
@@ -58,7 +58,7 @@ class File:
             replay(self.durable, self.unsynced.popleft())
 
     def lose(self) -> None:
-        """A sync failed: the kernel marks the pages clean, a later sync will not write them."""
+        """Simulate a failed sync: the kernel marks pages clean, later syncs do not write them."""
         self.unsynced = deque(
             write._replace(data=bytes(len(write.data)))
             if write.data is not None and write.position is None
@@ -82,14 +82,14 @@ Entry = File | Directory
 class NameChange(NamedTuple):
     """An unsynced change of names, atomic: each (directory, name, node before, node after).
 
-    One change makes or removes a name, two move it.
+    One entry creates or removes a name, two entries move it.
     """
 
     changes: tuple[tuple[Directory, str, Entry | None, Entry | None], ...]
 
 
 def replay(data: bytearray, write: Write) -> None:
-    """Carry out a change."""
+    """Apply a change."""
     if write.data is None:
         del data[write.position :]
     elif write.position is None:
@@ -99,7 +99,7 @@ def replay(data: bytearray, write: Write) -> None:
 
 
 def make_durable(rename: NameChange) -> None:
-    """Carry out a change of names on what would survive."""
+    """Apply a change of names to the durable state."""
     for directory, name, _, after in rename.changes:
         if after is None:
             directory.durable.pop(name, None)
@@ -108,7 +108,7 @@ def make_durable(rename: NameChange) -> None:
 
 
 def is_possible(rename: NameChange) -> bool:
-    """Whether a change of names still fits what would survive."""
+    """Whether a change of names still matches the durable state."""
     first = rename.changes[0]
     is_removal = len(rename.changes) == 1 and first[3] is None
     if is_removal and isinstance(first[2], Directory) and first[2].durable:
@@ -117,7 +117,7 @@ def is_possible(rename: NameChange) -> bool:
 
 
 def leaves_first(directory: Directory, name: str) -> Iterator[tuple[Directory, str, Entry]]:
-    """Entries to remove one by one for a directory to go, itself last."""
+    """Entries to remove one by one to remove a directory, itself last."""
     found: list[tuple[Directory, str, Entry]] = []
     queue = [(directory, name)]
     while queue:
@@ -145,7 +145,7 @@ def files_below(root: Directory) -> Iterator[File]:
 
 
 def crash_contents(file: File, keep: Random | None, lost_sector_chance: float) -> bool:
-    """Keep a prefix of the unsynced writes, perhaps a torn one; whether a sector was lost."""
+    """Keep a prefix of the unsynced writes, perhaps torn; return whether a sector was lost."""
     is_sector_lost = False
     if keep is not None and file.unsynced:
         durable_bytes = len(file.durable)
@@ -163,7 +163,7 @@ def crash_contents(file: File, keep: Random | None, lost_sector_chance: float) -
 
 
 def _lose_sector(data: bytearray, start: int, keep: Random) -> None:
-    """Zero what lies of one sector beyond `start`: the length was written, the data was not."""
+    """Zero the part of one sector after `start`: the length was written, the data was not."""
     position = keep.randrange(start, len(data))
     first = max(start, position - position % SECTOR_BYTES)
     end = min(len(data), position - position % SECTOR_BYTES + SECTOR_BYTES)

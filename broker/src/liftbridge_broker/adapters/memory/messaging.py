@@ -1,6 +1,6 @@
-"""The port `Messaging` in memory: one broker and whoever publishes, without sockets.
+"""The port `Messaging` in memory: one broker and other publishers, without sockets.
 
-Nothing moves by itself: what is published waits in `new` until the owner carries it round.
+Nothing is delivered automatically: published messages wait in `new` until the owner delivers them.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,11 +14,11 @@ from liftbridge_broker.wire.subjects import SubjectTable
 from liftbridge_proto import api_pb2
 
 SENT_COUNT_MAX: Final = 10_000
-"""Messages remembered; with more than that the older half is forgotten."""
+"""Messages remembered; beyond it the older half is dropped."""
 
 
 class Sent(NamedTuple):
-    """One message that was published.
+    """One published message.
 
     Attributes:
         subject: Concrete subject.
@@ -44,7 +44,7 @@ class Chunk(NamedTuple):
 
 
 def parse_frames(data: bytes, *, is_quiet: bool) -> list[Sent]:
-    """`PUB` and `HPUB` frames as messages; anything else is a bug of whoever made them."""
+    """`PUB` and `HPUB` frames as messages; anything else is a bug of the caller."""
     sent: list[Sent] = []
     position = 0
     while position < len(data):
@@ -65,17 +65,17 @@ def parse_frames(data: bytes, *, is_quiet: bool) -> list[Sent]:
 
 @dataclass(slots=True, eq=False)
 class MemoryMessaging:
-    """The port `Messaging`; what is published stays in `new` until the owner carries it round.
+    """The port `Messaging`; published messages stay in `new` until the owner delivers them.
 
     Attributes:
-        on_published: Told that there is something to carry round.
-        is_connected: Turned by the owner; publishing is refused while false.
+        on_published: Called when there are messages to deliver.
+        is_connected: Set by the owner; publishing is refused while false.
         payload_bytes_max: As in the port.
         backlog_bytes: Set by the owner.
         backlog_bytes_max: As in the port.
-        sent: What was published last, the latest at the end.
+        sent: Published messages, the latest last.
         subscriptions: Subject and queue group by subscription.
-        new: What was published and not carried round yet.
+        new: Published messages that were not delivered yet.
     """
 
     on_published: Callable[[], None] | None = None
@@ -96,7 +96,7 @@ class MemoryMessaging:
         self._table.add(subject, subscription)
 
     def when_subscribed(self, done: Callable[[], None]) -> None:
-        """As in the port; nothing is under way here."""
+        """As in the port; nothing is in flight here."""
         done()
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
@@ -119,7 +119,7 @@ class MemoryMessaging:
         self.publish(parse_frames(b"".join(frames), is_quiet=is_quiet))
 
     def publish(self, messages: Sequence[Sent]) -> None:
-        """Publish as the broker or as somebody else; carried round later."""
+        """Publish as the broker or as another client; delivered later."""
         self.new += messages
         self.sent += messages
         if len(self.sent) > SENT_COUNT_MAX:
@@ -128,9 +128,9 @@ class MemoryMessaging:
             self.on_published()
 
     def receivers(self, subject: str, *, is_quiet: bool) -> list[SubscriptionId]:
-        """Who gets a message: all without a queue group, and one of each group in turn.
+        """Receivers of a message: all without a queue group, and one of each group in turn.
 
-        A message from the quiet connection does not come back to its own subscriptions, which are
+        A message from the quiet connection does not return to its own subscriptions, which are
         those without a queue group.
         """
         found: list[SubscriptionId] = []
@@ -147,7 +147,7 @@ class MemoryMessaging:
         return found
 
     def take_chunks(self) -> list[Chunk]:
-        """Carry round what is new: one chunk for each subscription that gets something."""
+        """Deliver the new messages: one chunk for each subscription that receives any."""
         messages, self.new = self.new, []
         chunks: dict[SubscriptionId, Chunk] = {}
         arrivals: dict[Arrival, Arrival] = {}
@@ -164,7 +164,7 @@ class MemoryMessaging:
         return list(chunks.values())
 
     def acks(self, inbox: str) -> list[api_pb2.Ack]:
-        """Acks published to an inbox, as far as they are remembered."""
+        """Acks published to an inbox, among the messages remembered."""
         acks = [decode_ack(message.payload) for message in self.sent if message.subject == inbox]
         assert None not in acks
         return [ack for ack in acks if ack is not None]

@@ -1,8 +1,8 @@
 """One TCP or TLS connection to a NATS server, from the first byte to the last.
 
-While hands are shaken it gives lines to nats-py; from `begin` on, each chunk goes from the socket
+During the handshake it gives lines to nats-py; from `begin` on, each chunk goes from the socket
 straight into the parser of `wire.nats` and on to the handler, without a task, queue or callback for
-each message. What is published in one turn of the loop leaves as one write.
+each message. All output of one turn of the loop leaves as one write.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class ConnectionHandler(Protocol):
         ...
 
     def on_info(self, body: bytes) -> None:
-        """`INFO` that came after the handshake, as JSON."""
+        """`INFO` received after the handshake, as JSON."""
         ...
 
     def on_server_error(self, text: str) -> None:
@@ -38,11 +38,11 @@ class ConnectionHandler(Protocol):
         ...
 
     def on_fault(self, error: Exception) -> None:
-        """The owner itself failed at a message: a bug, which a callback would swallow."""
+        """The owner failed on a message: a bug, which a callback would swallow."""
         ...
 
     def on_lost(self, connection: "Connection", reason: str) -> None:
-        """The connection ended, for whatever reason; told once, after `begin` only."""
+        """The connection ended, for any reason; called once, after `begin` only."""
         ...
 
 
@@ -50,18 +50,18 @@ class Connection(asyncio.Protocol):
     """See the module.
 
     Args:
-        handler: Told what arrives.
+        handler: Receives the input.
         loop: The running event loop.
         pending_bytes_max: Bytes not yet taken by the socket above which `send` refuses.
-        ping_interval_s: How often the server is asked whether it lives; without a byte from it
-            after `SILENT_PINGS_MAX` times the connection is given up.
+        ping_interval_s: Interval of pings to the server; without a byte from it after
+            `SILENT_PINGS_MAX` pings the connection is closed.
 
     Attributes:
         bytes_in: Bytes received.
-        bytes_out: Bytes handed to the socket.
+        bytes_out: Bytes passed to the socket.
         behind_at: Loop time of the latest read of `BACKLOG_READ_BYTES` or more, after which more
             was probably waiting; 0 for none.
-        is_secure: Whether TLS is spoken.
+        is_secure: Whether TLS is in use.
     """
 
     def __init__(
@@ -104,13 +104,13 @@ class Connection(asyncio.Protocol):
     # What asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is connected."""
-        # uvloop's transports are no subclasses of asyncio's.
+        """Record the transport of the connected socket."""
+        # uvloop's transports are not subclasses of asyncio's.
         transport = cast("asyncio.Transport", transport)
         self._use(transport)
 
     def data_received(self, data: bytes) -> None:
-        """A chunk of the socket."""
+        """Handle a chunk from the socket."""
         self.bytes_in += len(data)
         self._silent_count = 0
         if len(data) >= BACKLOG_READ_BYTES:
@@ -124,7 +124,7 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed."""
+        """Handle the end of the socket."""
         if self._is_lost:
             return
         self._is_lost = True
@@ -145,11 +145,11 @@ class Connection(asyncio.Protocol):
             self._handler.on_lost(self, reason)
 
     def pause_writing(self) -> None:
-        """The socket takes less than is written: `pending_bytes_max` are waiting."""
+        """Record that the socket is full: `pending_bytes_max` are waiting."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """Half of it has been taken."""
+        """Record that half of it was sent."""
         self._is_paused = False
 
     # The handshake
@@ -177,11 +177,11 @@ class Connection(asyncio.Protocol):
             return line
 
     async def start_tls(self, context: ssl.SSLContext, host: str, timeout_s: float) -> None:
-        """Speak TLS from here on.
+        """Switch to TLS.
 
         Raises:
-            OSError: The handshake failed, or bytes came in clear that only an attacker could want
-                to be read as if they had come through TLS.
+            OSError: The handshake failed, or clear-text bytes arrived that only an attacker would
+                want read as if they had come through TLS.
         """
         if self._greeting:
             raise ConnectionAbortedError("the server sent data between INFO and TLS")
@@ -196,7 +196,7 @@ class Connection(asyncio.Protocol):
         self._use(secured)
 
     def begin(self) -> None:
-        """The handshake is over: parse, watch, and tell the handler from now on."""
+        """Finish the handshake: from now on parse, watch, and call the handler."""
         assert self._parser is None
         self._parser = NatsParser(self)
         if self._is_lost:
@@ -211,14 +211,14 @@ class Connection(asyncio.Protocol):
     # Writing
 
     def write(self, data: bytes) -> None:
-        """Write behind everything sent before; for protocol lines, which no bound holds back."""
+        """Write after everything sent before; for protocol lines, which are never held back."""
         self._flush()
         if self._transport is not None and not self._is_lost:
             self.bytes_out += len(data)
             self._transport.write(data)
 
     def send(self, data: bytes) -> None:
-        """Write with whatever else is sent in this turn of the loop.
+        """Write together with all other output of this turn of the loop.
 
         Raises:
             UnavailableError: The connection ended, or too much is waiting; nothing was written.
@@ -233,19 +233,19 @@ class Connection(asyncio.Protocol):
         self._pending_bytes += len(data)
 
     def pause_reading(self) -> None:
-        """Read no more from the socket until `resume_reading`."""
+        """Pause reading from the socket until `resume_reading`."""
         if self._is_reading and not self._is_lost and self._transport is not None:
             self._is_reading = False
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read again."""
+        """Resume reading."""
         if not self._is_reading and not self._is_lost and self._transport is not None:
             self._is_reading = True
             self._transport.resume_reading()
 
     def set_pending_bytes_max(self, bytes_max: int) -> None:
-        """Put another bound of bytes not yet taken by the socket into force."""
+        """Set the bound of bytes not yet taken by the socket."""
         self._pending_bytes_max = bytes_max
         if self._transport is not None:
             self._transport.set_write_buffer_limits(high=bytes_max, low=bytes_max // 2)
@@ -257,7 +257,7 @@ class Connection(asyncio.Protocol):
         return self._pending_bytes + waiting
 
     async def flushed(self) -> None:
-        """Wait until the server has read all that was written, and its answers so far were told.
+        """Wait until the server has read everything written, and its answers so far are handled.
 
         Raises:
             OSError: The connection ended before.
@@ -273,7 +273,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def reason(self) -> str:
-        """Why the connection ends, when this side or an `-ERR` said so; empty otherwise."""
+        """Why the connection ends, as given by this side or an `-ERR`; empty otherwise."""
         return "" if self._reason == CLOSED_SILENTLY else self._reason
 
     @property
@@ -282,14 +282,14 @@ class Connection(asyncio.Protocol):
         return self._is_lost
 
     def close(self) -> None:
-        """End the connection after what was written has left."""
+        """End the connection after all written bytes are sent."""
         self._flush()
         self._reason = self._reason or "closed by the broker"
         if self._transport is not None:
             self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """End the connection now; `reason` is told unless another one was known before."""
+        """End the connection now; `reason` is reported unless an earlier one is known."""
         self._reason = self._reason or reason
         if self._transport is not None:
             self._transport.abort()
@@ -303,7 +303,7 @@ class Connection(asyncio.Protocol):
     def on_messages(
         self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
     ) -> None:
-        """Hand messages on."""
+        """Pass messages on to the handler."""
         self._handler.on_messages(subscription, arrivals, payloads)
 
     def on_ping(self) -> None:
@@ -311,21 +311,21 @@ class Connection(asyncio.Protocol):
         self.write(PONG)
 
     def on_pong(self) -> None:
-        """The server answered the earliest ping."""
+        """Handle the server's answer to the earliest ping."""
         pong = self._pongs.popleft() if self._pongs else None
         if pong is not None and not pong.done():
             pong.set_result(None)
 
     def on_ok(self) -> None:
-        """Only sent in verbose mode, which is off."""
+        """No-op: sent only in verbose mode, which is off."""
 
     def on_error(self, text: str) -> None:
-        """Keep the text as reason, should the connection end now."""
+        """Keep the text as the reason in case the connection ends now."""
         self._error_text, self._error_at = text, self._loop.time()
         self._handler.on_server_error(text)
 
     def on_info(self, body: bytes) -> None:
-        """Hand the server's news on."""
+        """Pass the server's update on."""
         self._handler.on_info(body)
 
     # Inside
@@ -346,7 +346,7 @@ class Connection(asyncio.Protocol):
             self._fail("the broker failed at a message")
 
     def _flush(self) -> None:
-        """Write what was sent in this turn."""
+        """Write the output of this turn."""
         if not self._pending:
             return
         data = self._pending[0] if len(self._pending) == 1 else b"".join(self._pending)
@@ -357,7 +357,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def _ping(self) -> None:
-        """Ask for a sign of life, and give up without one."""
+        """Send a ping, and abort if too many stayed unanswered."""
         if self._silent_count >= SILENT_PINGS_MAX:
             self._fail("the server does not answer")
             return
@@ -367,10 +367,10 @@ class Connection(asyncio.Protocol):
         self._timer = self._loop.call_later(self._ping_interval_s, self._ping)
 
     def _fail(self, reason: str) -> None:
-        """The connection is of no use any more; asyncio tells of the end in the next turn."""
+        """Give the connection up; asyncio reports its end in the next turn."""
         self.abort(reason)
 
     def _wake(self) -> None:
-        """Let a waiting `read_line` look again."""
+        """Wake a waiting `read_line`."""
         if self._more is not None and not self._more.done():
             self._more.set_result(None)

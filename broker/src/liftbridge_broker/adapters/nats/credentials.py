@@ -1,6 +1,6 @@
-"""What is shown to a NATS server at each connection, read anew each time so that it can rotate.
+"""Credentials for a NATS server, read again for each connection so that they can rotate.
 
-The texts of errors name files and settings, never what stands in them.
+Error texts name files and settings, never their content.
 """
 
 import re
@@ -18,12 +18,12 @@ _SEED_ALONE: Final = re.compile(r"^(SU[A-Z2-7]+)\s*$", re.MULTILINE)
 
 
 class CredentialsError(Exception):
-    """A file with credentials or certificates cannot be used; it may be repaired at any time."""
+    """A file with credentials or certificates is unusable; it may be repaired at any time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What one connection shows; empty texts are unset.
+    """Credentials of one connection; empty texts are unset.
 
     Attributes:
         user: User name, with `password`.
@@ -41,10 +41,10 @@ class Credentials:
 
 
 def read_credentials(options: NatsOptions) -> Credentials:
-    """Read what the options name.
+    """Read the credentials that the options name.
 
     Raises:
-        CredentialsError: A file cannot be read or holds something else.
+        CredentialsError: A file cannot be read or has other content.
     """
     if options.credentials_file:
         text = _read(options.credentials_file, "nats.credentials.file")
@@ -74,14 +74,14 @@ def read_credentials(options: NatsOptions) -> Credentials:
 
 
 def tls_context(options: NatsOptions, *, is_demanded: bool) -> ssl.SSLContext | None:
-    """Settings of TLS for one connection, `None` when nothing asks for it.
+    """TLS settings for one connection, `None` when nothing requires TLS.
 
     Args:
         options: Files.
-        is_demanded: The URL asks for TLS.
+        is_demanded: Whether the URL requires TLS.
 
     Raises:
-        CredentialsError: A file cannot be read or does not fit.
+        CredentialsError: A file cannot be read or is invalid.
     """
     if not is_demanded and not options.has_tls_files:
         return None

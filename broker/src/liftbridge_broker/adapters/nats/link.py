@@ -1,8 +1,8 @@
-"""One connection to NATS that is always wanted: made, watched, made again.
+"""One supervised connection to NATS: connects, watches and reconnects.
 
-State: the subscriptions that should exist, and the connection that carries them, if any. A
-connection counts as up when the server has confirmed that all subscriptions are back. Reconnecting
-never ends; credentials and certificates are read anew for each attempt.
+State: the desired subscriptions, and the connection that carries them, if any. A connection counts
+as up when the server has confirmed that all subscriptions are restored. Reconnecting never ends;
+credentials and certificates are read again for each attempt.
 """
 
 import asyncio
@@ -35,18 +35,18 @@ _PORT: Final = 4222
 
 @dataclass(slots=True)
 class LinkCounts:
-    """What happened on one link since the start; plain integers, added once per chunk or event.
+    """Counters of one link since the start; plain integers, updated once per chunk or event.
 
     Attributes:
         messages_in: Messages that were delivered or had too many headers.
-        messages_dropped: Messages of subscriptions that had ended.
-        messages_wide: Messages left out because they had too many headers.
+        messages_dropped: Messages of ended subscriptions.
+        messages_wide: Messages dropped because they had too many headers.
         bytes_in: Bytes received on connections that have ended.
         bytes_out: Bytes sent on connections that have ended.
         publishes_refused: Calls of `publish` refused because the link was down or busy.
-        connects: Connections that came up.
-        attempts_failed: Connections that did not.
-        slow_consumers: Times the server dropped the link because it was behind.
+        connects: Connections established.
+        attempts_failed: Failed connection attempts.
+        slow_consumers: Times the server dropped the link because it read too slowly.
         server_errors: `-ERR` lines.
     """
 
@@ -74,17 +74,17 @@ class Link:
     """See the module.
 
     Args:
-        options: Where to, and how.
+        options: Servers and settings of the connection.
         kind: Last part of the connection's name.
-        no_echo: Whether messages published here are kept from subscriptions here.
-        deliver: Takes messages of subscriptions that exist.
+        no_echo: Whether subscriptions of this link exclude messages published on it.
+        deliver: Takes messages of existing subscriptions.
         on_change: Called after `is_up` changed, with a reason when it went down.
-        observer: Told of transitions.
-        plain_weight: Of a message, see `pacing`.
+        observer: Is notified of transitions.
+        plain_weight: Weight of a plain message, see `pacing`.
 
     Attributes:
         counts: See `LinkCounts`.
-        is_up: Whether the connection stands with all its subscriptions.
+        is_up: Whether the connection is up with all its subscriptions.
         payload_bytes_max: `max_payload` of the server, 1 MiB before the first connection.
     """
 
@@ -130,18 +130,18 @@ class Link:
 
     @property
     def server(self) -> str:
-        """Host and port of the server it is connected to; empty while it is not."""
+        """Host and port of the connected server; empty while disconnected."""
         return self._servers.current_text if self.is_up else ""
 
     @property
     def server_cluster(self) -> tuple[str, ...]:
-        """Hosts and ports of that server and those it has routes to; empty when it stands alone."""
+        """Hosts and ports of that server and its cluster peers; empty for a single server."""
         return self._servers.told_texts
 
     # Life
 
     async def start(self) -> None:
-        """Make the first connection.
+        """Establish the first connection.
 
         Raises:
             UnavailableError: No server could be reached in `connect_attempts_max` attempts, or one
@@ -168,10 +168,10 @@ class Link:
             )
 
     async def run(self) -> None:
-        """Watch the connection and make it again, until `close`; to be run in a task group.
+        """Watch the connection and reconnect, until `close`; run it in a task group.
 
         Raises:
-            Exception: What the receiver of messages raised: a bug of ours.
+            Exception: Raised by the receiver of messages: a bug of ours.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -192,7 +192,7 @@ class Link:
                 )
 
     async def drain(self) -> None:
-        """End all subscriptions, and wait until what the server had sent for them was delivered."""
+        """End all subscriptions, and wait until everything the server had sent was delivered."""
         connection = self._connection
         if connection is not None and self._subscriptions:
             lines = b"".join(map(unsubscribe_line, self._subscriptions))
@@ -204,14 +204,14 @@ class Link:
                     self._pacer.when_idle(is_idle.set)
                     await is_idle.wait()
             except OSError:
-                pass  # the link went down: there is nothing left to come (TimeoutError is one too)
+                pass  # the link went down: nothing more can arrive (TimeoutError is an OSError too)
         self._subscriptions.clear()
 
     async def close(self) -> None:
-        """Send what waits, end the connection and `run`. Never fails; bounded by deadlines.
+        """Send waiting output, end the connection and `run`. Never fails; bounded by deadlines.
 
-        Whoever cancels it only gives up to send what waits: `run` ends in any case, without which
-        the process would never end.
+        Cancelling it only skips the waiting output: `run` ends in any case, else the process would
+        never end.
         """
         self._is_closing = True
         connection = self._connection
@@ -232,19 +232,19 @@ class Link:
     # Traffic
 
     def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
-        """Want a subscription from now on; `subject` and `queue` are valid."""
+        """Add a desired subscription; `subject` and `queue` are valid."""
         line = subscribe_line(subject, queue, subscription)
         self._subscriptions[subscription] = line
         if self._connection is not None:
             self._connection.write(line)
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
-        """Want it no more; messages that are on their way are dropped."""
+        """Remove a desired subscription; messages in flight are dropped."""
         if self._subscriptions.pop(subscription, None) is not None and self._connection is not None:
             self._connection.write(unsubscribe_line(subscription))
 
     def publish(self, frames: Sequence[bytes]) -> None:
-        """Write frames with whatever else is published in this turn of the loop.
+        """Write frames together with all other output of this turn of the loop.
 
         Raises:
             UnavailableError: The link is down, or the server does not read fast enough.
@@ -260,7 +260,7 @@ class Link:
             raise
 
     async def flushed(self) -> None:
-        """Wait until the server has read all that was asked for and published so far.
+        """Wait until the server has read everything requested and published so far.
 
         Raises:
             UnavailableError: The link is down or went down meanwhile.
@@ -274,7 +274,7 @@ class Link:
             raise UnavailableError(f"NATS connection is down: {error}") from error
 
     def set_pending_bytes_max(self, bytes_max: int) -> None:
-        """Put another bound of what is published and not yet taken into force."""
+        """Set the bound of bytes that are published and not yet taken by the socket."""
         self._options = replace(self._options, pending_bytes_max=bytes_max)
         for connection in (self._connection, self._opening):
             if connection is not None:
@@ -302,7 +302,7 @@ class Link:
     def on_messages(
         self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
     ) -> None:
-        """Take what has not too many headers, to deliver it as turns allow."""
+        """Take messages without too many headers, and deliver them as turns allow."""
         heard = len(payloads)
         arrivals, payloads = leave_out_wide(arrivals, payloads)
         wide = heard - len(payloads)
@@ -330,7 +330,7 @@ class Link:
             self._connection.resume_reading()
 
     def on_info(self, body: bytes) -> None:
-        """Learn of other servers and limits."""
+        """Record other servers and limits."""
         info = info_fields(body)
         if info is None:
             self._tell("nats_error", reason="INFO that is no JSON object")
@@ -345,7 +345,7 @@ class Link:
             self._tell("nats_error", reason="the server is about to stop (lame duck mode)")
 
     def on_server_error(self, text: str) -> None:
-        """Count and tell; what ends the connection is seen when it ends."""
+        """Count and report; an error that ends the connection shows when it ends."""
         self.counts.server_errors += 1
         if "slow consumer" in text.lower():
             self._tell_slow(text)
@@ -353,12 +353,12 @@ class Link:
             self._tell("nats_error", reason=text)
 
     def on_fault(self, error: Exception) -> None:
-        """Let `run` fail with what the receiver raised."""
+        """Make `run` fail with the receiver's exception."""
         self._fault = self._fault or error
         self._changed.set()
 
     def on_lost(self, connection: Connection, reason: str) -> None:
-        """The connection ended."""
+        """Handle the end of the connection."""
         self.counts.bytes_in += connection.bytes_in
         self.counts.bytes_out += connection.bytes_out
         if connection is not self._connection:
@@ -367,8 +367,8 @@ class Link:
         if not self.is_up:
             return
         self.is_up = False
-        # A server drops a slow consumer without a word, in the middle of what it sends; that it is
-        # the same server after reconnecting tells this from a server that stopped.
+        # A server drops a slow consumer without a message, in the middle of its output; the same
+        # server id after reconnecting distinguishes this from a server that stopped.
         age_s = asyncio.get_running_loop().time() - connection.behind_at
         is_behind = age_s < BEHIND_SECONDS and (reason == CLOSED_SILENTLY or "reset" in reason)
         self._behind_at = self._session.facts.server_id if is_behind and self._session else ""
@@ -379,7 +379,7 @@ class Link:
     # Inside
 
     async def _reconnect(self) -> bool:
-        """Try until it succeeds or the link is closed; whether it succeeded."""
+        """Try until it succeeds or the link is closed; return whether it succeeded."""
         while not self._is_closing and self._fault is None:
             try:
                 await self._connect()
@@ -395,7 +395,7 @@ class Link:
         return False
 
     async def _connect(self) -> None:
-        """One attempt on the next server.
+        """Try the next server once.
 
         Raises:
             _AttemptError: With the server and the reason.
@@ -447,7 +447,7 @@ class Link:
             session = await shake_hands(connection, handshake)
             self.payload_bytes_max = session.facts.payload_bytes_max
             self._servers.discover(session.facts.discovered)
-            # From here on `subscribe` writes to this connection; what was wanted before is in it.
+            # From here on `subscribe` writes to this connection; earlier ones are included already.
             self._connection = connection
             connection.write(b"".join(self._subscriptions.values()))
             connection.begin()
@@ -487,11 +487,11 @@ class Link:
 
 
 class _ServerPool:
-    """Servers to try, in turn: those configured, then those a cluster told of.
+    """Servers to try, in turn: the configured ones, then those that a cluster announced.
 
     Attributes:
-        current_text: Host and port of the latest one, without credentials.
-        told_texts: Hosts and ports of its cluster as a server told, its own included.
+        current_text: Host and port of the latest server, without credentials.
+        told_texts: Hosts and ports of its cluster as announced by a server, its own included.
     """
 
     def __init__(self, urls: Sequence[str]) -> None:
@@ -510,7 +510,7 @@ class _ServerPool:
         return url
 
     def discover(self, urls: Sequence[str]) -> None:
-        """Replace what was told of by a server; malformed and known ones are left out."""
+        """Replace the announced servers; malformed and known URLs are ignored."""
         known = {_address(url) for url in self._configured}
         found: dict[str, SplitResult] = {}
         told: list[str] = []
@@ -520,7 +520,7 @@ class _ServerPool:
                 url = _parse(text)
             except ConfigError:
                 continue
-            # A server that is told of takes the same scheme and credentials as the first one.
+            # An announced server uses the scheme and credentials of the first one.
             user, at, _ = first.netloc.rpartition("@")
             url = url._replace(scheme=first.scheme, netloc=user + at + url.netloc)
             told.append(_address(url))
@@ -530,10 +530,10 @@ class _ServerPool:
         self.told_texts = tuple(sorted(told))
 
     def tls_host(self, url: SplitResult) -> str:
-        """Name that the server's certificate must have.
+        """Name that the server's certificate must contain.
 
-        Clusters tell addresses, while certificates hold names: those that are told of must show the
-        name that was configured first.
+        Clusters announce addresses, while certificates contain names: announced servers must
+        present the name that was configured first.
         """
         is_told = url in self._discovered
         return (self._configured[0] if is_told else url).hostname or ""
@@ -543,7 +543,7 @@ def _parse(text: str) -> SplitResult:
     """Parts of a server's URL; a missing scheme is `nats`.
 
     Raises:
-        ConfigError: It names no server.
+        ConfigError: It does not name a server.
     """
     # The text is not repeated: it may hold a password.
     refusal = ConfigError("nats.servers: not of the form nats://host:port or tls://host:port")
@@ -558,6 +558,6 @@ def _parse(text: str) -> SplitResult:
 
 
 def _address(url: SplitResult) -> str:
-    """Host and port for people."""
+    """Host and port, for messages."""
     host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
     return f"{host}:{url.port or _PORT}"

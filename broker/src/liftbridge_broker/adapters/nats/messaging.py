@@ -19,16 +19,16 @@ class NatsMessaging:
     """NATS as the node sees it (`ports.messaging.Messaging`).
 
     The owner calls `start`, runs `run` in a task group, and at the end `drain` and `close`. The
-    sink is told of the link after the first connection as well. Subscription ids are not used
-    twice, or late messages of the first would be taken for the second.
+    sink is also notified of the link after the first connection. Subscription ids are not reused,
+    or late messages of the first would be attributed to the second.
 
     Args:
         options: Checked here.
         sink: Receives messages, and the state of both links as one.
-        observer: Told of transitions of each link.
+        observer: Is notified of transitions of each link.
 
     Attributes:
-        inbox_prefix: Below it, with a dot, lie subjects that nobody else knows.
+        inbox_prefix: Prefix, before a dot, of subjects that no other process knows.
 
     Raises:
         ConfigError: The options contradict each other.
@@ -60,7 +60,7 @@ class NatsMessaging:
         )
 
     async def start(self) -> None:
-        """Make both connections.
+        """Establish both connections.
 
         Raises:
             UnavailableError: NATS cannot be reached; no connection is left open.
@@ -76,20 +76,20 @@ class NatsMessaging:
         """Keep both connections up until `close`.
 
         Raises:
-            ExceptionGroup: The sink raised: a bug, after which nothing may go on.
+            ExceptionGroup: The sink raised: a bug, after which the process must not continue.
         """
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.quiet.run())
             tasks.create_task(self.echo.run())
 
     async def drain(self) -> None:
-        """End all subscriptions; what the server had sent for them is delivered before."""
+        """End all subscriptions after delivering what the server had sent for them."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.quiet.drain())
             tasks.create_task(self.echo.drain())
 
     async def close(self) -> None:
-        """Send what waits and end both connections and `run`; bounded by deadlines."""
+        """Send waiting output and end both connections and `run`; bounded by deadlines."""
         self._is_closing = True
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -100,7 +100,7 @@ class NatsMessaging:
 
     @property
     def is_connected(self) -> bool:
-        """Whether both connections stand."""
+        """Whether both connections are up."""
         return self._is_connected
 
     @property
@@ -114,7 +114,7 @@ class NatsMessaging:
         return self.quiet.pending_bytes
 
     def set_pending_bytes_max(self, bytes_max: int) -> None:
-        """Put another bound of what is published and not yet taken into force, on both links."""
+        """Set the bound of bytes published and not yet taken by the socket, on both links."""
         self._backlog_bytes_max = bytes_max
         self.quiet.set_pending_bytes_max(bytes_max)
         self.echo.set_pending_bytes_max(bytes_max)
@@ -126,7 +126,7 @@ class NatsMessaging:
 
     @property
     def wide_count(self) -> int:
-        """Messages left out since the start because they had too many headers."""
+        """Messages dropped since the start because they had too many headers."""
         return self.quiet.counts.messages_wide + self.echo.counts.messages_wide
 
     @property
@@ -135,7 +135,7 @@ class NatsMessaging:
         return self._backlog_bytes_max
 
     def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
-        """Begin delivery of a subject; one with a queue group comes over the echoing link."""
+        """Start delivery of a subject; one with a queue group uses the echoing link."""
         (self.echo if queue else self.quiet).subscribe(subscription, subject, queue)
 
     def when_subscribed(self, done: Callable[[], None]) -> None:
@@ -175,10 +175,10 @@ class NatsMessaging:
         self.echo.publish(frames)
 
     async def flushed(self) -> None:
-        """Wait until the server has read all that was asked for and published so far.
+        """Wait until the server has read everything requested and published so far.
 
-        After it, a subscription hears what anybody publishes: a stream that was just created is
-        told of only then, or messages published at once would be lost.
+        Afterwards a subscription receives every new message: a newly created stream is announced
+        only then, or messages published at once would be lost.
 
         Raises:
             UnavailableError: A link is down or went down meanwhile.
@@ -187,7 +187,7 @@ class NatsMessaging:
         await self.echo.flushed()
 
     def _on_change(self, reason: str) -> None:
-        """Tell the sink when both links stand, and when the first of them falls."""
+        """Notify the sink when both links are up, and when the first of them goes down."""
         is_connected = self.quiet.is_up and self.echo.is_up
         if is_connected != self._is_connected and not self._is_closing:
             self._is_connected = is_connected

@@ -1,14 +1,13 @@
-"""Everything that depends on how nats-py works inside; pinned by `test_natspy_pins.py`.
+"""Everything that depends on internals of nats-py; pinned by `test_natspy_pins.py`.
 
-nats-py 2.16 knows the handshake: INFO, CONNECT with password, token, nkey or JWT, the upgrade to
-TLS, and the first PING. It is given a transport of ours, so that it reads lines from our
-connection and never sees a message; afterwards its tasks only wait for the end. Reconnecting is
-ours as well: nats-py gives up for ever after most `-ERR` lines, and when a callback for credentials
-fails.
+nats-py 2.16 does the handshake: INFO, CONNECT with password, token, nkey or JWT, the upgrade to
+TLS, and the first PING. It gets a transport of ours, so that it reads lines from our connection and
+never sees a message; afterwards its tasks only wait for the end. We also reconnect ourselves:
+nats-py gives up forever after most `-ERR` lines, and when a callback for credentials fails.
 
 Relied on:
 
-- `Client._transport`, set before `connect`, is used as it is when it is true.
+- `Client._transport`, set before `connect`, is used unchanged when it is true.
 - `connect` with `allow_reconnect=False` tries one server once when `Transport.connect` is a no-op.
 - After the handshake `_read_loop` awaits `Transport.read` and ends at `at_eof`.
 """
@@ -45,20 +44,20 @@ _INFO_KINDS: Final = {
 
 
 class HandshakeError(Exception):
-    """The server refused, or what answered is no NATS server."""
+    """The server refused, or the peer is not a NATS server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handshake:
-    """What to say to a server.
+    """Parameters of a handshake.
 
     Attributes:
         url: Its URL.
-        tls_host: Name its certificate must have.
-        tls: Settings of TLS; with them nothing but TLS is spoken.
-        credentials: What to show.
+        tls_host: Name its certificate must contain.
+        tls: Settings of TLS; when set, TLS is mandatory.
+        credentials: Credentials to present.
         name: Name of the connection.
-        no_echo: Whether messages published here are kept from subscriptions here.
+        no_echo: Whether subscriptions of this connection exclude messages published on it.
         timeout_s: Longest wait for one answer.
     """
 
@@ -73,13 +72,13 @@ class Handshake:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What the server said of itself.
+    """Facts that the server reported.
 
     Attributes:
-        client_id: Number it gave to the connection.
+        client_id: Number it assigned to the connection.
         payload_bytes_max: Its `max_payload`.
         server_id: Changes with each start of the server.
-        discovered: URLs of the servers of its cluster, itself included; none when it stands alone.
+        discovered: URLs of the servers of its cluster, itself included; none for a single server.
     """
 
     client_id: int
@@ -89,7 +88,7 @@ class ServerFacts:
 
 
 class Session:
-    """A connection whose hands are shaken, and the nats-py client that did it."""
+    """A connection after its handshake, and the nats-py client that did it."""
 
     def __init__(self, client: Client, connection: Connection, facts: ServerFacts) -> None:
         self._client = client
@@ -97,7 +96,7 @@ class Session:
         self.facts = facts
 
     async def close(self, timeout_s: float) -> None:
-        """Let everything written leave, then end the connection and nats-py's tasks."""
+        """Send all written bytes, then end the connection and nats-py's tasks."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._client.close()
@@ -155,7 +154,7 @@ async def shake_hands(connection: Connection, handshake: Handshake) -> Session:
 
 
 class _LineTransport(Transport):
-    """A connection as nats-py wants to see it."""
+    """Presents a connection as a transport of nats-py."""
 
     def __init__(self, connection: Connection, *, is_tls_demanded: bool) -> None:
         self._connection = connection
@@ -166,7 +165,7 @@ class _LineTransport(Transport):
         return True
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
-        """Nothing to do: the socket is connected."""
+        """No-op: the socket is connected."""
 
     async def connect_tls(
         self,
@@ -180,12 +179,12 @@ class _LineTransport(Transport):
         await self._connection.start_tls(ssl_context, host, connect_timeout)
 
     def write(self, payload: bytes) -> None:
-        """Write; the first write holds credentials and is refused in clear when TLS is demanded."""
+        """Write; the first write holds credentials and is refused in clear if TLS is mandatory."""
         if self._is_tls_demanded and not self._connection.is_secure:
             raise ConnectionRefusedError("the server does not ask for TLS, which is configured")
         if payload.startswith(b"CONNECT "):
             # Leaves with the PING that follows: a server that refuses CONNECT and closes while a
-            # PING is on its way resets the connection, which would eat its -ERR.
+            # PING is in flight resets the connection, which would drop its -ERR.
             self._held = payload
             return
         self._connection.write(self._held + payload)
@@ -196,7 +195,7 @@ class _LineTransport(Transport):
         self.write(b"".join(payload))
 
     async def read(self, buffer_size: int) -> bytes:  # noqa: ARG002 - part of the interface
-        """Wait for the end: what comes after the handshake is none of nats-py's business."""
+        """Wait for the end: nats-py must not read anything after the handshake."""
         await self._connection.wait_lost()
         return b""
 
@@ -208,14 +207,14 @@ class _LineTransport(Transport):
         return line
 
     async def drain(self) -> None:
-        """Nothing to wait for: the connection bounds what it takes."""
+        """No-op: the connection bounds its output."""
 
     async def wait_closed(self) -> None:
         """Wait for the end."""
         await self._connection.wait_lost()
 
     def close(self) -> None:
-        """End the connection after what was written has left."""
+        """End the connection after all written bytes are sent."""
         self._connection.close()
 
     def at_eof(self) -> bool:
@@ -224,10 +223,10 @@ class _LineTransport(Transport):
 
 
 def _check_info(body: bytes) -> None:
-    """See that an `INFO` is what nats-py takes for granted.
+    """Check that an `INFO` has what nats-py assumes.
 
     Raises:
-        ConnectionAbortedError: It is not.
+        ConnectionAbortedError: It has not.
     """
     info = info_fields(body)
     if info is None or not _is_sound(info):
@@ -244,11 +243,11 @@ def _is_sound(info: Mapping[str, object]) -> bool:
 
 
 async def _ignore(_error: Exception) -> None:
-    """What nats-py tells here it raises as well."""
+    """Ignore the error: nats-py also raises it."""
 
 
 def _creds_text(credentials: Credentials) -> str:
-    """A `.creds` file in the one form that nats-py reads safely."""
+    """A `.creds` file in the only form that nats-py reads safely."""
     return (
         f"-----BEGIN NATS USER JWT-----\n{credentials.jwt}\n------END NATS USER JWT------\n\n"
         f"-----BEGIN USER NKEY SEED-----\n{credentials.seed}\n------END USER NKEY SEED------\n"
@@ -256,7 +255,7 @@ def _creds_text(credentials: Credentials) -> str:
 
 
 def _text(error: Exception) -> str:
-    """Reason in a line; nats-py's errors repeat its name and some have no text of their own."""
+    """Reason in one line; nats-py's errors repeat its name and some have no own text."""
     if isinstance(error, TimeoutError):
         return "the server did not answer in time"
     text = f"{error}".removeprefix("nats: ").strip("'")

@@ -1,4 +1,4 @@
-"""What the NATS adapter is told; mapped from the broker's configuration by the server."""
+"""Options of the NATS adapter; the server maps them from the broker's configuration."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ class NatsOptions:
     Attributes:
         server_id: Id of this broker, part of the names of its connections.
         namespace: `clustering.namespace`, part of the names of its connections.
-        servers: URLs, tried in order: `nats://host:port`, or `tls://` which demands TLS.
+        servers: URLs, tried in order: `nats://host:port`, or `tls://` which requires TLS.
         user: User name.
         password: Its password when given directly.
         password_file: File with the password, read at each connection.
@@ -20,14 +20,14 @@ class NatsOptions:
         token_file: File with the token, read at each connection.
         nkey_seed_file: File with the seed of a user nkey, read at each connection.
         credentials_file: `.creds` file with a user JWT and its seed, read at each connection.
-        tls_cert: PEM certificate shown to NATS, with `tls_key`; read at each connection.
+        tls_cert: PEM certificate presented to NATS, with `tls_key`; read at each connection.
         tls_key: PEM private key.
         tls_ca: PEM authorities for the server's certificate; empty: those of the system.
         inbox_prefix: First tokens of this broker's inboxes, without the last dot.
         connect_timeout_ms: Longest connect and handshake of one attempt.
         connect_attempts_max: Attempts at start, over all servers, before giving up.
         reconnect_wait_ms: Pause between attempts after the first connection; they never end.
-        ping_interval_ms: How often the server is asked whether it lives.
+        ping_interval_ms: Interval of pings to the server.
         pending_bytes_max: Bytes not yet taken by the socket above which publishing is refused.
     """
 
@@ -75,5 +75,5 @@ class NatsOptions:
 
     @property
     def has_tls_files(self) -> bool:
-        """Whether certificates for the link were given, so that it must be TLS."""
+        """Whether certificates for the link are set, so that it must use TLS."""
         return bool(self.tls_cert or self.tls_ca)

@@ -1,9 +1,9 @@
-"""How many of the messages that a connection has read are handed on in one turn of the loop.
+"""Bounds how many of the received messages are delivered in one turn of the loop.
 
 A read of a socket is up to 256 KiB, and a turn of uvloop up to 32 of them: enough messages for
-seconds of work. So each message has a weight, about the microseconds that it takes to store it, and
-what is beyond the weight of a turn waits for the next ones, in order, while nothing more is read.
-A call at the start of each turn would wake the loop for that alone, so the budget grows with time.
+seconds of work. So each message has a weight, about the microseconds that storing it takes, and
+messages beyond the weight of a turn wait for later turns, in order, while nothing more is read. A
+call at the start of each turn would wake the loop just for that, so the budget grows with time.
 """
 
 import time
@@ -15,31 +15,31 @@ from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.wire.envelope import MAGIC, has_envelope
 
 TURN_WEIGHT_MAX: Final = 12_000
-"""Weight of the messages of a turn, but for the last one, which may weigh some 1,000 headers."""
+"""Weight of the messages of a turn, except the last one, which may weigh some 1,000 headers."""
 
 PLAIN_WEIGHT: Final = 1
-"""A message like the one before it, of the same subject and without headers."""
+"""A message like the previous one, of the same subject and without headers."""
 
 PEER_WEIGHT: Final = 50
-"""A frame of another broker, or of somebody who forges one: its signature is checked."""
+"""A frame of another broker, or a forged one: its signature is checked."""
 
 ENVELOPE_WEIGHT: Final = 25
-"""A message of the API in an envelope, which is decoded and may ask for an ack."""
+"""A message of the API in an envelope, which is decoded and may request an ack."""
 
 RUN_WEIGHT: Final = 120
-"""A message that is unlike the one before it: what is appended together ends there."""
+"""A message unlike the previous one: it ends the run that is appended together."""
 
 REFILL_NS: Final = 4_000
-"""Time in which what is left grows by one, which is the work of about a microsecond."""
+"""Time in which the budget grows by one, which is the work of about a microsecond."""
 
 HEADER_WEIGHT: Final = 1
 """A header of a message."""
 
 WEIGHT_BYTES: Final = 256
-"""Bytes that weigh one: they are copied, checksummed and written."""
+"""Bytes of weight one: they are copied, checksummed and written."""
 
 _HEADER_TAG: Final = b"\x4a"
-"""Field `headers` of `proto.Message`; other bytes look like it, which makes a weight larger."""
+"""Field `headers` of `proto.Message`; other bytes may look like it, which increases a weight."""
 
 _LINE_END: Final = b"\r\n"
 
@@ -48,15 +48,15 @@ _Delivery = tuple[SubscriptionId, list[Arrival], list[bytes]]
 
 
 class Pacer:
-    """Hands messages on in the order in which they came; see the module.
+    """Delivers messages in order of arrival; see the module.
 
     Args:
         deliver: Takes messages of a subscription.
-        call_soon: Has a function called in the next turn.
-        pause: Has no more read from the socket.
-        resume: Has it read again.
-        on_fault: Gets what `deliver` raised in a later turn.
-        plain_weight: Weight of a message that is like the one before it.
+        call_soon: Schedules a function for the next turn.
+        pause: Pauses reading from the socket.
+        resume: Resumes reading.
+        on_fault: Receives exceptions of `deliver` from later turns.
+        plain_weight: Weight of a message like the previous one.
         now_ns: Monotonic clock.
     """
 
@@ -93,11 +93,11 @@ class Pacer:
     def take(
         self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
     ) -> None:
-        """Hand messages on, now as far as the turn allows, the rest later."""
+        """Deliver messages, now as far as the turn allows, the rest later."""
         one = (subscription, arrivals, payloads)
         if self._waiting:
             self._waiting.append(one)
-            self._pause()  # a connection that was made meanwhile reads
+            self._pause()  # a connection established meanwhile reads
             return
         now = self._now_ns()
         grown = self._left + (now - self._left_at) // REFILL_NS
@@ -109,7 +109,7 @@ class Pacer:
             self._call_soon(self._next)
 
     def _next(self) -> None:
-        """Hand on what waited, in a turn of its own."""
+        """Deliver waiting messages, in a separate turn."""
         self._left = TURN_WEIGHT_MAX
         try:
             self._go()
@@ -126,7 +126,7 @@ class Pacer:
             self._on_idle = None
 
     def _go(self) -> None:
-        """Hand on what the turn still allows."""
+        """Deliver what the turn still allows."""
         waiting = self._waiting
         while waiting and self._left > 0:
             rest = self._hand_on(waiting[0])
@@ -136,7 +136,7 @@ class Pacer:
                 waiting[0] = rest
 
     def _hand_on(self, one: _Delivery) -> _Delivery | None:
-        """Hand on what the turn still allows of a delivery; returns the rest of it."""
+        """Deliver what the turn still allows of a delivery; return the rest of it."""
         subscription, arrivals, payloads = one
         count, weight = fitting(arrivals, payloads, self._left, self._plain_weight)
         self._left -= weight
@@ -150,7 +150,7 @@ class Pacer:
 def fitting(
     arrivals: list[Arrival], payloads: list[bytes], left: int, plain_weight: int
 ) -> tuple[int, int]:
-    """How many messages weigh as much as is left, at least one, and what they weigh.
+    """Number of messages that fit the remaining weight, at least one, and their weight.
 
     Nearly all are plain and alike: these are counted in C (benchmark `bench_nats.py::parse`).
     """

@@ -1,7 +1,7 @@
-"""The port `Transport` on two links of its own: metadata on one, bulk on the other.
+"""The port `Transport` on two separate links: metadata on one, bulk on the other.
 
 A broker listens on `_LIFTBRIDGE.<namespace>.b.<broker>.meta` and `.data`, and on the subject of
-everyone. Both links echo: a message to everyone reaches its sender too, so that a broker alone
+everyone. Both links echo: a message to everyone also reaches its sender, so that a lone broker
 finds itself.
 """
 
@@ -27,7 +27,7 @@ TakePeerMessage = Callable[[Channel, bytes], None]
 
 
 def peer_subject(namespace: str, broker: BrokerId, channel: Channel) -> str:
-    """Subject on which a broker, or everyone, hears others on a channel."""
+    """Subject on which a broker, or everyone, receives messages of a channel."""
     return internal_subject(namespace, "b", broker, channel.value)
 
 
@@ -38,10 +38,10 @@ class NatsTransport:
 
     Args:
         options: Checked by the owner.
-        take: Gets each payload that was sent to this broker or to everyone, with its channel.
+        take: Receives each payload sent to this broker or to everyone, with its channel.
         on_change: Called with a reason when the link for metadata went down, and with an empty
             text when it came back.
-        observer: Told of transitions of each link.
+        observer: Is notified of transitions of each link.
 
     Attributes:
         dropped_count: Messages that could not be sent because a link was down or too slow.
@@ -71,7 +71,7 @@ class NatsTransport:
         }
 
     async def start(self) -> None:
-        """Make both connections and listen.
+        """Establish both connections and listen.
 
         Raises:
             UnavailableError: NATS cannot be reached; no connection is left open.
@@ -90,21 +90,21 @@ class NatsTransport:
         """Keep both connections up until `close`.
 
         Raises:
-            ExceptionGroup: The receiver raised: a bug, after which nothing may go on.
+            ExceptionGroup: The receiver raised: a bug, after which the process must not continue.
         """
         async with asyncio.TaskGroup() as tasks:
             for link in self._links.values():
                 tasks.create_task(link.run())
 
     async def close(self) -> None:
-        """Send what waits and end both connections and `run`; bounded by deadlines."""
+        """Send waiting output and end both connections and `run`; bounded by deadlines."""
         async with asyncio.TaskGroup() as tasks:
             for link in self._links.values():
                 tasks.create_task(link.close())
 
     @property
     def is_connected(self) -> bool:
-        """Whether both connections stand."""
+        """Whether both connections are up."""
         return all(link.is_up for link in self._links.values())
 
     @property
@@ -113,7 +113,7 @@ class NatsTransport:
         return min(link.payload_bytes_max for link in self._links.values())
 
     def send(self, broker: BrokerId, channel: Channel, payload: bytes) -> None:
-        """Send at most once; what a link does not take is counted and lost."""
+        """Send at most once; a payload that the link refuses is counted and lost."""
         head = publish_head(self._subject(broker, channel).encode(), len(payload))
         try:
             self._links[channel].publish((head, payload, CRLF))
@@ -137,4 +137,4 @@ def _delivery(
 
 
 def _ignore_change(_reason: str) -> None:
-    """The bulk link tells of itself by its transitions."""
+    """Ignore the call: the bulk link reports changes by its transitions."""

@@ -1,4 +1,4 @@
-"""Whether somebody without credentials could speak and hear on the subjects of the brokers."""
+"""Checks whether a client without credentials could use the subjects of the brokers."""
 
 import asyncio
 import contextlib
@@ -18,20 +18,20 @@ ANSWER_SECONDS: Final = 2.0
 
 
 async def reachable_server(options: NatsOptions) -> str:
-    """The first server that let a stranger publish and hear on a subject of this cluster.
+    """The first server that lets an anonymous client publish and receive on a cluster subject.
 
     Args:
-        options: Of the broker's own links; nothing of them is shown to the server.
+        options: Those of the broker's own links; no credentials are sent to the server.
 
     Returns:
-        Its host and port; empty when no server that answers does.
+        Its host and port; empty when no reachable server does.
     """
     subject = internal_subject(options.namespace, "probe", secrets.token_hex(8))
     stranger = replace(options, tls_cert="", tls_key="")
     for server in options.servers:
         url = urlsplit(server if "://" in server else f"nats://{server}")
         place = f"{url.hostname}:{url.port or 4222}"
-        # Whatever a server answers to a stranger, it must not end the broker.
+        # No answer to an anonymous client may end the broker.
         with contextlib.suppress(Exception):
             async with asyncio.timeout(2 * ANSWER_SECONDS):
                 tls = tls_context(stranger, is_demanded=url.scheme == "tls")
@@ -63,5 +63,5 @@ async def _is_heard(url: str, subject: str, tls: ssl.SSLContext | None) -> bool:
 
 
 async def _ignore(error: Exception) -> None:
-    """A refusal shows by the message that does not come."""
+    """Ignore the error: a refusal shows by the missing message."""
     del error

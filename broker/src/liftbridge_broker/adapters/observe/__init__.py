@@ -1,4 +1,4 @@
-"""What operators see: log events, metrics, health.
+"""Output for operators: log events, metrics, health.
 
 `catalogue.yaml` names every metric and every transition; `catalogue` reads it, `observer` turns a
 transition into one log event and one count, `logs` sets up the log, `metrics` collects plain

@@ -21,7 +21,7 @@ class MetricType(StrEnum):
 
 
 class Scope(StrEnum):
-    """What one sample of a metric belongs to."""
+    """Owner of one sample of a metric."""
 
     BROKER = "broker"
     STREAM = "stream"
@@ -29,7 +29,7 @@ class Scope(StrEnum):
 
 
 class Combine(StrEnum):
-    """How the samples of several streams become one."""
+    """How the samples of several streams are combined."""
 
     SUM = "sum"
     MAX = "max"
@@ -53,13 +53,13 @@ class MetricSpec:
         name: Without `liftbridge_`.
         type: Counter, gauge or histogram.
         doc: One sentence.
-        scope: What one sample belongs to; adds the labels `stream` and `partition`.
+        scope: Owner of one sample; adds the labels `stream` and `partition`.
         unit: Unit in the exposition, for the reference; empty for plain numbers.
-        divide: The source's integer divided by this is the value that is shown.
-        labels: Names of the labels of its own.
-        values: Closed lists of values of labels; what is not listed is counted as `_other`.
+        divide: The source's integer divided by this is the shown value.
+        labels: Names of its own labels.
+        values: Closed lists of label values; any other value is counted as `_other`.
         series_max: Most series of an open label set; 0 when every label has a closed list.
-        combine: How streams are joined in `_other`.
+        combine: How streams are combined in `_other`.
     """
 
     name: str
@@ -80,7 +80,7 @@ class MetricSpec:
 
     @property
     def all_labels(self) -> tuple[str, ...]:
-        """Names of all labels, the ones of the scope first."""
+        """Names of all labels, those of the scope first."""
         match self.scope:
             case Scope.BROKER:
                 return self.labels
@@ -110,12 +110,12 @@ class TransitionSpec:
     """One transition.
 
     Attributes:
-        kind: Name that the code tells and the log event has.
+        kind: Name in the code and of the log event.
         level: Level of the log event.
         doc: One sentence.
-        fields: Names of the values that come with it.
+        fields: Names of its values.
         metric: Counter without labels that counts it; empty for `transitions_total{kind}`.
-        adds: A counter that one of the fields is added to, such as bytes that were removed.
+        adds: A counter to which one of the fields is added, such as the number of removed bytes.
     """
 
     kind: str
@@ -128,7 +128,7 @@ class TransitionSpec:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """Everything that is told, by name, in the order of the file."""
+    """All metrics and transitions, by name, in the order of the file."""
 
     metrics: Mapping[str, MetricSpec]
     transitions: Mapping[str, TransitionSpec]

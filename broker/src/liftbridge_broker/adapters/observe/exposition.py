@@ -1,4 +1,4 @@
-"""A snapshot as text in Prometheus' format; runs in a thread, never on the event loop."""
+"""Renders a snapshot as text in Prometheus' format; runs in a thread, never on the event loop."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -19,10 +19,10 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class SnapshotCollector(Collector):
-    """Gives a snapshot to the Prometheus library."""
+    """Supplies a snapshot to the Prometheus library."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Hold `snapshot`."""
+        """Store `snapshot`."""
         self._snapshot = snapshot
 
     def collect(self) -> Iterator[Metric]:
@@ -31,7 +31,7 @@ class SnapshotCollector(Collector):
 
 
 def render(snapshot: Snapshot, *, process: ProcessCollector | None = None) -> bytes:
-    """Text of a snapshot, with the metrics of the process behind it when asked for."""
+    """Text of a snapshot, followed by the metrics of the process if requested."""
     registry = CollectorRegistry()
     registry.register(SnapshotCollector(snapshot))
     if process is not None:
@@ -68,7 +68,7 @@ def _metric(family: Family) -> Metric:
 
 
 def _buckets(value: HistogramCounts, divide: int) -> tuple[list[tuple[str, float]], float]:
-    """Cumulative buckets with their upper ends as text, and the sum, both in the shown unit."""
+    """Cumulative buckets with their upper bounds as text, and the sum, both in the shown unit."""
     cumulative = 0
     buckets: list[tuple[str, float]] = []
     ends = [str(bound / divide) for bound in value.bounds] + ["+Inf"]

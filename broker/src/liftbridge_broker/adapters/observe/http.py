@@ -1,8 +1,8 @@
 """The port for metrics and health: `/metrics`, `/metrics/detailed`, `/healthz`, `/readyz`.
 
-It binds to loopback unless told otherwise, since nothing on it is authenticated; nothing on it is
-secret or changes anything. Integers are read on the event loop, in slices; joining them and making
-text happens in a thread.
+It binds to loopback by default, since it has no authentication; it serves no secrets and changes
+nothing. Integers are read on the event loop, in slices; joining them and rendering text happens in
+a thread.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ from liftbridge_broker.adapters.observe.metrics import (
 from liftbridge_broker.errors import ConfigError
 
 RENDERS_MAX: Final = 4
-"""Texts made at the same time; further requests are asked to come back."""
+"""Concurrent renderings; further requests are asked to retry."""
 
 CONNECTIONS_MAX: Final = 32
-"""Connections at the same time; one more, and the oldest is closed."""
+"""Concurrent connections; beyond it the oldest is closed."""
 
 _KEEPALIVE_SECONDS: Final = 15
 _SHUTDOWN_SECONDS: Final = 1.0
@@ -43,7 +43,7 @@ _LOG: Final = logging.getLogger("liftbridge_broker.http")
 
 
 def _is_own_fault(record: logging.LogRecord) -> bool:
-    """Whether it is no bad request, by which anybody could fill the log."""
+    """Whether it is more than a bad request, with which any client could fill the log."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, HttpProcessingError)
 
@@ -52,7 +52,7 @@ _LOG.addFilter(_is_own_fault)
 
 
 class HealthSource(Protocol):
-    """Tells why the broker does not take requests."""
+    """Reports why the broker does not take requests."""
 
     def not_ready_reasons(self) -> Sequence[str]:
         """Reasons such as `nats: disconnected`; empty while the broker is ready."""
@@ -63,8 +63,8 @@ class ObserveServer:
     """Serves metrics and health.
 
     Attributes:
-        streams_max: Streams with series of their own; may be changed at any time.
-        port: Port that is bound, 0 before `start`.
+        streams_max: Streams with their own series; may be changed at any time.
+        port: Bound port, 0 before `start`.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class ObserveServer:
         Args:
             source: Integers of the broker, until `set_source`.
             health: Whether it takes requests.
-            catalogue: What is known.
+            catalogue: Known metrics.
             monitor: Lag and load of the loop, running.
             samplers: More samples of scope `broker`, such as `StructlogObserver.samples`.
             streams_max: See the class.
@@ -103,7 +103,7 @@ class ObserveServer:
         """Listen.
 
         Returns:
-            The port, also when 0 was asked for.
+            The port, even when 0 was requested.
 
         Raises:
             ConfigError: The address cannot be bound.
@@ -139,7 +139,7 @@ class ObserveServer:
         return self.port
 
     def set_source(self, source: MetricsSource) -> None:
-        """Read other integers from the next scrape on."""
+        """Use another source from the next scrape on."""
         self._source = _Joined(source, self._samplers)
 
     async def close(self) -> None:
@@ -151,14 +151,14 @@ class ObserveServer:
             await runner.cleanup()
 
     def _connection(self, server: web.Server) -> asyncio.BaseProtocol:
-        """Have the oldest make room for a new connection: no probe waits for silent clients."""
+        """Accept a connection; beyond the bound close the oldest: silent clients delay no probe."""
 
         def make_room() -> None:
             connections = server.connections
             for one in connections[: max(0, len(connections) + 1 - CONNECTIONS_MAX)]:
                 one.force_close()
 
-        # Event loops take all that wait at once, and count each in its turn.
+        # Event loops accept all waiting connections at once, and report each in its turn.
         asyncio.get_running_loop().call_soon(make_room)
         return server()
 
@@ -202,7 +202,7 @@ class ObserveServer:
         return render(detail(stream, rows, self._catalogue))
 
     async def _on_health(self, request: web.Request) -> web.Response:
-        """Alive: the loop turns, or nobody would answer."""
+        """Report that the process is alive: only a running loop answers."""
         del request
         lag_ms = self._monitor.last_lag_ns // 1_000_000
         return web.json_response({"alive": True, "loop_lag_ms": lag_ms})
@@ -234,7 +234,7 @@ class _Joined:
         self.partition_samples = source.partition_samples
 
     def broker_samples(self) -> dict[str, Sample]:
-        """Everybody's samples; a metric has one teller."""
+        """Samples of all sources; each metric has one source."""
         joined: dict[str, Sample] = {}
         for name, sample in itertools.chain(
             self._source.broker_samples().items(),

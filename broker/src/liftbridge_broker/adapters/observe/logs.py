@@ -1,7 +1,7 @@
 """The log: structlog on the standard library's handlers.
 
 Lines of the NATS client, aiohttp and asyncio pass the same processors and so look like ours. Events
-are names with fields, written to standard error, for people or as one JSON object a line.
+are names with fields, written to standard error, as console text or as one JSON object a line.
 """
 
 import logging
@@ -22,20 +22,20 @@ _MULTI_LINE_FIELDS: Final = frozenset({"exception", "stack"})
 _COMMON_FIELDS: Final = ("timestamp", "level", "logger", "event")
 _TEXT_LENGTH_MAX: Final = 4_096
 
-# Libraries tell of every step at these levels; the broker has events of its own for what matters.
-# hpack tells every header with its value, and so the tokens of clients; so may any other that sees
-# what clients send.
+# Libraries log every step at these levels; the broker has its own events for what matters. hpack
+# logs every header with its value, and so the tokens of clients; any other library that sees client
+# data may do the same.
 _QUIET_LIBRARIES: Final = ("aiohttp", "asyncio", "hpack", "nats")
 
 
 def configure_logs(*, level: str, style: str, stream: TextIO, redactor: Redactor) -> None:
-    """Send all log events of the process to `stream`; what was configured before is replaced.
+    """Send all log events of the process to `stream`; replaces any earlier configuration.
 
     Args:
         level: `debug`, `info`, `warn` or `error`.
         style: `console` or `json`.
         stream: Usually standard error; colours are used when it is a terminal.
-        redactor: Masks secrets in everything that is written.
+        redactor: Masks secrets in all output.
     """
     before: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
@@ -84,14 +84,14 @@ def configure_logs(*, level: str, style: str, stream: TextIO, redactor: Redactor
 
 
 def set_level(level: str) -> None:
-    """Change the least important level that is written: `debug`, `info`, `warn` or `error`."""
+    """Set the lowest level that is written: `debug`, `info`, `warn` or `error`."""
     logging.getLogger().setLevel(_LEVELS[level])
 
 
 def escape_controls(
     logger: object, method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Processor of structlog: nobody's input may begin a new line or move the cursor.
+    """Processor of structlog: no input may start a new line or move the cursor.
 
     Long texts are cut, since a peer may have sent them.
     """
@@ -106,7 +106,7 @@ def escape_controls(
 def put_common_fields_first(
     logger: object, method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Processor of structlog: what every line has stands at its beginning."""
+    """Processor of structlog: put the fields of every line first."""
     del logger, method
     common = {name: event[name] for name in _COMMON_FIELDS if name in event}
     return {**common, **event}

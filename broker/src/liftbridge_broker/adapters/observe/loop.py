@@ -1,4 +1,4 @@
-"""How late the event loop is, and how busy: Python's own first sign of overload."""
+"""Lag and load of the event loop: Python's first sign of overload."""
 
 import asyncio
 import time
@@ -9,24 +9,24 @@ from liftbridge_broker.adapters.observe.metrics import Sample
 from liftbridge_broker.model.histogram import Histogram
 
 INTERVAL_NS: Final = 10_000_000
-"""Short enough that no turn of 20 ms goes unseen; a timer costs some 10 us."""
+"""Short enough to see every turn of 20 ms; a timer costs some 10 us."""
 
 BUSY_WINDOW_NS: Final = 1_000_000_000
 _MILLION: Final = 1_000_000
 
 
 class LoopMonitor:
-    """A hundred timers a second tell the lag; the processor time of the thread tells the load.
+    """A hundred timers a second measure the lag; the thread's processor time measures the load.
 
-    A timer is late because a turn of the loop took long, or because the machine gave the processor
-    to others. The processor time since the timer before tells which: no turn took more than that.
+    A timer is late because a turn of the loop took long, or because the machine ran other
+    processes. The processor time since the timer before decides: no turn took more than that.
 
     Attributes:
         lag: How late the timers fired, nanoseconds.
-        last_lag_ns: Lag of the latest one.
-        turns: How much of each lag the broker was at work itself.
-        longest_turn_ns: The most of it since the start.
-        busy_millionths: Part of the latest full second that the thread used the processor.
+        last_lag_ns: Latest lag.
+        turns: Part of each lag in which the broker itself was running.
+        longest_turn_ns: Longest such part since the start.
+        busy_millionths: Share of the latest full second for which the thread used the processor.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class LoopMonitor:
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
         thread_time_ns: Callable[[], int] = time.thread_time_ns,
     ) -> None:
-        """Prepare; `start` begins to measure.
+        """Prepare; `start` starts the measurement.
 
         Args:
             monotonic_ns: Clock of the loop's timers.

@@ -1,9 +1,9 @@
-"""From plain integers to an immutable snapshot of bounded size.
+"""Converts plain integers to an immutable snapshot of bounded size.
 
-The node, its storage and its links count in plain integer attributes. At a scrape the server asks
-its `MetricsSource` for them once, on the event loop; what leaves here is frozen and can be rendered
-in a thread. However many streams there are, only the largest get series of their own; the rest is
-summed as `_other`, and label values outside the catalogue's lists are too.
+The node, its storage and its links count in plain integer attributes. At a scrape the server reads
+them from its `MetricsSource` once, on the event loop; the result is frozen and can be rendered in a
+thread. However many streams there are, only the largest get their own series; the rest is summed as
+`_other`, as are label values outside the catalogue's lists.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from liftbridge_broker.model.histogram import Histogram
 
 OTHER: Final = "_other"
 SLICE: Final = 100
-"""Streams or partitions that are read before the event loop turns."""
+"""Streams or partitions that are read per turn of the event loop."""
 
 DETAILED_LINES_MAX: Final = 50_000
 
@@ -33,12 +33,12 @@ Sample = (
 
 
 class MetricsSource(Protocol):
-    """Where the integers come from; called on the event loop, must not wait.
+    """Source of the integers; called on the event loop, must not wait.
 
     Keys are names of the catalogue without `liftbridge_`; values are in the catalogue's source
-    unit (nanoseconds for seconds). A metric without a sample is left out. Rows of streams and
-    partitions belong to the receiver; they are taken `SLICE` at a time with other work of the loop
-    between, so they must not be iterated out of something that may change meanwhile.
+    unit (nanoseconds for seconds). A metric without a sample is omitted. Rows of streams and
+    partitions belong to the receiver; they are read `SLICE` at a time with other work of the loop
+    between, so they must not be iterated from a collection that may change meanwhile.
     """
 
     def broker_samples(self) -> Mapping[str, Sample]:
@@ -87,11 +87,11 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What one scrape shows; nothing in it changes any more.
+    """Immutable result of one scrape.
 
     Attributes:
         families: Metrics with at least one sample, in the order of the catalogue.
-        note: What was left out, for a comment; empty for nothing.
+        note: What was omitted, for a comment; empty for nothing.
     """
 
     families: tuple[Family, ...]
@@ -99,7 +99,7 @@ class Snapshot:
 
 
 class Readings(NamedTuple):
-    """What a scrape read on the event loop; no live object is in it.
+    """Values that a scrape read on the event loop; contains no live object.
 
     Attributes:
         broker: Metrics of scope `broker`.
@@ -130,9 +130,9 @@ def summarise(readings: Readings, catalogue: Catalogue, streams_max: int) -> Sna
     """Snapshot for `/metrics`; may run in any thread.
 
     Args:
-        readings: What `read` gave.
-        catalogue: What is known.
-        streams_max: Streams with series of their own; the others are joined as `_other`.
+        readings: Result of `read`.
+        catalogue: Known metrics.
+        streams_max: Streams with their own series; all further ones are summed as `_other`.
     """
     families = _stream_families(readings.streams, catalogue, streams_max)
     return Snapshot((*readings.broker, *families))
@@ -143,7 +143,7 @@ def detail(
 ) -> Snapshot:
     """Snapshot for `/metrics/detailed`: each partition of one stream; may run in any thread.
 
-    Whole partitions are left out, from the highest number down, once the lines would exceed
+    Whole partitions are omitted, from the highest number down, once the lines would exceed
     `DETAILED_LINES_MAX`; the note says so.
     """
     partitions = sorted(rows, key=lambda row: row[0])
@@ -176,7 +176,7 @@ def _broker_families(samples: Mapping[str, Sample], catalogue: Catalogue) -> lis
 
 
 def frozen(spec: MetricSpec, sample: Sample) -> dict[tuple[str, ...], Value]:
-    """A sample as values by label values, copied from what may still change."""
+    """A sample as values by label values, copied from live objects."""
     if isinstance(sample, int | Histogram):
         assert not spec.labels, f"{spec.name} needs labels {spec.labels}"
         return {(): _value(sample)}
@@ -187,7 +187,7 @@ def frozen(spec: MetricSpec, sample: Sample) -> dict[tuple[str, ...], Value]:
 
 
 def bounded(spec: MetricSpec, values: dict[tuple[str, ...], Value]) -> dict[tuple[str, ...], Value]:
-    """Join what lies outside the closed lists, or beyond `series_max`, as `_other`."""
+    """Sum values outside the closed lists, or beyond `series_max`, as `_other`."""
     if not spec.labels:
         return values
     other = (OTHER,) * len(spec.labels)
@@ -212,7 +212,7 @@ def bounded(spec: MetricSpec, values: dict[tuple[str, ...], Value]) -> dict[tupl
 def _stream_families(
     streams: Sequence[tuple[str, Mapping[str, Sample]]], catalogue: Catalogue, streams_max: int
 ) -> list[Family]:
-    # A stream that bears the name of the rest would make two series of one name.
+    # A stream with the name of the rest would cause two series of one name.
     top = heapq.nlargest(streams_max, (row for row in streams if row[0] != OTHER), key=_size)
     shown = {name for name, _ in top}
     rest = [samples for name, samples in streams if name not in shown]
@@ -234,7 +234,7 @@ def _stream_families(
 def _joined(spec: MetricSpec, rows: Sequence[Mapping[str, Sample]]) -> dict[tuple[str, ...], Value]:
     """All samples of a metric over several streams as one per label set.
 
-    A scrape passes here for nearly every stream, so it is two plain loops.
+    Nearly every stream of a scrape passes here, so it is two plain loops.
     """
     combine = _COMBINERS[spec.combine]
     samples = [sample for row in rows if (sample := row.get(spec.name)) is not None]
@@ -254,7 +254,7 @@ def _joined(spec: MetricSpec, rows: Sequence[Mapping[str, Sample]]) -> dict[tupl
 
 
 def _size(row: tuple[str, Mapping[str, Sample]]) -> tuple[int, str]:
-    """Order of streams: bytes, then name, so that equal ones do not change places."""
+    """Order of streams: bytes, then name, so that equal ones keep their places."""
     size = row[1].get("stream_bytes", 0)
     assert isinstance(size, int)
     return size, row[0]

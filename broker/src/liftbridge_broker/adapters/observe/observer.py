@@ -1,4 +1,4 @@
-"""One transition: one log event and one count."""
+"""Turns one transition into one log event and one count."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -22,17 +22,17 @@ class StructlogObserver:
 
     Counts are exact. Log events of one kind are limited to `LINES_MAX` in `WINDOW_NS`, so that a
     thousand partitions failing at once, or a hostile client, cannot drown the log; the next event
-    of that kind says how many were left out. A kind that the catalogue does not list is logged and
-    counted as `unlisted`; a test keeps the code from having any.
+    of that kind says how many were suppressed. A kind that is not in the catalogue is logged and
+    counted as `unlisted`; a test ensures that the code has none.
     """
 
     def __init__(
         self, catalogue: Catalogue, *, monotonic_ns: Callable[[], int] = time.monotonic_ns
     ) -> None:
-        """Begin with all counts at 0.
+        """Start with all counts at 0.
 
         Args:
-            catalogue: What is known.
+            catalogue: Known metrics and transitions.
             monotonic_ns: Clock for the limit.
         """
         self._specs = catalogue.transitions
@@ -71,7 +71,7 @@ class StructlogObserver:
                 self._log.error(spec.kind, **values)
 
     def samples(self) -> dict[str, Sample]:
-        """Counts as metrics: the metric of its own of a kind, `transitions_total` for the rest."""
+        """Counts as metrics: a kind's own metric if it has one, else `transitions_total`."""
         shared = {
             kind: count
             for kind, count in self._counts.items()
@@ -93,7 +93,7 @@ class StructlogObserver:
         sums[label] = sums.get(label, 0) + amount
 
     def _suppressed(self, kind: str) -> int | None:
-        """How many events of this kind were left out before this one; None to leave it out too."""
+        """Number of events of this kind suppressed before this one; None to suppress it too."""
         now_ns = self._now_ns()
         start_ns, lines = self._windows.get(kind, (now_ns, 0))
         if now_ns - start_ns >= WINDOW_NS:

@@ -1,4 +1,4 @@
-"""Keep secrets out of the log, whoever writes it: by field name, by form, and by value."""
+"""Keeps secrets out of the log, whichever code writes it: by field name, by form, and by value."""
 
 import json
 import re
@@ -27,15 +27,15 @@ _FORMS: Final = (
 class Redactor:
     """Masks secrets in log events.
 
-    A file that holds a secret may be read again while the broker runs, so values are added as they
-    become known; the oldest go once there are `SECRETS_MAX`.
+    A file with a secret may be read again while the broker runs, so values are added when they
+    become known; beyond `SECRETS_MAX` the oldest are dropped.
     """
 
     def __init__(self) -> None:
         self._secrets: dict[str, None] = {}
 
     def add(self, secret: str) -> None:
-        """Mask this value wherever it appears; very short ones would mask ordinary words."""
+        """Mask this value wherever it appears; very short values would mask ordinary words."""
         if len(secret) < SECRET_LENGTH_MIN:
             return
         for form in (secret, json.dumps(secret)[1:-1], repr(secret)[1:-1]):
@@ -46,10 +46,10 @@ class Redactor:
     def mask_fields(
         self, logger: object, method: str, event: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
-        """Processor of structlog: mask fields whose name speaks of a secret, and known values.
+        """Processor of structlog: mask fields whose names suggest a secret, and known values.
 
         Values are masked before rendering, since each rendering escapes once more, and again in
-        the finished line, which has tracebacks and what stands inside of lists.
+        the finished line, which contains tracebacks and the contents of lists.
         """
         del logger, method
         for name, value in event.items():
@@ -60,7 +60,7 @@ class Redactor:
         return event
 
     def mask_text(self, text: str) -> str:
-        """A finished line, tracebacks included, with known values and forms masked."""
+        """Mask known values and forms in a finished line, including tracebacks."""
         text = self._without_secrets(text)
         for form, replacement in _FORMS:
             text = form.sub(replacement, text)
