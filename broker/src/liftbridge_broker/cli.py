@@ -1,8 +1,8 @@
 """The command `liftbridge-broker`.
 
 Without a subcommand it runs the broker and takes the flags of the original; subcommands work
-without a running broker. Data goes to standard output, talk to standard error; an
-error is one line.
+without a running broker. Data goes to standard output, messages to standard error; an error is one
+line.
 
 Exit codes: 0 success, 1 refused, 2 wrong usage, 3 unhealthy, 4 timed out.
 """
@@ -33,7 +33,7 @@ _PARAMETERS: Final = {
 
 
 class ExitCode(IntEnum):
-    """What the exit code of every command means."""
+    """Meaning of the exit code, for all commands."""
 
     OK = 0
     REFUSED = 1
@@ -44,7 +44,7 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigSources:
-    """Where the configuration comes from; can be read again while the broker runs.
+    """Sources of the configuration; they can be read again while the broker runs.
 
     Attributes:
         flags: Values from the command line by dotted key.
@@ -55,7 +55,7 @@ class ConfigSources:
     path: str | None
 
     def load(self) -> BrokerOptions:
-        """The options as flags, environment and file say now.
+        """The options from the present flags, environment and file.
 
         Raises:
             ConfigError: As `config.load.load`.
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Args:
-        arguments: What follows the command's name; None takes the process's own.
+        arguments: Arguments after the command's name; None takes those of the process.
 
     Returns:
         The exit code.
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _spelled_out(arguments: Sequence[str]) -> list[str]:
-    """Turn `--embedded-nats=false` into a `--set`, as the original's boolean flags allow it."""
+    """Turn `--embedded-nats=false` into a `--set`, as the original's boolean flags allow."""
     switches = {
         flag: key
         for key, setting in SETTINGS.items()
@@ -108,7 +108,7 @@ def _spelled_out(arguments: Sequence[str]) -> list[str]:
 
 
 def _config_parameters() -> list[click.Parameter]:
-    """The options that say where the configuration comes from, one per flag of the table."""
+    """The options for the sources of the configuration, one per flag of the table."""
     parameters: list[click.Parameter] = [
         click.Option(["--config", "-c", "config"], metavar="FILE", help="Configuration file."),
         click.Option(
@@ -137,7 +137,7 @@ def _config_parameters() -> list[click.Parameter]:
 
 
 def _sources(context: click.Context) -> ConfigSources:
-    """What the command line says, of the subcommand and of what stands before it."""
+    """Sources from the command line, of the subcommand and of the part before it."""
     flags: dict[str, str | Sequence[str]] = {}
     path: str | None = None
     chain = [context] if context.parent is None else [context.parent, context]

@@ -1,4 +1,4 @@
-"""Every error the broker answers with, and the one table that maps them to codes on the wire.
+"""Every error that the broker answers with, and the one table that maps them to wire codes.
 
 Three kinds (STYLE.md 5): a *refusal* is expected and tells a client what to do, *corruption* means
 that stored or received bytes are wrong, and a bug is an `assert`. Texts that clients of the
@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import ClassVar, Final, Self
 
 TEXT_LENGTH_MAX: Final = 4_096
-"""Characters of a text; more of them would not fit into the end of a call."""
+"""Characters of a text; more would not fit into the trailers of a call."""
 
 
 class GrpcStatus(IntEnum):
@@ -41,7 +41,7 @@ class LiftbridgeError(Exception):
         code: Stable name of the kind of refusal, used in logs, metrics and
             `docs/reference/errors.md`.
         status: gRPC status the refusal is answered with.
-        retriable: Whether the same request may succeed later without anybody acting.
+        retriable: Whether the same request may succeed later without any action.
     """
 
     code: ClassVar[str] = "INTERNAL"
@@ -50,7 +50,7 @@ class LiftbridgeError(Exception):
 
     @property
     def text(self) -> str:
-        """Message for the client, cut where it names something that is very long."""
+        """Message for the client, cut to `TEXT_LENGTH_MAX`."""
         return str(self)[:TEXT_LENGTH_MAX]
 
 
@@ -287,7 +287,7 @@ class NoMetadataLeaderError(ChangeNotMadeError):
     code = "NO_METADATA_LEADER"
 
     def __init__(self) -> None:
-        """Say it in the original's words."""
+        """Return the text of the original."""
         super().__init__("no known metadata leader")
 
 
@@ -317,7 +317,7 @@ class CorruptionError(LiftbridgeError):
 
     @classmethod
     def restored(cls, text: str, path: str, position: int) -> Self:
-        """An error of another process, by its attributes."""
+        """Create the error of another process from its attributes."""
         error = cls(text)
         error.path, error.position = path, position
         return error

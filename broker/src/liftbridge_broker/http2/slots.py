@@ -15,7 +15,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from liftbridge_broker.http2.limits import SECOND_NS
 
 GRACE_NS: Final = SECOND_NS
-"""Time for the handshake of a new client before many idle connections may evict it."""
+"""Handshake time of a new client; until then an idle connection may be evicted in its place."""
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""The port for operators: `liftbridge.ext.v1.Admin` on a listener of its own.
+"""The operator port: `liftbridge.ext.v1.Admin` on a separate listener.
 
 It listens before there is a cluster, because `Bootstrap` reaches a waiting broker through it. With
 anything but loopback it needs TLS that also checks the client's certificate: whoever reaches it

@@ -125,7 +125,7 @@ class Core:
     _cluster_id: str = ""
 
     def __post_init__(self) -> None:
-        """Assign an incarnation id: two starts of one pod differ."""
+        """Give this start an id of its own: two starts of one pod differ."""
         given = self.options.clustering.start_id
         self.incarnation_id = f"{given}.{secrets.token_hex(8)}" if given else secrets.token_hex(16)
 

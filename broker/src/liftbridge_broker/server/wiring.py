@@ -187,7 +187,7 @@ def server_tls(tls: TlsOptions, setting: str) -> ServerTls:
         setting: Prefix of the settings that name them.
 
     Raises:
-        ConfigError: A file cannot be read, or does not hold what it should.
+        ConfigError: A file cannot be read, or its content is invalid.
     """
     files = TlsFiles(
         certificate=Path(tls.cert),

@@ -7,7 +7,7 @@ u32 of the 20 bytes before it. Then records, each with a header of 40 bytes:
 ```
  0  4 magic: `LBR` and a letter for the kind (`RecordKind`)
  4  4 length of the payload
- 8  4 CRC-32C of the 8 bytes before it and of everything behind it
+ 8  4 CRC-32C of the 8 bytes before it and of everything after it
 12  4 chain: CRC of the record before, of the file header for the first
 16  8 index
 24  8 term

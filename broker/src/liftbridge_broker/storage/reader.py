@@ -39,7 +39,7 @@ class LogReader(Place):
 
         Args:
             max_bytes: Bound of the sum of the slices; one record is returned even if larger.
-                A batch that does not fit behind others is left for the next call.
+                A batch that does not fit after others is left for the next call.
             end: First offset not to return, for instance the high watermark.
 
         Returns:

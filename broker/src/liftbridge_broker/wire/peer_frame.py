@@ -3,7 +3,7 @@
 Layout of an unsigned frame (version 1), big-endian:
 
 ```
- 0  4 CRC-32C of everything behind it
+ 0  4 CRC-32C of everything after it
  4  1 version of the frame, 1
  5  1 kind: 0 a message, 1 a chunk of one
  6  2 reserved, 0
@@ -28,7 +28,7 @@ Layout of a signed frame (version 2):
     8 sequence: rises with every frame of the sender's process
       header, tail
    16 signature over everything before it: of up to `SHORT_BYTES_MAX` bytes keyed BLAKE2b (RFC
-      7693), of more AES-256-GMAC, its nonce the sequence behind four zero bytes (NIST SP 800-38D)
+      7693), of more AES-256-GMAC, its nonce the sequence after four zero bytes (NIST SP 800-38D)
 ```
 
 Both keys of a signature follow from the cluster's key, from the names of both brokers and from both
