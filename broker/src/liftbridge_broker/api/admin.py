@@ -90,7 +90,7 @@ class AdminService:
             call.reply(response.SerializeToString())
 
     def _bootstrap_again(self, call: Call, cluster_id: str, members: tuple[Peer, ...]) -> None:
-        """Handle `Bootstrap` of a non-empty directory: confirm only an identical request."""
+        """Confirm the cluster of a non-empty directory by its id or, without one, its members."""
         context = self._context
         present = context.state.cluster_id
         if present and present != cluster_id:

@@ -2,8 +2,8 @@
 
 Event loops accept all waiting connections in one turn, up to the backlog, and shake hands with all
 whose first message has arrived: a thousand TLS handshakes in a row block the loop for 0.4 s. Here
-TLS clients wait in the kernel until the whole `ClientHello` has arrived (RFC 8446 4.1.2), the
-expensive part, and then in a queue from which each turn takes a few.
+TLS clients wait in the kernel until the whole `ClientHello` has arrived (RFC 8446 4.1.2), whose
+handling is the expensive part, and then in a queue from which each turn takes a few.
 """
 
 import asyncio

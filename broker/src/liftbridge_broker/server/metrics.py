@@ -50,11 +50,11 @@ class StartingMetrics:
         }
 
     def stream_samples(self) -> Iterable[tuple[str, Mapping[str, Sample]]]:
-        """None: the broker has no streams yet."""
+        """No samples: the broker has no streams yet."""
         return ()
 
     def partition_samples(self, _stream: str) -> Iterable[tuple[int, Mapping[str, int]]] | None:
-        """None: the broker has no streams yet."""
+        """No such stream: the broker has no streams yet."""
         return None
 
 

@@ -86,7 +86,7 @@ class StoredLog:
             may lack records must not become strict, or the next start would call it whole.
         is_fresh: Whether the journal on disk may not know the log yet.
         is_leader: Whether this broker moves the log start (replication 1.15, "Retention").
-        on_trimmed: Called when the log start was moved, by the component that passes it on.
+        on_trimmed: Called when the log start was moved; set by the component that announces it.
         on_damaged: Called when compaction meets damage.
         damage: Notes of damaged files for the next start.
         is_waiting: Whether it is in a queue of the driver.

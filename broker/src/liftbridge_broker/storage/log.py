@@ -307,7 +307,7 @@ class PartitionLog:
     # Reading.
 
     def reader(self, offset: Offset) -> LogReader:
-        """A reader of record frames from an offset on; it starts at the log start at the lowest."""
+        """A reader of record frames from an offset on, or from the log start if that is higher."""
         return LogReader(self, offset)
 
     def batch_reader(self, offset: Offset) -> BatchReader:

@@ -59,7 +59,7 @@ FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Length at which a new log file is started."""
 
 CATCH_UP_ENTRIES: Final = 1_024
-"""Entries kept before the newest snapshot: a follower less behind needs no snapshot."""
+"""Entries kept before the newest snapshot: a follower that lags by less needs no snapshot."""
 
 
 class RaftLog:

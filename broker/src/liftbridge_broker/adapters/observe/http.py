@@ -43,7 +43,7 @@ _LOG: Final = logging.getLogger("liftbridge_broker.http")
 
 
 def _is_own_fault(record: logging.LogRecord) -> bool:
-    """Whether it is more than a bad request, with which any client could fill the log."""
+    """Whether a record is not about a bad request; any client could fill the log with those."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, HttpProcessingError)
 
