@@ -385,7 +385,7 @@ class AdminChanges:
         context = self._context
         state, voters = context.state, context.consensus.voters
         known = state.brokers.get(peer.broker)
-        # With more voters than become so automatically it returns without a vote.
+        # With more voters than `voters_max` it returns without a vote.
         is_demoted = peer in voters and len(voters) > context.facts.voters_max
         is_staying = is_alive(state, peer) and known is not None and not known.draining
         if is_staying and not is_demoted:

@@ -2,7 +2,7 @@
 
     identity            small file: id of this directory, id of the broker it belongs to
     clean               small file, only while no broker runs after a clean shutdown
-    known               small file: by how much metadata the broker that wrote the logs synced them
+    known               small file: metadata index whose fsync policies the logs' writer applied
     journal             small state of all partitions (journal.py)
     reserve             space set aside for a full disk (reserve.py)
     retired             small file, once its broker left the cluster for good (retirement.py)
@@ -317,7 +317,7 @@ def write_identity(files: Files, identity: Identity) -> None:
 
 
 def read_known_index(files: Files, applied_index: MetadataIndex) -> MetadataIndex:
-    """Metadata by which the previous broker is certain to have synced the logs here; 0 for none.
+    """Metadata index whose fsync policies the previous broker certainly applied here; 0 for none.
 
     Never more than `applied_index`: later entries here may belong to a discarded history.
 
@@ -334,7 +334,7 @@ def read_known_index(files: Files, applied_index: MetadataIndex) -> MetadataInde
 
 
 def note_known_index(files: Files, applied_index: MetadataIndex) -> None:
-    """Record durably that logs are synced as these metadata say.
+    """Record durably that logs are synced by the fsync policies in these metadata.
 
     Raises:
         FilesError: The note may not be kept: the next start knows less, or nothing.

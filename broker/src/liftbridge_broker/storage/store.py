@@ -93,7 +93,7 @@ class LogStore:
     Attributes:
         identity, is_identity_new: Identity of the directory, and whether this start created it.
         clean_broker_epoch: Epoch that broker had; `None` when the stop was not clean.
-        known_index: Metadata by which the previous broker is certain to have synced the logs here.
+        known_index: Metadata index whose fsync policies the previous broker certainly applied here.
         sync_times: Nanoseconds that groups of syncs took.
         slowness: Judges the disk by those times.
         unknown_count: Unknown entries that `begin` found in the directory.
@@ -251,7 +251,7 @@ class LogStore:
             self._flush.note_journal(now)
 
     def note_known(self, applied_index: MetadataIndex, now: Instant) -> None:
-        """Logs are synced by what these metadata say, also by those that changed it last."""
+        """Record that logs are synced by the policies in these metadata, even the latest ones."""
         self._guarded(lambda: note_known_index(self._files, applied_index), now)
 
     @property
@@ -400,7 +400,7 @@ class LogStore:
         self._with_reserve(lambda: note_dropped(self._files, log, dropped, copied), now)
 
     def lower_dropped(self, partition: PartitionId, end: Offset, now: Instant) -> None:
-        """Adapt to a log that diverges at `end`: tombstones to come may hide its records."""
+        """Lower the dropped offset to `end`, where a log diverges: new tombstones may follow."""
         log = self._logs[partition].log
         self._guarded(lambda: lower_dropped(self._files, log, end), now)
 
