@@ -1,4 +1,4 @@
-"""The client that callers enter."""
+"""The asyncio client."""
 
 from collections.abc import Mapping
 from datetime import timedelta

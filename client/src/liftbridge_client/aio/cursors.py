@@ -1,4 +1,4 @@
-"""Where a cursor is kept, and its position."""
+"""Cursors: the partition that stores each, and its position."""
 
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -27,7 +27,7 @@ async def cursor_partition(
 async def fetch_cursor(
     client: "Session", stream: str, partition: int, cursor_id: str
 ) -> int | None:
-    """The position stored under a name, `None` for none."""
+    """Fetch the position stored under a name, `None` if there is none."""
     request = api_pb2.FetchCursorRequest(stream=stream, partition=partition, cursorId=cursor_id)
     target = await cursor_partition(client, stream, partition, cursor_id)
     response = await client.call(methods.FETCH_CURSOR, request, leader_of=target)
@@ -40,7 +40,7 @@ async def set_cursor(
     stream_id: int,
     unclean_epoch: int | None,
 ) -> None:
-    """Store a position under a name, in the stream and the history that are named."""
+    """Store a position under a name, for the given stream and history."""
     target = await cursor_partition(client, cursor.stream, cursor.partition, cursor.cursorId)
     if stream_id == 0 and unclean_epoch is None:
         await client.call(methods.SET_CURSOR, cursor, leader_of=target)

@@ -67,7 +67,7 @@ class Publisher(Generic[Value]):
         linger: timedelta,
         codec: Codec[Value] | None,
     ) -> None:
-        policy_of(ack_policy)  # an unknown one is told here
+        policy_of(ack_policy)  # raises if unknown
         self.client = client
         self.stream_name = stream_name
         self.ack_policy: AckPolicy = ack_policy
@@ -125,7 +125,8 @@ class Publisher(Generic[Value]):
         """Wait for the acks in flight, then close.
 
         Raises:
-            AckTimeoutError: Some acks are missing; says how many. Their futures show which.
+            AckTimeoutError: Some acks are missing; the message has their number, the futures show
+                which.
         """
         if not self._is_open:
             return
@@ -191,7 +192,7 @@ class Publisher(Generic[Value]):
         """Publish messages and wait for all acks; returns a result for each, in the same order.
 
         Waits for room in the window regardless of `on_full`, because every message needs a result.
-        For a value that the codec cannot encode it is a `CodecError`; the others are published.
+        A value that the codec cannot encode has the result `CodecError`; the rest is published.
 
         Args:
             messages: Values or `Outgoing`.
@@ -223,7 +224,7 @@ class Publisher(Generic[Value]):
     def _ready(
         self, messages: Sequence[Value | Outgoing[Value]], partition: int | None
     ) -> list[Outgoing[bytes] | CodecError]:
-        """Messages encoded and checked, all of them before the first is published."""
+        """Encode and check all messages before any is published."""
         found: list[Outgoing[bytes] | CodecError] = []
         for message in messages:
             outgoing = message if isinstance(message, Outgoing) else Outgoing(message)
@@ -244,7 +245,7 @@ class Publisher(Generic[Value]):
         return cast("bytes", value) if self._codec is None else encoded(self._codec, value)
 
     async def _put_values(self, values: list[bytes], partition: int) -> list[PublishResult]:
-        """Whole batches without a future for each message."""
+        """Queue whole batches, without a future for each message."""
         choose(self._partitioner, b"", partition, self._partition_count)
         self._flush()
         wholes: list[asyncio.Future[list[PublishResult]]] = []
@@ -281,10 +282,10 @@ class Publisher(Generic[Value]):
             raise ClosedError("the publisher is not open: enter it with `async with` or `with`")
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that runs; it must be that of the publisher.
+        """Return the running event loop, which must be the publisher's.
 
         Raises:
-            UsageError: It is not, so that it would not be woken by an ack.
+            UsageError: It is another loop, which an ack would not wake.
         """
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
@@ -325,7 +326,8 @@ class Publisher(Generic[Value]):
             or item.size_bytes + size > BATCH_BYTES_MAX
             or item.header_count + header_count > REQUEST_HEADERS_MAX
         ):
-            # A message that a broker may refuse for its size is not to take others along.
+            # Start a new batch: if a broker refuses one for its size, the messages before are
+            # unaffected.
             self._lane(partition).put(self._open.pop(partition))
             item = None
         if item is None:
@@ -360,7 +362,7 @@ class Publisher(Generic[Value]):
         self._lane(partition).put(item)
 
     def _flush(self) -> None:
-        """Hand the open batches to their lanes."""
+        """Pass the open batches to their lanes."""
         if self._flush_handle is not None:
             self._flush_handle.cancel()
             self._flush_handle = None
@@ -376,14 +378,14 @@ class Publisher(Generic[Value]):
         return lane
 
     def on_settled(self, item: Item) -> None:
-        """An item got its outcome: make room."""
+        """Make room in the window after an item got its outcome."""
         self._in_flight -= len(item.values)
         self._in_flight_bytes -= item.size_bytes
         self._settled.set()
 
 
 def _chunk(values: list[bytes], start: int, count_max: int) -> tuple[list[bytes], int]:
-    """Values of the next batch and their bytes, at most `BATCH_BYTES_MAX` unless it is one value.
+    """Take the next batch: its values and bytes, at most `BATCH_BYTES_MAX` unless it is one value.
 
     Small values are measured in one step (bench: row batch publish).
     """

@@ -81,7 +81,7 @@ class Streams:
         try:
             await self._create(request, settings)
         except AlreadyExistsError as error:
-            # After a lost answer it may be the one that this call made.
+            # After a lost answer, the existing stream may be this call's own.
             if not (if_not_exists or error.may_be_done):
                 raise
             await self._compare(request, settings)
@@ -167,8 +167,8 @@ class Streams:
             read_replica: Whether to ask in-sync replicas instead of leaders.
 
         Returns:
-            Streams whose bounds to fetch. Others may have news as well, which end the next wait
-            immediately.
+            Streams whose bounds to fetch. Other streams may have news as well, which end the next
+            wait immediately.
 
         Raises:
             UsageError: The wait is negative or too long.

@@ -1,9 +1,9 @@
 """Reading a partition: messages one by one or in batches, across lost connections.
 
-Servers of this project hand out whole stored batches (`FetchBatches`), decoded here hundreds at a
-time; from the original, and for resume and reverse reads, messages come one by one (`Subscribe`).
-Either way a lost connection is made again where it broke. Both tell the leader epochs of what they
-give, by which a reader notices that an unclean election took back what it had (KIP-320).
+Servers of this project send whole stored batches (`FetchBatches`), decoded here hundreds at a time;
+the original server, and resume and reverse reads, send messages one by one (`Subscribe`). After a
+lost connection, both continue at the next offset. Both report the leader epochs of the records,
+from which a reader detects that an unclean election removed records it has read (KIP-320).
 """
 
 import asyncio
@@ -43,7 +43,7 @@ WAIT_FIRST_SECONDS: Final = 0.05
 WAIT_MAX_SECONDS: Final = 1.0
 
 EPOCH_HEADER: Final = "liftbridge-leader-epoch"
-"""Response header of `Subscribe`: the latest leader epoch of the log that is read."""
+"""Response header of `Subscribe`: latest leader epoch of the log that is read."""
 
 OnTruncation = Literal["raise", "continue"]
 
@@ -101,11 +101,12 @@ class Subscription(Generic[Value]):
                     yield message
 
     async def batches(self) -> AsyncGenerator[MessageBatch[Value], None]:
-        """Messages in batches, as they arrive; ends at the stop position.
+        """Iterate over batches of messages, as they arrive; ends at the stop position.
 
         Raises:
-            NotFoundError: The stream or partition does not exist, or was deleted meanwhile.
-            TruncatedError: Delivered records are gone, unless `on_truncation` is `continue`.
+            NotFoundError: The stream or partition does not exist, or was deleted during the read.
+            TruncatedError: An unclean election removed delivered records; not raised if
+                `on_truncation` is `continue`.
             FailedPreconditionError: The partition is, or was, paused.
             RetriableError: No broker could serve the partition within the retry time.
         """
@@ -136,7 +137,7 @@ class Subscription(Generic[Value]):
                 return
 
     async def _wait(self, seconds: float, cause: RetriableError) -> None:
-        """Wait, and see who serves now."""
+        """Wait, then refresh which broker serves the partition."""
         self._avoided.add(self._address)
         self._client.stats.retries += 1
         self._client.hub.emit(
@@ -147,12 +148,12 @@ class Subscription(Generic[Value]):
             await self._client.refresh()
 
     def _seconds_left(self) -> float:
-        """Time until the subscription is given up, unless something comes."""
+        """Return the time after which the subscription fails if nothing arrives."""
         until = self._progress_at + self._client.call_seconds
         return max(until - asyncio.get_running_loop().time(), 0.0)
 
     def _go_back(self, error: TruncatedError) -> None:
-        """Go on where the log was cut off, with the records that are there now, or raise."""
+        """Continue where the log was truncated, with the records it has now, or raise."""
         if self._on_truncation == "raise":
             raise error
         where = self._stream, self._partition, error.offset, error.next_offset
@@ -161,7 +162,7 @@ class Subscription(Generic[Value]):
         self._history = ReadHistory()
 
     async def _look_up_cursor(self) -> None:
-        """Begin behind a cursor, looked up once."""
+        """Start after the cursor's message; the cursor is looked up once."""
         if self._start.kind == "cursor":
             name = self._start.cursor_id
             found = await fetch_cursor(self._client, self._stream, self._partition, name)
@@ -174,7 +175,7 @@ class Subscription(Generic[Value]):
         return self._read_messages()
 
     async def _find(self) -> str:
-        """Whom to read from: the leader, or a replica that did not fail before."""
+        """Choose the broker to read from: the leader, or a replica that has not failed yet."""
         if self._read_replica:
             where = self._stream, self._partition
             self._address = await self._client.replica_address(*where, self._avoided)
@@ -187,16 +188,16 @@ class Subscription(Generic[Value]):
     # -- history ------------------------------------------------------------------------------
 
     async def _check_history(self) -> None:
-        """See whether all that was given out is still there.
+        """Check that all delivered records are still in the log.
 
         Raises:
-            TruncatedError: It is not.
+            TruncatedError: Some are not.
         """
         if self.next_offset is not None and self._history.latest:
             self._compare(await self._bounds(None))
 
     def _compare(self, bounds: data_pb2.PartitionBounds) -> None:
-        """Raise `TruncatedError` if a log lacks, or replaced, records that were given out."""
+        """Raise `TruncatedError` if a log lacks, or has replaced, delivered records."""
         position = self.next_offset
         if position is None or not self._history.latest:
             return
@@ -213,11 +214,11 @@ class Subscription(Generic[Value]):
             )
 
     async def _note_epochs(self, epochs: Sequence[tuple[int, int]]) -> None:
-        """Records of these leader epochs follow what was given out, if it still stands.
+        """Note the leader epochs of the next records, if the log still has all delivered ones.
 
         Raises:
-            TruncatedError: It does not.
-            RetriableError: They are of another history than the log that was compared.
+            TruncatedError: It does not have them.
+            RetriableError: The epochs belong to another history than the log that was compared.
         """
         if epochs and self._history.latest not in (0, epochs[0][0]):
             bounds = await self._bounds(None)
@@ -236,17 +237,17 @@ class Subscription(Generic[Value]):
         """Messages come from a log with this latest leader epoch; they do not tell their own.
 
         Raises:
-            RetriableError: Another history began meanwhile.
+            RetriableError: Another history has begun since the comparison.
         """
         if not latest:
-            return  # a server of the original
+            return  # the original server
         bounds = await self._bounds(None)
         self._compare(bounds)
         known = [(one.leader_epoch, one.start_offset) for one in bounds.epochs]
         if known and bounds.unclean_epoch > latest and known[-1][0] > latest:
             raise RetriableError("the leader changed when the subscription began")
         if latest < self._history.latest:
-            return  # a replica that has not come as far yet
+            return  # a replica that lags behind
         self._history = ReadHistory()
         for epoch, start in known:
             if epoch <= latest:
@@ -292,7 +293,7 @@ class Subscription(Generic[Value]):
             reading.cancel()
 
     def _wanted(self, messages: list[Message]) -> list[Message]:
-        """Messages before the stop position, and not older than the time to start from."""
+        """Keep messages before the stop position, and not older than the start time."""
         if self._end is not None and messages and messages[-1].offset >= self._end:
             messages = [m for m in messages if m.offset < self._end]
         if self._not_before:
@@ -302,12 +303,12 @@ class Subscription(Generic[Value]):
         return messages
 
     async def _next(self, reading: Reading[_Response]) -> _Response | None:
-        """What comes next; `None` at the end of the call.
+        """Read the next response; `None` at the end of the call.
 
         Raises:
-            CallTimeoutError: Nothing came for the time of a call, though all up to the stop
-                position was there when the subscription began: the broker hangs, or another one
-                leads that does not know yet how far the messages are committed.
+            CallTimeoutError: No response arrived within the call timeout, though all messages up to
+                the stop position were committed when the subscription began: the broker hangs, or a
+                new leader does not know the high watermark yet.
         """
         if self._stop.kind != "latest":
             return await reading.read()
@@ -322,17 +323,18 @@ class Subscription(Generic[Value]):
             ) from None
 
     async def _resolve(self) -> None:
-        """Turn the positions into offsets, once."""
+        """Resolve the start and stop positions to offsets, once."""
         bounds = await self._bounds(None)
         first = bounds.log_start
         match self._start.kind:
             case "new":
-                # What is not committed may yet give its place to what comes.
+                # Uncommitted records may still be replaced by others.
                 first = bounds.high_watermark
             case "offset":
-                # What exists and is not committed yet is waited for; nothing before is given.
+                # Waits for records that exist but are not committed yet; delivers nothing before
+                # them.
                 first = min(max(self._start.offset, 0), bounds.log_end)
-            case "earliest" | "cursor":  # a cursor was looked up before
+            case "earliest" | "cursor":  # the cursor was looked up before
                 pass
             case "latest":
                 first = max(bounds.log_start, bounds.high_watermark - 1)
@@ -368,7 +370,7 @@ class Subscription(Generic[Value]):
 
     async def _read_messages(self) -> AsyncGenerator[MessageBatch[Value], None]:
         if self._reverse and self.next_offset is not None and self.next_offset < 0:
-            return  # the oldest message was given out before the connection broke
+            return  # the oldest message was delivered before the connection broke
         with within(self._seconds_left()):
             await self._look_up_cursor()
             address = await self._find()
@@ -388,7 +390,7 @@ class Subscription(Generic[Value]):
         )
         step = -1 if self._reverse else 1
         try:
-            await self._next(reading)  # the empty message that tells that the subscription stands
+            await self._next(reading)  # the empty message that confirms the subscription
             await self._note_log(int((await reading.metadata()).get(EPOCH_HEADER, 0)))
             while (raw := await self._next(reading)) is not None:
                 message = to_message(raw)

@@ -1,4 +1,4 @@
-"""The client of operators, blocking."""
+"""The blocking admin client."""
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The one thread with an event loop in which the asyncio client runs."""
+"""The thread whose event loop runs the asyncio client."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ CLOSED = "the client is not open: use it inside `with connect_sync(...)`"
 
 
 class Portal:
-    """Runs coroutines of any thread in the thread of the loop."""
+    """Runs coroutines on the event loop's thread, for any calling thread."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -25,14 +25,14 @@ class Portal:
 
     @property
     def is_open(self) -> bool:
-        """Whether the thread runs, in this process."""
+        """Whether the thread runs in this process."""
         return self._loop is not None and not self._opener.is_other
 
     def open(self) -> None:
         """Start the thread.
 
         Raises:
-            UsageError: It runs already.
+            UsageError: The thread already runs.
         """
         if self.is_open:
             raise UsageError("the client is already open: create another one with `connect_sync`")
@@ -43,7 +43,7 @@ class Portal:
         self._opener.open()
 
     def close(self) -> None:
-        """End the thread; calls that still wait for something get `ClosedError`."""
+        """End the thread; pending calls raise `ClosedError`."""
         loop, self._loop = self._loop, None
         if loop is None or self._thread is None:
             return
@@ -56,9 +56,9 @@ class Portal:
         """Run a coroutine and wait for it.
 
         Raises:
-            ClosedError: The client was not entered, is closed, or was closed meanwhile.
-            UsageError: Called in the thread of the loop, as by a callback of a future: it would
-                wait for itself. Or called in another process than the one that opened the client.
+            ClosedError: The client was not entered, is closed, or was closed during the call.
+            UsageError: Called on the event loop's thread, for example by a callback of a future,
+                which would deadlock; or called in a process that did not open the client.
         """
         loop = self._loop
         if loop is None:
@@ -90,16 +90,17 @@ class Portal:
             self.run(coroutine)
 
     def iterate(self, items: AsyncGenerator[_Result, None]) -> Iterator[_Result]:
-        """What an asynchronous generator gives, one after another; it is closed at the end."""
+        """Iterate over an asynchronous generator, and close it at the end."""
         try:
             yield from self.drain(items)
         finally:
-            # The garbage collector may come here in the thread of the loop, which closes it then.
+            # The garbage collector may run this on the loop's thread; then the loop closes the
+            # generator.
             with suppress(UsageError):
                 self.run(_close(items))
 
     def drain(self, items: AsyncIterator[_Result]) -> Iterator[_Result]:
-        """What an asynchronous iterator gives, one after another."""
+        """Iterate over an asynchronous iterator."""
         while True:
             try:
                 item = self.run(_next(items))
@@ -108,10 +109,10 @@ class Portal:
             yield item
 
     def future_of(self, make: Coroutine[Any, Any, "asyncio.Future[_Result]"]) -> Future[_Result]:
-        """Run a coroutine that gives a future of the loop, and give one for threads.
+        """Run a coroutine that returns an asyncio future; return a `concurrent.futures` one for it.
 
         Raises:
-            ClosedError: As of `run`.
+            ClosedError: As for `run`.
         """
         theirs: Future[_Result] = Future()
 
@@ -126,11 +127,11 @@ class Portal:
         async def start() -> None:
             (await make).add_done_callback(copy)
 
-        theirs.set_running_or_notify_cancel()  # it cannot be cancelled: the message is on its way
+        theirs.set_running_or_notify_cancel()  # not cancellable: the message may already be sent
         try:
             self.run(start())
         except BaseException:
-            make.close()  # it may not have begun
+            make.close()  # it may not have started
             raise
         return theirs
 
@@ -143,7 +144,7 @@ async def _next(items: AsyncIterator[_Result]) -> _Result:
 
 
 class _EndError(Exception):
-    """The iterator has come to its end; `StopAsyncIteration` cannot leave a coroutine."""
+    """The iterator is exhausted; `StopAsyncIteration` cannot leave a coroutine."""
 
 
 async def _close(items: AsyncGenerator[Any, None]) -> None:
@@ -151,7 +152,7 @@ async def _close(items: AsyncGenerator[Any, None]) -> None:
 
 
 async def _cancel_all() -> None:
-    """End what still runs in the loop, and its generators."""
+    """Cancel the tasks that still run on the loop, and close its generators."""
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in others:
         task.cancel()

@@ -1,4 +1,4 @@
-"""What is iterated, blocking: subscriptions and events."""
+"""Blocking iterators: subscriptions and events."""
 
 from collections.abc import Iterator
 from typing import Generic, Self
@@ -47,7 +47,7 @@ class SyncEvents:
     def __next__(self) -> Event:
         try:
             return next(self._items)
-        except ClosedError:  # the client was closed, which is the end as for the asyncio client
+        except ClosedError:  # the client was closed: ends the iteration, as in the asyncio client
             raise StopIteration from None
 
     def close(self) -> None:
