@@ -217,7 +217,7 @@ class AdminClient:
         return model.check_of(response)
 
     async def verify_restart(self, broker: str, token: bytes) -> model.RestartVerification:
-        """Check whether a restarted broker has everything back that its token recorded."""
+        """Check whether a restarted broker has recovered everything that its token recorded."""
         response = await self._calls.call(
             "VerifyRestart",
             admin_pb2.VerifyRestartRequest(token=token),
@@ -364,7 +364,7 @@ class AdminClient:
         request = admin_pb2.CancelReassignmentRequest(
             partition=ref_of(partition), partition_epoch=partition_epoch, is_unclean=is_unclean
         )
-        # Afterwards nothing tells a reassignment that was given up from one that was complete.
+        # Once it is over, a cancelled reassignment cannot be distinguished from a completed one.
         before = await self._status_of(partition)
         try:
             response = await self._calls.call(
@@ -398,7 +398,7 @@ class AdminClient:
     @_deadline
     async def transfer_metadata_leadership(self, to: str = "") -> str:
         """Transfer leadership of the metadata group; returns the voter that was asked to lead."""
-        # A repeated attempt, of which the new leader learns, must not find another voter.
+        # A repeated attempt, which reaches the new leader, must not choose another voter.
         to = to or await self._successor()
         request = admin_pb2.TransferMetadataLeadershipRequest(to=to)
         response = await self._calls.call(
@@ -424,10 +424,10 @@ class AdminClient:
     # -- what an attempt left -------------------------------------------------------------------
 
     async def _successor(self) -> str:
-        """The voter to lead the metadata group next: the one that is furthest of those that can.
+        """Choose the next metadata leader: the live voter with the highest applied index.
 
         Raises:
-            FailedPreconditionError: There is none.
+            FailedPreconditionError: There is no live voter.
         """
         voters = [one for one in await self.brokers() if one.role == "voter"]
         able = [one for one in voters if not (one.is_fenced or one.is_stopping)]
@@ -438,7 +438,7 @@ class AdminClient:
     async def _left_by(
         self, error: LiftbridgeError, partition: model.PartitionName
     ) -> model.PartitionStatus | None:
-        """A partition as an attempt of a call may have left it that another one was refused for."""
+        """Fetch a partition if an earlier attempt of the refused call may have been done."""
         return await _seen(self._status_of(partition)) if error.may_be_done else None
 
     async def _status_of(self, partition: model.PartitionName) -> model.PartitionStatus | None:
@@ -450,7 +450,7 @@ class AdminClient:
 
 
 async def _seen(look: Awaitable[_Seen]) -> _Seen:
-    """What is found after a change that may be made; so says an error as well."""
+    """Observe the state after a change that may be made; an error says so, too."""
     try:
         return await look
     except LiftbridgeError as error:

@@ -1,4 +1,4 @@
-"""Calls of the Admin service: to whichever broker can answer, again while that may help."""
+"""Calls of the Admin service, routed to a broker that can answer, with retries."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -32,8 +32,8 @@ _PORT_ADVICE: Final = (
 )
 
 _ELSEWHERE: Final = "does not lead the metadata group"
-"""Words of a broker that was asked in the place of the leader; they decide only whether to wait
-for a leader that nobody finds."""
+"""Error texts of a broker that is not the leader; they decide only whether to wait until a leader
+is known."""
 
 _WAIT_FIRST_SECONDS: Final = 0.05
 _WAIT_MAX_SECONDS: Final = 1.0
@@ -62,7 +62,7 @@ class AdminCalls:
         """Read the TLS files; connections are opened when needed.
 
         Raises:
-            UsageError: It is open already, or a file cannot be read.
+            UsageError: It is already open, or a file cannot be read.
         """
         if self._transport is not None:
             raise UsageError("the client is already open: create another with `connect_admin`")
@@ -82,7 +82,7 @@ class AdminCalls:
         return found
 
     async def _identities(self) -> tuple[dict[str, model.Identity], list[LiftbridgeError]]:
-        """Who is behind each address that answers, and why the others do not."""
+        """Identify the broker behind each address that answers; return the errors of the rest."""
         answers = await asyncio.gather(
             *(self._identity(address) for address in self._addresses), return_exceptions=True
         )
@@ -105,7 +105,7 @@ class AdminCalls:
         """List partitions, page by page, as the broker that `find` tells the address of sees them.
 
         Args:
-            request: Asks for them; its page token is set on the way.
+            request: The request; its page token is updated for each page.
             find: As for `call`.
         """
         while True:
@@ -157,7 +157,7 @@ class AdminCalls:
         *,
         find: Callable[[], Awaitable[str]] | None = None,
     ) -> _Response:
-        """Call the broker that `find` tells the address of, or any, again while that may help."""
+        """Call the broker at the address that `find` returns, or any broker, with retries."""
         doubt = Doubt()
 
         async def ask(address: str) -> _Response:
@@ -201,10 +201,10 @@ class AdminCalls:
         raise last
 
     async def leader(self) -> str:
-        """Address of the metadata leader, by what most brokers say.
+        """Find the address of the metadata leader that most brokers report.
 
         Raises:
-            RetriableError: Nobody knows it, or it is not among the addresses.
+            RetriableError: No broker knows it, or it is not among the addresses.
             LiftbridgeError: No address answers; that of the first.
         """
         found, errors = await self._identities()
@@ -222,11 +222,11 @@ class AdminCalls:
         )
 
     async def address_of(self, broker: str) -> str:
-        """Address of a broker.
+        """Find the address of a broker.
 
         Raises:
-            NotFoundError: All addresses answer, and it is behind none.
-            RetriableError: It may be behind one that does not answer.
+            NotFoundError: All addresses answer, and the broker is behind none of them.
+            RetriableError: It may be behind an address that does not answer.
             LiftbridgeError: No address answers; that of the first.
         """
         found, errors = await self._identities()
@@ -243,5 +243,5 @@ class AdminCalls:
 
 
 def ref_of(partition: model.PartitionName) -> admin_pb2.PartitionRef:
-    """A partition on the wire."""
+    """Convert a partition name to its message on the wire."""
     return admin_pb2.PartitionRef(stream=partition.stream, partition=partition.partition)

@@ -1,4 +1,4 @@
-"""Where partitions begin and end, asked of every broker that can tell, and put together."""
+"""Bounds of partitions, fetched from each broker that knows them, and combined."""
 
 import asyncio
 from collections import Counter
@@ -22,13 +22,13 @@ WAIT_SECONDS_MAX: Final = 30.0
 """Longest wait of a broker."""
 
 STREAMS_A_CALL_MAX: Final = 10_000
-"""Streams that a broker takes in one call."""
+"""Streams that a broker accepts in one call."""
 
 _PARTITIONS_A_CALL_MAX: Final = 100_000
-"""Known high watermarks in one call, as long as it has several streams: 2 MiB at most."""
+"""Known high watermarks in one call with several streams: 2 MiB at most."""
 
 _ANEW_SECONDS: Final = 0.5
-"""Time between two questions to a broker that answers at once, as one does that knows no wait."""
+"""Pause between calls to a broker that answers at once, as one without support for waiting does."""
 
 
 def check_wait(seconds: float) -> None:
@@ -49,10 +49,10 @@ async def await_news(
     *,
     read_replica: bool = False,
 ) -> bool:
-    """Wait until more is committed in one of some partitions than the caller knows.
+    """Wait until a partition has a higher high watermark than the caller knows.
 
-    Every broker that can tell has one open call. Whoever cannot answer ends the wait: who asks for
-    bounds then learns why.
+    Each broker that serves these partitions has one open call. A broker that cannot answer ends the
+    wait; fetching bounds then shows why.
 
     Args:
         client: Who asks.
@@ -62,11 +62,11 @@ async def await_news(
         read_replica: Whether replicas in sync are asked.
 
     Returns:
-        Whether there may be news; `False` when the time is over without any.
+        Whether there may be news; `False` after a timeout.
 
     Raises:
         UsageError: The wait is negative or longer than brokers wait.
-        RetriableError: A partition had nobody who could tell for the retry time.
+        RetriableError: No broker could answer for a partition within the retry time.
     """
     check_wait(seconds)
     deadline = monotonic() + seconds
@@ -112,9 +112,9 @@ async def await_streams(
     *,
     read_replica: bool = False,
 ) -> frozenset[str]:
-    """Wait until there may be news in one of some streams, with one open call for each broker.
+    """Wait until there may be news in one of several streams, with one open call for each broker.
 
-    A stream that has nobody to ask may have news. A broker that leads very many has more calls.
+    A stream without a broker to ask may have news. A broker that leads very many has more calls.
 
     Args:
         client: Who asks.
@@ -123,11 +123,11 @@ async def await_streams(
         read_replica: Whether replicas in sync are asked.
 
     Returns:
-        Streams that may have news; none when the time is over.
+        Streams that may have news; none after a timeout.
 
     Raises:
         UsageError: The wait is negative or longer than brokers wait.
-        UnimplementedError: A broker waits for one stream in a call only.
+        UnimplementedError: A broker can only wait for one stream in a call.
     """
     check_wait(seconds)
     requests, lost = await _requests(client, known, read_replica=read_replica)
@@ -166,7 +166,7 @@ async def await_streams(
 async def _requests(
     client: "Session", known: Mapping[str, Mapping[int, int]], *, read_replica: bool
 ) -> tuple[dict[str, list[data_pb2.AwaitNewsRequest]], frozenset[str]]:
-    """What each broker is asked, by address; streams that have nobody to ask."""
+    """Build the requests by broker address, and list the streams without a broker to ask."""
     find = client.replica_address if read_replica else client.leader_address
     requests: dict[str, list[data_pb2.AwaitNewsRequest]] = {}
     room: Counter[str] = Counter()
@@ -192,10 +192,10 @@ async def _requests(
 async def _by_address(
     client: "Session", stream: str, numbers: Iterable[int], *, read_replica: bool
 ) -> dict[str, list[int]]:
-    """Partitions by the broker that can tell of them.
+    """Group partitions by the address of the broker that knows their bounds.
 
     Raises:
-        RetriableError: A partition had nobody who could tell for the retry time.
+        RetriableError: No broker could answer for a partition within the retry time.
     """
     find = client.replica_address if read_replica else client.leader_address
     groups: dict[str, list[int]] = {}
@@ -216,12 +216,12 @@ async def fetch_bounds(
     read_replica: bool = False,
     broker: str = "",
 ) -> Sequence[data_pb2.PartitionBounds]:
-    """Bounds of partitions in the order given, of all of them when none is.
+    """Fetch the bounds of partitions in the given order, of all partitions if none are given.
 
-    With `broker` that one is asked, and it must be in sync.
+    With `broker`, only that broker is asked, and it must be in sync.
 
     Raises:
-        RetriableError: A partition had nobody who could tell for the retry time.
+        RetriableError: No broker could answer for a partition within the retry time.
         LiftbridgeError: A broker refused.
     """
     numbers = partitions or sorted((await client.stream_info(stream)).partitions)
@@ -254,7 +254,7 @@ async def fetch_bounds(
                     groups.setdefault(await find(client, stream, number), []).append(number)
             refusals = await asyncio.gather(*(ask(*group) for group in groups.items()))
             errors = [error for error in refusals if error is not None]
-            # What will not be otherwise later is told at once.
+            # Raise an error that is not retriable, if any, rather than a retriable one.
             errors.sort(key=lambda error: isinstance(error, RetriableError))
             if errors:
                 raise errors[0]
@@ -264,7 +264,7 @@ async def fetch_bounds(
 def _finder(
     avoided: Collection[str], *, read_replica: bool, broker: str
 ) -> Callable[["Session", str, int], Awaitable[str]]:
-    """Finds the address of who is asked about a partition."""
+    """Return a function that finds the address of the broker to ask about a partition."""
 
     async def find(client: "Session", stream: str, number: int) -> str:
         if broker:

@@ -1,4 +1,4 @@
-"""Bounded reads of whole stored batches, which go on at another broker where one broke off."""
+"""Bounded reads of whole stored batches, which continue at another broker after a failure."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -34,18 +34,18 @@ Item = TypeVar("Item")
 
 
 class BulkRange(NamedTuple):
-    """What is read of one partition.
+    """Range of one partition to read, and how to read it.
 
     Attributes:
         start: First offset.
-        end: First offset not wanted; 0 means what is committed at the time of the call.
+        end: First offset not to read; 0 means the high watermark at the time of the call.
         bytes_max: Bytes after which the read ends, at least one batch; 0 means no limit.
-        read_replica: Whether replicas in sync are read in place of the leader.
+        read_replica: Whether to read from in-sync replicas instead of the leader.
         is_strict: Whether offsets that the log does not hold are an error.
         stream_id: Id that the stream must have, 0 for any.
-        call_bytes: Bytes asked for at a time, at least one batch; 0 means no limit.
-        broker: Id of the one broker that is read, whatever its role; empty for any that may.
-        unclean_epoch: History that is read, `None` for any.
+        call_bytes: Bytes to request at a time, at least one batch; 0 means no limit.
+        broker: Id of the only broker to read from, a replica or the leader; empty for any.
+        unclean_epoch: History to read, `None` for any.
     """
 
     start: int
@@ -60,7 +60,7 @@ class BulkRange(NamedTuple):
 
 
 class BulkPiece(NamedTuple):
-    """One response with the batches in it."""
+    """One response and the batches in it."""
 
     response: data_pb2.FetchBatchesResponse
     batches: Sequence[Batch]
@@ -73,7 +73,7 @@ class BulkRead:
         client: The session.
         stream: Name of the stream.
         partition: Number of the partition.
-        wanted: What is read.
+        wanted: Range to read.
     """
 
     def __init__(self, client: "Session", stream: str, partition: int, wanted: BulkRange) -> None:
@@ -91,13 +91,13 @@ class BulkRead:
         self._progress_at = 0.0
 
     async def pieces(self) -> AsyncGenerator[BulkPiece, None]:
-        """Responses in order, everything in the range that was acknowledged before the call.
+        """Iterate over responses in order: all records of the range acknowledged before the call.
 
         Raises:
-            RetriableError: Nobody could serve the rest for the retry time.
-            OutOfRangeError: A strict read wants what the log does not hold.
-            FailedPreconditionError: The stream was made anew meanwhile, or has another history.
-            TruncatedError: Records that were given out are gone.
+            RetriableError: No broker could serve the rest within the retry time.
+            OutOfRangeError: A strict read asks for offsets that the log does not hold.
+            FailedPreconditionError: The stream was recreated, or has another history.
+            TruncatedError: An unclean election removed records that were already returned.
             LiftbridgeError: The broker refused.
         """
         client, loop = self._client, asyncio.get_running_loop()
@@ -126,17 +126,18 @@ class BulkRead:
                     return
 
     def _seconds_left(self) -> float:
-        """Time until the read is given up, unless something comes."""
+        """Return the time after which the read fails if nothing arrives."""
         until = self._progress_at + self._client.call_seconds
         return max(until - asyncio.get_running_loop().time(), 0.0)
 
     async def _next(
         self, reading: Reading[data_pb2.FetchBatchesResponse]
     ) -> data_pb2.FetchBatchesResponse | None:
-        """What comes next; `None` at the end of the call.
+        """Read the next response; `None` at the end of the call.
 
         Raises:
-            CallTimeoutError: Nothing came for the time of a try, though all of it is there.
+            CallTimeoutError: No response within the timeout of an attempt, though the data is
+                committed.
         """
         limit = min(self._client.timeout_seconds, self._seconds_left())
         try:
@@ -192,7 +193,7 @@ class BulkRead:
             reading.cancel()
 
     def _take(self, response: data_pb2.FetchBatchesResponse, batches: Sequence[Batch]) -> None:
-        """Check that a response goes on where the last one ended, and move on."""
+        """Check that a response continues where the last one ended, and advance past it."""
         where, position = f"{self._stream}/{self._partition}", self._position
         for batch in batches:
             stream_id = batch.partition_id >> STREAM_ID_SHIFT
@@ -224,10 +225,10 @@ class BulkRead:
         self._left -= min(self._left, len(response.data))
 
     async def _check_history(self) -> None:
-        """See that everything given out is still there.
+        """Check that all returned records are still in the log.
 
         Raises:
-            TruncatedError: It is not.
+            TruncatedError: Some are not.
         """
         (bounds,) = await fetch_bounds(self._client, self._stream, (self._partition,))
         epochs = ((one.leader_epoch, one.start_offset) for one in bounds.epochs)
@@ -243,7 +244,7 @@ class BulkRead:
 async def columns_of(
     client: "Session", stream: str, partition: int, wanted: BulkRange, columns: Sequence[str]
 ) -> AsyncGenerator[ColumnBatch, None]:
-    """What a bulk read brings, as Arrow columns."""
+    """Convert the responses of a bulk read to Arrow columns."""
     from liftbridge_client.columns import from_batches  # noqa: PLC0415 - pyarrow is heavy
 
     async with aclosing(BulkRead(client, stream, partition, wanted).pieces()) as pieces:
@@ -256,7 +257,7 @@ async def columns_of(
 
 
 async def ahead(source: AsyncGenerator[Item, None], count: int) -> AsyncGenerator[Item, None]:
-    """Items of a generator; `count` of them, at least one, are taken before they are asked for."""
+    """Prefetch a generator: up to `count` items, at least one, before they are requested."""
     queue: asyncio.Queue[Item | None] = asyncio.Queue(count)
 
     async def fill() -> None:
@@ -279,4 +280,4 @@ async def ahead(source: AsyncGenerator[Item, None], count: int) -> AsyncGenerato
         task.cancel()
         await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # who does not read to the end is not told
+            task.exception()  # retrieved, so that a reader that stops early logs no error

@@ -1,4 +1,4 @@
-"""Publishing records in columns: whole batches for each partition, no object for each message."""
+"""Column publishing: whole batches for each partition, without an object for each message."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 IN_FLIGHT_MAX: Final = 65_536
 IN_FLIGHT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Records, and bytes of them, that wait for their acks."""
+"""Bounds on records, and their bytes, that wait for acks."""
 
 _NEEDED: Final = frozenset(("value",))
 _TAKEN: Final = _NEEDED | {"key", "headers", "partition"}
@@ -42,7 +42,7 @@ class ColumnPublisher:
         client: The session.
         stream: Name of the stream.
         ack_policy: When a record counts as published.
-        partitioner: How partitions are chosen where no column names them.
+        partitioner: How partitions are chosen without a column `partition`.
         numbering: Makes it idempotent; with `None`, a record may be stored twice if a call breaks.
     """
 
@@ -55,7 +55,7 @@ class ColumnPublisher:
         partitioner: Partitioner,
         numbering: Numbering | None,
     ) -> None:
-        policy_of(ack_policy)  # an unknown one is told here
+        policy_of(ack_policy)  # raises if unknown
         self.client = client
         self.stream_name = stream
         self.ack_policy: AckPolicy = ack_policy
@@ -109,7 +109,7 @@ class ColumnPublisher:
         await asyncio.gather(*(lane.aclose() for lane in self._lanes.values()))
 
     async def put(self, records: pa.RecordBatch) -> None:
-        """Publish further records; waits only for room.
+        """Publish further records; waits only for room in the window.
 
         Args:
             records: Column `value`, and any of `key` (null or empty for none), `headers` (a map,
@@ -144,7 +144,7 @@ class ColumnPublisher:
         return Published(self._acked_count, self._known_count)
 
     def on_settled(self, item: Item) -> None:
-        """An item got its outcome: make room."""
+        """Make room in the window after an item got its outcome."""
         self._in_flight -= len(item.values)
         self._in_flight_bytes -= item.size_bytes
         assert item.whole is not None
@@ -173,7 +173,7 @@ class ColumnPublisher:
         self._raise()
 
     def _by_partition(self, records: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Records of each partition, by its number."""
+        """Iterate over the partitions, with the records of each."""
         _check(records)
         numbers = self._partitions(records)
         columns = records.select([one for one in records.schema.names if one != "partition"])
@@ -201,7 +201,7 @@ class ColumnPublisher:
         )
 
     def _unknown(self, partition: int, records: pa.RecordBatch) -> pa.RecordBatch:
-        """Records that are not stored yet."""
+        """Drop the records that are already stored."""
         if self._numbering is None:
             return records
         first = self._numbering.first_sequence

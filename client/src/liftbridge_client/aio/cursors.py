@@ -16,7 +16,7 @@ CURSORS_STREAM: Final = "__cursors"
 async def cursor_partition(
     client: "Session", stream: str, partition: int, cursor_id: str
 ) -> tuple[str, int] | None:
-    """Partition of `__cursors` whose leader keeps a cursor; `None` when there is no such stream."""
+    """Find the partition of `__cursors` that stores a cursor; `None` without that stream."""
     cursors = (await client.refresh()).streams.get(CURSORS_STREAM)
     if cursors is None:
         return None  # any broker says that there are none

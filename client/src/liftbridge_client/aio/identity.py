@@ -1,4 +1,4 @@
-"""Who publishes: what a stream takes, and the identity of an idempotent publisher."""
+"""Publishing to a stream: whether it accepts batches, and an idempotent publisher's identity."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PublisherIdentity:
-    """An idempotent publisher as the server knows it."""
+    """Identity of an idempotent publisher, as assigned by the server."""
 
     publisher_id: int
     publisher_epoch: int
 
 
 class Registration(NamedTuple):
-    """An identity, and the sequences that come next in each partition; 0 where none is told."""
+    """An identity, and the next sequence of each partition; 0 where the server reports none."""
 
     identity: PublisherIdentity
     next_sequences: Mapping[int, int]
 
 
 async def takes_single(client: "Session", stream: str) -> bool:
-    """Whether a stream refuses batches, because each message is decided on by itself.
+    """Whether a stream refuses batches, because the broker decides on each message separately.
 
     Within a queue group another stream may get the message, and with optimistic concurrency
     control each offset is compared: one base offset cannot answer for a batch.
@@ -38,23 +38,23 @@ async def takes_single(client: "Session", stream: str) -> bool:
     request = data_pb2.ListStreamsRequest(prefix=stream, page_size=1)
     found = (await client.call(methods.LIST_STREAMS, request)).streams
     if not found or found[0].settings.name != stream:
-        return False  # deleted just now, which the first publish will be told
+        return False  # just deleted; the first publish fails with that error
     settings = found[0].settings
     return bool(settings.group) or settings.optimisticConcurrencyControl.value
 
 
 async def register(client: "Session", stream: str, name: str, *, is_single: bool) -> Registration:
-    """Get an identity; whoever had it before is fenced.
+    """Register a publisher and get its identity; the previous holder is fenced.
 
     Args:
         client: The session.
         stream: Name of the stream.
         name: Name of the publisher.
-        is_single: Whether the stream takes single messages only.
+        is_single: Whether the stream accepts only single messages.
 
     Raises:
         UnimplementedError: The server offers no idempotent publishing.
-        FailedPreconditionError: The stream takes no idempotent publisher.
+        FailedPreconditionError: The stream accepts no idempotent publisher.
     """
     if not client.has_data:
         raise UnimplementedError("this server does not support idempotent publishing")

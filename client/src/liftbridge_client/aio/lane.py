@@ -1,9 +1,9 @@
-"""What a publisher sends to one partition: batches in order, each answered once.
+"""Publishing to one partition: batches in order, each answered once.
 
 A lane owns one call to the leader of its partition and two tasks while it has work: one writes,
-one reads. When the call breaks, an idempotent lane opens another and sends what is unanswered
-again, with the same sequences, so that nothing is stored twice; any other lane tells its callers
-that the outcome is unknown.
+one reads. When the call breaks, an idempotent lane opens another and resends unanswered batches
+with the same sequences, so that nothing is stored twice; any other lane reports to its callers that
+the outcome is unknown.
 """
 
 import asyncio
@@ -44,13 +44,13 @@ _Request = TypeVar("_Request", bound=ProtoMessage)
 _Response = TypeVar("_Response", bound=ProtoMessage)
 
 READ_AFTER_WRITE_SECONDS: Final = 0.2
-"""How long the reader is waited for once writing failed."""
+"""How long to wait for the reader once writing failed."""
 
 LOOK_SECONDS_MIN: Final = 0.05
-"""How often at most a lane looks whether acks are late."""
+"""Shortest interval at which a lane checks for late acks."""
 
 LEADER_DOUBT_SECONDS: Final = 1.0
-"""Silence after which a lane looks whether another broker leads: one that hangs says nothing."""
+"""Silence after which a lane checks whether another broker leads; a hung broker sends no error."""
 
 CLOSED: Final = "the publisher, or its client, was closed before the ack arrived"
 
@@ -62,7 +62,7 @@ WAIT_MAX_SECONDS: Final = 1.0
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """Messages sent together, and who waits for them.
+    """Messages sent together, and the futures that wait for their acks.
 
     Attributes:
         values: Values.
@@ -70,12 +70,12 @@ class Item:
         headers: Headers, `None` for none.
         size_bytes: Bytes of values, keys and headers.
         header_count: Headers of all messages.
-        futures: One for each message, or, for a whole batch, none.
-        whole: For a whole batch: gets a result for each message.
+        futures: One for each message; none for a whole batch.
+        whole: For a whole batch: receives a result for each message.
         sequence: Sequence of the first message of an idempotent publisher.
-        may_skip: Whether sequences in front of it may be missing: they were never sent.
-        send_count: Calls it was written to.
-        results: Outcomes of single messages that came before the others'.
+        may_skip: Whether the sequences just before it may be missing, because they were never sent.
+        send_count: Number of calls it was written to.
+        results: Outcomes of single messages that arrived before the rest.
     """
 
     values: list[bytes] = field(default_factory=list)
@@ -116,12 +116,12 @@ class Item:
                 future.set_result(result)
 
     def failed(self, error: LiftbridgeError) -> None:
-        """Tell everybody without an outcome why the message is not, or may not be, stored."""
+        """Fail every message without an outcome: it is not, or may not be, stored."""
         self.settle([self.results.get(index, error) for index in range(len(self.values))])
 
 
 class LaneOwner(Protocol):
-    """The publisher, as its lanes see it."""
+    """Interface of a publisher that its lanes use."""
 
     client: "Session"
     stream_name: str
@@ -130,12 +130,12 @@ class LaneOwner(Protocol):
     takes_single: bool
 
     def on_settled(self, item: Item) -> None:
-        """An item got its outcome."""
+        """Handle the outcome of an item."""
         ...
 
 
 class _RenumberedError(Exception):
-    """The items waiting have new sequences."""
+    """The waiting items have new sequences."""
 
 
 class Lane:
@@ -145,8 +145,9 @@ class Lane:
         owner: The publisher.
         partition: Number of the partition.
         next_sequence: Sequence of the first message.
-        has_own_numbers: Whether messages keep their sequences also when one before is refused. The
-            first of them may skip sequences, the others may not: what was refused is missed then.
+        has_own_numbers: Whether messages keep their sequences even after an earlier one is refused.
+            Only the first may skip sequences; a later one fails, since the refused one leaves a
+            gap.
     """
 
     def __init__(
@@ -175,7 +176,7 @@ class Lane:
         """Queue an item."""
         loop = asyncio.get_running_loop()
         if not self._waiting and not self._unanswered:
-            self._progress_at = loop.time()  # an idle lane has not been waiting for anything
+            self._progress_at = loop.time()  # an idle lane was not waiting for acks
         item.sequence = self._next_sequence
         item.may_skip, self._may_skip = self._may_skip, False
         self._next_sequence += len(item.values)
@@ -185,7 +186,7 @@ class Lane:
             self._task = started_anew(self._run())
 
     async def aclose(self) -> None:
-        """Stop; what has no outcome yet is told so."""
+        """Stop; items without an outcome fail."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -198,7 +199,7 @@ class Lane:
         """Send while there is work; whatever goes wrong here, nobody waits for ever."""
         try:
             await self._keep_calling()
-        except asyncio.CancelledError:  # by `aclose`, or of a call by a client that is closed
+        except asyncio.CancelledError:  # by `aclose`, or the client closed the call
             self._fail_all(ClosedError(CLOSED))
             raise
         except Exception as error:  # noqa: BLE001 - every caller gets it, with its cause
@@ -223,8 +224,8 @@ class Lane:
             except LiftbridgeError as error:
                 if self._progress_at > before:
                     wait = WAIT_FIRST_SECONDS
-                # Whoever publishes next must not meet the same broker again, also where callers
-                # close this publisher as soon as they hear of the error.
+                # The next publisher must not call the same broker again, even if the callers close
+                # this publisher as soon as they get the error.
                 self._doubt_leader()
                 if not self._keep_after(error, loop.time()):
                     await self._refresh()
@@ -254,12 +255,12 @@ class Lane:
             await self._owner.client.refresh()
 
     def _seconds_left(self) -> float:
-        """Time until those who wait are given up."""
+        """Return the time after which the waiting items fail."""
         until = self._progress_at + self._owner.client.call_seconds
         return max(until - asyncio.get_running_loop().time(), 0.0)
 
     def _keep_after(self, error: LiftbridgeError, now: float) -> bool:
-        """Decide what becomes of the items after a call broke; whether to go on."""
+        """Decide on each item after a call broke; return whether to continue."""
         elapsed = now - self._progress_at
         if not self._waiting and not self._unanswered:
             return False
@@ -283,7 +284,7 @@ class Lane:
         return bool(self._waiting)
 
     async def _session(self) -> None:
-        """One call: write what comes, read answers, until it breaks."""
+        """Make one call: write items, read answers, until it breaks."""
         client = self._owner.client
         with within(self._seconds_left()):
             self._address = await client.leader_address(self._owner.stream_name, self._partition)
@@ -302,7 +303,7 @@ class Lane:
         call = self._owner.client.transport.duplex(address, methods.PUBLISH_BATCH)
 
         async def write() -> None:
-            await call.connected()  # what waits until then was certainly not sent
+            await call.connected()  # items still queued until then were certainly not sent
             while True:
                 item = await self._next_item()
                 self._next_id += 1
@@ -343,8 +344,8 @@ class Lane:
             error = batch_error(response)
             is_idempotent = self._owner.identity is not None
             if is_idempotent and error is not None and self._is_undecided(error, response):
-                # Its sequences tell whoever leads now whether it is stored; it stays in its place,
-                # because those behind it would leave a gap without it.
+                # By its sequences, the new leader knows whether it is stored. It keeps its place,
+                # because the items behind it would leave a gap without it.
                 raise RetriableError(str(error), server_text=error.server_text)
             del self._unanswered[response.request_id]
             self._progress_at = loop.time()
@@ -355,7 +356,7 @@ class Lane:
             elif response.error == data_pb2.PublishBatchResponse.NOT_LEADER:
                 self._doubt_leader()
                 self._settle(item, error)
-                raise error  # it would refuse all that follows too: ask who leads
+                raise error  # it would refuse the following items, too: look up the leader
             else:
                 self._settle(item, error)
         raise RetriableError("the broker closed the call")
@@ -363,10 +364,10 @@ class Lane:
     def _is_undecided(
         self, error: LiftbridgeError, response: data_pb2.PublishBatchResponse
     ) -> bool:
-        """Whether asking again may bring an ack.
+        """Whether a retry may bring an ack.
 
-        One who led before and does not know yet that it leads no more lacks what was acknowledged
-        since: what it calls out of order may be stored.
+        A former leader that does not know the new leader epoch yet lacks later acknowledged
+        batches, so a batch that it refuses as out of order may be stored.
         """
         is_former = response.leader_epoch < self._leader_epoch
         return (
@@ -376,7 +377,7 @@ class Lane:
         )
 
     def _on_acked(self, item: Item, response: data_pb2.PublishBatchResponse) -> None:
-        """A batch is stored."""
+        """Settle a stored batch."""
         self._leader_epoch = max(self._leader_epoch, response.leader_epoch)
         first = Ack(
             self._owner.stream_name,
@@ -397,13 +398,14 @@ class Lane:
     def _on_refused(self, item: Item, error: LiftbridgeError) -> None:
         """A batch of an idempotent publisher is refused: those behind it take its sequences.
 
-        The broker refuses them too, because their sequences leave a gap, so none of them is stored.
+        The broker refuses these, too, because their sequences leave a gap, so none of them is
+        stored.
 
         Raises:
-            _RenumberedError: The call is to be made again with the new sequences.
+            _RenumberedError: The call must be repeated with the new sequences.
         """
         if item.send_count > 1:
-            # Whether an earlier attempt stored it is not known, and so the next sequence is not.
+            # An earlier attempt may have stored it, so the next sequence is unknown.
             text = f"no ack was received: {error}"
             self._settle(item, OutcomeUnknownError(text, server_text=error.server_text))
             return
@@ -428,14 +430,14 @@ class Lane:
         self._next_sequence = sequence
 
     def _drop_largest(self, error: TooLargeError) -> None:
-        """A message was too large for gRPC, which ended the call: so the largest never got in."""
+        """Fail the largest item: gRPC ended the call at a message too large to be received."""
         number, item = max(self._unanswered.items(), key=lambda entry: entry[1].size_bytes)
         del self._unanswered[number]
         self._close_gap(item)
         self._settle(item, TooLargeError(str(error), server_text=error.server_text))
 
     async def _plain_session(self, address: str) -> None:
-        """The original's call: one request and one response a message."""
+        """Make the original server's call: one request and one response for each message."""
         call = self._owner.client.transport.duplex(address, methods.PUBLISH_ASYNC)
 
         async def write() -> None:
@@ -495,7 +497,7 @@ class Lane:
         write: Coroutine[Any, Any, None],
         read: Coroutine[Any, Any, None],
     ) -> None:
-        """Write and read until either fails; the reader's error tells more than the writer's."""
+        """Write and read until either fails; raise the reader's error, which is more specific."""
         loop = asyncio.get_running_loop()
         writing, reading = loop.create_task(write), loop.create_task(read)
         try:
@@ -515,8 +517,8 @@ class Lane:
         """Wait until a task ends.
 
         Raises:
-            CallTimeoutError: The broker has not answered for longer than a call may take.
-            RetriableError: It has not answered, and another broker leads by now.
+            CallTimeoutError: The broker was silent for longer than the call timeout.
+            RetriableError: The broker was silent, and another broker leads now.
         """
         loop = asyncio.get_running_loop()
         client = self._owner.client
@@ -545,7 +547,7 @@ class Lane:
                     raise RetriableError("another broker leads now")
 
     async def _is_replaced(self, seconds_max: float) -> bool:
-        """Whether somebody tells that another broker leads than the one of this call."""
+        """Whether fresh metadata names another leader than the broker of this call."""
         client = self._owner.client
         try:
             async with asyncio.timeout(seconds_max):
@@ -562,7 +564,7 @@ class Lane:
         self._owner.on_settled(item)
 
     def _fail_all(self, error: LiftbridgeError) -> None:
-        """Everything unanswered has an unknown outcome; what was never sent has not happened."""
+        """Fail all items: sent ones with an unknown outcome, the rest as not sent."""
         error.may_be_done = False
         unanswered, self._unanswered = self._unanswered, {}
         waiting, self._waiting = self._waiting, deque()
@@ -579,7 +581,7 @@ class Lane:
 def _acks(first: Ack, count: int) -> list[PublishResult]:
     """Acks of consecutive messages.
 
-    Made by `map` in C, a third of the time of a call for each (bench: row batch publish).
+    `map` in C takes a third of the time of a call for each (bench: row batch publish).
     """
     stream, partition, base, timestamp, duplicate, leader_epoch = first
     fields = zip(

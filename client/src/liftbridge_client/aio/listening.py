@@ -1,4 +1,4 @@
-"""Events on their way to those who listen; nothing is kept when nobody does."""
+"""Delivery of events to listeners; without a listener, nothing is queued."""
 
 import asyncio
 from collections import deque
@@ -17,7 +17,7 @@ from liftbridge_client.events import (
 class Events:
     """Events of one client for one listener, to iterate with `async for`.
 
-    Listens from its creation on; ends when the client is closed, or with `aclose`.
+    Queues events from its creation on; ends when the client is closed, or with `aclose`.
     """
 
     def __init__(self, slow_seconds: float, on_closed: Callable[["Events"], None]) -> None:
@@ -49,7 +49,7 @@ class Events:
         self._on_closed(self)
 
     def put(self, event: Event) -> None:
-        """Keep an event, for a bounded number of them."""
+        """Queue an event; beyond the bound, the oldest one is dropped."""
         if isinstance(event, SlowCall | SlowAcks) and event.seconds < self.slow_seconds:
             return
         if len(self._kept) == EVENTS_KEPT_MAX:
@@ -59,40 +59,40 @@ class Events:
         self._has_news.set()
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """End the iteration after the queued events."""
         self._is_open = False
         self._has_news.set()
 
 
 class Hub:
-    """Hands events to all listeners of a client."""
+    """Delivers events to all listeners of a client."""
 
     def __init__(self) -> None:
         self._listeners: list[Events] = []
 
     @property
     def has_listeners(self) -> bool:
-        """Whether anybody listens."""
+        """Whether there is a listener."""
         return bool(self._listeners)
 
     @property
     def slow_seconds(self) -> float:
-        """The shortest wait any listener wants to hear of; 0 when nobody listens."""
+        """Shortest `slow_after` of all listeners; 0 without a listener."""
         return min((events.slow_seconds for events in self._listeners), default=0.0)
 
     def listen(self, slow_seconds: float) -> Events:
-        """A new listener."""
+        """Add a listener."""
         events = Events(slow_seconds, self._forget)
         self._listeners.append(events)
         return events
 
     def emit(self, event: Event) -> None:
-        """Tell everybody."""
+        """Deliver an event to all listeners."""
         for events in self._listeners:
             events.put(event)
 
     def close(self) -> None:
-        """The client is closed: listeners come to their end."""
+        """End all listeners when the client is closed."""
         listeners, self._listeners = self._listeners, []
         for events in listeners:
             events.end()

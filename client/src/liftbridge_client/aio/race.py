@@ -1,4 +1,4 @@
-"""Asking several for the same: the first answer wins (as RFC 8305 does with addresses)."""
+"""Staggered calls to several brokers; the first answer wins (as RFC 8305 does with addresses)."""
 
 import asyncio
 from collections import deque
@@ -13,14 +13,15 @@ _Answer = TypeVar("_Answer")
 async def first_answer(
     asks: Sequence[Callable[[], Coroutine[Any, Any, _Answer]]], stagger_seconds: float
 ) -> _Answer:
-    """Ask one after another, each when the one before failed or was silent for a while.
+    """Start one call after another, each when the previous one failed or was silent for a while.
 
     Args:
-        asks: At least one; each is awaited at most once. Those that lose are cancelled.
-        stagger_seconds: How long the newest may be silent before the next one is asked as well.
+        asks: At least one call; each is awaited at most once. The losing calls are cancelled.
+        stagger_seconds: How long the latest call may be silent before the next one is started as
+            well.
 
     Raises:
-        LiftbridgeError: The last error, when all of them failed.
+        LiftbridgeError: The last error, if all calls failed.
     """
     assert asks
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Putting records back at their offsets, with their timestamps and subjects."""
+"""Restore of records at their offsets, with their timestamps and subjects."""
 
 import asyncio
 from collections import deque
@@ -41,8 +41,8 @@ _TAKEN: Final = _NEEDED | {"timestamp", "key", "headers", "subject", "reply_subj
 class Restorer:
     """Writes records of one partition in the order of their offsets, each once.
 
-    A restore has no sequences of its own: where an outcome is unknown the log tells how far it
-    went, and the restore goes on from there. So nobody else may write to the partition meanwhile.
+    A restore uses no sequences: after an unknown outcome, it continues at the log end offset. So
+    nothing else may write to the partition meanwhile.
 
     Args:
         client: The session.
@@ -65,17 +65,17 @@ class Restorer:
         self._progress_at = 0.0
 
     async def put(self, records: pa.RecordBatch) -> None:
-        """Write records behind those before; those that the log holds already are left out.
+        """Append records; those that the log already holds are skipped.
 
         Args:
             records: Columns `offset` (increasing) and `value`, and any of `timestamp`, `key`,
                 `headers`, `subject`, `reply_subject`.
 
         Raises:
-            UsageError: A column is missing, of no use, or has nulls, or offsets do not increase.
-            RetriableError: Nobody could take the rest for the retry time.
-            TruncatedError: An unclean election took back records that were acknowledged.
-            LiftbridgeError: The broker refused.
+            UsageError: A column is missing, unknown or has nulls, or offsets do not increase.
+            RetriableError: No broker could accept the rest within the retry time.
+            TruncatedError: An unclean election removed records that were acknowledged.
+            LiftbridgeError: The broker refused the records.
         """
         self._progress_at = asyncio.get_running_loop().time()
         self._end = _checked_end(records, self._end)
@@ -86,25 +86,25 @@ class Restorer:
                 await self._go(IN_FLIGHT_MAX)
 
     async def finish(self) -> int:
-        """Wait until everything is committed; first offset behind it.
+        """Wait until all records are committed; return the first offset after them.
 
         Raises:
-            LiftbridgeError: As `put`.
+            LiftbridgeError: As for `put`.
         """
         self._progress_at = asyncio.get_running_loop().time()
         await self._go(0)
         if self._acked_end < self._end:
-            # What was found stored was not acknowledged to this client.
+            # Records found in the log were not acknowledged to this client.
             with within(self._seconds_left()):
                 self._acked_end = await self._committed_end(self._end)
         return self._end
 
     async def aclose(self) -> None:
-        """End the call; what has no ack may be stored or not."""
+        """End the call; records without an ack may be stored or not."""
         self._leave()
 
     def _seconds_left(self) -> float:
-        """Time until the rest is given up, unless something is acknowledged."""
+        """Return the time after which the restore fails if no ack arrives."""
         until = self._progress_at + self._client.call_seconds
         return max(until - asyncio.get_running_loop().time(), 0.0)
 
@@ -118,7 +118,7 @@ class Restorer:
         return f"{self._stream}/{self._partition}"
 
     async def _go(self, most: int) -> None:
-        """Send everything, and read acks until at most so many are pending."""
+        """Send all queued requests, and read acks until at most `most` are pending."""
         while self._unsent or len(self._sent) > most:
             try:
                 with within(self._seconds_left()):
@@ -132,7 +132,7 @@ class Restorer:
                 await self._again(error)
 
     async def _open(self) -> "Duplex[data_pb2.PublishBatchRequest, data_pb2.PublishBatchResponse]":
-        """Begin a call where the log ends."""
+        """Start a call at the log end offset."""
         client = self._client
         self._stored_end = await self._committed_end(self._acked_end)
         left = [_from(piece, self._stored_end) for piece in self._unsent]
@@ -144,10 +144,9 @@ class Restorer:
         return call
 
     async def _committed_end(self, end_min: int) -> int:
-        """Where the log ends, once all of it is committed; it must hold all below `end_min`.
+        """Return the log end offset once all records are committed; it must be at least `end_min`.
 
-        What is not committed could be gone at the next leader, which would take it for a gap that
-        is meant.
+        The next leader may lack uncommitted records, and would accept the gap as intended.
         """
         while True:
             (bounds,) = await fetch_bounds(self._client, self._stream, (self._partition,))
@@ -185,7 +184,7 @@ class Restorer:
         self._progress_at = asyncio.get_running_loop().time()
 
     async def _again(self, error: LiftbridgeError) -> None:
-        """Begin another call in a moment, unless nothing went on for the retry time."""
+        """Start another call after a pause, unless there was no progress within the retry time."""
         self._leave()
         self._unsent.extendleft(reversed(self._sent))
         self._sent.clear()
@@ -219,7 +218,7 @@ class Restorer:
 
 
 def _checked_end(records: pa.RecordBatch, end: int) -> int:
-    """First offset behind records that may come behind `end`."""
+    """Check that records can follow `end`, and return the first offset after them."""
     check_batch(records)
     names = set(records.schema.names)
     if not names >= _NEEDED or not names <= _TAKEN:
@@ -241,7 +240,7 @@ def _checked_end(records: pa.RecordBatch, end: int) -> int:
 
 
 def _from(piece: pa.RecordBatch, offset: int) -> pa.RecordBatch:
-    """What of a slice is not below an offset."""
+    """Cut a slice to the records at or above an offset."""
     return piece.slice(int(np.searchsorted(piece.column("offset").to_numpy(), offset)))
 
 

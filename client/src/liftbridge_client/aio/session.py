@@ -1,4 +1,4 @@
-"""Connections, metadata, routing and retries: what everything else of the client calls through."""
+"""Connections, metadata, routing and retries; all calls of the client go through it."""
 
 import asyncio
 import contextlib
@@ -50,14 +50,14 @@ _Response = TypeVar("_Response", bound=ProtoMessage)
 WAIT_FIRST_SECONDS: Final = 0.05
 WAIT_MAX_SECONDS: Final = 1.0
 TRY_SECONDS_MIN: Final = 0.1
-"""What a try needs: one with less left would only hide why those before it failed."""
+"""Shortest useful attempt: one with less time left would only hide why earlier ones failed."""
 
 LOOKS_MAX: Final = 5
 LOOK_SECONDS: Final = 0.1
-"""How often, and in which steps, brokers are asked for a stream that they do not know."""
+"""How often, and at which intervals, to ask brokers again for a stream that they do not know."""
 
 STAGGER_SECONDS: Final = 0.25
-"""How long a broker may be silent before another one is asked for metadata as well."""
+"""How long a broker may be silent before another broker is asked for metadata as well."""
 
 _deadline = one_deadline(attrgetter("call_seconds"))
 
@@ -80,15 +80,15 @@ class ClientStats:
 
 
 class Session:
-    """Connections to a cluster, what is known of it, and how calls find their broker.
+    """Connections to a cluster, its cached metadata, and the routing of calls to brokers.
 
     Attributes:
-        timeout_seconds: How long a single try may take.
-        retry_seconds: How long a call that met an absent broker is made again; 0 is never.
-        call_seconds: How long a call may take with everything in it.
-        has_data: Whether the servers offer our own calls, known once open.
+        timeout_seconds: Limit for one attempt.
+        retry_seconds: How long to retry a call whose broker is unavailable; 0 for never.
+        call_seconds: Limit for a whole call, with all attempts.
+        has_data: Whether the servers have this project's calls; known once open.
         stats: Counters.
-        hub: Where events go.
+        hub: Delivers events to listeners.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class Session:
 
     @_deadline
     async def open(self) -> None:
-        """Connect: the first seed that answers tells of all brokers.
+        """Connect: the first seed that answers names all brokers.
 
         Raises:
             RetriableError: No seed answers within the retry time.
-            UsageError: It is open already, or a TLS file cannot be read.
+            UsageError: It is already open, or a TLS file cannot be read.
         """
         if self._transport is not None:
             raise UsageError("the client is already open: create another one with `connect`")
@@ -133,14 +133,14 @@ class Session:
             raise
 
     async def aclose(self) -> None:
-        """Close all connections; calls that run are cancelled, listeners come to their end."""
+        """Close all connections, cancel running calls, and end all listeners."""
         transport, self._transport = self._transport, None
         if transport is not None:
             await transport.close()
         self.hub.close()
 
     def listen(self, slow_seconds: float) -> Events:
-        """A new listener, told of the connections that stand first."""
+        """Add a listener; its first events are the existing connections."""
         transport = self.transport
         events = self.hub.listen(slow_seconds)
         transport.watch(events)
@@ -161,17 +161,17 @@ class Session:
 
     @_deadline
     async def refresh(self) -> Metadata:
-        """Ask for metadata and remember it."""
+        """Fetch metadata and cache it."""
         async for attempt in self.attempts(methods.FETCH_METADATA.path):
             with attempt:
                 await self._discover()
         return self._metadata
 
     async def _discover(self) -> str:
-        """Ask the brokers that are known, then the seeds; the address that answered.
+        """Fetch metadata from the known brokers, then the seeds; return the address that answered.
 
         Raises:
-            LiftbridgeError: Nobody answered.
+            LiftbridgeError: No broker answered.
         """
         known = [written(b.host, b.port) for b in self._metadata.brokers.values()]
         random.shuffle(known)  # spreads the load
@@ -205,13 +205,13 @@ class Session:
 
     @_deadline
     async def stream_info(self, stream: str) -> StreamInfo:
-        """What is known of a stream; asked for when it is not known.
+        """Look up a stream in the cached metadata, or fetch it.
 
-        One of several brokers may not have heard yet of a stream that another one just created, so
-        they are asked again for a moment.
+        A broker may not know a stream yet that another broker just created, so a few retries
+        follow.
 
         Raises:
-            NotFoundError: There is no such stream.
+            NotFoundError: The stream does not exist.
         """
         if known := self._metadata.streams.get(stream):
             return known
@@ -226,19 +226,19 @@ class Session:
         raise NotFoundError(f"no such stream: {stream}")
 
     def doubt_leader(self, stream: str, partition: int) -> None:
-        """Who was said to lead does not: metadata are asked for before it is asked again.
+        """Mark the cached leader as doubtful: metadata is fetched before the next call to it.
 
-        Nothing is waited for here, because whoever learns of it may be closed the next moment.
+        Does not wait, because its caller may be closed at any moment.
         """
         if stream in self._metadata.streams:
             self._doubted.add((stream, partition))
 
     @_deadline
     async def leader_address(self, stream: str, partition: int) -> str:
-        """Address of the broker that leads a partition.
+        """Find the address of the broker that leads a partition.
 
         Raises:
-            NotFoundError: There is no such stream or partition.
+            NotFoundError: The stream or partition does not exist.
             RetriableError: The partition has no leader.
         """
         await self._renew_doubted(stream, partition)
@@ -252,10 +252,10 @@ class Session:
 
     @_deadline
     async def broker_address(self, broker: str, stream: str, partition: int) -> str:
-        """Address of the broker of an id, which is asked about a partition.
+        """Find the address of a broker by its id, to ask it about a partition.
 
         Raises:
-            RetriableError: The cluster knows no such broker, or not at present.
+            RetriableError: The metadata has no such broker, possibly only at present.
         """
         await self._renew_doubted(stream, partition)
         known = self._metadata.brokers.get(broker)
@@ -266,9 +266,9 @@ class Session:
         return written(known.host, known.port)
 
     async def _renew_doubted(self, stream: str, partition: int) -> None:
-        """Ask for metadata when what is known of a partition is doubted."""
+        """Fetch metadata if the cached leader of a partition is doubtful."""
         if (stream, partition) in self._doubted:
-            # When nobody answers, the call itself is to tell what became of it.
+            # If no broker answers, the call itself raises the error.
             with contextlib.suppress(LiftbridgeError):
                 await self.refresh()
 
@@ -276,9 +276,9 @@ class Session:
     async def replica_address(
         self, stream: str, partition: int, avoided: Collection[str] = ()
     ) -> str:
-        """Address of a replica in sync that does not lead, in this client's zone if one is there.
+        """Find the address of an in-sync follower, in this client's zone if there is one.
 
-        Without one that is not to be avoided it is the leader's, as `leader_address` finds it.
+        If all of them are to be avoided, it is the leader's, as `leader_address` finds it.
         """
         leader = await self.leader_address(stream, partition)
         info = (await self.stream_info(stream)).partitions[partition]
@@ -315,19 +315,19 @@ class Session:
         timeout: float | None = None,  # noqa: ASYNC109 - travels to the server as the deadline
         is_repeatable: bool = True,
     ) -> _Response:
-        """Call any broker, or the leader of a partition, again while that may help.
+        """Call any broker, or the leader of a partition, with retries.
 
         Args:
             method: What to call.
             request: The request.
-            leader_of: Stream and partition whose leader is asked; `None` asks any broker.
-            read_replica: Whether a replica is asked first in place of the leader.
+            leader_of: Stream and partition whose leader is called; `None` calls any broker.
+            read_replica: Whether to call an in-sync replica first, instead of the leader.
             timeout: Seconds for each attempt; `None` takes the client's.
-            is_repeatable: Whether a call whose answer was lost may be made again; one that
-                publishes must not, since the message may be stored.
+            is_repeatable: Whether to repeat a call whose answer was lost; false for a publish,
+                since the message may be stored.
 
         Raises:
-            LiftbridgeError: The last attempt's error; it tells whether any may have been done.
+            LiftbridgeError: The last attempt's error; `may_be_done` covers all attempts.
         """
         limit = self.timeout_seconds if timeout is None else timeout
         is_first = True
@@ -367,7 +367,7 @@ class Session:
             self.hub.emit(CallRetried(path, state.attempt_number + 1, cause))
 
     async def _address(self, leader_of: tuple[str, int] | None, *, is_first: bool) -> str:
-        """Whom to ask; after a failure the metadata may be old and is asked for again."""
+        """Choose the broker to call; after a failure, fetch metadata again, as it may be stale."""
         if not is_first or not self._metadata.brokers:
             answered = await self._discover()
             if leader_of is None:
@@ -388,7 +388,7 @@ class Session:
             address: The broker.
             method: What to call.
             request: The request.
-            wait_seconds: How long the broker is asked to wait; comes on top of the timeout.
+            wait_seconds: How long the broker is asked to wait, in addition to the timeout.
 
         Raises:
             LiftbridgeError: It failed.
@@ -402,7 +402,7 @@ class Session:
         request: _Request,
         limit: float,
     ) -> _Response:
-        """One attempt, counted and, when somebody listens, timed."""
+        """Make one attempt; count it and, if there is a listener, time it."""
         transport = self.transport
         limit = min(limit, seconds_left())
         if limit <= 0:

@@ -103,7 +103,7 @@ class Streams:
     async def _compare(
         self, request: api_pb2.CreateStreamRequest, settings: StreamSettings
     ) -> None:
-        """Refuse a stream that exists and is not as asked for, as far as the server tells."""
+        """Refuse a stream that differs from the request, as far as the server reports it."""
         found = await self._found(request, settings)
         others = [] if found is None else unlike(found, request, settings)
         if others:
@@ -113,7 +113,7 @@ class Streams:
     async def _found(
         self, request: api_pb2.CreateStreamRequest, settings: StreamSettings
     ) -> StreamDescription | None:
-        """A stream as it is; what a server does not tell is taken to be as asked for."""
+        """Describe a stream; what a server does not report is assumed to match."""
         if self._client.has_data:
             described = self.describe(request.name)
             return await anext((one async for one in described if one.name == request.name), None)
@@ -181,7 +181,7 @@ class Streams:
     async def _first_news(
         self, known: Mapping[str, Mapping[int, int]], seconds: float, *, read_replica: bool
     ) -> frozenset[str]:
-        """Ask for all streams at once, or one by one where a broker is older than that call."""
+        """Wait for all streams in one call, or one by one where a broker lacks that call."""
         with suppress(UnimplementedError):
             return await await_streams(self._client, known, seconds, read_replica=read_replica)
 

@@ -202,7 +202,7 @@ class Subscription(Generic[Value]):
         if position is None or not self._history.latest:
             return
         if self._reverse:
-            position += 1  # the offset that was given out last, and all below it is to come
+            position += 1  # the last delivered offset; only those below it are still to be read
         epochs = ((one.leader_epoch, one.start_offset) for one in bounds.epochs)
         cut = cut_at(epochs, bounds.unclean_epoch, self._history, position)
         if cut is not None:
@@ -234,7 +234,7 @@ class Subscription(Generic[Value]):
             self._history.note(epoch, start)
 
     async def _note_log(self, latest: int) -> None:
-        """Messages come from a log with this latest leader epoch; they do not tell their own.
+        """Note the latest leader epoch of the log that is read; messages do not carry theirs.
 
         Raises:
             RetriableError: Another history has begun since the comparison.

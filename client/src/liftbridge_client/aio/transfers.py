@@ -1,9 +1,9 @@
-"""Transfers of leadership: an attempt that is repeated after a lost answer undoes nothing.
+"""Leadership transfers: an attempt that is repeated after a lost answer undoes nothing.
 
-A list of partitions always goes to a broker that is named: if the caller names none, the client
-chooses as brokers do. What an earlier attempt transferred is then refused, rather than transferred
-on to a third broker or back, and counts as done because the named broker leads it. Without a list,
-brokers transfer only what the former leader still leads.
+Each request for listed partitions names the new leader; if the caller names none, the client
+chooses as brokers do. A partition that an earlier attempt transferred is then refused, rather than
+transferred to a third broker or back, and counts as done because the named broker leads it. Without
+a list, brokers transfer only partitions that the former leader still leads.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ async def _transfer(
     names: _Names,
     outcomes: list[model.PartitionOutcome],
 ) -> None:
-    """Make a request, once more for the rest if an attempt transferred a part; add its outcomes."""
+    """Make a request, and again for the rest if an attempt transferred a part; add its outcomes."""
     while True:
         try:
             response = await calls.call(
@@ -74,25 +74,25 @@ async def _transfer(
 async def _moved(
     calls: AdminCalls, request: admin_pb2.TransferLeadershipRequest, names: _Names
 ) -> set[model.PartitionName]:
-    """Which partitions are where a request, of which an attempt was refused, was to take them."""
+    """Find the partitions that an attempt of the refused request has transferred."""
     try:
         found = await _statuses(calls, names)
     except LiftbridgeError as error:
-        error.may_be_done = True  # an earlier attempt may be, or other partitions of this one
+        error.may_be_done = True  # an earlier attempt, or other partitions of this attempt
         raise
     to, source = request.to, getattr(request, "from")
     if to:
         return {name for name, one in found.items() if one.leader == to}
-    # Without both, a partition has no other replica that it could be led by.
+    # Without both, a partition has no other replica that could lead it.
     return {name for name, one in found.items() if source and one.leader not in {"", source}}
 
 
 async def _successors(calls: AdminCalls, partitions: _Names) -> dict[str, _Names]:
-    """The partitions by the broker that each goes to: its first in-sync replica that can lead.
+    """Group partitions by their new leader: the first in-sync replica that can lead.
 
     Raises:
-        FailedPreconditionError: They are not all led by one broker.
-        NotFoundError: One does not exist.
+        FailedPreconditionError: They have different leaders.
+        NotFoundError: A partition does not exist.
     """
     response = await calls.call(
         "ListBrokers",
@@ -118,7 +118,7 @@ async def _successors(calls: AdminCalls, partitions: _Names) -> dict[str, _Names
 
 
 def _successor(partition: model.PartitionStatus, able: set[str]) -> str:
-    """The broker that is to lead a partition; one that the broker will refuse if none can."""
+    """Choose the new leader of a partition; if no replica can lead, one that the broker refuses."""
     replicas = (*partition.isr, *(one.broker for one in partition.replicas))
     others = [one for one in replicas if one != partition.leader]
     return next((one for one in others if one in able), others[0] if others else "")
@@ -127,7 +127,7 @@ def _successor(partition: model.PartitionStatus, able: set[str]) -> str:
 async def _statuses(
     calls: AdminCalls, names: _Names
 ) -> dict[model.PartitionName, model.PartitionStatus]:
-    """The named partitions that exist, as the leader of the metadata group knows them."""
+    """Fetch the named partitions that exist, from the metadata leader."""
     if not names:
         return {}
     wanted = set(names)

@@ -82,7 +82,7 @@ class Portal:
             raise
 
     def end(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine that closes something; with its client, all of a client is closed."""
+        """Run a coroutine that closes an object of the client; no-op once the client is closed."""
         if not self.is_open:
             coroutine.close()
             return
