@@ -428,7 +428,7 @@ def _blockers(found: Iterable[admin_pb2.RestartBlocker]) -> tuple[Blocker, ...]:
 
 
 def _kind(number: int) -> str:
-    """Name of a kind of blocker; one of a later version by its number."""
+    """Name a kind of blocker; an unknown kind, of a later version, by its number."""
     known = admin_pb2.RestartBlocker.Kind.DESCRIPTOR.values_by_number.get(number)
     return f"kind-{number}" if known is None else known.name.removeprefix("KIND_").lower()
 

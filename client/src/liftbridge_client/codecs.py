@@ -125,7 +125,7 @@ def encoded(codec: Codec[_Value], value: _Value) -> bytes:
     """Bytes of a value.
 
     Raises:
-        CodecError: The codec refuses it, or does not give bytes.
+        CodecError: The codec cannot encode it, or does not return bytes.
     """
     try:
         data = codec.encode(value)
@@ -140,10 +140,10 @@ def encoded(codec: Codec[_Value], value: _Value) -> bytes:
 
 
 def decoded(codec: Codec[_Value], data: bytes, stream: str, partition: int, offset: int) -> _Value:
-    """The value of a stored message.
+    """Decode the value of a stored message.
 
     Raises:
-        CodecError: The codec refuses it; holds the bytes and the offset.
+        CodecError: The codec cannot decode it; the error has the bytes and the offset.
     """
     try:
         return codec.decode(data)

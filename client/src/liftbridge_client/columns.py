@@ -1,7 +1,7 @@
 """Messages as Arrow columns.
 
-What a broker hands out as stored batches becomes columns without an object for each message: all
-batches of a response are decoded together, and a column that nobody asked for is not made.
+Stored batches from a broker are converted without an object for each message: all batches of a
+response are decoded together, and only the requested columns are built.
 """
 
 from collections.abc import Sequence
@@ -51,14 +51,14 @@ FIELDS: Final = {
 
 _IN_TAIL: Final = frozenset(("headers", "subject", "reply_subject"))
 _RESERVED_COUNT: Final = 2
-"""Header entries behind the publisher's: they repeat subject and reply subject."""
+"""Header entries after the publisher's: they repeat subject and reply subject."""
 
 _LENGTH: Final = Struct(">xI")
 _EVEN_COUNT_MIN: Final = 8
 
 
 def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
-    """Columns offset, timestamp, key, value and headers of decoded messages."""
+    """Build the columns offset, timestamp, key, value and headers from decoded messages."""
     names = (*COLUMNS, "headers")
     return pa.record_batch(
         [
@@ -73,10 +73,10 @@ def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
 
 
 def check_columns(columns: Sequence[str]) -> None:
-    """Refuse names of columns that do not exist.
+    """Refuse unknown column names.
 
     Raises:
-        UsageError: Names them, and those there are.
+        UsageError: A column does not exist; the text lists it and the existing ones.
     """
     unknown = [name for name in columns if name not in FIELDS]
     if unknown:
@@ -88,15 +88,15 @@ def check_columns(columns: Sequence[str]) -> None:
 def from_batches(
     data: bytes, batches: Sequence[Batch], columns: Sequence[str] = COLUMNS
 ) -> pa.RecordBatch:
-    """Columns of a buffer of whole batches.
+    """Decode a buffer of whole batches to columns.
 
     Args:
-        data: The buffer, as a response holds it.
-        batches: What `walk` finds in it.
-        columns: Which, and in which order; of `FIELDS`.
+        data: Buffer from a response.
+        batches: Batches that `walk` found in it.
+        columns: Names of columns, of `FIELDS`, in the wanted order.
 
     Raises:
-        ServerError: The frames are not what brokers store.
+        ServerError: The frames are malformed.
     """
     batches = [batch for batch in batches if batch.record_count]
     schema = pa.schema([FIELDS[name] for name in columns])
@@ -108,7 +108,7 @@ def from_batches(
 
 
 def _messages(data: bytes, batches: Sequence[Batch]) -> tuple[Positions, Positions]:
-    """Where the message of each frame begins and ends.
+    """Find the start and end of the message in each frame.
 
     Raises:
         ServerError: The frames do not fill their batch.
@@ -123,7 +123,7 @@ def _messages(data: bytes, batches: Sequence[Batch]) -> tuple[Positions, Positio
 
 
 def _even_starts(data: bytes, batch: Batch) -> Sequence[int]:
-    """Starts of messages of one length, without a step for each; nothing when lengths differ."""
+    """Compute the starts of messages of equal length in one step; empty if lengths differ."""
     count, size = batch.record_count, batch.end - batch.start
     step, rest = divmod(size, count)
     if count < _EVEN_COUNT_MIN or rest:
@@ -155,7 +155,7 @@ def _columns(
     ends: Positions,
     wanted: frozenset[str],
 ) -> dict[str, pa.Array]:
-    """The columns that are wanted, by name."""
+    """Build the requested columns, by name."""
     fields = FrameFields(data, starts, ends)
     source = pa.py_buffer(data)
     made: dict[str, pa.Array] = {}
@@ -197,9 +197,9 @@ def _pieces(
     kind: pa.DataType,
     is_null: npt.NDArray[np.bool_] | None = None,
 ) -> pa.Array:
-    """A column of pieces of a buffer, copied by one `take`.
+    """Build a column from pieces of a buffer, copied by one `take`.
 
-    Between two pieces lies a third one that nobody wants: offsets of Arrow adjoin.
+    The gap between two pieces counts as an unwanted piece, because Arrow offsets are contiguous.
     """
     count = len(chunks.starts)
     edges = np.empty(2 * count, np.int32)
@@ -211,7 +211,7 @@ def _pieces(
 
 
 def _headers(source: pa.Buffer, ranks: Sequence[Entries], count: int) -> pa.Array:
-    """The publisher's headers of each record, as a map."""
+    """Build the map column of each record's publisher headers."""
     entry_counts = np.zeros(count, np.int64)
     for entries in ranks:
         entry_counts[entries.rows] += 1

@@ -86,7 +86,7 @@ class NotFoundError(RefusedError):
 
     def __init__(self, message: str, *, server_text: str = "") -> None:
         super().__init__(message, server_text=server_text)
-        # Names come behind the word for what they name.
+        # A name follows the word for its kind.
         places = {message.find(word): advice for word, advice in _LISTED.items() if word in message}
         if places:
             self.advice = places[min(places)]
@@ -99,7 +99,7 @@ _LISTED: Final = {
     "broker": "Check the id; `liftbridge cluster brokers` lists the brokers, and "
     "`liftbridge cluster members` those of the metadata group.",
 }
-"""What to do, by the word for what was not found."""
+"""Advice, by the word for the kind of object that was not found."""
 
 
 class AlreadyExistsError(RefusedError):
@@ -229,7 +229,7 @@ _BY_STATUS: Final[dict[StatusCode, type[LiftbridgeError]]] = {
     StatusCode.DEADLINE_EXCEEDED: CallTimeoutError,
     StatusCode.NOT_FOUND: NotFoundError,
     StatusCode.ALREADY_EXISTS: AlreadyExistsError,
-    # A limit, or a call that a broker shed under load; no statement about the stream.
+    # A limit, or a call that a broker shed under load; says nothing about the stream.
     StatusCode.RESOURCE_EXHAUSTED: RetriableError,
     StatusCode.FAILED_PRECONDITION: FailedPreconditionError,
     StatusCode.OUT_OF_RANGE: OutOfRangeError,
@@ -248,8 +248,8 @@ _UNDONE: Final = frozenset(
         StatusCode.UNIMPLEMENTED,
     }
 )
-"""What a server refuses with before it does anything. Any other status may as well come of a call
-that broke: gRPC itself makes it (grpc/doc/statuscodes.md), also of a reset of HTTP/2."""
+"""Statuses with which a server refuses before it does anything. Any other status may also come from
+a broken call: gRPC itself generates it (grpc/doc/statuscodes.md), also from an HTTP/2 reset."""
 
 _BY_TEXT: Final[dict[StatusCode, tuple[tuple[str, type[LiftbridgeError]], ...]]] = {
     StatusCode.UNKNOWN: (("incorrect expected offset", IncorrectOffsetError),),
@@ -259,7 +259,7 @@ _BY_TEXT: Final[dict[StatusCode, tuple[tuple[str, type[LiftbridgeError]], ...]]]
         ("Stop offset reached", EndOfStreamError),
         ("Stream is empty", EndOfStreamError),
         ("End of readonly partition", EndOfStreamError),
-        ("message larger than max", TooLargeError),  # of gRPC, which every server has
+        ("message larger than max", TooLargeError),  # from gRPC, so any server sends it
     ),
     StatusCode.FAILED_PRECONDITION: (
         ("Server not partition leader", RetriableError),
@@ -267,9 +267,9 @@ _BY_TEXT: Final[dict[StatusCode, tuple[tuple[str, type[LiftbridgeError]], ...]]]
         ("Server not leader for cursors partition", RetriableError),
     ),
 }
-"""What servers tell apart by nothing but their words, as the original does. They choose the name of
-an error and whether to ask again; whether something was done is told by the status alone, but of a
-message that is too large for gRPC, which never gets in."""
+"""Errors that servers distinguish by text only, as the original does. The text decides the class of
+an error and whether to retry; the status alone decides whether the call may be done, except for a
+message too large for gRPC, which is never received."""
 
 
 BY_SERVER_CODE: Final[dict[str, type[LiftbridgeError]]] = {
@@ -283,7 +283,7 @@ BY_SERVER_CODE: Final[dict[str, type[LiftbridgeError]]] = {
     "OUTCOME_UNKNOWN": OutcomeUnknownError,
     "TOO_LARGE": TooLargeError,
 }
-"""Codes of the broker that say more than their status."""
+"""Codes of the broker that are more specific than their status."""
 
 UNDONE_CODES: Final = frozenset(
     {
@@ -298,12 +298,12 @@ UNDONE_CODES: Final = frozenset(
         "STORAGE_FULL",
     }
 )
-"""Codes of refusals with which nothing was done, whatever their status: the broker alone sends
-them, in a trailer, so that no call that broke looks alike."""
+"""Codes of refusals with which nothing was done, whatever their status. Only the broker sends them,
+in a trailer, so a broken call never has one."""
 
 
 def publish_error(error: LiftbridgeError) -> LiftbridgeError:
-    """What an error means for a message: after a lost answer nobody knows whether it is stored."""
+    """Convert an error for a message: after a lost answer, it is unknown whether it is stored."""
     is_late = isinstance(error, CallTimeoutError)
     is_told = isinstance(error, OutcomeUnknownError | IncorrectOffsetError)
     if is_told or not (is_late or error.may_be_done):
@@ -315,7 +315,7 @@ def publish_error(error: LiftbridgeError) -> LiftbridgeError:
 
 
 def error_of(status: StatusCode, text: str, server_code: str = "") -> LiftbridgeError:
-    """Error for a gRPC status, its message and the code of the refusal, empty where none came."""
+    """Create the error for a gRPC status, its message and the refusal code, empty for none."""
     told = _BY_TEXT.get(status, ())
     by_status = _BY_STATUS.get(status, ServerError)
     kind = BY_SERVER_CODE.get(server_code)
@@ -329,14 +329,14 @@ def error_of(status: StatusCode, text: str, server_code: str = "") -> Liftbridge
 
 
 class Doubt:
-    """What is not known of a call that is made again: an earlier attempt may have been done.
+    """Doubt about a retried call: an earlier attempt may have been done.
 
-    It outlives every later attempt: a refusal then tells of the state that the earlier one left.
+    It persists over later attempts: a refusal may be caused by the state that an earlier one left.
     """
 
     def __init__(self) -> None:
         self._is_open = False
 
     def weigh(self, error: LiftbridgeError) -> None:
-        """Learn of the error of an attempt, and tell in it of those before."""
+        """Note the error of an attempt, and set its `may_be_done` if an earlier one may be done."""
         error.may_be_done = self._is_open = self._is_open or error.may_be_done

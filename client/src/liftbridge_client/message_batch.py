@@ -61,10 +61,10 @@ class MessageBatch(Sequence[Message[Value]], Generic[Value]):
 
 
 def _typed(message: Message, codec: Codec[Value]) -> Message[Value]:
-    """A message with its value decoded.
+    """Decode the value of a message.
 
     Raises:
-        CodecError: The codec refuses it.
+        CodecError: The codec cannot decode it.
     """
     offset, key, data, timestamp, stream, partition, subject, reply, headers = message
     value = decoded(codec, data, stream, partition, offset)

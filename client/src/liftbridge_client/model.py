@@ -22,14 +22,14 @@ UncleanMode = Literal["manual", "balanced", "proactive"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NS_MAX: Final = 292 * 365 * 86_400 * 1_000_000_000
-"""Nanoseconds travel in 64 bits, which last for 292 years."""
+"""Nanoseconds are sent in 64 bits, which last for 292 years."""
 
 
 def to_ns(time: datetime) -> int:
-    """Unix nanoseconds of an aware time.
+    """Convert an aware time to Unix nanoseconds.
 
     Raises:
-        UsageError: It is no `datetime`, has no zone, or is too far from 1970 to be counted.
+        UsageError: It is no `datetime`, has no time zone, or is too far from 1970 for 64 bits.
     """
     if not isinstance(time, datetime):
         raise UsageError(f"time {time!r}: must be a datetime; use datetime.now(UTC)")
@@ -43,7 +43,7 @@ def to_ns(time: datetime) -> int:
 
 
 def from_ns(timestamp: int) -> datetime:
-    """UTC time of Unix nanoseconds, cut to microseconds."""
+    """Convert Unix nanoseconds to a UTC time, truncated to microseconds."""
     return EPOCH + timedelta(microseconds=timestamp // 1_000)
 
 
@@ -292,8 +292,8 @@ class PartitionBounds(NamedTuple):
         last_timestamp: Timestamp of the last message, 0 if empty.
         stream_id: Unique id of the stream, 0 if unknown.
         unclean_epoch: Leader epoch of the last election that may have lost messages, 0 for never,
-            `None` if the broker is too old to tell. Another one means another history: offsets may
-            have other messages.
+            `None` if the broker is too old to tell. Another epoch means another history: offsets
+            may have other messages.
     """
 
     partition: int
@@ -320,8 +320,8 @@ class Numbering(NamedTuple):
     Attributes:
         name: Name of the publisher; another publisher with this name is fenced.
         first_sequence: Sequence of the first message in each partition. Messages below the sequence
-            that the broker expects next are already stored and not sent again; between that one and
-            this one, nothing was ever sent.
+            that the broker expects next are already stored and not sent again; between that
+            sequence and this one, nothing was ever sent.
     """
 
     name: str

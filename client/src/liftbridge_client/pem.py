@@ -1,7 +1,6 @@
 """TLS files as bytes, refused by name where gRPC would only fail to connect.
 
-gRPC tells of a bad file on standard error, without its name, and then of a server that cannot be
-reached.
+gRPC reports a bad file on standard error, without its name, and then an unreachable server.
 """
 
 import ssl
@@ -22,7 +21,7 @@ _KEY_ADVICE: Final = (
 
 
 class Pem(NamedTuple):
-    """What the files hold; None for files that are not given."""
+    """Contents of the files; None for files that are not given."""
 
     ca: bytes | None
     cert: bytes | None
@@ -30,10 +29,10 @@ class Pem(NamedTuple):
 
 
 def read_pem(files: TlsFiles) -> Pem:
-    """The contents of TLS files.
+    """Read and check TLS files.
 
     Raises:
-        UsageError: A file cannot be read, or is not what it is given as.
+        UsageError: A file cannot be read, or has the wrong content.
     """
     if (files.cert is None) != (files.key is None):
         given, lacking = ("key", "cert") if files.cert is None else ("cert", "key")
@@ -63,7 +62,7 @@ def _check_certificates(what: str, path: Path | None) -> None:
     except (ssl.SSLError, OSError) as error:
         text = f"`{what}` {path} must hold certificates in PEM"
         raise _refusal(text, _CERTIFICATE_ADVICE) from error
-    if context.cert_store_stats()["x509"] == 0:  # a list of revoked ones is taken as well
+    if context.cert_store_stats()["x509"] == 0:  # OpenSSL also loads a revocation list
         raise _refusal(f"`{what}` {path} must hold certificates in PEM", _CERTIFICATE_ADVICE)
 
 
@@ -84,7 +83,7 @@ def _check_key(cert: Path, key: Path) -> None:
 
 def _context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # Which strength is enough is for gRPC and the broker to say.
+    # gRPC and the broker decide which key strength is enough.
     context.set_ciphers("ALL:@SECLEVEL=0")
     return context
 

@@ -1,15 +1,15 @@
-"""The addresses of a name, as targets that gRPC can be pointed at one by one."""
+"""Addresses of a name, as gRPC targets that can be tried one by one."""
 
 import asyncio
 import socket
 
 
 async def targets_of(address: str) -> list[str]:
-    """Targets of the addresses of a host, with its port, in the order in which they are told.
+    """Resolve a host to gRPC targets with its port, in the resolver's order.
 
     Raises:
-        OSError: The host is not known.
-        UnicodeError: It cannot be a name.
+        OSError: The host is unknown.
+        UnicodeError: It is not a valid name.
     """
     host, _, port = address.rpartition(":")
     found = await asyncio.get_running_loop().getaddrinfo(

@@ -1,7 +1,7 @@
-"""Who answers at an address and is no broker, or not as it is asked, by the words of gRPC.
+"""Diagnosis of a failed connection from gRPC's text: not a broker, or wrong TLS settings.
 
-These name bytes of protocols ("got frame type 80"). Only what is told depends on them: the call is
-made again as for any broker that is away, since another one may have its address by then.
+These texts name bytes of protocols ("got frame type 80"). They only affect the error text: the call
+is retried as for any unavailable broker, since another one may have its address by then.
 """
 
 import re
@@ -29,7 +29,7 @@ _CERTIFICATE: Final = (
         "Connect by a name in the certificate, or give that name as `server_name`.",
     ),
 )
-"""What is wrong with the certificate of a server, as `_KINDS`."""
+"""Faults of a server's certificate, as `_KINDS`."""
 
 _KINDS: Final = (
     ("http1.x server", "speaks HTTP/1, not gRPC", PORT_ADVICE),
@@ -60,7 +60,7 @@ _KINDS: Final = (
         for words in ("Socket closed", "Connection reset", "Broken pipe")
     ),
 )
-"""Words of gRPC, what they mean, and what to do; the first that fits counts."""
+"""Texts of gRPC, what they mean, and what to do; the first match counts."""
 
 SURE: Final = 2
 _UNCONNECTED: Final = "failed to connect to all addresses"
@@ -69,14 +69,14 @@ _REASON: Final = re.compile(r"CERTIFICATE_VERIFY_FAILED: ([^:]+)")
 
 
 class Stranger(NamedTuple):
-    """Why there is no connection: what is there, and what to do."""
+    """Why there is no connection, and what to do."""
 
     what: str
     advice: str
 
 
 def stranger(text: str) -> Stranger | None:
-    """Who is where a connection was wanted; `None` if that is not known from the text of gRPC."""
+    """Diagnose a failed connection from gRPC's text; `None` if the text is unknown."""
     if not text.startswith(_UNCONNECTED):
         return None
     for words, what, advice in _KINDS:
@@ -89,9 +89,9 @@ def stranger(text: str) -> Stranger | None:
 
 
 def certainty(text: str) -> int:
-    """What a text of gRPC is worth beside those of other addresses of the same name.
+    """Rank a text of gRPC among those of other addresses of the same name.
 
-    `SURE` tells what is wrong with a certificate, 1 what else is there, 0 nothing of that.
+    `SURE` if it names a fault of a certificate, 1 for another diagnosis, 0 for none.
     """
     if stranger(text) is None:
         return 0

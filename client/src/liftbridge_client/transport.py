@@ -1,4 +1,4 @@
-"""Channels to brokers: grpcio, one channel an address, raw methods by path."""
+"""Channels to brokers: grpcio, one channel for each address, raw methods by path."""
 
 import asyncio
 import contextlib
@@ -31,10 +31,10 @@ _OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    # How long an attempt to connect may take, TLS included; a refused one fails at once.
+    # Limit for an attempt to connect, with TLS; a refused connection fails at once.
     ("grpc.min_reconnect_backoff_ms", 3_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # Otherwise one client of a process waits because another one could not connect.
+    # Otherwise one client of a process waits because another client could not connect.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.http2.max_frame_size", 1 << 20),
     ("grpc.http2.lookahead_bytes", 16 << 20),
@@ -43,10 +43,10 @@ _OPTIONS: Final = (
 
 CONNECT_SECONDS: Final = 3.0
 ADDRESSES_MAX: Final = 8
-"""Addresses of one name that are asked one by one what is wrong."""
+"""Addresses of one name that are probed one by one for the cause of a failure."""
 
 ADDRESSES_SECONDS: Final = 1.0
-"""Time for that: a client that has another broker to try must not wait for a lost packet."""
+"""Limit for these probes: a client with another broker to try must not wait for a lost packet."""
 
 _TIME_IS_OVER: Final = "Deadline Exceeded"
 _NO_STATUS: Final = "No status received"
@@ -56,7 +56,7 @@ _ERROR_CODE: Final = "liftbridge-error"
 
 
 class Method(NamedTuple, Generic[_Request, _Response]):
-    """A method by its path, with the types that travel."""
+    """Path of a gRPC method, with its message types."""
 
     path: str
     request: type[_Request]
@@ -64,12 +64,12 @@ class Method(NamedTuple, Generic[_Request, _Response]):
 
 
 def translated(error: grpc.aio.AioRpcError) -> LiftbridgeError:
-    """The client's error for a failed call."""
+    """Convert the error of a failed call to the client's."""
     return error_of(error.code(), error.details() or "", _told_code(error.trailing_metadata()))
 
 
 def _placed(error: LiftbridgeError, what: str, address: str, timeout: float | None) -> None:
-    """Say where and for how long in an error whose text, of gRPC itself, names neither."""
+    """Add the address and the duration to an error whose text, of gRPC itself, has neither."""
     if timeout is not None and str(error) == _TIME_IS_OVER:
         error.args = (f"{what} {address} within {timeout:.3g} s",)
     elif str(error) == _NO_STATUS:
@@ -78,36 +78,35 @@ def _placed(error: LiftbridgeError, what: str, address: str, timeout: float | No
 
 
 def _told_code(trailers: Any) -> str:
-    """Code of the refusal in the trailers of a call, empty where the server sends none."""
+    """Return the refusal code in the trailers of a call, empty if the server sent none."""
     fields: Iterable[tuple[str, Any]] = trailers or ()
     return next((str(value) for key, value in fields if key == _ERROR_CODE), "")
 
 
 class Listener(Protocol):
-    """Whoever hears events."""
+    """Receives events."""
 
     def put(self, event: Event) -> None:
-        """Hear one."""
+        """Receive an event."""
         ...
 
 
 class Announcer(Protocol):
-    """Tells all listeners."""
+    """Delivers events to all listeners."""
 
     @property
     def has_listeners(self) -> bool:
-        """Whether anybody listens."""
+        """Whether there is a listener."""
         ...
 
     def emit(self, event: Event) -> None:
-        """Tell everybody."""
+        """Deliver an event to all listeners."""
         ...
 
 
 class Transport:
-    """Channels of one client; bound to the loop that is running at `open`.
-
-    Channels are watched, by a task each, from the first listener on.
+    """Channels of one client; bound to the loop that is running at `open`. From the first listener
+    on, a task watches each channel.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class Transport:
         announcer: Announcer,
         resolve: Callable[[str], Awaitable[Sequence[str]]] = targets_of,
     ) -> None:
-        """Nothing is read or connected yet; `resolve` tells the addresses of a name."""
+        """Store the arguments without I/O; `resolve` returns the addresses of a name."""
         self._tls = tls
         self._resolve = resolve
         self._announcer = announcer
@@ -130,7 +129,7 @@ class Transport:
         """Read the TLS files.
 
         Raises:
-            UsageError: A file cannot be read, or is not what it is given as.
+            UsageError: A file cannot be read, or has the wrong content.
         """
         if self._tls is not None:
             self._credentials = _credentials(self._tls)
@@ -138,7 +137,7 @@ class Transport:
         self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
-        """Close all channels; calls that run are cancelled. Another process leaves them alone."""
+        """Close all channels and cancel running calls; no-op in another process."""
         if self._opener.is_other:
             return
         channels, self._channels = self._channels, {}
@@ -150,7 +149,7 @@ class Transport:
         await asyncio.gather(*(channel.close(None) for channel in channels.values()))
 
     def watch(self, listener: Listener) -> None:
-        """Watch all channels, and tell a new listener of the connections that stand."""
+        """Watch all channels, and report the existing connections to a new listener."""
         for address, channel in self._channels.items():
             watch = self._watches.get(address)
             if watch is None:
@@ -159,10 +158,10 @@ class Transport:
                 listener.put(Connected(address))
 
     def check_loop(self) -> None:
-        """Refuse use in another event loop, which would not be woken by what comes.
+        """Refuse use in another event loop, which responses would not wake.
 
         Raises:
-            UsageError: It is another one.
+            UsageError: The running loop is another one.
         """
         if self._loop not in (None, asyncio.get_running_loop()):
             raise UsageError(
@@ -188,10 +187,10 @@ class Transport:
         request: _Request,
         timeout: float | None,  # noqa: ASYNC109 - travels to the server as the deadline
     ) -> _Response:
-        """One request, one response.
+        """Send one request and return its response.
 
         Raises:
-            LiftbridgeError: As `error_of` sorts the status; without a connection nothing was sent.
+            LiftbridgeError: As `error_of` maps the status; without a connection nothing was sent.
         """
         channel = self._channel(address)
         if channel.get_state() is not grpc.ChannelConnectivity.READY:
@@ -215,9 +214,9 @@ class Transport:
         method: Method[_Request, _Response],
         timeout: float | None,  # noqa: ASYNC109 - ends the attempt at the same time as the call
     ) -> float | None:
-        """Wait for a connection; what is left of the timeout then.
+        """Wait for a connection; return the rest of the timeout.
 
-        A call that streams tells when it has one, and why not, and has sent nothing of a request.
+        A streaming call reports when it is connected, or why not, before it sends any request.
         """
         began = monotonic()
         call = self.duplex(address, method, timeout)
@@ -243,16 +242,16 @@ class Transport:
         method: Method[_Request, _Response],
         seconds: float,
     ) -> LiftbridgeError:
-        """The error that tells most of those of all addresses of a name, with TLS.
+        """Return the most specific error among those of all addresses of a name, with TLS.
 
-        gRPC tells of the address that it asked last: `localhost` refused, by ::1, where 127.0.0.1
-        had shown a certificate that cannot be trusted.
+        gRPC reports only the address that it tried last: `localhost` refused, from ::1, although
+        127.0.0.1 had an untrusted certificate.
         """
         if self._credentials is None or certainty(error.server_text) == SURE:
             return error
         began = monotonic()
         targets: Sequence[str] = ()
-        with contextlib.suppress(OSError, UnicodeError):  # time is over, or there is no such name
+        with contextlib.suppress(OSError, UnicodeError):  # timeout, or an unknown name
             async with asyncio.timeout(seconds):
                 targets = (await self._resolve(address))[:ADDRESSES_MAX]
         if len(targets) < 2:
@@ -267,7 +266,7 @@ class Transport:
     async def _fault_at(
         self, target: str, address: str, method: Method[_Request, _Response], seconds: float
     ) -> LiftbridgeError | None:
-        """Why there is no connection with one target of an address; `None` if there is one."""
+        """Return why one target of an address cannot be connected to; `None` if it can."""
         name = self._tls.server_name if self._tls is not None else ""
         name = name or address.rpartition(":")[0]
         async with _made(target, self._credentials, name) as channel:
@@ -283,7 +282,7 @@ class Transport:
     def server_stream(
         self, address: str, method: Method[_Request, _Response], request: _Request
     ) -> "Reading[_Response]":
-        """One request, many responses."""
+        """Send one request; return the call, to read its responses."""
         call = self._channel(address).unary_stream(
             method.path,
             request_serializer=method.request.SerializeToString,
@@ -297,15 +296,15 @@ class Transport:
         method: Method[_Request, _Response],
         timeout: float | None = None,
     ) -> "Duplex[_Request, _Response]":
-        """Many requests, many responses."""
+        """Start a call with many requests and many responses."""
         return _duplex(self._channel(address), method, timeout)
 
 
 class Watch:
-    """Tells when the connection of a channel comes and goes.
+    """Reports when the connection of a channel is established or lost.
 
     Attributes:
-        is_up: Whether it stands.
+        is_up: Whether it is established.
         task: The task that watches.
     """
 
@@ -338,20 +337,20 @@ class Watch:
 
 
 class Reading(Generic[_Response]):
-    """Responses of a call, read one at a time."""
+    """A call whose responses are read one at a time."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
         self._is_broken = False
 
     def _error(self, code: grpc.StatusCode, text: str, trailers: Any) -> LiftbridgeError:
-        """Error for a status; that of a call whose writing broke may be grpcio's own."""
+        """Convert a status to an error; after a failed write, the status may be grpcio's own."""
         if self._is_broken and code is grpc.StatusCode.INTERNAL:
             return error_of(grpc.StatusCode.UNAVAILABLE, "the connection broke")
         return error_of(code, text, _told_code(trailers))
 
     async def read(self) -> _Response | None:
-        """The next response; `None` at the end of the call.
+        """Read the next response; `None` at the end of the call.
 
         Raises:
             LiftbridgeError: The call failed.
@@ -372,7 +371,7 @@ class Reading(Generic[_Response]):
         return answer
 
     async def metadata(self) -> Mapping[str, str | bytes]:
-        """What the server sent before the first response.
+        """Return the metadata that the server sent before the first response.
 
         Raises:
             LiftbridgeError: The call failed.
@@ -387,7 +386,7 @@ class Reading(Generic[_Response]):
             yield response
 
     def cancel(self) -> None:
-        """End the call."""
+        """Cancel the call."""
         self._call.cancel()
 
 
@@ -395,10 +394,10 @@ class Duplex(Reading[_Response], Generic[_Request, _Response]):
     """A call that is written to and read from."""
 
     async def connected(self) -> None:
-        """Wait until the call has a connection; nothing that is written later left before.
+        """Wait until the call has a connection; until then, nothing is sent.
 
         Raises:
-            LiftbridgeError: There is none, so nothing was sent.
+            LiftbridgeError: There is no connection, so nothing was sent.
         """
         try:
             await self._call.wait_for_connection()
@@ -408,7 +407,7 @@ class Duplex(Reading[_Response], Generic[_Request, _Response]):
             raise unsent from error
 
     async def write(self, request: _Request) -> None:
-        """Send a request; waits while the server takes none.
+        """Send a request; waits for flow control.
 
         Raises:
             LiftbridgeError: The call has ended.
@@ -416,7 +415,7 @@ class Duplex(Reading[_Response], Generic[_Request, _Response]):
         try:
             await self._call.write(request)
         except grpc.aio.AioRpcError as error:
-            self._is_broken = True  # the call had not ended before, and no status came yet
+            self._is_broken = True  # the call had not ended before, and no status has arrived yet
             raise self._error(
                 error.code(), error.details() or "", error.trailing_metadata()
             ) from error
@@ -424,7 +423,7 @@ class Duplex(Reading[_Response], Generic[_Request, _Response]):
             raise error_of(grpc.StatusCode.UNAVAILABLE, "the call has ended") from error
 
     async def done_writing(self) -> None:
-        """Tell the server that nothing more comes."""
+        """Half-close the call: no more requests follow."""
         await self._call.done_writing()
 
 
@@ -434,7 +433,7 @@ def _credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
 
 
 def _made(target: str, credentials: grpc.ChannelCredentials | None, name: str) -> grpc.aio.Channel:
-    """A channel; certificates are held to a name, or to that of the target where it is empty."""
+    """Create a channel; certificates must have `name`, or the target's name if it is empty."""
     if credentials is None:
         return grpc.aio.insecure_channel(target, _OPTIONS)
     named = (("grpc.ssl_target_name_override", name),) if name else ()

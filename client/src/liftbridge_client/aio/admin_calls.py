@@ -102,7 +102,7 @@ class AdminCalls:
         request: admin_pb2.ListPartitionsRequest,
         find: Callable[[], Awaitable[str]] | None,
     ) -> AsyncGenerator[model.PartitionStatus, None]:
-        """List partitions, page by page, as the broker that `find` tells the address of sees them.
+        """List partitions, page by page, from the broker whose address `find` returns.
 
         Args:
             request: The request; its page token is updated for each page.
@@ -180,7 +180,7 @@ class AdminCalls:
             wait = min(2 * wait, _WAIT_MAX_SECONDS)
 
     async def _anywhere(self, ask: Callable[[str], Awaitable[_Response]]) -> _Response:
-        """Each address once, until one answers; the metadata leader where another one refuses."""
+        """Try each address once, until one answers; after a refusal, try the metadata leader."""
         last: RetriableError | None = None
         for address in self._addresses:
             try:

@@ -196,7 +196,7 @@ class Lane:
     # -- the task -----------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Send while there is work; whatever goes wrong here, nobody waits for ever."""
+        """Send while there is work; any error fails all items, so no caller waits for ever."""
         try:
             await self._keep_calling()
         except asyncio.CancelledError:  # by `aclose`, or the client closed the call
@@ -396,7 +396,7 @@ class Lane:
         self._owner.on_settled(item)
 
     def _on_refused(self, item: Item, error: LiftbridgeError) -> None:
-        """A batch of an idempotent publisher is refused: those behind it take its sequences.
+        """Settle a refused batch of an idempotent publisher: later batches take its sequences.
 
         The broker refuses these, too, because their sequences leave a gap, so none of them is
         stored.

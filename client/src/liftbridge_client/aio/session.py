@@ -349,7 +349,7 @@ class Session:
         raise AssertionError("the loop above returns or raises")
 
     def attempts(self, path: str) -> AsyncRetrying:
-        """Attempts at a call, one after the other while it is worth it."""
+        """Iterate over the attempts of a call, until the deadline or a final error."""
         return AsyncRetrying(
             retry=retry_if_exception_type(RetriableError),
             stop=stop_before_delay(min(self.retry_seconds, seconds_left()) - TRY_SECONDS_MIN),

@@ -19,7 +19,7 @@ _Names = Sequence[model.PartitionName]
 async def transfer(
     calls: AdminCalls, partitions: _Names, *, source: str, to: str
 ) -> Sequence[model.PartitionOutcome]:
-    """Transfer the listed partitions, or what `source` leads, to a broker, or to any if empty."""
+    """Transfer the listed partitions, or all that `source` leads, to a broker, or any if empty."""
     if partitions and not source and not to:
         parts = await _successors(calls, partitions)
     else:
