@@ -105,8 +105,9 @@ class Announcer(Protocol):
 
 
 class Transport:
-    """Channels of one client; bound to the loop that is running at `open`. From the first listener
-    on, a task watches each channel.
+    """Channels of one client; bound to the loop that is running at `open`.
+
+    From the first listener on, a task watches each channel.
     """
 
     def __init__(

@@ -91,7 +91,7 @@ class Item:
     results: dict[int, PublishResult] = field(default_factory=dict)
 
     def acked_in_pieces(self, first: Ack, pieces: Iterable[tuple[int, int]]) -> None:
-        """Tell everybody where the messages are: base offsets, with how many follow there."""
+        """Resolve all messages with their acks, from base offsets and message counts."""
         found: list[PublishResult] = []
         for base, count in pieces:
             found += _acks(first._replace(offset=base), count)

@@ -1,1 +1,1 @@
-"""What the client decides and decodes, without I/O."""
+"""Decisions and codecs of the client, without I/O."""

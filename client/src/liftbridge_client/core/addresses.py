@@ -7,7 +7,7 @@ from liftbridge_client.errors import UsageError
 SCHEME: Final = "liftbridge://"
 PORT_DEFAULT: Final = 9292
 ADMIN_PORT: Final = 9294
-"""Where operators reach a broker unless they say otherwise."""
+"""Default port of a broker."""
 
 
 def parse_addresses(text: str, port: int = PORT_DEFAULT) -> tuple[str, ...]:
@@ -21,7 +21,7 @@ def parse_addresses(text: str, port: int = PORT_DEFAULT) -> tuple[str, ...]:
 
 
 def written(host: str, port: int) -> str:
-    """An address as it is connected to: IPv6 in brackets."""
+    """Format an address to connect to, with IPv6 in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

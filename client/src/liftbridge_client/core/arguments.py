@@ -1,7 +1,7 @@
 """Arguments of public calls, checked by their annotations before anything is done.
 
-Without, a wrong type is met deep inside, by an error that names neither the argument nor a remedy;
-or by nothing: protobuf takes `None` for an offset as 0.
+Otherwise, a wrong type raises deep inside an error that names neither the argument nor a remedy, or
+passes unnoticed: protobuf accepts `None` for an offset as 0.
 """
 
 import functools
@@ -34,7 +34,7 @@ _Call = TypeVar("_Call", bound=Callable[..., Any])
 _Class = TypeVar("_Class", bound=type)
 
 PARTS_OF_MESSAGES: Final = frozenset({"value", "key", "headers"})
-"""Checked by `check_message`, which checks them in an `Outgoing` as well."""
+"""Arguments checked by `check_message` instead, which also checks them in an `Outgoing`."""
 
 _INT32: Final = (-(2**31), 2**31 - 1)
 _INT64: Final = (-(2**63), 2**63 - 1)
@@ -49,10 +49,10 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "max_in_flight": (1, 1_000_000),
     "prefetch": (0, 1_000),
 }
-"""Whole numbers with other bounds than those of 64 bits: as they travel, or what is held here."""
+"""Integers with bounds other than 64 bits, set by the wire format or by buffers here."""
 
 TIME_MAX: Final = timedelta(days=36_500)
-"""Longer than anybody waits or keeps, and any unit of it fits into 64 bits."""
+"""Longer than any wait or retention in use, and fits into 64 bits in any unit."""
 
 TIMES_MAX: Final = {"linger": timedelta(minutes=1)}
 """Times with another bound: who waits for an ack would take a longer one for a hang."""
@@ -80,7 +80,7 @@ _SHORT.maxstring = _SHORT.maxother = 80
 
 
 class _Wrong(NamedTuple):
-    """A value that breaks a rule, by the path to it."""
+    """A value that breaks a rule, and the path to it."""
 
     path: str
     value: object
@@ -89,13 +89,13 @@ class _Wrong(NamedTuple):
 
 
 _Rule = Callable[[str, Any], _Wrong | None]
-"""Looks at a value, by the path to it."""
+"""Checks a value at a path; returns the violation, or `None`."""
 
 
 def checked(function: _Call) -> _Call:
-    """Have a call refuse what its annotations exclude with a `UsageError`.
+    """Make a call raise `UsageError` for arguments that its annotations exclude.
 
-    What has an annotation that says nothing of the type, as a type variable, passes.
+    Arguments whose annotation is not a checkable type, such as a type variable, pass.
     """
     parameters = inspect.signature(function).parameters
     spread = [p.name for p in parameters.values() if p.kind is inspect.Parameter.VAR_POSITIONAL]
@@ -137,7 +137,7 @@ def checked(function: _Call) -> _Call:
 
 
 def checked_calls(kind: _Class) -> _Class:
-    """Have all public methods of a class refuse what their annotations exclude."""
+    """Make all public methods of a class refuse arguments that their annotations exclude."""
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
             setattr(kind, name, checked(method))
@@ -145,14 +145,14 @@ def checked_calls(kind: _Class) -> _Class:
 
 
 def shown(value: object) -> str:
-    """A value in a message, cut; Python prints no number of many digits."""
+    """Format a value for a message, truncated; Python refuses to print very long numbers."""
     if isinstance(value, int) and value.bit_length() > DIGITS_BITS_MAX:
         return f"of {value.bit_length()} bits"
     return _SHORT.repr(value)
 
 
 def _rule_of(annotation: Any) -> _Rule | None:
-    """The rule that an annotation is, `None` if it excludes nothing that can be seen."""
+    """Convert an annotation to a rule; `None` if nothing can be checked."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
         return _any_of(parts)
@@ -205,7 +205,7 @@ def _check_mapping(
 
 
 def _check_items(origin: Any, of_item: _Rule | None, path: str, items: Any) -> _Wrong | None:
-    """A text or bytes are no list of texts; what can be iterated once only is not looked into."""
+    """Refuse text or bytes as a list; do not look into iterables that can be consumed only once."""
     is_list = isinstance(items, origin) and not isinstance(items, str | bytes)
     if not is_list:
         rule = "must be a sequence" if origin is Sequence else "must be iterable, and no text"
@@ -223,7 +223,7 @@ def _first(found: Iterable[tuple[_Rule | None, str, Any]]) -> _Wrong | None:
 def _check_kind(kind: type, path: str, value: Any) -> _Wrong | None:
     if kind is int:
         return _check_whole(path, value)
-    # A class has the methods of a protocol as its instances do.
+    # A class itself would also pass a protocol check.
     if not isinstance(value, kind) or (isinstance(value, type) and kind is not type):
         remedy = _REMEDIES.get(kind, f"use an instance of liftbridge_client.{kind.__name__}")
         return _Wrong(path, value, f"must be a {kind.__name__}", remedy)
@@ -239,7 +239,7 @@ def _check_kind(kind: type, path: str, value: Any) -> _Wrong | None:
 
 
 def _name(path: str) -> str:
-    """Name of the parameter or field at the end of a path."""
+    """Return the name of the parameter or field at the end of a path."""
     return path.rpartition(".")[2].partition("[")[0]
 
 
@@ -254,7 +254,7 @@ def _check_time(path: str, value: timedelta) -> _Wrong | None:
 def _check_whole(path: str, value: Any) -> _Wrong | None:
     try:
         number = None if isinstance(value, bool) else index(value)
-    except TypeError:  # an array of numpy has `__index__`, too
+    except TypeError:  # a numpy array also has `__index__`
         number = None
     if number is None:
         return _Wrong(path, value, "must be a whole number", _REMEDIES[int])
@@ -265,7 +265,7 @@ def _check_whole(path: str, value: Any) -> _Wrong | None:
 
 
 def _fields(kind: type, path: str, value: Any) -> Iterator[tuple[_Rule | None, str, Any]]:
-    """Fields of a named tuple or dataclass."""
+    """Iterate over the fields of a named tuple or dataclass."""
     if hasattr(kind, "_fields") or hasattr(kind, "__dataclass_fields__"):
         for name, rule in _rules_of(kind).items():
             yield rule, f"{path}.{name}", getattr(value, name)

@@ -1,4 +1,4 @@
-"""Stored batches as servers of this project hand them out, and the records in them.
+"""Stored batches as servers of this project send them, and the records in them.
 
 A batch is a header of 88 bytes (big-endian: magic "LB", version 1, reserved; length of what
 follows byte 12; CRC-32C of that; attributes, reserved; partition id, leader epoch, base and last
@@ -29,7 +29,7 @@ class Batch(NamedTuple):
 
     Attributes:
         start: Position of its first frame.
-        end: Position behind its last frame.
+        end: Position after its last frame.
         partition_id: Partition it was stored in; the stream's id is in the upper 40 bits.
         leader_epoch: Epoch of the leader that stored it.
         base_offset: First offset of its range.
@@ -47,10 +47,10 @@ class Batch(NamedTuple):
 
 
 def walk(data: bytes) -> Iterator[Batch]:
-    """Batches of a buffer of whole batches; each checksum is verified.
+    """Iterate over a buffer of whole batches; each checksum is verified.
 
     Raises:
-        ServerError: The bytes are no batches: damaged on the way, or of another version.
+        ServerError: The bytes are not batches: damaged in transit, or of another version.
     """
     view = memoryview(data)
     position = 0
@@ -68,7 +68,7 @@ def walk(data: bytes) -> Iterator[Batch]:
 
 
 def frames(data: bytes, batch: Batch) -> Iterator[bytes]:
-    """Serialised messages of a batch."""
+    """Iterate over the serialised messages of a batch."""
     position = batch.start
     for _ in range(batch.record_count):
         end = position + FRAME_PREFIX_SIZE + int.from_bytes(data[position + 1 : position + 5])
@@ -77,7 +77,7 @@ def frames(data: bytes, batch: Batch) -> Iterator[bytes]:
 
 
 def to_message(message: api_pb2.Message) -> Message:
-    """A message of the API as callers see it."""
+    """Convert an API message to the public `Message`."""
     return Message(
         message.offset,
         message.key,
@@ -92,10 +92,10 @@ def to_message(message: api_pb2.Message) -> Message:
 
 
 class Decoded(NamedTuple):
-    """What a buffer of batches holds.
+    """Contents of a buffer of batches.
 
     Attributes:
-        messages: Messages from the offset asked for on.
+        messages: Messages from the requested offset on.
         epochs: Leader epochs of the batches, each with the offset of its first batch.
     """
 
@@ -104,12 +104,12 @@ class Decoded(NamedTuple):
 
 
 def decode_messages(data: bytes, start: int) -> list[Message]:
-    """Messages of a buffer of batches from an offset on."""
+    """Decode the messages of a buffer of batches, from an offset on."""
     return decode(data, start).messages
 
 
 def decode(data: bytes, start: int) -> Decoded:
-    """As `decode_messages`, with the leader epochs of the batches."""
+    """Same as `decode_messages`, with the leader epochs of the batches."""
     parse = api_pb2.Message.FromString
     found: list[Message] = []
     epochs: list[tuple[int, int]] = []

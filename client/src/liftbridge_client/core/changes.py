@@ -1,4 +1,4 @@
-"""What differs between two answers to a request for metadata."""
+"""Differences between two metadata responses."""
 
 from liftbridge_client.core.addresses import written
 from liftbridge_client.events import BrokersChanged, Event, LeaderChanged, StreamsChanged
@@ -6,7 +6,7 @@ from liftbridge_client.model import Metadata
 
 
 def changes(before: Metadata, after: Metadata) -> list[Event]:
-    """Events that lead from one state of the metadata to the next; none from the empty one."""
+    """List the events between two states of the metadata; none if `before` is empty."""
     if not before.brokers:
         return []
     found: list[Event] = []

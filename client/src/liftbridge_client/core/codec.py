@@ -1,4 +1,4 @@
-"""Values of callers <-> messages of the API."""
+"""Conversion between public values and API messages."""
 
 from dataclasses import fields
 from datetime import timedelta
@@ -81,14 +81,14 @@ _OWN: Final = (
 
 
 def policy_of(ack_policy: AckPolicy) -> api_pb2.AckPolicy:
-    """An ack policy in the API.
+    """Convert an ack policy to the API's.
 
     Raises:
-        UsageError: There is no such policy.
+        UsageError: The policy does not exist.
     """
     try:
         return _POLICIES[ack_policy]
-    except (KeyError, TypeError):  # a TypeError when it cannot even be looked up, as a list
+    except (KeyError, TypeError):  # TypeError if it is not hashable, such as a list
         policies = ", ".join(_POLICIES)
         raise UsageError(f"ack_policy {ack_policy!r}: must be one of {policies}") from None
 
@@ -98,7 +98,7 @@ def _ms(time: timedelta) -> int:
 
 
 def fill_settings(settings: StreamSettings, request: api_pb2.CreateStreamRequest) -> None:
-    """Put the settings that the original knows into a request."""
+    """Fill a request with the settings that the original server supports."""
     for ours, theirs in _PLAIN.items():
         value = getattr(settings, ours)
         if value is not None:
@@ -110,7 +110,7 @@ def fill_settings(settings: StreamSettings, request: api_pb2.CreateStreamRequest
 
 
 def own_options(settings: StreamSettings) -> data_pb2.StreamOptions | None:
-    """The settings that only servers of this project know; `None` when none is given."""
+    """Convert the settings that only servers of this project support; `None` if none is set."""
     if all(getattr(settings, name) is None for name in _OWN):
         return None
     options = data_pb2.StreamOptions()
@@ -128,17 +128,17 @@ def own_options(settings: StreamSettings) -> data_pb2.StreamOptions | None:
 
 
 def check_in_force(stream: str, settings: StreamSettings, options: data_pb2.StreamOptions) -> None:
-    """Refuse to believe that a retention cursor is in force which a broker has passed over.
+    """Check that a requested retention cursor is in effect.
 
-    A broker that is too old knows no such field, and takes the rest of the request.
+    A broker that is too old ignores this field and applies the rest of the request.
 
     Args:
         stream: Name of the stream.
-        settings: What was asked for.
-        options: What a server says is in force, right behind the change.
+        settings: Requested settings.
+        options: Settings that a server reports right after the change.
 
     Raises:
-        UnimplementedError: The stream is without.
+        UnimplementedError: It is not in effect.
     """
     if settings.retention_cursor and not options.retention_cursor:
         raise UnimplementedError(
@@ -151,10 +151,10 @@ def check_in_force(stream: str, settings: StreamSettings, options: data_pb2.Stre
 def unlike(
     found: StreamDescription, request: api_pb2.CreateStreamRequest, settings: StreamSettings
 ) -> list[str]:
-    """What a stream that exists has other than a request asks for, each as `field 3, not 1`.
+    """List how an existing stream differs from a request, each as `field 3, not 1`.
 
-    A setting that is not asked for may be anything; so may the number of replicas of a stream that
-    is asked for on every broker.
+    Settings that the request does not set may have any value; so may the number of replicas if the
+    request asks for one on every broker.
     """
     wanted: dict[str, tuple[object, object]] = {
         "subject": (found.subject, request.subject),
@@ -175,7 +175,7 @@ def unlike(
 def settings_of(
     request: api_pb2.CreateStreamRequest, options: data_pb2.StreamOptions
 ) -> StreamSettings:
-    """Settings in force as a server describes them."""
+    """Convert the settings in effect from a server's description."""
     values: dict[str, object] = {
         ours: getattr(request, theirs).value
         for ours, theirs in _PLAIN.items()
@@ -195,7 +195,7 @@ def settings_of(
 
 
 def description_of(stream: data_pb2.StreamDescription) -> StreamDescription:
-    """A stream as `ListStreams` tells of it."""
+    """Convert a stream from a `ListStreams` response."""
     settings = stream.settings
     return StreamDescription(
         stream.stream_id,
@@ -211,7 +211,7 @@ def description_of(stream: data_pb2.StreamDescription) -> StreamDescription:
 
 
 def metadata_of(response: api_pb2.FetchMetadataResponse) -> Metadata:
-    """Brokers and streams; streams that the server does not know are left out."""
+    """Convert a metadata response; streams that the server does not know are left out."""
     brokers = {
         b.id: BrokerInfo(b.id, b.host, b.port, b.partitionCount, b.leaderCount, b.zone)
         for b in response.brokers
@@ -230,7 +230,7 @@ def metadata_of(response: api_pb2.FetchMetadataResponse) -> Metadata:
 
 
 def partition_of(partition: api_pb2.PartitionMetadata) -> PartitionInfo:
-    """A partition as metadata tells of it."""
+    """Convert a partition of a metadata response."""
     return PartitionInfo(
         partition.id,
         partition.leader,
@@ -251,7 +251,7 @@ def _times(times: api_pb2.PartitionEventTimestamps) -> EventTimes:
 
 
 def bounds_of(bounds: data_pb2.PartitionBounds) -> PartitionBounds:
-    """Bounds of a partition."""
+    """Convert the bounds of a partition."""
     return PartitionBounds(
         bounds.partition,
         bounds.log_start,
@@ -269,7 +269,7 @@ def bounds_of(bounds: data_pb2.PartitionBounds) -> PartitionBounds:
 
 
 def ack_of(ack: api_pb2.Ack, partition: int) -> Ack:
-    """An ack of the original API."""
+    """Convert an ack of the original API."""
     time = ack.receptionTimestamp
     return Ack(ack.stream, partition, ack.offset, time, leader_epoch=ack.leaderEpoch)
 
@@ -284,7 +284,7 @@ def subscribe_request(
     reverse: bool,
     read_replica: bool,
 ) -> api_pb2.SubscribeRequest:
-    """Request of a plain subscription."""
+    """Build the request of a subscription by `Subscribe`."""
     return api_pb2.SubscribeRequest(
         stream=stream,
         partition=partition,

@@ -1,8 +1,8 @@
-"""One deadline for a call with everything in it: connecting, every try, back-off, other brokers.
+"""One deadline for a whole call: connecting, every attempt, back-off, other brokers.
 
-A public call sets it, and whatever it awaits sees what is left. It travels in a context variable,
-so that it needs no argument at every function in between, and so also to the tasks of a call; what
-outlives the call begins without one (`started_anew`).
+A public call sets it, and everything that the call awaits sees the remaining time. A context
+variable carries it, so that functions in between need no argument, and tasks of the call inherit
+it; tasks that outlive the call start without one (`started_anew`).
 """
 
 import asyncio
@@ -25,13 +25,13 @@ _END: Final[ContextVar[float]] = ContextVar("liftbridge_deadline", default=math.
 
 
 def seconds_left() -> float:
-    """Time until the deadline, infinite without one; negative when it is over."""
+    """Return the time until the deadline, infinite without one; negative after it."""
     return _END.get() - monotonic()
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """All that is awaited inside has so much time, or less where a deadline stands already."""
+    """Limit the time of everything awaited inside; an earlier deadline stays in effect."""
     token = _END.set(min(_END.get(), monotonic() + seconds))
     try:
         yield
@@ -40,10 +40,10 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def try_seconds(timeout: timedelta) -> float:
-    """Seconds of a try.
+    """Convert the timeout of an attempt to seconds.
 
     Raises:
-        UsageError: There are none, so that every call would end before it begins.
+        UsageError: It is not positive, so every call would time out before it starts.
     """
     if not timeout:
         raise UsageError("timeout 0 s: must be more than 0 s; use timedelta(seconds=5)")
@@ -59,7 +59,7 @@ def one_deadline(
     """Give every call of an asynchronous method one deadline.
 
     Args:
-        seconds_of: How long a call of an object may take.
+        seconds_of: Returns the limit for a call on an object.
     """
 
     def decorated(
@@ -78,7 +78,7 @@ def one_deadline(
 
 
 def started_anew(work: Coroutine[Any, Any, _Result]) -> "asyncio.Task[_Result]":
-    """A task without the deadline of the call that begins it."""
+    """Start a task without the deadline of the current call."""
     context = copy_context()
     context.run(_END.set, math.inf)
     return asyncio.get_running_loop().create_task(work, context=context)

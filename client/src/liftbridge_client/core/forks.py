@@ -1,4 +1,4 @@
-"""Forked processes: threads, loops and connections of a client, and gRPC, do not come along."""
+"""Forked processes: a client's threads, loops and connections, and gRPC, do not survive a fork."""
 
 import os
 
@@ -6,25 +6,25 @@ from liftbridge_client.errors import UsageError
 
 
 class Opener:
-    """The process that opened something: nobody until `open`."""
+    """The process that opened an object; none until `open`."""
 
     def __init__(self) -> None:
         self._pid = 0
 
     def open(self) -> None:
-        """This process opens it."""
+        """Record this process as the opener."""
         self._pid = os.getpid()
 
     @property
     def is_other(self) -> bool:
-        """Whether another process opened it."""
+        """Whether another process opened the object."""
         return self._pid not in (0, os.getpid())
 
     def check(self) -> None:
-        """Refuse use by another process, where a call would wait for ever.
+        """Refuse use by another process, in which a call would wait for ever.
 
         Raises:
-            UsageError: It is another one.
+            UsageError: This is another process.
         """
         if self.is_other:
             raise UsageError(

@@ -1,8 +1,8 @@
-"""Fields of many frames at once: each step is taken for all of them by numpy.
+"""Fields of many frames, decoded together: numpy takes each step for all frames.
 
 A frame holds a serialised `proto.Message` in canonical form: fields in ascending order, each once,
-defaults left out, varints in their shortest form. So the readers here are called in the order of
-the fields, and what one of them does not find is not there.
+defaults left out, varints in their shortest form. So callers read the fields in this order, and a
+field that is not found at its place is absent.
 """
 
 from typing import Final, NamedTuple
@@ -29,7 +29,7 @@ TAG_ENTRY_KEY: Final = 0x0A
 TAG_ENTRY_VALUE: Final = 0x12
 
 PADDING: Final = 16
-"""Zeros behind the frames, so that a word may be read at the last byte."""
+"""Zeros after the frames, so that a word can be read at the last byte."""
 
 _ONE: Final = np.uint64(1)
 _SIGNS: Final = np.uint64(0x8080808080808080)
@@ -44,18 +44,18 @@ _FOLDS: Final = tuple(
         (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
     )
 )
-"""Steps that push groups of 7 bits together: pairs of bytes, of two bytes, of four."""
+"""Steps that join groups of 7 bits: pairs of bytes, of two bytes, of four."""
 
 
 class Chunks(NamedTuple):
-    """Bytes of one field in all frames: from `starts` to `ends`, empty where it is not there."""
+    """Bytes of one field in all frames: from `starts` to `ends`, empty where it is absent."""
 
     starts: Positions
     ends: Positions
 
 
 class Entries(NamedTuple):
-    """Header entries of the same rank: one for each of `rows`, which have as many."""
+    """Header entries of the same rank: one for each of `rows`, the frames that have so many."""
 
     rows: Rows
     keys: Chunks
@@ -63,12 +63,12 @@ class Entries(NamedTuple):
 
 
 class FrameFields:
-    """Reads one field of all frames after the other.
+    """Reads the fields one after another, each for all frames.
 
     Args:
-        data: The frames, and `PADDING` zeros behind the last.
-        starts: Where each message begins, behind the prefix of its frame.
-        ends: Where it ends.
+        data: The frames, and `PADDING` zeros after the last.
+        starts: Start of each message, after the prefix of its frame.
+        ends: End of each message.
     """
 
     def __init__(self, data: bytes, starts: Positions, ends: Positions) -> None:
@@ -78,10 +78,10 @@ class FrameFields:
         self._ends = ends
 
     def numbers(self, tag: int) -> npt.NDArray[np.int64]:
-        """A varint; 0 where the field is not there.
+        """Read a varint field; 0 where it is absent.
 
         Raises:
-            ServerError: It leads out of its frame.
+            ServerError: A varint exceeds its frame.
         """
         rows = self._with(tag)
         if rows is None:
@@ -96,10 +96,10 @@ class FrameFields:
         return found
 
     def chunks(self, tag: int) -> Chunks:
-        """Bytes or text.
+        """Read a field of bytes or text.
 
         Raises:
-            ServerError: A length leads out of its frame.
+            ServerError: A length exceeds its frame.
         """
         rows = self._with(tag)
         if rows is None:
@@ -113,10 +113,10 @@ class FrameFields:
         return Chunks(starts, ends)
 
     def headers(self) -> list[Entries]:
-        """Header entries, those of rank 0 first.
+        """Read the header entries, those of rank 0 first.
 
         Raises:
-            ServerError: An entry is no key and value.
+            ServerError: An entry is not a key and a value.
         """
         found: list[Entries] = []
         rows = np.arange(len(self._at))
@@ -136,22 +136,22 @@ class FrameFields:
         return found
 
     def check_behind(self, tag: int) -> None:
-        """Check that whatever comes has at least this tag: nothing was passed over.
+        """Check that each next field has at least this tag, so that none was skipped.
 
         Raises:
-            ServerError: It has not.
+            ServerError: A record has an unknown field.
         """
         if not ((self._bytes[self._at] >= tag) | (self._at == self._ends)).all():
             raise ServerError("a record has fields that this client does not know")
 
     def _with(self, tag: int) -> Rows | None:
-        """Frames whose next field has a tag; `None` for all of them."""
-        # Behind a frame there is a zero or the magic of a batch, never a tag.
+        """Find the frames whose next field has a tag; `None` for all frames."""
+        # A frame is followed by a zero or the magic of a batch, never a tag.
         is_there = self._bytes[self._at] == tag
         return None if is_there.all() else np.flatnonzero(is_there)
 
     def _chunks(self, at: Positions) -> tuple[Positions, Positions]:
-        """Start and end of what has its tag at `at`."""
+        """Find the start and end of the field whose tag is at `at`."""
         lengths, sizes = self._varints(at + 1)
         starts = at + sizes + 1
         if int(lengths.min()) < 0 or int(lengths.max()) > len(self._bytes):
@@ -159,10 +159,10 @@ class FrameFields:
         return starts, np.minimum(starts + lengths, len(self._bytes) - PADDING)
 
     def _varints(self, at: Positions) -> tuple[npt.NDArray[np.int64], Positions]:
-        """Varints and their sizes in bytes."""
+        """Decode varints; return the values and their sizes in bytes."""
         words = self._words[at]
         stops = ~words & _SIGNS
-        # All bits up to the sign of the last byte; of a longer varint, all there are.
+        # All bits up to the sign of the last byte; for a longer varint, the whole word.
         mask = stops ^ (stops - _ONE)
         sizes = (((mask & _BYTES) * _BYTES) >> _TOP).astype(np.int64)
         values = words & mask & _LOW_BITS

@@ -1,10 +1,10 @@
-"""Which history of a log a reader was given, by leader epochs (KIP-320).
+"""The history of a log that a reader has read, by leader epochs (KIP-320).
 
-A record keeps its offset for good, except where an unclean election made a replica the leader that
-lacked some: from there on the next epoch gives the offsets out again. Of a leader epoch, everything
-before the start of the next one is still the same. The elected replica may also have records of a
-former leader that were never committed, where the reader was given those of a later one: then its
-log knows nothing of that later epoch.
+A record keeps its offset for good, unless an unclean election elects a replica that lacks records:
+from its log end offset on, the next epoch assigns the offsets again. Within a leader epoch, all
+records before the start of the next epoch stay the same. The elected replica may also have
+uncommitted records of a former leader at offsets where the reader has read those of a later one:
+then its log lacks that later epoch.
 """
 
 from collections import deque
@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 EPOCHS_MAX: Final = 100
-"""Leader epochs that a reader keeps, the newest ones."""
+"""Maximum of leader epochs that a reader keeps, the newest ones."""
 
 
 class ReadHistory:
-    """Leader epochs of the records that a reader was given, with where each begins.
+    """Leader epochs of the records that a reader has read, with the start offset of each.
 
     Attributes:
-        epochs: Each with the offset that it begins at, as far as the reader knows, ascending.
+        epochs: Each with its start offset, as far as the reader knows, ascending.
     """
 
     __slots__ = ("epochs",)
@@ -29,7 +29,7 @@ class ReadHistory:
 
     @property
     def latest(self) -> int:
-        """The latest one, 0 for none."""
+        """Latest leader epoch, 0 for none."""
         return self.epochs[-1][0] if self.epochs else 0
 
     def note(self, epoch: int, start: int) -> None:
@@ -43,17 +43,17 @@ class ReadHistory:
 def cut_at(
     epochs: Iterable[tuple[int, int]], unclean_epoch: int, read: ReadHistory, position: int
 ) -> int | None:
-    """Where a log was cut below a reader.
+    """Find the offset at which a log was truncated below a reader's position.
 
     Args:
-        epochs: Leader epochs of the log with the offset that each begins at, ascending.
-        unclean_epoch: That of the last election that may have lost records, 0 for none.
-        read: What the reader was given.
-        position: First offset that it was not given.
+        epochs: Leader epochs of the log with their start offsets, ascending.
+        unclean_epoch: Leader epoch of the last election that may have lost records, 0 for none.
+        read: What the reader has read.
+        position: First offset not read.
 
     Returns:
-        First offset that holds another record now, or none; `None` while all it was given stands.
-        Where the log shares no epoch with the reader, it is the first offset that either knows.
+        First offset that now holds another record, or none; `None` if the log still has all records
+        read. If the log shares no epoch with the reader, it is the first offset that either knows.
     """
     cut = _fork(dict(epochs), unclean_epoch, read, position)
     if cut >= position or not read.epochs:
@@ -62,10 +62,10 @@ def cut_at(
 
 
 def _fork(log: Mapping[int, int], unclean_epoch: int, read: ReadHistory, position: int) -> int:
-    """First offset at which a log differs, `position` when it does not."""
+    """Find the first offset at which a log differs, `position` if it does not."""
     latest = read.latest
     end = min((start for epoch, start in log.items() if epoch > latest), default=position)
-    # A replica that has nothing of after the election yet proves nothing.
+    # A replica without records from after the election proves nothing.
     if latest in log or not max(log, default=0) >= unclean_epoch > latest:
         return end
     first = min(log.values())
@@ -74,4 +74,4 @@ def _fork(log: Mapping[int, int], unclean_epoch: int, read: ReadHistory, positio
             end = min([end, *(start for one, start in log.items() if one > epoch)])
             break
         end = min(end, start)
-    return max(end, first)  # what retention removed cannot be compared
+    return max(end, first)  # records that retention removed cannot be compared

@@ -1,7 +1,7 @@
-"""JSON values <-> typed Python values, by a type: what `JsonCodec` does between text and caller.
+"""Conversion between JSON values and typed Python values, for `JsonCodec`.
 
-A reader is made once for a type and then called for each value. It nests as deep as the type does,
-which its author bounds; a type that contains itself is looked up when it is met again.
+A reader is built once for a type and then called for each value. It nests as deep as the type,
+which its author bounds; a recursive type is looked up when it occurs again.
 """
 
 import dataclasses
@@ -26,16 +26,16 @@ from typing import (
 from liftbridge_client.errors import UsageError
 
 Reader = Callable[[Any], Any]
-"""Takes what `json.loads` gives, returns the typed value; raises ValueError or TypeError."""
+"""Converts a result of `json.loads` to the typed value; raises ValueError or TypeError."""
 
 _Known = dict[object, Reader]
 
 
 def written(value: object) -> object:
-    """What JSON can hold, for a value it does not know (`default` of `json.dumps`).
+    """Convert a value that JSON does not support (`default` of `json.dumps`).
 
     Raises:
-        TypeError: Nothing is known for its type.
+        TypeError: Its type is not supported.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
@@ -49,10 +49,10 @@ def written(value: object) -> object:
 
 
 def reader_of(kind: object) -> Reader:
-    """A reader for a type.
+    """Build the reader of a type.
 
     Raises:
-        UsageError: JSON cannot hold the type, or cannot tell it from another.
+        UsageError: JSON cannot represent the type, or cannot distinguish it from another.
     """
     return _reader(kind, {})
 
@@ -88,7 +88,7 @@ def _unknown(kind: object) -> str:
 
 
 def _exactly(*kinds: type) -> Reader:
-    """A reader that takes a value of these types as it is; a boolean is no number."""
+    """Build a reader that returns values of these types unchanged; a boolean is no number."""
 
     def read(value: Any) -> Any:
         if type(value) not in kinds:
@@ -127,7 +127,7 @@ _SCALARS: Final[Mapping[object, Reader]] = {
 
 
 def _union(readers: Sequence[Reader]) -> Reader:
-    """The first member that takes the value."""
+    """Build a reader that uses the first member that accepts the value."""
 
     def read(value: Any) -> Any:
         told = []
@@ -172,7 +172,7 @@ def _container(origin: Any, arguments: tuple[Any, ...], known: _Known) -> Reader
 
 
 def _fields(kind: Any, known: _Known) -> Reader:
-    """Objects with named fields: dataclasses and TypedDicts."""
+    """Build a reader of objects with named fields: dataclasses and TypedDicts."""
 
     def later(value: Any) -> Any:
         return known[kind](value)

@@ -1,6 +1,7 @@
-"""What a message is made of: bytes, and headers with a text for each name.
+"""Parts of a message: bytes, and headers with text names.
 
-A wrong type is told before anything is sent; later it would meet the task that sends for everybody.
+A wrong type is refused before anything is sent; later it would fail the task that sends for all
+callers.
 """
 
 from collections.abc import Mapping
@@ -9,18 +10,18 @@ from typing import Final
 from liftbridge_client.errors import UsageError
 
 MESSAGE_HEADERS_MAX: Final = 1_000
-"""Headers of a message: a broker refuses more."""
+"""Maximum of headers of a message; a broker refuses more."""
 
 REQUEST_HEADERS_MAX: Final = 4_096
-"""Headers of all messages of one request: as many as a broker takes."""
+"""Maximum of headers of all messages of one request that a broker accepts."""
 
 
 def check_message(value: object, key: object, headers: object) -> None:
-    """Refuse what is no message.
+    """Refuse an invalid message.
 
     Raises:
-        UsageError: The value or the key is not bytes, or a header has not a text for its name and
-            bytes for its value.
+        UsageError: The value or the key is not bytes, or a header's name is not text or its value
+            not bytes.
     """
     if not isinstance(value, bytes):
         raise UsageError(
@@ -34,7 +35,7 @@ def check_message(value: object, key: object, headers: object) -> None:
 
 
 def _check_headers(headers: object) -> None:
-    if not isinstance(headers, (dict, Mapping)):  # a dict is known at once
+    if not isinstance(headers, (dict, Mapping)):  # faster for a dict
         raise UsageError(
             f"the headers are {_kind(headers)}: headers must be a mapping from str to bytes; make "
             "them a dict"

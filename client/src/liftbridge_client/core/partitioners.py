@@ -26,10 +26,10 @@ def round_robin() -> Partitioner:
 def choose(
     partitioner: Partitioner, key: bytes, partition: int | None, partition_count: int
 ) -> int:
-    """The partition asked for, or what the partitioner says.
+    """Return the requested partition, or choose one by the partitioner.
 
     Raises:
-        UsageError: It is no whole number, or the partition does not exist.
+        UsageError: It is not an integer, or the partition does not exist.
     """
     chosen = partitioner(key, partition_count) if partition is None else partition
     if type(chosen) is not int and not isinstance(chosen, Integral):

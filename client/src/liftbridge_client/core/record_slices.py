@@ -1,4 +1,4 @@
-"""Slices of records in columns, each as large as one request takes."""
+"""Slices of records in columns, each small enough for one request."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -17,14 +17,14 @@ _SIZED: Final = ("value", "key", "subject", "reply_subject")
 def slices(
     records: pa.RecordBatch, *, count_max: int, bytes_max: int
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Slices in order, each with its bytes; one record at least, however large it is.
+    """Cut records into slices, each with its bytes and at least one record, however large.
 
-    No slice has more than `REQUEST_HEADERS_MAX` headers, but for a record that has more by itself.
+    No slice has more than `REQUEST_HEADERS_MAX` headers, except for a single record with more.
 
     Args:
         records: Any of the columns `value`, `key`, `subject`, `reply_subject` and `headers`.
-        count_max: Records of a slice.
-        bytes_max: Bytes of a slice, those that vary.
+        count_max: Maximum of records of a slice.
+        bytes_max: Maximum of variable-length bytes of a slice.
     """
     ends = np.cumsum(_sizes(records))
     headers = _header_counts(records)
@@ -42,7 +42,7 @@ def slices(
 
 
 def _sizes(records: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Bytes of each record that vary."""
+    """Sum the variable-length bytes of each record."""
     sizes = np.zeros(records.num_rows, np.int64)
     for name in _SIZED:
         if name in records.schema.names:
@@ -56,7 +56,7 @@ def _sizes(records: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def _header_counts(records: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
-    """Headers of all records up to each one, itself included; `None` without the column."""
+    """Count headers cumulatively up to and including each record; `None` without the column."""
     if "headers" not in records.schema.names:
         return None
     edges = records.column("headers").offsets.to_numpy()
@@ -69,10 +69,10 @@ def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def check_batch(records: object) -> None:
-    """Refuse what is no record batch, as the rows or columns of a table are.
+    """Refuse a value that is not a record batch, such as rows or a table's columns.
 
     Raises:
-        UsageError: It is none.
+        UsageError: It is not a record batch.
     """
     if not isinstance(records, pa.RecordBatch):
         raise UsageError(

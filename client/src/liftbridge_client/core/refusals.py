@@ -1,4 +1,4 @@
-"""Refusals that come inside responses instead of as a status."""
+"""Refusals inside responses, instead of as a status."""
 
 from typing import Final
 
@@ -52,7 +52,7 @@ _ACKS: Final[dict[int, type[LiftbridgeError]]] = {
 
 
 def ack_error(ack: api_pb2.Ack) -> LiftbridgeError | None:
-    """Error of an ack that came over NATS, `None` when it tells of a message that is stored."""
+    """Return the error of an ack over NATS, `None` if the message is stored."""
     if not ack.ackError:
         return None
     kind = _ACKS.get(ack.ackError, OutcomeUnknownError)
@@ -69,6 +69,6 @@ def batch_error(response: data_pb2.PublishBatchResponse) -> LiftbridgeError | No
 
 
 def async_error(error: api_pb2.PublishAsyncError) -> LiftbridgeError:
-    """Error of a response to an asynchronously published message."""
+    """Return the error of a response to an asynchronously published message."""
     kind = _ASYNC.get(error.code, ServerError)
     return kind(error.message, server_text=error.message)
