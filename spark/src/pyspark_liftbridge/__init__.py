@@ -9,7 +9,7 @@ __all__ = ["DefaultSource"]
 
 
 def __getattr__(name: str) -> object:
-    """Import the data source when Spark looks for it: the plan alone needs no Spark."""
+    """Import the data source when Spark looks for it: `plan` needs no Spark."""
     if name != "DefaultSource":
         raise AttributeError(name)
     from pyspark_liftbridge.source.data_source import LiftbridgeSource  # noqa: PLC0415 - Spark is heavy

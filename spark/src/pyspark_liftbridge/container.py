@@ -1,8 +1,8 @@
 """Entry point of the image of pipelines: `python -m pyspark_liftbridge.container WORD...`.
 
-Without one of the words below it is the command `liftbridge`. Spark itself begins the containers
-that it makes on Kubernetes with one of them, and says the rest by variables of the environment, as
-the script of its own image has it (`kubernetes/dockerfiles/spark/entrypoint.sh`):
+Without one of the words below, it runs the command `liftbridge`. Spark starts the containers that
+it creates on Kubernetes with one of them, and passes the rest in environment variables, as the
+script of its own image expects (`kubernetes/dockerfiles/spark/entrypoint.sh`):
 
     executor            runs tasks for the driver that made the pod
     driver ARGUMENT...  is the driver, in cluster mode
@@ -22,7 +22,7 @@ EXECUTOR: Final = "executor"
 DRIVER: Final = "driver"
 BACKEND: Final = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 CONF_DIRECTORY: Final = "/opt/spark/conf"
-"""Where Spark puts its settings in the containers that it makes."""
+"""Where Spark puts its settings in the containers that it creates."""
 
 _OPTIONS: Final = (
     ("--driver-url", "SPARK_DRIVER_URL"),
@@ -41,7 +41,7 @@ class StartError(RuntimeError):
 
 
 def executor_command(environ: Mapping[str, str], java: str, home: str) -> list[str]:
-    """The command of an executor.
+    """Build the command of an executor.
 
     Args:
         environ: Variables of the environment, as Spark has set them.
@@ -49,7 +49,7 @@ def executor_command(environ: Mapping[str, str], java: str, home: str) -> list[s
         home: Folder of Spark.
 
     Raises:
-        StartError: One of them is missing.
+        StartError: A variable is missing.
     """
     needed = [name for _, name in _OPTIONS] + ["SPARK_EXECUTOR_MEMORY"]
     missing = next((name for name in needed if not environ.get(name)), None)
@@ -76,7 +76,7 @@ def executor_command(environ: Mapping[str, str], java: str, home: str) -> list[s
 
 
 def driver_command(environ: Mapping[str, str], home: str, arguments: Sequence[str]) -> list[str]:
-    """The command of a driver in cluster mode.
+    """Build the command of a driver in cluster mode.
 
     Args:
         environ: Variables of the environment, as Spark has set them.
@@ -102,10 +102,10 @@ def driver_command(environ: Mapping[str, str], home: str, arguments: Sequence[st
 
 
 def command(arguments: Sequence[str], environ: Mapping[str, str], home: str) -> list[str]:
-    """The command that a container becomes.
+    """Build the command that a container executes.
 
     Raises:
-        StartError: Something is missing.
+        StartError: A variable of the environment is missing.
         JavaError: There is no Java that Spark runs on.
     """
     if arguments[:1] == [EXECUTOR]:
@@ -117,7 +117,7 @@ def command(arguments: Sequence[str], environ: Mapping[str, str], home: str) -> 
 
 
 def spark_home() -> str:
-    """Folder of Spark, as the package of PySpark has it.
+    """Find the folder of Spark in the package of PySpark.
 
     Raises:
         StartError: PySpark is not installed.
@@ -129,7 +129,7 @@ def spark_home() -> str:
 
 
 def main() -> None:
-    """Become the command."""
+    """Replace this process by the command."""
     try:
         words = command(sys.argv[1:], os.environ, spark_home())
     except (StartError, JavaError) as error:

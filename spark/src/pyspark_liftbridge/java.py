@@ -24,7 +24,7 @@ class JavaError(RuntimeError):
 
 
 def version_text(program: str) -> str:
-    """What `java -version` prints, empty when it does not run."""
+    """Return the output of `java -version`, empty if it does not run."""
     try:
         done = subprocess.run(  # noqa: S603 - the Java of whoever runs this
             (program, "-version"),
@@ -39,14 +39,14 @@ def version_text(program: str) -> str:
 
 
 def find_java(environ: Mapping[str, str], version_of: Callable[[str], str] = version_text) -> str:
-    """Program that Spark would start.
+    """Find the Java program that Spark would start.
 
     Args:
         environ: Variables of the environment.
         version_of: Returns what a program prints about its version.
 
     Raises:
-        JavaError: There is none, or it is of another version.
+        JavaError: There is none, or its version is not supported.
     """
     return find_version(environ, version_of)[0]
 
@@ -54,7 +54,7 @@ def find_java(environ: Mapping[str, str], version_of: Callable[[str], str] = ver
 def find_version(
     environ: Mapping[str, str], version_of: Callable[[str], str] = version_text
 ) -> tuple[str, int]:
-    """The same, and its version.
+    """Same as `find_java`, with the version.
 
     Raises:
         JavaError: As for `find_java`.

@@ -1,4 +1,4 @@
-"""Spark sessions for the command, after a check for what Spark needs, and their end."""
+"""Spark sessions for the command: check for Java, start and stop."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ _elsewhere: Final[list["SparkSession"]] = []
 
 
 def session(master: str, conf: Mapping[str, str]) -> "SparkSession":
-    """A new or existing session.
+    """Create a session, or return the existing one.
 
     Args:
         master: Where Spark runs, `local[2]` or the address of a cluster.
@@ -59,19 +59,19 @@ def stop_elsewhere() -> None:
 
 
 def stop_within(session: "SparkSession", seconds: float = STOP_SECONDS) -> bool:
-    """Stop a session that this process has begun, and kill its JVM if it does not stop in time.
+    """Stop a session that this process has started; kill its JVM if it does not stop in time.
 
     On a busy machine a JVM may take minutes.
 
     Returns:
-        Whether it stopped by itself.
+        Whether it stopped without being killed.
     """
-    # The process that PySpark has made has no other name.
+    # PySpark exposes its process under no other name.
     gateway = session.sparkContext._gateway  # noqa: SLF001 - see above
     assert gateway is not None, "no session of Spark Connect"
 
     def stop() -> None:
-        with suppress(Exception):  # Py4J has many for a JVM that has ended already
+        with suppress(Exception):  # Py4J raises various errors for a JVM that has already ended
             session.stop()
 
     stopping = Thread(target=stop, name="stop-spark", daemon=True)
@@ -92,7 +92,7 @@ def _quiet() -> None:
 
 
 def remote_session(address: str, conf: Mapping[str, str]) -> "SparkSession":
-    """A session on a server of Spark Connect, where this package must be installed as well.
+    """Create a session on a Spark Connect server, where this package must be installed as well.
 
     Args:
         address: As `sc://host:15002`.

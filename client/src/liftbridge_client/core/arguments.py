@@ -55,7 +55,7 @@ TIME_MAX: Final = timedelta(days=36_500)
 """Longer than any wait or retention in use, and fits into 64 bits in any unit."""
 
 TIMES_MAX: Final = {"linger": timedelta(minutes=1)}
-"""Times with another bound: who waits for an ack would take a longer one for a hang."""
+"""Durations with another bound: a caller that awaits an ack would mistake more for a hang."""
 
 _REMEDIES: Final[dict[object, str]] = {
     bool: "use True or False",
@@ -169,7 +169,7 @@ def _rule_of(annotation: Any) -> _Rule | None:
 
 
 def _any_of(parts: Sequence[Any]) -> _Rule | None:
-    """`None` may be among them; of what else is named, the first says what is wrong."""
+    """Accept any member of a union, also `None`; the first member reports the violation."""
     rules = [_rule_of(part) for part in parts if part is not NoneType]
     if None in rules:
         return None

@@ -33,7 +33,7 @@ class ReadHistory:
         return self.epochs[-1][0] if self.epochs else 0
 
     def note(self, epoch: int, start: int) -> None:
-        """Note that records of an epoch follow; an earlier one follows in another history only."""
+        """Note that records of an epoch follow; an earlier epoch means another history."""
         if epoch < self.latest:
             self.epochs.clear()
         if epoch != self.latest:

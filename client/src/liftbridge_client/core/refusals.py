@@ -61,7 +61,7 @@ def ack_error(ack: api_pb2.Ack) -> LiftbridgeError | None:
 
 
 def batch_error(response: data_pb2.PublishBatchResponse) -> LiftbridgeError | None:
-    """Error of a response to a batch, `None` for an ack; unknown codes count as server errors."""
+    """Return the error of a batch response, `None` for an ack; unknown codes are server errors."""
     if not response.error:
         return None
     kind = _BATCH.get(response.error, ServerError)

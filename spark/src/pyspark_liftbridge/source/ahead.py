@@ -1,7 +1,7 @@
-"""Small ranges, several asked for at once: for a few records each, a task waits for answers mostly.
+"""Concurrent requests for small ranges: for a few records each, a task mostly waits for answers.
 
-What waits to be taken stays below one answer of `fetch.maxBytes`: each range is asked for its share
-of it, and ranges that follow one of large records are read one after the other.
+The buffered records stay below one answer of `fetch.maxBytes`: each range requests its share of it,
+and ranges that follow one of large records are read one after another.
 """
 
 from collections import deque
@@ -15,17 +15,17 @@ from liftbridge_client import LiftbridgeError
 from pyspark_liftbridge.plan.ranges import Range
 
 RECORDS_MAX: Final = 100
-"""Offsets of a range that is small."""
+"""Maximum of offsets of a small range."""
 
 AT_ONCE_MAX: Final = 8
-"""Ranges that are asked for at once; with more of them, a task on one core is no faster."""
+"""Ranges requested at once; with more, a task on one core is no faster."""
 
 Piece = tuple[pa.RecordBatch, int]
-"""Records, and the first offset behind them."""
+"""Records, and the first offset after them."""
 
 
 class Answer(NamedTuple):
-    """What the first call for a range brought.
+    """Result of the first call for a range.
 
     Attributes:
         wanted: The range.
@@ -39,17 +39,16 @@ class Answer(NamedTuple):
 
 
 Ask = Callable[[Range, int], Iterator[Piece]]
-"""Reads a range, about so many bytes of it at most."""
+"""Reads a range, at most about so many bytes of it."""
 
 
 def answers(ranges: Sequence[Range], ask: Ask, bytes_max: int) -> Generator[Answer, None, None]:
-    """What the first call for each range brings, in the order of the ranges.
+    """Iterate over the result of the first call for each range, in the order of the ranges.
 
     Args:
         ranges: Small ones.
         ask: Called in threads.
-        bytes_max: Bytes that wait to be taken, as long as no batch is larger than its share when
-            all before it were not.
+        bytes_max: Bytes buffered, unless a batch is the first one larger than its share.
     """
     share = max(1, bytes_max // AT_ONCE_MAX)
 
@@ -76,5 +75,5 @@ def answers(ranges: Sequence[Range], ask: Ask, bytes_max: int) -> Generator[Answ
             at_once = max(1, min(AT_ONCE_MAX, bytes_max // largest))
             yield answer
     finally:
-        # Whoever wants no more does not wait for what is under way.
+        # A caller that stops early does not wait for running calls.
         threads.shutdown(wait=False, cancel_futures=True)

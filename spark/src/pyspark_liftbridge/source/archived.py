@@ -1,4 +1,4 @@
-"""What a query reads from an archive: which tables, what they hold, and rows of them."""
+"""The archive part of a query: its tables, what they hold, and their rows."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ _COLUMNS: Final = {"timestamp": "timestamp_ns"}
 
 
 class _Known(NamedTuple):
-    """A table as it was read last, and what follows from that."""
+    """Latest snapshot of a table, and values derived from it."""
 
     table: Table
     held: Mapping[int, Held]
@@ -43,10 +43,10 @@ def _known(table: Table) -> _Known:
 
 
 class Archive:
-    """The archive of a query: its tables, each read once and anew where it is to have grown.
+    """The archive of a query: each table is read once, and again where it must have grown.
 
     Args:
-        place: Where it is.
+        place: Address and options of the archive.
     """
 
     def __init__(self, place: ArchivePlace) -> None:
@@ -57,7 +57,7 @@ class Archive:
         self._log: Bounds = {}
 
     def held(self, stream: str, stream_id: int) -> Mapping[int, Held]:
-        """What is known of a stream, by partition; nothing when it has no table.
+        """Return what the archive holds of a stream, by partition; empty if it has no table.
 
         Raises:
             ArchiveError: The table cannot be read, or is not of this stream.
@@ -66,7 +66,7 @@ class Archive:
         return {} if known is None else known.held
 
     def bounds(self, bounds: Bounds) -> Bounds:
-        """Bounds of log and archive together.
+        """Combine the bounds of log and archive.
 
         Raises:
             MissingError: A log may have other records where the archive has some.
@@ -86,7 +86,7 @@ class Archive:
         )
 
     def follow(self, stream: str, stream_id: int) -> None:
-        """Read what came to a table since.
+        """Read new entries of a table's log.
 
         Raises:
             MissingError, ArchiveError: As for `bounds`.
@@ -102,7 +102,7 @@ class Archive:
             self._check(stream, stream_id)
 
     def _check(self, stream: str, stream_id: int) -> None:
-        """See that archive and log are of one history, as far as bounds are known."""
+        """Check that archive and log have the same history, as far as bounds are known."""
         for number, held in self.held(stream, stream_id).items():
             known = self._log.get(PartitionId(stream, number))
             if known is not None and known.stream_id == stream_id:
@@ -111,11 +111,11 @@ class Archive:
     def parts(
         self, ranges: Iterable[Range], log_starts: Mapping[PartitionId, int]
     ) -> dict[Range, Part]:
-        """What the archive holds of ranges; those of which it holds nothing are left out.
+        """Return what the archive holds of ranges; ranges of which it holds nothing are left out.
 
         Args:
             ranges: What is read.
-            log_starts: Where logs begin, as far as it is known.
+            log_starts: Log start offsets, as far as they are known.
 
         Raises:
             ArchiveError: As for `held`.
@@ -135,11 +135,11 @@ class Archive:
         return found
 
     def newest_part(self, wanted: Range, known: Known | None) -> Part | None:
-        """What the archive holds of a range at present, `None` if there is nothing.
+        """Return what the archive holds of a range now, `None` for nothing.
 
         Args:
             wanted: What is read.
-            known: Present bounds of its log, `None` if there is none any more.
+            known: Current bounds of its log, `None` if the log no longer exists.
 
         Raises:
             MissingError, ArchiveError: As for `bounds`.
@@ -153,10 +153,10 @@ class Archive:
     def with_times(
         self, found: Mapping[PartitionId, int], times: Mapping[PartitionId, int], bounds: Bounds
     ) -> dict[PartitionId, int]:
-        """Offsets of the first records at or after times, the archive's among them.
+        """Look up the first records at or after given times, in the archive as well.
 
         Args:
-            found: What the log tells.
+            found: Offsets that the log reports.
             times: Unix nanoseconds by partition.
             bounds: Of all these partitions.
 
@@ -211,7 +211,7 @@ class Archive:
 
 
 def _as_of_client(name: str, column: pa.Array) -> pa.Array:
-    """A column as the client gives it."""
+    """Convert a column to the client's type."""
     if name == "timestamp":
         return column.cast(pa.timestamp("ns", "UTC"))
     if name == "headers":

@@ -29,7 +29,7 @@ class Task(InputPartition):
     """Ranges that one task reads.
 
     Attributes:
-        ranges: In the order in which they are read.
+        ranges: In reading order.
         parts: What an archive holds of them.
     """
 
@@ -50,10 +50,10 @@ def read(options: SourceOptions, task: Task) -> Iterator[pa.RecordBatch]:
 
 
 def archive_of(options: SourceOptions) -> "Archive | None":
-    """The archive of a query, `None` for none.
+    """Open the archive of a query, `None` for none.
 
     Raises:
-        UnsupportedStoreError: Its address or options are not of a store.
+        UnsupportedStoreError: Its address or options do not fit a store.
     """
     if options.archive is None:
         return None
@@ -67,7 +67,7 @@ def tasks_with_parts(
     archive: "Archive | None",
     log_starts: Mapping[PartitionId, int],
 ) -> Iterator[Task]:
-    """Tasks with what the archive holds of each of their ranges.
+    """Build tasks with what the archive holds of each of their ranges.
 
     Raises:
         ArchiveError: The archive cannot be read.
@@ -77,7 +77,7 @@ def tasks_with_parts(
 
 
 class BatchReader(DataSourceReader):
-    """Reads what is committed between two places."""
+    """Reads the committed records between two offsets."""
 
     def __init__(self, options: SourceOptions) -> None:
         """Keep checked options; no request is sent yet."""
@@ -85,7 +85,7 @@ class BatchReader(DataSourceReader):
         self._pruning = Pruning()
 
     def partitions(self) -> list[InputPartition]:
-        """Tasks of the batch.
+        """Plan the tasks of the batch.
 
         Raises:
             OptionError: A stream does not exist, or offsets or times do not fit.
@@ -97,14 +97,14 @@ class BatchReader(DataSourceReader):
         options = self._options
         archive = archive_of(options)
         ranges, log_starts = cluster.ask(options, lambda client: self._ranges(client, archive))
-        # Spark makes a task of its own kind where there is none.
+        # Without a partition, Spark creates a task of another type.
         tasks = tasks_of(ranges, options.split, {}) or [[]]
         return list(tasks_with_parts(tasks, archive, log_starts))
 
     def _ranges(
         self, client: SyncClient, archive: "Archive | None"
     ) -> tuple[list[Range], dict[PartitionId, int]]:
-        """What is read, and where the logs begin."""
+        """Determine the ranges to read, and the log start offsets."""
         options, pruning = self._options, self._pruning
         bounds = cluster.bounds_at_start(client, options)
         log_starts = {one: known.earliest for one, known in bounds.items()}
@@ -124,7 +124,7 @@ class BatchReader(DataSourceReader):
         ends = offsets_at(options.end, bounds, by_time(times_of(options.end, bounds)))
         wanted = in_history(pruning.by_place(ranges_between(begins, ends)), bounds)
         parts = {PartitionId(one.stream, one.partition) for one in wanted}
-        # Only brokers of this project see to it that times do not go back.
+        # Only brokers of this project ensure that timestamps do not decrease.
         first, last = (
             by_time(dict.fromkeys(parts, time_ns))
             if client.has_data and time_ns is not None and 0 < time_ns <= OFFSET_MAX
@@ -134,7 +134,7 @@ class BatchReader(DataSourceReader):
         return pruning.by_time(wanted, first, last), log_starts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Rows of a task, as `read`."""
+        """Read the rows of a task, as `read` does."""
         assert isinstance(partition, Task)
         return read(self._options, partition)
 
@@ -143,6 +143,6 @@ class PushdownReader(BatchReader):
     """A reader with filter pushdown; Spark fails every query of one while its setting is off."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Narrow what is read; those that are left for Spark to check."""
+        """Narrow the ranges by filters; return the filters that Spark must still apply."""
         self._pruning, left = pushed(filters, is_kafka_schema=self._options.shape.is_kafka_schema)
         return left

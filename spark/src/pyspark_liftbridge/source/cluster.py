@@ -1,7 +1,7 @@
 """Requests of a query to brokers: which partitions exist, and where they start and end.
 
-A server of the original does not tell bounds; then they follow from metadata and from the first
-message that a subscription gives, one partition after the other.
+An original server does not report bounds; then they are derived from metadata and from the first
+message of a subscription, one partition after another.
 """
 
 import os
@@ -32,7 +32,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _MICROSECOND_NS: Final = 1_000
 _CALL_MIN: Final = timedelta(seconds=1)
 _CALL_MAX: Final = timedelta(seconds=5)
-"""How long a single call may take: no longer than all of them, if that is not too short."""
+"""Limit for a single call: no longer than for all of them, unless that is too short."""
 
 _Answer = TypeVar("_Answer")
 
@@ -44,17 +44,17 @@ class PausedError(RuntimeError):
 
 
 def client_of(connection: Connection, retry_ns: int, *, is_plain: bool = False) -> SyncClient:
-    """The client of this process for a connection, made on first use and kept.
+    """Return this process's client for a connection, created on first use and kept.
 
     Spark forks its workers and uses each for many tasks; a client does not survive a fork.
 
     Args:
         connection: Brokers and files.
-        retry_ns: How long it tries to find a broker that can serve.
-        is_plain: Whether it makes calls of the original only.
+        retry_ns: Retry time of the client.
+        is_plain: Whether it makes only calls of the original server.
 
     Raises:
-        LiftbridgeError: No broker answers in that time.
+        LiftbridgeError: No broker answers within that time.
     """
     key = (os.getpid(), connection, retry_ns, is_plain)
     client = _clients.get(key)
@@ -76,12 +76,12 @@ def client_of(connection: Connection, retry_ns: int, *, is_plain: bool = False) 
 
 
 def ask(options: SourceOptions, question: Callable[[SyncClient], _Answer]) -> _Answer:
-    """What brokers answer while a query is planned.
+    """Ask brokers while a query is planned.
 
-    They are asked `fetch.retries` times more while none can, all in `fetch.timeout`.
+    Retries `fetch.retries` times while no broker can answer, all within `fetch.timeout`.
 
     Raises:
-        OptionError: What is asked for does not exist.
+        OptionError: The stream or partition does not exist.
         LiftbridgeError: No broker answers.
     """
     for left in range(options.fetch.retries, -1, -1):
@@ -94,7 +94,7 @@ def ask(options: SourceOptions, question: Callable[[SyncClient], _Answer]) -> _A
 
 
 def planner_of(options: SourceOptions) -> SyncClient:
-    """The client that plans a query.
+    """Return the client that plans a query.
 
     Raises:
         LiftbridgeError: No broker answers.
@@ -105,7 +105,7 @@ def planner_of(options: SourceOptions) -> SyncClient:
 def bounds_at_start(
     client: SyncClient, options: SourceOptions, *, running: Collection[str] | None = None
 ) -> Bounds:
-    """Bounds of all partitions of a query that starts; none of them is paused then.
+    """Fetch the bounds of all partitions of a starting query, after resuming paused ones.
 
     Args:
         client: Client for the requests.
@@ -130,7 +130,7 @@ def bounds_at_start(
 
 
 def _resume(client: SyncClient, partition: PartitionId, options: SourceOptions) -> None:
-    """Resume a paused partition by a subscription, the one call that does so."""
+    """Resume a paused partition by a subscription, the only call that does so."""
     if not options.fetch.resumes:
         raise _paused(partition)
     stream = client.streams.get(partition.stream)
@@ -138,10 +138,10 @@ def _resume(client: SyncClient, partition: PartitionId, options: SourceOptions) 
 
 
 def check_not_paused(client: SyncClient, partition: PartitionId, cause: Exception) -> None:
-    """Say more of a refusal if it came because a partition is paused.
+    """Raise a more specific error if a refusal was caused by a paused partition.
 
     Raises:
-        PausedError: It is.
+        PausedError: The partition is paused.
     """
     stream = streams_of(client).get(partition.stream)
     if stream is not None and stream.partitions[partition.number].paused:
@@ -154,7 +154,7 @@ def _paused(partition: PartitionId) -> PausedError:
 
 
 def streams_of(client: SyncClient) -> Mapping[str, StreamInfo]:
-    """All streams by name.
+    """Fetch all streams by name.
 
     Raises:
         LiftbridgeError: The brokers do not answer.
@@ -169,17 +169,17 @@ def partitions_of(
     running: Collection[str] | None = None,
     there: Mapping[str, StreamInfo] | None = None,
 ) -> Mapping[str, tuple[int, ...]]:
-    """Partitions of a query by stream.
+    """List the partitions of a query by stream.
 
     Args:
         client: Client for the requests.
         wanted: What is read.
-        running: Streams that the query has begun with, `None` before it has: then what is named
-            must be there, later it may be gone.
-        there: All streams, `None` to ask for them.
+        running: Streams that the query has started with, `None` before the start: then streams and
+            partitions that are named must exist; later they may be deleted.
+        there: All streams, `None` to fetch them.
 
     Raises:
-        OptionError: A stream or partition that is named does not exist.
+        OptionError: A named stream or partition does not exist.
         LiftbridgeError: The brokers do not answer.
     """
     there = streams_of(client) if there is None else there
@@ -190,7 +190,7 @@ def partitions_of(
     found: dict[str, tuple[int, ...]] = {}
     for name in sorted(name for name in names if not name.startswith("__")):
         try:
-            # The broker that was asked may not know yet what another one does.
+            # The broker that answered may lag behind another one.
             info = there.get(name) or client.streams.get(name).info()
         except NotFoundError:
             if running is None:
@@ -220,7 +220,7 @@ def bounds_of(
     """Bounds of partitions.
 
     Raises:
-        LiftbridgeError: A stream is gone, or a partition has nobody who tells.
+        LiftbridgeError: A stream was deleted, or no broker can answer for a partition.
     """
     return {
         PartitionId(name, number): known
@@ -233,7 +233,7 @@ def _bounds(
     stream: SyncStream, numbers: tuple[int, ...], client: SyncClient, options: SourceOptions
 ) -> Iterator[tuple[int, Known]]:
     if client.has_data:
-        # An archive is compared with the log of a leader: a replica may not have cut its own yet.
+        # Compare an archive with the leader's log: a follower may not have truncated its own yet.
         read_replica = options.fetch.read_replica and options.archive is None
         for one in stream.bounds(*numbers, read_replica=read_replica):
             known = Known(one.stream_id, one.log_start, one.high_watermark, one.bytes)
@@ -241,7 +241,7 @@ def _bounds(
                 known = known._replace(unclean_epoch=one.unclean_epoch, epochs=one.epochs)
             yield one.partition, known
         return
-    # The time of its making tells a stream from another one of its name.
+    # The creation time distinguishes a stream from another one of the same name.
     stream_id = (stream.info().created - _EPOCH) // _MICROSECOND
     for number in numbers:
         latest = stream.partition_info(number).high_watermark + 1
@@ -251,19 +251,19 @@ def _bounds(
 def _first(
     stream: SyncStream, number: int, start: Start, latest: int, *, resume: bool = False
 ) -> int:
-    """Offset of the first message from a position on, at most `latest`."""
+    """Find the offset of the first message from a position on, at most `latest`."""
     try:
         reading = stream.subscribe(partition=number, start=start, stop=Stop.latest(), resume=resume)
         return next((min(message.offset, latest) for message in reading), latest)
     except InvalidRequestError:
-        return latest  # it would begin after its end
+        return latest  # the subscription would start after its end
 
 
 def known_of(client: SyncClient, wanted: Range, options: SourceOptions) -> Known:
-    """Bounds of the partition of a range, of whatever stream has the name now.
+    """Fetch the bounds of a range's partition, from the stream that has the name now.
 
     Raises:
-        NotFoundError: None has it.
+        NotFoundError: No stream has the name.
         LiftbridgeError: As `bounds_of`.
     """
     found = bounds_of(client, {wanted.stream: (wanted.partition,)}, options)
@@ -273,7 +273,7 @@ def known_of(client: SyncClient, wanted: Range, options: SourceOptions) -> Known
 def offsets_by_time(
     client: SyncClient, times: Mapping[PartitionId, int]
 ) -> Mapping[PartitionId, int]:
-    """Offset of the first record at or after a time (Unix nanoseconds), by partition.
+    """Look up the first record at or after a time (Unix nanoseconds), by partition.
 
     Raises:
         LiftbridgeError: As `bounds_of`.

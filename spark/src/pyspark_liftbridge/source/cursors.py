@@ -1,10 +1,10 @@
-"""What a query keeps in cursors: where it started, and its progress.
+"""Cursors of a query: its start offsets and its progress.
 
-Spark keeps ends of batches only, and asks again where a query begins when that stopped before its
-first batch was done; `latest` lies elsewhere then, and what came in between would be lost. So such
-a start is kept in the cursor `<cursorId>/start/<stream id>`, as the next offset. The cursor
-`<cursorId>` has the last offset read, as cursors of other readers; that is information, for the
-checkpoint decides.
+Spark stores only the ends of batches, and asks again for the start of a query that stopped before
+its first batch was done; by then `latest` has moved, and the messages in between would be lost. So
+such a start is stored in the cursor `<cursorId>/start/<stream id>`, as the next offset. The cursor
+`<cursorId>` has the last offset read, like cursors of other readers; it is for information only,
+since the checkpoint decides.
 """
 
 import logging
@@ -21,10 +21,10 @@ _log: Final = logging.getLogger(__name__)
 def pinned(
     client: SyncClient, cursor_id: str, offsets: Offsets, moving: Iterable[PartitionId]
 ) -> Offsets:
-    """Offsets of a start, those of some partitions as they were when it was first asked for.
+    """Determine start offsets; those of `latest` partitions stay as first determined.
 
     Raises:
-        OptionError: The brokers keep no cursors.
+        OptionError: The brokers store no cursors.
         RetriableError: No broker answers.
     """
     kept: dict[PartitionId, int] = {}
@@ -49,7 +49,7 @@ def pinned(
 
 
 def mirror(client: SyncClient, cursor_id: str, former: Offsets | None, read: Offsets) -> None:
-    """Show how far a query has read, if that has changed; a failure is only logged.
+    """Set the progress cursor of a query if it has changed; a failure is only logged.
 
     The cursor may hold back retention: a position of a former history does not count.
     """

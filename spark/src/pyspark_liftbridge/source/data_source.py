@@ -1,4 +1,4 @@
-"""The data source as Spark loads it, in many processes: heavy parts are imported when used."""
+"""The data source that Spark loads, in many processes: heavy parts are imported when used."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,15 +25,15 @@ from pyspark_liftbridge.plan.sinking import check_columns
 
 
 class LiftbridgeSource(DataSource):
-    """Streams of Liftbridge."""
+    """Liftbridge streams as a Spark data source."""
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "liftbridge"
 
     def schema(self) -> str:
-        """Columns, by the options that choose them.
+        """Return the columns, as DDL, by the options that choose them.
 
         Raises:
             OptionError: One of these options is wrong.
@@ -66,7 +66,7 @@ class LiftbridgeSource(DataSource):
         return StreamReader(_source(self.options, is_stream=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A frame that is written.
+        """Create the writer of a frame.
 
         Raises:
             OptionError: An option or a column is unknown, missing or wrong.
@@ -76,7 +76,7 @@ class LiftbridgeSource(DataSource):
         return BatchWriter(_sink(self.options, schema, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
-        """A stream that is written.
+        """Create the writer of a streaming frame.
 
         Raises:
             OptionError: An option or a column is unknown, missing or wrong.
@@ -87,7 +87,7 @@ class LiftbridgeSource(DataSource):
 
 
 def _source(given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
-    """Options of a source, as its tasks take them."""
+    """Check the options of a source and prepare them for its tasks."""
     options = read_source(given, is_stream=is_stream)
     place = options.archive
     if place is None:
@@ -96,7 +96,7 @@ def _source(given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
 
 
 def _sink(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SinkOptions:
-    """Options of a sink; its stream is there, or made, before any task begins."""
+    """Check the options of a sink; its stream must exist, or is created, before any task starts."""
     from pyspark_liftbridge.source import cluster, sink  # noqa: PLC0415 - heavy
 
     options = read_sink(given)

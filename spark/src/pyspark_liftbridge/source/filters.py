@@ -1,4 +1,4 @@
-"""Translate filters of Spark into what they leave of ranges."""
+"""Translate filters of Spark into a pruning of ranges."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -22,11 +22,11 @@ _MICROSECOND_NS: Final = 1_000
 
 
 def pushed(filters: Iterable[Filter], *, is_kafka_schema: bool) -> tuple[Pruning, list[Filter]]:
-    """What filters leave of ranges, and those that Spark has still to check.
+    """Translate filters to a pruning; return also those that Spark must still apply.
 
     Args:
-        filters: All must hold.
-        is_kafka_schema: Whether the column of the stream is called topic.
+        filters: Filters, all of which must hold.
+        is_kafka_schema: Whether the stream's column is called topic.
     """
     whole, left = Pruning(), []
     for one in filters:
@@ -44,7 +44,7 @@ def pushed(filters: Iterable[Filter], *, is_kafka_schema: bool) -> tuple[Pruning
 
 
 def _is_exact(column: str, one: Filter) -> bool:
-    """Whether nothing is read that the filter does not let through."""
+    """Whether pruning reads only rows that pass the filter."""
     return column in ("stream", "partition") or (column == "offset" and not isinstance(one, In))
 
 
@@ -92,7 +92,7 @@ _NARROW: Final[dict[str, Callable[[Filter, Iterable[Any]], Pruning | None]]] = {
 def _span(
     one: Filter, values: Iterable[Any], make: Callable[[int | None, int | None], Pruning]
 ) -> Pruning | None:
-    """What a filter lets through of whole numbers: from a least one on, below an end."""
+    """Return the integers that pass a filter: from a minimum on, below an end."""
     numbers = sorted(values)
     if isinstance(one, EqualTo | In):
         return make(numbers[0], numbers[-1] + 1)

@@ -1,9 +1,9 @@
-"""Records of a range by `Subscribe`, message by message: what servers of the original offer.
+"""Reading a range by `Subscribe`, message by message, from servers of the original.
 
-That call begins at the oldest message when the one asked for is gone, forgets where it should begin
-when that is not committed yet, and stops at an offset only if a message has it. So it is asked for
-what is committed alone, the end is looked for here, and after each piece it is checked that the log
-still began before it.
+That call starts at the oldest message if the requested one was removed, ignores a start that is not
+committed yet, and stops at an offset only if a message has it. So only committed messages are
+requested, the end is detected here, and after each piece, a check ensures that the log still starts
+before it.
 """
 
 import time
@@ -58,10 +58,10 @@ def by_message(
     columns: Sequence[str],
     options: SourceOptions,
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Records of a range from a position on, and where to continue after them.
+    """Read records of a range from a position on, and where to continue after them.
 
     Raises:
-        OutOfRangeError: The position, or what lies before a message, is not in the log.
+        OutOfRangeError: The position, or an offset before a message, is not in the log.
         FailedPreconditionError: The stream has another id, or the partition is paused.
         LiftbridgeError: No broker could serve the rest within the timeout.
     """
@@ -78,7 +78,7 @@ def by_message(
         read_replica=options.fetch.read_replica,
     )
     for messages in _pieces(reading, end, options.fetch.bytes_max) if position < end else ():
-        # What came is of this stream, and whole, if the log still begins before it.
+        # The piece is of this stream and complete if the log still starts before it.
         gap = next(
             (at for at, one in enumerate(messages, position) if one.offset != at),
             position + len(messages),
@@ -96,7 +96,7 @@ def by_message(
 
 
 def _earliest(client: SyncClient, wanted: Range, options: SourceOptions) -> int:
-    """First offset kept of the stream of a range; it must be the same still."""
+    """Fetch the log start offset of a range; its stream must still be the same."""
     known = cluster.known_of(client, wanted, options)
     if wanted.stream_id not in (0, known.stream_id):
         raise FailedPreconditionError(f"stream {wanted.stream} has id {known.stream_id} now")
@@ -115,7 +115,7 @@ def _committed(client: SyncClient, wanted: Range, options: SourceOptions) -> Kno
 
 
 def _pieces(reading: Iterable[Message], end: int, bytes_max: int) -> Iterator[list[Message]]:
-    """Messages below an offset, together as far as bounds allow."""
+    """Group messages below an offset, as far as the bounds allow."""
     waiting: list[Message] = []
     size = 0
     for message in reading:

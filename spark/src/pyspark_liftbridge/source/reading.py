@@ -1,4 +1,4 @@
-"""Read the ranges of a task: each record once and in order, or an error that says why not."""
+"""Read the ranges of a task: each record once and in order, or raise the reason."""
 
 import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 FILES_GONE_MAX: Final = 3
-"""Times that the files of a range may be replaced while it is read."""
+"""How often the files of a range may be replaced while it is read."""
 
 
 class DataLossError(RuntimeError):
-    """Records of a range are gone, and the query is to fail then."""
+    """Records of a range are lost, and the query is set to fail then."""
 
 
 class _Stop(NamedTuple):
-    """Where reading the log came to an end.
+    """Where reading the log stopped.
 
     Attributes:
         position: First offset not read.
-        kept: First offset that the log may still have; `position` when it has all.
-        gone: Why it has nothing any more, empty when offsets are missing only.
-        remedy: What may be done then.
+        kept: First offset that the log may still have; `position` if it has all.
+        gone: Why the log has nothing any more, empty if only offsets are missing.
+        remedy: What the user can do.
     """
 
     position: int
@@ -58,17 +58,17 @@ class _Stop(NamedTuple):
 
 
 class _Losses:
-    """Offsets that a task continues without, counted; or the error that it does not."""
+    """Counts the lost offsets that a task skips, or raises the error."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._count = 0
 
     def add(self, wanted: Range, stop: _Stop) -> None:
-        """Fail for offsets that are gone, or count and log them.
+        """Fail for lost offsets, or count and log them.
 
         Raises:
-            DataLossError: The query is to fail then.
+            DataLossError: The query is set to fail then.
         """
         start, end = stop.position, stop.kept
         text = f"offsets {start} to {end - 1} of {wanted.stream}/{wanted.partition} are gone: "
@@ -93,7 +93,7 @@ class _Losses:
 
 
 class _Reading(NamedTuple):
-    """What a task reads with."""
+    """What a task needs to read: client, options, columns, archive."""
 
     client: SyncClient
     layout: Layout
@@ -108,14 +108,14 @@ def records_of(
     options: SourceOptions,
     parts: "Mapping[Range, Part] | None" = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of ranges, a batch for each answer of a broker.
+    """Read the rows of ranges, a batch for each answer of a broker.
 
     Args:
         client: Client for requests to brokers.
-        ranges: What is read.
+        ranges: Ranges to read.
         layout: Columns.
-        options: Of the query.
-        parts: What the archive of the query holds of ranges.
+        options: Options of the query.
+        parts: What the query's archive holds of the ranges.
 
     Raises:
         DataLossError: Records are missing, or the stream was deleted or created again.
@@ -143,7 +143,7 @@ def records_of(
 
 
 def _of_many(reading: _Reading, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
-    """Rows of small ranges, several of which are asked for at once."""
+    """Read the rows of small ranges, several of which are requested at once."""
     client, layout, options, _ = reading
 
     def ask(wanted: Range, size: int) -> Iterator[ahead.Piece]:
@@ -168,11 +168,10 @@ def _of_log_alone(
 def _of_both(
     reading: _Reading, shelf: "Archive", wanted: Range, part: "Part | None"
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of a range from archive and log; what one has not any more is looked for in the other.
+    """Read a range from archive and log; records missing in one are looked up in the other.
 
-    The log may begin later than when the query was planned, and files may have been put together
-    to others since. Then the archive is looked at once more: what left the log is in it, if
-    retention waits for it.
+    Since planning, the log may have lost records to retention, and files may have been joined. Then
+    the archive is read again: it has what left the log, if retention waits for it.
     """
     client, layout, options, losses = reading
     place = Place(wanted.stream, wanted.partition)
@@ -214,9 +213,9 @@ def _of_log(
     options: SourceOptions,
     first: ahead.Answer | None = None,
 ) -> Generator[pa.RecordBatch, None, _Stop]:
-    """Rows of a range as far as the log has them; where it came to an end.
+    """Read the rows of a range that the log has; return where it stopped.
 
-    With `first` that much of it has been asked for already.
+    `first` is the result of the first call, if it was made already.
     """
     place = Place(wanted.stream, wanted.partition)
     position = wanted.start
@@ -231,12 +230,12 @@ def _of_log(
             yield layout.rows(records, place)
             position = after
         if position >= wanted.end:
-            # Most often; a thousand small ranges would cost a thousand calls more.
+            # The usual case; checking a thousand small ranges would cost a thousand calls more.
             return _Stop(position, position)
         known = cluster.known_of(client, wanted, options)
     except OutOfRangeError:
         known = cluster.known_of(client, wanted, options)
-        # What is not kept any more, or all of it where the log ends before.
+        # The removed offsets, or the whole range if the log ends before it.
         kept = known.earliest if position < known.earliest else wanted.end
         return _Stop(position, min(kept, wanted.end))
     except (NotFoundError, FailedPreconditionError, TruncatedError) as error:
@@ -257,19 +256,19 @@ def _of_log(
             rest = wanted._replace(start=position, unclean_epoch=now.unclean_epoch)
             return (yield from _of_log(client, rest, layout, options))
         return _Stop(position, wanted.end, what, "Run it again to read the current history.")
-    # What compaction removed at the end of the range is not missing.
+    # Offsets that compaction removed at the end of the range are not missing.
     return _Stop(max(position, min(known.latest, wanted.end)), wanted.end)
 
 
 def _is_raw(client: SyncClient, options: SourceOptions) -> bool:
-    """Whether stored batches are read."""
+    """Whether to read stored batches."""
     return client.has_data and options.fetch.encoding != "subscribe"
 
 
 def _with_rest(
     client: SyncClient, first: ahead.Answer, columns: Sequence[str], options: SourceOptions
 ) -> Iterator[ahead.Piece]:
-    """What the first call brought of a range, and what it left; without more ahead of it."""
+    """Read the result of the first call, then the rest of the range."""
     yield from first.pieces
     if first.error is not None:
         raise first.error
@@ -288,7 +287,7 @@ def _by_batch(
     max_bytes: int = 0,
     prefetch: int = 1,
 ) -> Iterator[ahead.Piece]:
-    """As `by_message`, of stored batches; with `max_bytes` of one call, which ends there."""
+    """Same as `by_message`, for stored batches; with `max_bytes`, only one call."""
     batches = client.streams.get(wanted.stream).fetch_columns(
         wanted.partition,
         position,
@@ -305,7 +304,7 @@ def _by_batch(
 
 
 def _known_now(client: SyncClient, wanted: Range, options: SourceOptions) -> Known | None:
-    """Bounds of what has the name now, `None` if there is nothing."""
+    """Fetch the bounds of the stream that has the name now, `None` if there is none."""
     try:
         return cluster.known_of(client, wanted, options)
     except NotFoundError:
