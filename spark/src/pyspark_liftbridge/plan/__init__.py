@@ -1,1 +1,1 @@
-"""What is read, in which pieces: pure, without Spark, network or clock."""
+"""Decides what is read, in which pieces: pure, without Spark, network or clock."""

@@ -1,4 +1,4 @@
-"""What of a stream is archived next, from what its log holds and what the table holds."""
+"""Decide which records are archived next, from the bounds of the log and of the table."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ REMEDY: Final = "keep this archive, and start another one at another root"
 
 
 class MissingError(RuntimeError):
-    """Records are missing that were to be archived, or the log lacks what is archived already."""
+    """Records to archive are missing, or the log lacks records that are archived already."""
 
 
 class Part(NamedTuple):
@@ -21,9 +21,9 @@ class Part(NamedTuple):
         partition: Number of the partition.
         start: First offset.
         end: First offset not archived; more than `start`.
-        begins_at: Where the log began, if nothing is archived of the partition.
-        lost_from: Offset from which up to `start` records are gone; `None` for none.
-        read: Where it is read, `None` if the broker does not tell.
+        begins_at: Log start offset, if nothing is archived of the partition.
+        lost_from: Offset from which records up to `start` are lost; `None` for none.
+        read: History in which it is read, `None` if the broker does not report it.
     """
 
     partition: int
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 def check_history(
     stream: str, partition: int, read: Read | None, known: Known, remedy: str
 ) -> None:
-    """See that a log still has what was archived of it, if it was noted where that was read.
+    """Check that a log still has what was archived of it, if the history was recorded.
 
     Raises:
         MissingError: It may have other records there; the text ends with the remedy.
@@ -49,14 +49,14 @@ def check_history(
 def check_histories(
     stream: str, bounds: Mapping[int, Known], archived: Mapping[int, Held], *, fails_on_loss: bool
 ) -> None:
-    """See that the log of each partition still has what is archived of it.
+    """Check that the log of each partition still has what is archived of it.
 
     Args:
         stream: Name of the stream, for errors.
         bounds: What the log of each partition holds.
         archived: What the table holds.
-        fails_on_loss: Whether it is an error, too, that the log has nothing any more of what is
-            archived, so that it can neither go on from it nor contradict it for sure.
+        fails_on_loss: Whether it is also an error if the log no longer has any archived record, so
+            that neither continuity nor divergence can be proven.
 
     Raises:
         MissingError: It may have other records there.
@@ -73,12 +73,12 @@ def check_histories(
 def parts_of(
     stream: str, bounds: Mapping[int, Known], archived: Mapping[int, int], *, fails_on_loss: bool
 ) -> list[Part]:
-    """What is committed and not archived yet, by partition; partitions without any are left out.
+    """List what is committed and not archived yet, by partition; others are left out.
 
     Args:
         stream: Name of the stream, for errors.
         bounds: What the log of each partition holds.
-        archived: End of each partition in the table; one that is not in it has nothing archived.
+        archived: End of each partition in the table; absent if nothing is archived.
         fails_on_loss: Whether missing records are an error.
 
     Raises:

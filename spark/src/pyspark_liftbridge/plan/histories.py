@@ -2,8 +2,8 @@
 
 An unclean election begins another history of a partition, in which offsets may have other records;
 `unclean_epoch` names it. Often it loses nothing: then the log still has the last record that was
-read, by the same leader epoch, and below it everything is the same too (KIP-101). Where the log
-has no record there any more, nobody can tell.
+read, with the same leader epoch, and everything below it is the same, too (KIP-101). If the log no
+longer has a record there, this cannot be decided.
 """
 
 from collections.abc import Iterator
@@ -14,15 +14,15 @@ from pyspark_liftbridge.plan.places import Bounds, Known
 
 
 class DivergedError(RuntimeError):
-    """A log may have other records where a query has read it, and the query is to fail then."""
+    """A log may have other records where a query has read it, and the query is set to fail then."""
 
 
 class Read(NamedTuple):
-    """Where a partition was read, and up to which offset.
+    """History and end offset of what was read of a partition.
 
     Attributes:
-        unclean_epoch: Its history.
-        leader_epoch: Leader epoch of the record before `end`; 0 if it is not known.
+        unclean_epoch: History of the partition.
+        leader_epoch: Leader epoch of the record before `end`; 0 if unknown.
         end: First offset not read.
     """
 
@@ -32,7 +32,7 @@ class Read(NamedTuple):
 
 
 def read_of(known: Known, end: int) -> Read | None:
-    """Where a partition is read up to an offset by its present bounds; `None` if nobody tells."""
+    """Describe a read up to an offset by current bounds; `None` if the history is unknown."""
     if known.unclean_epoch is None:
         return None
     return Read(known.unclean_epoch, known.leader_epoch_at(end - 1) or 0, end)
@@ -43,13 +43,13 @@ def has_diverged(read: Read, known: Known) -> bool:
 
     Args:
         read: What was read.
-        known: What a leader told of the log. Of an earlier history it says nothing: who names that
-            one is refused.
+        known: What a leader reported of the log. It has no earlier history: brokers refuse reads
+            that name one.
     """
     if known.unclean_epoch is None or known.unclean_epoch <= read.unclean_epoch:
         return False
-    # Retention may have removed the record. Then the first record kept decides: below one of the
-    # same leader epoch the two logs are the same.
+    # Retention may have removed the record. Then the first record kept decides: below a record of
+    # the same leader epoch, the two logs are the same.
     at = max(read.end - 1, known.earliest)
     return known.leader_epoch_at(at) != read.leader_epoch
 
@@ -57,7 +57,7 @@ def has_diverged(read: Read, known: Known) -> bool:
 def divergence(
     stream: str, partition: int, read: Read, known: Known, done: str = "archived"
 ) -> str:
-    """Text of an error for a log that has diverged from what was archived, or read, of it."""
+    """Format the error for a log that has diverged from what was archived, or read, of it."""
     at = known.leader_epoch_at(read.end - 1)
     has = "nothing" if at is None or read.end > known.latest else f"one of leader epoch {at}"
     return (
@@ -69,10 +69,10 @@ def divergence(
 
 
 def with_histories(end: Offsets, start: Offsets, bounds: Bounds) -> Offsets:
-    """The end of a micro-batch with where each partition is read.
+    """Add to the end of a micro-batch the history in which each partition is read.
 
-    A partition without anything to read keeps what `start` says, so that equal offsets stay equal;
-    of one that is new, nothing is read.
+    A partition without anything to read keeps the history in `start`, so that equal offsets stay
+    equal; nothing is read of a new partition.
     """
     streams = {
         name: stream._replace(
@@ -104,7 +104,7 @@ def _history(known: Known | None, end: int | None) -> History | None:
 
 
 def divergences(read: Offsets, bounds: Bounds) -> Iterator[str]:
-    """Text for each log that may have other records where a query has read it."""
+    """Iterate over texts for logs that may have other records where a query has read them."""
     for one, end in read.partitions():
         stream, known = read.streams[one.stream], bounds.get(one)
         history = stream.histories.get(one.number)

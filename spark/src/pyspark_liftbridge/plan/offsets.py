@@ -1,10 +1,10 @@
-"""Progress of a query, as Spark keeps it: JSON text that is equal when offsets are.
+"""Progress of a query, as Spark stores it: JSON text that is equal if offsets are equal.
 
     {"streams":{"orders":{"h":{"0":[4,6]},"id":17,"p":{"0":123}}},"v":1}
 
-The number is the next offset to read. The id tells a stream that was created again from the one
-that was read before. `h` names the history of a partition that was read, and the leader epoch of
-the record before that offset; it is left out where nothing was read, or brokers do not tell.
+The number is the next offset to read. The id distinguishes a recreated stream from the one that was
+read before. `h` has the history of a partition that was read, and the leader epoch of the record
+before that offset; it is absent if nothing was read, or brokers do not report it.
 """
 
 import json
@@ -29,11 +29,11 @@ class PartitionId(NamedTuple):
 
 
 class History(NamedTuple):
-    """Where the record before an offset was read.
+    """History and leader epoch of the record before an offset.
 
     Attributes:
         unclean_epoch: History of the partition.
-        leader_epoch: Leader epoch of the record; 0 if it is not known.
+        leader_epoch: Leader epoch of the record; 0 if unknown.
     """
 
     unclean_epoch: int
@@ -46,7 +46,7 @@ class StreamOffsets(NamedTuple):
     Attributes:
         stream_id: Its id, 0 if the server reports none.
         next_offsets: By partition.
-        histories: By partition, where something was read and brokers tell.
+        histories: By partition, if something was read and brokers report histories.
     """
 
     stream_id: int
@@ -60,18 +60,18 @@ class Offsets(NamedTuple):
     streams: Mapping[str, StreamOffsets]
 
     def partitions(self) -> Iterator[tuple[PartitionId, int]]:
-        """Partitions with their next offset, in order."""
+        """Iterate over partitions with their next offset, in order."""
         for name, stream in sorted(self.streams.items()):
             for number, offset in sorted(stream.next_offsets.items()):
                 yield PartitionId(name, number), offset
 
     def of(self, partition: PartitionId) -> int | None:
-        """Next offset of a partition, `None` if it is not known."""
+        """Return the next offset of a partition, `None` if it is unknown."""
         stream = self.streams.get(partition.stream)
         return None if stream is None else stream.next_offsets.get(partition.number)
 
     def with_offsets(self, offsets: Mapping[PartitionId, int]) -> "Offsets":
-        """These with other next offsets of known partitions."""
+        """Return these with other next offsets of known partitions."""
         return Offsets(
             {
                 name: stream._replace(
@@ -85,9 +85,9 @@ class Offsets(NamedTuple):
         )
 
     def not_before(self, former: "Offsets") -> "Offsets":
-        """These, and where an offset would go back in the same stream, that of `former`.
+        """Return these, with the offset of `former` where one would decrease in the same stream.
 
-        A new leader may briefly know of less than the previous one reported.
+        A new leader may briefly know a lower high watermark than the previous one reported.
         """
         kept: dict[PartitionId, int] = {}
         for partition, offset in self.partitions():
@@ -100,7 +100,7 @@ class Offsets(NamedTuple):
         return self.streams[stream].stream_id == other.streams[stream].stream_id
 
     def as_json(self) -> dict[str, Any]:
-        """As Spark keeps it, keys in order."""
+        """Return the form that Spark stores, keys in order."""
         return {
             "streams": {name: _as_json(one) for name, one in sorted(self.streams.items())},
             "v": VERSION,
@@ -117,13 +117,13 @@ def _as_json(stream: StreamOffsets) -> dict[str, Any]:
 
 
 def parse(found: object) -> Offsets:
-    """What `as_json` made.
+    """Parse the result of `as_json`.
 
     Args:
-        found: As Spark gives it back.
+        found: Value that Spark returns.
 
     Raises:
-        OffsetsError: It is anything else, or of a later version.
+        OffsetsError: It is not such a result, or of a later version.
     """
     if not isinstance(found, dict) or found.get("v") != VERSION:
         version = found.get("v") if isinstance(found, dict) else None

@@ -18,10 +18,10 @@ from pyspark_liftbridge.plan.table import (
 
 SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
 SPARKS_OWN: Final = frozenset(("checkpointlocation",))
-"""Options of a query that Spark hands to its sink as well, in lower case."""
+"""Options of a query that Spark also passes to its sink, in lower case."""
 
 SHOWN_MAX: Final = 80
-"""Characters of a wrong value that an error shows."""
+"""Characters of an invalid value that an error shows."""
 
 
 class OptionError(ValueError):
@@ -35,9 +35,9 @@ class Places(NamedTuple):
     """Where partitions begin or end.
 
     Attributes:
-        everywhere: The number of all partitions, `None` where each has its own.
+        everywhere: The number for all partitions, `None` if each has its own.
         by_partition: Numbers by stream and partition.
-        is_time: Whether the numbers are milliseconds since 1970, in place of offsets.
+        is_time: Whether the numbers are milliseconds since 1970, instead of offsets.
     """
 
     everywhere: int | None
@@ -46,13 +46,13 @@ class Places(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Size of a micro-batch, `None` where there is no bound.
+    """Bounds on the size of a micro-batch, `None` for no bound.
 
     Attributes:
-        offsets_max: Offsets at most.
-        offsets_min: Offsets that are waited for.
+        offsets_max: Maximum of offsets.
+        offsets_min: Offsets to wait for.
         delay_ns: Longest wait for them.
-        bytes_max: Bytes at most, by the mean size of records.
+        bytes_max: Maximum of bytes, by the mean size of records.
     """
 
     offsets_max: int | None
@@ -65,8 +65,8 @@ class Split(NamedTuple):
     """How ranges become tasks.
 
     Attributes:
-        tasks_min: Tasks to aim for, `None` if it does not matter.
-        records_max: Offsets of a task at most, `None` for no bound.
+        tasks_min: Tasks to aim for, `None` for any number.
+        records_max: Maximum of offsets of a task, `None` for no bound.
         records_min: Ranges of fewer offsets share a task; 0 shares none.
     """
 
@@ -79,12 +79,12 @@ class Fetch(NamedTuple):
     """How records are fetched.
 
     Attributes:
-        timeout_ns: Wait for a broker that can serve.
-        retries: Further questions for offsets while a query is planned.
-        bytes_max: Bytes asked for at a time.
+        timeout_ns: How long to wait for a broker that can serve.
+        retries: Retries of requests for offsets while a query is planned.
+        bytes_max: Bytes to request at a time.
         encoding: `auto`, `raw` or `subscribe`.
-        read_replica: Whether replicas in sync are read.
-        resumes: Whether paused partitions are resumed.
+        read_replica: Whether to read from in-sync replicas.
+        resumes: Whether to resume paused partitions.
     """
 
     timeout_ns: int
@@ -105,7 +105,7 @@ class Connection(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """What is read: one of the three, the others `None`."""
+    """What to read: exactly one field is not `None`."""
 
     streams: tuple[str, ...] | None
     pattern: re.Pattern[str] | None
@@ -113,7 +113,7 @@ class Subscription(NamedTuple):
 
 
 class ArchivePlace(NamedTuple):
-    """Where an archive is.
+    """Location of an archive.
 
     Attributes:
         root: Its address.
@@ -128,7 +128,7 @@ class Shape(NamedTuple):
     """What rows look like.
 
     Attributes:
-        columns: Columns asked for, `None` for all of the schema.
+        columns: Requested columns, `None` for all of the schema.
         has_headers: Whether there is a column of headers.
         is_kafka_schema: Whether columns have the names of Spark's Kafka source.
     """
@@ -147,7 +147,7 @@ class SourceOptions:
         subscription: What is read.
         start: Where a new query begins.
         end: Where a batch ends.
-        is_latest_without_match: Whether a time that no record is as late as means latest.
+        is_latest_without_match: Whether a time after all records means latest.
         limits: Size of a micro-batch.
         split: Tasks.
         fetch: How records are fetched.
@@ -155,7 +155,7 @@ class SourceOptions:
         has_pushdown: Whether filters are pushed down.
         fails_on_loss: Whether missing records fail the query.
         cursor_id: Cursor of the query, empty for none.
-        archive: Archive that is read below its end, `None` for none.
+        archive: Archive to read below its end, `None` for none.
     """
 
     connection: Connection
@@ -179,11 +179,11 @@ class SinkOptions:
 
     Attributes:
         connection: Brokers.
-        stream: Stream written to, empty where a column names it.
+        stream: Stream to write to, empty if a column names it.
         ack_policy: `all` or `leader`.
         partitioner: `key`, `roundrobin` or `column`.
-        has_headers: Whether the column of headers is written.
-        partitions: Partitions of a stream that is created, `None` to create none.
+        has_headers: Whether to write the column of headers.
+        partitions: Partitions of a stream to create, `None` to create none.
         replication_factor: Its replicas, -1 for all brokers, `None` for the brokers' default.
         is_exactly_once: Whether a repeated task writes each row once.
     """
@@ -202,11 +202,11 @@ def read_source(given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
     """Check the options of a source.
 
     Args:
-        given: As Spark hands them over.
+        given: Options as Spark passes them.
         is_stream: Whether it is a stream, not a batch.
 
     Raises:
-        OptionError: One is unknown, missing, wrong, or does not go with another.
+        OptionError: An option is unknown, missing, invalid, or conflicts with another.
     """
     found = _values(given, Use.STREAM if is_stream else Use.BATCH)
     chosen = [name for name in SUBSCRIPTIONS if name.lower() in found]
@@ -262,10 +262,10 @@ def read_source(given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
 
 
 def read_shape(given: Mapping[str, str]) -> Shape:
-    """Check the options of a source that say what rows look like; Spark asks for them first.
+    """Check the options of a source that determine its columns; Spark asks for these first.
 
     Raises:
-        OptionError: One of them is wrong; all others are looked at by `read_source`.
+        OptionError: One of them is invalid; `read_source` checks the rest.
     """
     names = ("columns", "includeheaders", "schema")
     return _shape(
@@ -306,7 +306,7 @@ def read_sink(given: Mapping[str, str]) -> SinkOptions:
 
 
 def _values(given: Mapping[str, str], use: Use) -> dict[str, Any]:
-    """Values by lower-case name, defaults among them; what is not there was not given."""
+    """Parse values, by lower-case name, with defaults; options without either are absent."""
     shown = {name.lower(): name for name in given}
     for name, written in shown.items():
         _check_known(name, written, use)
@@ -360,7 +360,7 @@ def _archive(found: Mapping[str, Any]) -> ArchivePlace | None:
 
 
 def _places(found: Mapping[str, Any], prefix: str, default: int) -> Places:
-    """Where to start or end, by the option that takes precedence."""
+    """Determine where to start or end, by the option that takes precedence."""
     if f"{prefix}timestamp" in found:
         return Places(found[f"{prefix}timestamp"], {}, is_time=True)
     if f"{prefix}offsetsbytimestamp" in found:
@@ -372,7 +372,7 @@ def _places(found: Mapping[str, Any], prefix: str, default: int) -> Places:
 
 
 def _has(places: Places, wanted: int) -> bool:
-    """Whether some partition is to begin or end at a place without a number."""
+    """Whether a partition begins or ends at a given special number."""
     if places.is_time:
         return False
     given = [one for by_number in places.by_partition.values() for one in by_number.values()]

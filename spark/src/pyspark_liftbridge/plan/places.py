@@ -1,4 +1,4 @@
-"""Where a query starts and a batch ends, from the options and from what brokers report."""
+"""Decide where a query starts and a batch ends, from options and reported bounds."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
@@ -15,11 +15,11 @@ class Known(NamedTuple):
 
     Attributes:
         stream_id: Id of its stream, 0 if the server reports none.
-        earliest: First offset kept.
+        earliest: Log start offset.
         latest: First offset not committed.
         size_bytes: Bytes on disk.
         unclean_epoch: History of the partition, `None` if the server reports none.
-        epochs: Leader epochs of the log, with the offset that each begins at, in order.
+        epochs: Leader epochs of the log, with their start offsets, in order.
     """
 
     stream_id: int
@@ -30,7 +30,7 @@ class Known(NamedTuple):
     epochs: tuple[tuple[int, int], ...] = ()
 
     def leader_epoch_at(self, offset: int) -> int | None:
-        """Leader epoch in force at an offset, `None` if the log does not tell any more."""
+        """Return the leader epoch at an offset, `None` if the log no longer has it."""
         behind = bisect_right(self.epochs, offset, key=lambda one: one[1])
         return self.epochs[behind - 1][0] if behind else None
 
@@ -39,10 +39,10 @@ Bounds = Mapping[PartitionId, Known]
 
 
 def times_of(places: Places, partitions: Bounds) -> dict[PartitionId, int]:
-    """Times that are to be looked up, Unix nanoseconds, by partition.
+    """List the times to look up, in Unix nanoseconds, by partition.
 
     Raises:
-        OptionError: A partition is named that is not read, or one that is read is not named.
+        OptionError: A partition is named but not read, or read but not named.
     """
     if not places.is_time:
         return {}
@@ -56,17 +56,17 @@ def offsets_at(
     *,
     is_latest_without_match: bool = True,
 ) -> Offsets:
-    """Offsets of places.
+    """Resolve places to offsets.
 
     Args:
         places: What options say.
         partitions: All partitions of the query.
-        by_time: Offset of the first record at or after the time asked for; that of the latest
-            where there is no such record.
+        by_time: Offset of the first record at or after the requested time; the latest offset if
+            there is no such record.
         is_latest_without_match: Whether a time after all records means latest; else it is an error.
 
     Raises:
-        OptionError: As `times_of`; or no record is as late as a time.
+        OptionError: As for `times_of`; or a time is after all records.
     """
     chosen: dict[PartitionId, int] = {}
     for one, number in _numbers(places, partitions).items():
@@ -88,7 +88,7 @@ def offsets_at(
 def at_latest(
     places: Places, partitions: Bounds, by_time: Mapping[PartitionId, int]
 ) -> list[PartitionId]:
-    """Partitions that begin at latest: elsewhere, when it is asked for again.
+    """List partitions that begin at latest, which is another offset in each planning.
 
     Args:
         places: What options say.
@@ -103,7 +103,7 @@ def at_latest(
 
 
 def offsets_of(partitions: Bounds, chosen: Mapping[PartitionId, int]) -> Offsets:
-    """Offsets of partitions with the ids of their streams."""
+    """Combine offsets of partitions with the ids of their streams."""
     streams: dict[str, StreamOffsets] = {}
     for one, known in sorted(partitions.items()):
         former = streams.get(one.stream)
@@ -114,7 +114,7 @@ def offsets_of(partitions: Bounds, chosen: Mapping[PartitionId, int]) -> Offsets
 
 
 def _numbers(places: Places, partitions: Bounds) -> dict[PartitionId, int]:
-    """The number of each partition."""
+    """Return the number of each partition."""
     if places.everywhere is not None:
         return dict.fromkeys(partitions, places.everywhere)
     given = {
@@ -137,5 +137,5 @@ def _numbers(places: Places, partitions: Bounds) -> dict[PartitionId, int]:
 
 
 def _listed(partitions: Iterable[PartitionId]) -> str:
-    """Names of partitions, in order."""
+    """Format the names of partitions, in order."""
     return ", ".join(f"{one.stream}/{one.number}" for one in sorted(partitions))

@@ -10,15 +10,15 @@ from pyspark_liftbridge.plan.ranges import backlog_of, limited
 
 
 class GoneError(RuntimeError):
-    """A stream of the query is gone or was created again, and the query is to fail then."""
+    """A stream of the query was deleted or recreated, and the query is set to fail then."""
 
 
 class Ends(NamedTuple):
-    """What may be read at present.
+    """What may be read now.
 
     Attributes:
-        latest: Next offsets after what is committed.
-        mean_bytes: Bytes of a record on average, 0 when nothing is known.
+        latest: Next offsets after the committed records.
+        mean_bytes: Mean bytes of a record, 0 if unknown.
     """
 
     latest: Offsets
@@ -26,14 +26,14 @@ class Ends(NamedTuple):
 
 
 def ends_of(bounds: Bounds, start: Offsets, *, fails_on_loss: bool) -> Ends:
-    """What may be read after `start`.
+    """Determine what may be read after `start`.
 
-    A partition that is not in `start`, and a stream that was created again, is entered with its
-    earliest offset: nothing of it is read in this batch, and the next one begins there. So what a
-    batch reads follows from its two offsets alone.
+    A partition that is not in `start`, or whose stream was recreated, is entered with its earliest
+    offset: this batch reads nothing of it, and the next one begins there. So the two offsets of a
+    batch alone determine what it reads.
 
     Raises:
-        GoneError: A stream of `start` is gone or was created again, and that is to fail.
+        GoneError: A stream of `start` was deleted or recreated, and `fails_on_loss` is set.
     """
     for name, stream in start.streams.items():
         present = _id_of(bounds, name)
@@ -59,14 +59,14 @@ def ends_of(bounds: Bounds, start: Offsets, *, fails_on_loss: bool) -> Ends:
 
 
 def target_of(bounds: Bounds, start: Offsets) -> Offsets:
-    """Where a query ends that reads what is there now, of partitions that it has just met too."""
+    """Return the end of a query that reads what exists now, also of new partitions."""
     return offsets_of(bounds, {one: known.latest for one, known in bounds.items()}).not_before(
         start
     )
 
 
 def advanced(former: Bounds, found: Bounds) -> Bounds:
-    """What was found, with no end before a former one of the same stream and history.
+    """Return `found`, with no end before a former one of the same stream and history.
 
     A new leader may briefly know of less than the previous one reported.
     """
@@ -86,15 +86,15 @@ def _id_of(bounds: Bounds, stream: str) -> int | None:
 def next_end(
     start: Offsets, ends: Ends, limits: Limits, waited_ns: int, target: Offsets | None
 ) -> Offsets:
-    """Where the next micro-batch ends; `start` when none is due.
+    """Decide where the next micro-batch ends; `start` if none is due.
 
     Args:
         start: Where it begins.
         ends: What may be read.
-        limits: How much of it, and what is waited for.
+        limits: Bounds on its size, and how long to wait for it.
         waited_ns: Time since the last batch.
-        target: Where the query ends, when it reads only what was there at its begin; then nothing
-            is waited for.
+        target: Where the query ends, if it reads only what existed at its start; then it never
+            waits.
     """
     latest = ends.latest if target is None else _not_behind(ends.latest, target)
     count = sum(backlog_of(start, latest).values())
@@ -105,7 +105,7 @@ def next_end(
 
 
 def _not_behind(latest: Offsets, target: Offsets) -> Offsets:
-    """`latest`, with what lies after `target` left out, and whole partitions that came later."""
+    """Cut `latest` at `target`, and leave out partitions that are newer than it."""
     streams: dict[str, StreamOffsets] = {}
     for name, aim in target.streams.items():
         stream = latest.streams.get(name)

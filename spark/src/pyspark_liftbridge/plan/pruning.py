@@ -10,15 +10,15 @@ _Item = TypeVar("_Item")
 
 
 class Pruning(NamedTuple):
-    """What rows must be, all of it; `None` for anything.
+    """Conditions that rows must all meet; `None` for no condition.
 
     Attributes:
         streams: Names of streams.
         partitions: Numbers of partitions.
-        offset_min: Least offset.
-        offset_end: First offset above all.
-        time_ns_min: Least time, Unix nanoseconds; a multiple of 1,000, as brokers look times up.
-        time_ns_end: First time above all, likewise.
+        offset_min: Minimum offset.
+        offset_end: First offset above the allowed ones.
+        time_ns_min: Minimum time, Unix nanoseconds; a multiple of 1,000, as brokers look times up.
+        time_ns_end: First time above the allowed ones, likewise.
     """
 
     streams: frozenset[str] | None = None
@@ -29,7 +29,7 @@ class Pruning(NamedTuple):
     time_ns_end: int | None = None
 
     def also(self, other: "Pruning") -> "Pruning":
-        """What both leave."""
+        """Intersect two prunings."""
         return Pruning(
             _common(self.streams, other.streams),
             _common(self.partitions, other.partitions),
@@ -41,11 +41,11 @@ class Pruning(NamedTuple):
 
     @property
     def times_ns(self) -> tuple[int | None, int | None]:
-        """Both times, to be looked up."""
+        """Return both times, to be looked up."""
         return self.time_ns_min, self.time_ns_end
 
     def by_place(self, ranges: Sequence[Range]) -> list[Range]:
-        """What streams, partitions and offsets leave of ranges; exactly that."""
+        """Cut ranges by streams, partitions and offsets, exactly."""
         return [
             kept
             for one in ranges
@@ -60,12 +60,12 @@ class Pruning(NamedTuple):
         first: Mapping[PartitionId, int],
         last: Mapping[PartitionId, int],
     ) -> list[Range]:
-        """What times leave of ranges, and perhaps some more.
+        """Cut ranges by times; may keep more than matches.
 
         Args:
             ranges: What is read.
-            first: Offset of the first record of the least time, by partition.
-            last: Offset of the first record above all times, by partition.
+            first: Offset of the first record at or after the minimum time, by partition.
+            last: Offset of the first record above the allowed times, by partition.
         """
         return [
             kept
@@ -88,7 +88,7 @@ def _given(*numbers: int | None) -> list[int]:
 
 
 def _cut(one: Range, start: int | None, end: int | None) -> list[Range]:
-    """The part of a range between two offsets, none if there is none."""
+    """Cut a range to two offsets; empty if nothing is left."""
     first = one.start if start is None else max(one.start, start)
     last = one.end if end is None else min(one.end, end)
     return [one._replace(start=first, end=last)] if first < last else []

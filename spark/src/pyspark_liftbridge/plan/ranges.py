@@ -39,19 +39,19 @@ class Range(NamedTuple):
 
 
 class BackwardsError(ValueError):
-    """A range would end before it begins: offsets were found anew and lie elsewhere."""
+    """A range would end before it begins: the offsets were determined again and differ."""
 
 
 def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
-    """What lies between two offsets; partitions without anything are left out.
+    """List the ranges between two offsets; partitions with nothing to read are left out.
 
     Args:
-        start: Where a batch begins. Of a partition that is not in it, or of a stream that had
-            another id, nothing is read: `end` says where the next batch begins with it.
+        start: Where a batch begins. Nothing is read of a partition that is not in it, or whose
+            stream had another id: the next batch begins at its offset in `end`.
         end: Where it ends.
 
     Raises:
-        BackwardsError: An end lies before its start.
+        BackwardsError: An end is before its start.
     """
     found: list[Range] = []
     for (name, number), last in end.partitions():
@@ -70,7 +70,7 @@ def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
 
 
 def in_history(ranges: Sequence[Range], bounds: Bounds) -> list[Range]:
-    """Ranges that are read in the present history of their partition only."""
+    """Bind ranges to the current history of their partition."""
     pinned: list[Range] = []
     for one in ranges:
         known = bounds.get(PartitionId(one.stream, one.partition))
@@ -83,7 +83,7 @@ def in_history(ranges: Sequence[Range], bounds: Bounds) -> list[Range]:
 
 
 def _begin(start: Offsets, end: Offsets, partition: PartitionId) -> int | None:
-    """Next offset of a partition in `start`, if its stream is the same in `end`."""
+    """Return the next offset of a partition in `start`, if its stream is the same in `end`."""
     before, after = start.streams.get(partition.stream), end.streams[partition.stream]
     is_same = before is not None and before.stream_id == after.stream_id
     return start.of(partition) if is_same else None
@@ -92,16 +92,16 @@ def _begin(start: Offsets, end: Offsets, partition: PartitionId) -> int | None:
 def tasks_of(
     ranges: Sequence[Range], split: Split, leaders: Mapping[PartitionId, str]
 ) -> list[list[Range]]:
-    """Ranges shared out to tasks.
+    """Distribute ranges to tasks.
 
-    Large ranges are cut, the largest first, until no task has more than `records_max` and there
-    are `tasks_min`; what is small shares a task with others of the same leader.
+    Large ranges are cut, the largest first, until no task has more than `records_max` and there are
+    `tasks_min`; small ranges share a task with others of the same leader.
 
     Args:
-        ranges: What is to be read.
+        ranges: Ranges to read.
         split: Rules.
-        leaders: Who leads partitions, as far as it is known; it says what may share a task and
-            changes nothing about what is read.
+        leaders: Leaders of partitions, as far as they are known; they decide which ranges may share
+            a task, not what is read.
     """
     pieces = _cut(ranges, split)
     tasks: list[list[Range]] = []
@@ -122,12 +122,12 @@ def tasks_of(
 
 
 def _cut(ranges: Sequence[Range], split: Split) -> list[Range]:
-    """Ranges with the large ones cut into even pieces."""
+    """Cut large ranges into even pieces."""
     most = split.records_max
     counts = [1 if most is None else -(-one.size // most) for one in ranges]
     total = sum(one.size for one in ranges)
     if split.tasks_min is not None and sum(counts) < split.tasks_min:
-        # As Spark's Kafka source: by share, rounded, and never more pieces than offsets.
+        # Same as Spark's Kafka source: by share, rounded, and never more pieces than offsets.
         shares = [max(1, round(split.tasks_min * one.size / total)) for one in ranges]
         counts = [
             min(one.size, max(count, share))
@@ -142,15 +142,15 @@ def _even(whole: Range, count: int) -> list[Range]:
 
 
 def limited(start: Offsets, latest: Offsets, limits: Limits, mean_bytes: float) -> Offsets:
-    """The end of a micro-batch: the backlog, cut to the limits by share.
+    """Compute the end of a micro-batch: the backlog, cut to the limits by share.
 
-    Every partition with a backlog gets at least one offset, so that none waits for ever.
+    Every partition with a backlog gets at least one offset, so that none starves.
 
     Args:
         start: Where the batch begins.
-        latest: What is committed.
-        limits: How much may be taken.
-        mean_bytes: Bytes of a record on average; 0 when nothing is known.
+        latest: Next offsets after the committed records.
+        limits: Bounds on its size.
+        mean_bytes: Mean bytes of a record; 0 if unknown.
     """
     most = limits.offsets_max
     if limits.bytes_max is not None and mean_bytes > 0:
@@ -174,7 +174,7 @@ def limited(start: Offsets, latest: Offsets, limits: Limits, mean_bytes: float) 
 
 
 def backlog_of(start: Offsets, latest: Offsets) -> dict[PartitionId, int]:
-    """Offsets of each partition that are still to be read; partitions without any are left out."""
+    """Count the unread offsets of each partition; partitions without any are left out."""
     counts: dict[PartitionId, int] = {}
     for one, offset in latest.partitions():
         first = _begin(start, latest, one)

@@ -13,18 +13,18 @@ TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "stream": ("string",),
     "partition": ("int", "bigint"),
 }
-"""Columns that are written, each with the types it may have; `value` is needed."""
+"""Columns that are written, each with its allowed types; `value` is required."""
 
 
 def check_columns(given: Mapping[str, str], options: SinkOptions) -> None:
     """Check the columns of a frame.
 
     Args:
-        given: Types by name, in Spark's words.
+        given: Types by name, as Spark DDL.
         options: Options of the sink.
 
     Raises:
-        OptionError: One is unknown, missing, of a wrong type, or does not go with an option.
+        OptionError: A column is unknown, missing, of a wrong type, or conflicts with an option.
     """
     if unknown := [name for name in given if name not in TYPES]:
         raise OptionError(
@@ -45,7 +45,7 @@ def check_columns(given: Mapping[str, str], options: SinkOptions) -> None:
 
 
 def _check_pair(given: Mapping[str, str], name: str, choice: str, *, is_chosen: bool) -> None:
-    """Check that a column is there if, and only if, its option asks for it."""
+    """Check that a column exists if, and only if, its option requires it."""
     option, value = choice.split()
     if is_chosen and name not in given:
         raise OptionError(f"option {option!r}: {value} needs a column {name!r}")

@@ -1,13 +1,13 @@
 """Divide a range between archive and log, if a query has both.
 
-The cut is the archive's end, not the log's start: what is archived lies there for good, while the
-log may lose it to retention between the plan and the read. Retention that is bound to the
-archive's cursor never passes that end, so above it the log has everything; and old records cost
-brokers nothing. Which place a row comes from changes nothing about the tasks: these follow from
-offsets and options alone, so a batch that Spark repeats gives the same rows in the same tasks, even
-when the archive has grown meanwhile. Only a compaction by key between two attempts, of the stream
-or of the archive, makes the second one lack rows: a sink that numbers rows by their place, as that
-for exactly once, needs streams and archives that are not compacted so.
+The cut is the archive's end, not the log start offset: archived records stay, while the log may
+lose them to retention between the plan and the read. Retention that is bound to the archive's
+cursor never passes that end, so above it the log is complete; and reading old records costs brokers
+nothing. The source of a row does not affect the tasks: these depend on offsets and options alone,
+so a batch that Spark repeats has the same rows in the same tasks, even if the archive has grown
+meanwhile. Only a compaction by key between two attempts, of the stream or of the archive, makes the
+second attempt lack rows: a sink that numbers rows by position, such as exactly-once, needs streams
+and archives without compaction by key.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,8 +26,8 @@ class Held(NamedTuple):
     Attributes:
         begin: First offset that was archived.
         end: First offset not archived yet.
-        gaps: Offsets between, lost before they were archived: start and end, in order.
-        read: Where the log was read last, `None` if that was not noted.
+        gaps: Lost offsets in between, never archived: start and end, in order.
+        read: History in which the log was read last, `None` if not recorded.
     """
 
     begin: int
@@ -37,21 +37,21 @@ class Held(NamedTuple):
 
 
 class Origin(Enum):
-    """Where offsets come from."""
+    """Source of offsets."""
 
     ARCHIVE = "archive"
     LOG = "log"
     NOWHERE = "nowhere"
-    """They were lost before they were archived."""
+    """Offsets lost before they were archived."""
 
 
 class Step(NamedTuple):
-    """Offsets that come from one place.
+    """Offsets from one source.
 
     Attributes:
-        origin: The place.
+        origin: The source.
         start: First offset.
-        end: First offset not among them; more than `start`.
+        end: First offset after them; more than `start`.
     """
 
     origin: Origin
@@ -60,12 +60,12 @@ class Step(NamedTuple):
 
 
 def next_step(start: int, end: int, held: Held | None) -> Step:
-    """Where the first offsets of a range come from, and how many of them.
+    """Decide the source of the first offsets of a range, and how many come from it.
 
     Args:
         start: First offset of the range.
         end: First offset not in it; more than `start`.
-        held: What the archive holds, `None` if there is nothing.
+        held: What the archive holds, `None` for nothing.
     """
     if held is None or start >= held.end:
         return Step(Origin.LOG, start, end)
@@ -81,9 +81,9 @@ def next_step(start: int, end: int, held: Held | None) -> Step:
 
 
 def with_archive(bounds: Bounds, held: Mapping[PartitionId, Held]) -> Bounds:
-    """Bounds of log and archive together: the earliest offset is the archive's where that is less.
+    """Combine bounds of log and archive: the earliest offset is the lower one of both.
 
-    Sizes grow with the offsets, so that the mean size of a record stays that of the log.
+    Sizes grow in proportion, so that the mean size of a record stays that of the log.
     """
     return {
         one: _lowered(known, held[one].begin) if one in held else known
@@ -100,15 +100,14 @@ def _lowered(known: Known, begin: int) -> Known:
 
 
 def is_outgrown(wanted: Range, held: Held | None, log_start: int | None) -> bool:
-    """Whether the archive is to be looked at again before a range is read.
+    """Whether to read the archive's log again before a range is read.
 
-    A query that has passed the archive's end reads the log, and asks the archive nothing more
-    while the log has what it wants.
+    A query beyond the archive's end reads only the log, as long as the log has the range.
 
     Args:
-        wanted: What is to be read.
-        held: What is known of the archive, `None` if there is nothing.
-        log_start: Where the log begins as far as it is known.
+        wanted: Range to read.
+        held: What is known of the archive, `None` for nothing.
+        log_start: Log start offset, as far as it is known.
     """
     end = 0 if held is None else held.end
     return wanted.end > end and (log_start is None or wanted.start < max(log_start, end))
@@ -117,7 +116,7 @@ def is_outgrown(wanted: Range, held: Held | None, log_start: int | None) -> bool
 def earlier(
     found: Mapping[PartitionId, int], archived: Iterable[tuple[PartitionId, int]]
 ) -> dict[PartitionId, int]:
-    """Offsets found in the log, or in the archive where they are less there."""
+    """Return the lower of the offsets found in log and archive."""
     least = dict(found)
     for one, offset in archived:
         least[one] = min(offset, least.get(one, offset))

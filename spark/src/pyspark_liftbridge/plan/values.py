@@ -127,7 +127,7 @@ def numbers(least: int) -> Callable[[str], Mapping[str, Mapping[int, int]]]:
 
 
 def _object(given: str) -> Mapping[str, object]:
-    """A JSON object that names something, and nothing twice."""
+    """Parse a JSON object that is not empty and has no duplicate names."""
     try:
         found = json.loads(given, object_pairs_hook=_each_once)
     except RecursionError:

@@ -174,7 +174,7 @@ class Archive:
     def rows(
         self, part: Part, wanted: Range, columns: Sequence[str]
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Records of a range as the client gives them, and where to continue after each batch.
+        """Read records of a range with the client's columns; yield where to continue after each.
 
         Raises:
             ArchiveError: A file cannot be read.

@@ -104,7 +104,7 @@ def _earliest(client: SyncClient, wanted: Range, options: SourceOptions) -> int:
 
 
 def _committed(client: SyncClient, wanted: Range, options: SourceOptions) -> Known:
-    """Bounds, at best with all of the range: a new leader of the original may know of less."""
+    """Fetch bounds, waiting for the whole range: a new leader of the original may know less."""
     deadline = time.monotonic_ns() + options.fetch.timeout_ns
     while True:
         known = cluster.known_of(client, wanted, options)

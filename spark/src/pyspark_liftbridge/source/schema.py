@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark_liftbridge.plan.options import OptionError, Shape
 
 ROWS_MIN: Final = 2_000
-"""Rows of an Arrow batch, except the last of a task; fewer cost Spark more than they carry."""
+"""Minimum of rows of an Arrow batch, except a task's last; fewer cost more overhead than work."""
 
 ROWS_MAX: Final = 20_000
 
@@ -20,7 +20,7 @@ _TIME: Final = pa.timestamp("us", "UTC")
 
 
 class Place(NamedTuple):
-    """Where the records of a batch lie."""
+    """Stream and partition of the records of a batch."""
 
     stream: str
     partition: int
@@ -34,11 +34,11 @@ class Column(NamedTuple):
 
     Attributes:
         name: Its name.
-        ddl: Its type in Spark's words.
+        ddl: Its type as Spark DDL.
         kind: Its type in Arrow.
-        needs: Columns of the client that it is made of.
-        make: Makes it.
-        meaning: What it is, for the reference.
+        needs: Columns of the client that it is built from.
+        make: Builds it.
+        meaning: Its description in the reference.
         is_nullable: Whether it may be null.
     """
 
@@ -64,13 +64,13 @@ def _nanoseconds(records: pa.RecordBatch, _place: Place) -> pa.Array:
 
 
 def _microseconds(records: pa.RecordBatch, place: Place) -> pa.Array:
-    """Times rounded down, those before 1970 too."""
+    """Round times down to microseconds, also those before 1970."""
     times = _nanoseconds(records, place).to_numpy() // _MICROSECOND_NS
     return pa.array(times.view("datetime64[us]"), _TIME)
 
 
 def _headers(records: pa.RecordBatch, _place: Place) -> pa.Array:
-    """Headers of each record in the order of their keys."""
+    """Build the headers of each record, sorted by key."""
     found = records.column("headers")
     offsets = found.offsets
     first, last = offsets[0].as_py(), offsets[-1].as_py()
@@ -209,14 +209,14 @@ class Layout(NamedTuple):
 
     @property
     def ddl(self) -> str:
-        """The schema in Spark's words."""
+        """The schema as Spark DDL."""
         return ", ".join(
             f"{one.name} {one.ddl}{'' if one.is_nullable else ' not null'}" for one in self.columns
         )
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Columns of the client; the offset at least, by which rows are counted."""
+        """Columns of the client; at least the offset, by which rows are counted."""
         return tuple(
             dict.fromkeys(("offset", *(name for one in self.columns for name in one.needs)))
         )
@@ -229,7 +229,7 @@ class Layout(NamedTuple):
         )
 
     def rows(self, records: pa.RecordBatch, place: Place) -> pa.RecordBatch:
-        """Rows of records of one partition."""
+        """Convert records of one partition to rows."""
         made = [one.make(records, place) for one in self.columns]
         return pa.record_batch(made, schema=self.schema)
 
@@ -238,7 +238,7 @@ def layout_of(shape: Shape) -> Layout:
     """Columns of a query.
 
     Raises:
-        OptionError: Names a column that does not exist, or needs another option.
+        OptionError: A column does not exist, or needs another option.
     """
     all_columns = KAFKA_COLUMNS if shape.is_kafka_schema else COLUMNS
     offered = [one for one in all_columns if shape.has_headers or one is not _HEADERS]
@@ -259,8 +259,8 @@ def layout_of(shape: Shape) -> Layout:
 def resized(batches: Iterable[pa.RecordBatch], bytes_max: int) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of `ROWS_MIN` to `ROWS_MAX` rows.
 
-    The last may be smaller, and so may be those of large rows: no more than `bytes_max` bytes wait
-    for others.
+    The last batch may be smaller, and so may batches of large rows: at most `bytes_max` bytes are
+    buffered.
     """
     waiting: list[pa.RecordBatch] = []
     count = size = 0
@@ -270,7 +270,7 @@ def resized(batches: Iterable[pa.RecordBatch], bytes_max: int) -> Iterator[pa.Re
         size += batch.nbytes
         if count >= ROWS_MIN or (count and size >= bytes_max):
             whole = _joined(waiting)
-            # The parts go before the whole is given out: whoever takes it may be slow.
+            # Release the parts before yielding the whole: the consumer may be slow.
             waiting, count, size = [], 0, 0
             yield from _cut(whole)
     if count:

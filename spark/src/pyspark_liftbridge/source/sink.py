@@ -1,8 +1,8 @@
 """The sink: `df.write.format("liftbridge")` and `df.writeStream.format("liftbridge")`.
 
-A task publishes the rows of one Spark partition. With exactly-once it numbers them by the place
-where they stand (`Origin`), so a repetition of the task sends what is not stored yet and nothing
-else, and an older attempt that still runs is fenced.
+A task publishes the rows of one Spark partition. With exactly-once it numbers them by their
+position (`Origin`), so a repeated task sends only the rows that are not stored yet, and an older
+attempt that still runs is fenced.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,10 +26,10 @@ from pyspark_liftbridge.plan.options import OptionError, SinkOptions
 from pyspark_liftbridge.source import cluster
 
 STREAMS_MAX: Final = 1_000
-"""Streams that one task may write to."""
+"""Maximum of streams that one task may write to."""
 
 RETRY_NS: Final = 120_000_000_000
-"""How long a task tries to find a broker that takes its rows."""
+"""How long a task tries to find a broker that accepts its rows."""
 
 _BATCH_SHIFT: Final = 32
 """Bits of a sequence below the number of its micro-batch: rows of a task for one partition."""
@@ -38,7 +38,7 @@ _HEADERS: Final = pa.map_(pa.string(), pa.binary())
 
 
 class Origin(NamedTuple):
-    """Where the rows of a task stand, the same when it is repeated.
+    """Position of a task's rows in a query, the same when the task is repeated.
 
     Attributes:
         run: The query, or the job of a batch.
@@ -52,13 +52,13 @@ class Origin(NamedTuple):
 
     @property
     def numbering(self) -> Numbering:
-        """Names the publisher, and the sequence of the first row for each partition."""
+        """Return the publisher's name, and the sequence of the first row for each partition."""
         return Numbering(f"spark/{self.run}/{self.partition}", self.batch << _BATCH_SHIFT)
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task did.
+    """Result of a task.
 
     Attributes:
         acked_count: Rows that it published.
@@ -70,7 +70,7 @@ class Written(WriterCommitMessage):
 
 
 def prepare(client: SyncClient, name: str, options: SinkOptions) -> SyncStream:
-    """A stream to write to, made where it is not there and an option says so.
+    """Get the stream to write to; create it if it does not exist and an option says so.
 
     Raises:
         OptionError: It does not exist.
@@ -84,7 +84,7 @@ def prepare(client: SyncClient, name: str, options: SinkOptions) -> SyncStream:
         raise OptionError(
             f"stream {name} does not exist: create it, or set option 'createStream.partitions'"
         )
-    with suppress(AlreadyExistsError):  # another task was quicker
+    with suppress(AlreadyExistsError):  # another task created it first
         client.streams.create(
             name,
             partitions=options.partitions,
@@ -129,7 +129,7 @@ def _partitioner(options: SinkOptions) -> Partitioner:
 
 
 def _by_stream(batch: pa.RecordBatch, only: str) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Rows of each stream, as columns of the client.
+    """Group rows by stream, as columns of the client.
 
     Raises:
         OptionError: A row has no stream or no value, or a header has no key.
@@ -170,7 +170,7 @@ def _headers(given: pa.ListArray) -> pa.MapArray:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Publishes a frame once; a repeated task continues where the one before broke off."""
+    """Publishes a frame once; a repeated task continues where the earlier attempt stopped."""
 
     def __init__(self, options: SinkOptions) -> None:
         """Keep checked options; created on the driver and sent to each task."""

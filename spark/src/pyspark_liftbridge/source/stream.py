@@ -36,7 +36,7 @@ _NO_LIMITS: Final = Limits(None, None, 0, None)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what is committed, a micro-batch at a time; Spark keeps one on the driver a query."""
+    """Reads committed records in micro-batches; Spark keeps one reader per query on the driver."""
 
     def __init__(self, options: SourceOptions) -> None:
         """Keep checked options; no request is sent yet."""
@@ -57,11 +57,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- where it begins ----------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a new query begins; the same for as long as it runs.
+        """Return where a new query starts; the same for as long as it runs.
 
         Raises:
-            OptionError: A stream does not exist, or offsets or times do not fit, or there are no
-                cursors for `cursorId`.
+            OptionError: A stream does not exist, or offsets or times do not fit, or the brokers
+                store no cursors for `cursorId`.
             PausedError: A partition is paused and must not be resumed.
             LiftbridgeError: No broker answers.
         """
@@ -97,7 +97,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- how far it goes ----------------------------------------------------------------------
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """A sign that there are limits; what they are is in the options."""
+        """Return a marker that there are limits; the options have them."""
         limits = self._options.limits
         if limits.offsets_max is not None:
             return ReadMaxRows(limits.offsets_max)
@@ -108,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the next micro-batch ends; `start` if there is none.
+        """Return where the next micro-batch ends; `start` if there is none.
 
         Raises:
             GoneError: A stream was deleted or created again.
@@ -140,10 +140,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return with_histories(end, begin, logs).as_json()
 
     def _check_histories(self, read: Offsets, logs: Bounds) -> None:
-        """See that logs still have what was read of them.
+        """Check that logs still have the records read from them.
 
         Raises:
-            DivergedError: One may have other records there, and the query is to fail then.
+            DivergedError: A log may have other records there, and the query is set to fail then.
         """
         for text in divergences(read, logs):
             if self._options.fails_on_loss:
@@ -156,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 _log.warning("%s; the query continues (failOnDataLoss=false)", text)
 
     def _weighed(self, begin: Offsets, ends: Ends) -> Ends:
-        """Ends with the mean size of what comes next in place of that of the whole log."""
+        """Replace the mean record size of the whole log by that of the next records."""
         if not backlog_of(begin, ends.latest):
             return ends
         if self._weight is None or self._weight[0] != begin:
@@ -169,15 +169,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends if mean is None else ends._replace(mean_bytes=mean)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """The query ends at what is there now."""
+        """Fix the end of the query at the records that exist now."""
         self._is_last_run = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """What is committed, for the query's progress."""
+        """Return the committed end, for the query's progress."""
         return None if self._latest is None else self._latest.as_json()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Show how far the query has read; Spark calls it when the next batch starts."""
+        """Set the progress cursor of the query; Spark calls this when the next batch starts."""
         options = self._options
         if options.cursor_id:
             read = parse(end)
@@ -193,12 +193,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- reading ------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Tasks between two offsets.
+        """Plan the tasks between two offsets.
 
         Raises:
-            OffsetsError: They are not of this source.
-            BackwardsError: The end lies before the start.
-            DivergedError: This repeats a batch, and a log may have other records for it by now.
+            OffsetsError: The offsets are not of this source.
+            BackwardsError: The end is before the start.
+            DivergedError: A repeated batch, for which a log may have other records now.
             LiftbridgeError: No broker answers.
             ArchiveError: The archive cannot be read.
         """
@@ -212,7 +212,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(tasks_with_parts(tasks, self._archive_of(), self._log_starts))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Rows of a task, as `read`."""
+        """Read the rows of a task, as `read` does."""
         assert isinstance(partition, Task)
         return read(self._options, partition)
 
@@ -225,7 +225,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._archive
 
     def _with_archive(self, bounds: Bounds, begin: Offsets) -> Bounds:
-        """Bounds of log and archive; the archive is read again for partitions that are new."""
+        """Combine bounds of log and archive; the archive is read again for new partitions."""
         archive = self._archive_of()
         if archive is None:
             return bounds
@@ -242,7 +242,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return archive.bounds(bounds)
 
     def _bounds(self, running: Collection[str]) -> Bounds:
-        """What is there, by memory; asked anew in a query that ends, which never idles."""
+        """Return cached bounds; a query that ends fetches them again, since it never idles."""
         options = self._options
         if self._watch is None or self._is_last_run:
             found = cluster.ask(

@@ -1,7 +1,7 @@
 """Bounds of the partitions of a running query, kept up to date by one thread.
 
-Spark asks a hundred times a second how far it may read. The answer comes from memory, and one open
-call to each broker brings updates.
+Spark asks a hundred times a second how far it may read. The answer is cached, and updated by one
+open call to each broker.
 """
 
 import logging
@@ -22,30 +22,30 @@ _log: Final = logging.getLogger(__name__)
 
 WAIT_SECONDS_MIN: Final = 5.0
 WAIT_SECONDS_MAX: Final = 30.0
-"""How long an open call waits; new streams and partitions are looked for as often."""
+"""How long an open call waits; new streams and partitions are looked up as often."""
 
 WAIT_SECONDS_STREAM: Final = 2.0
-"""Longer for each stream: a broker looks at all of them for each call, and one that knows no call
-for several streams has one open for each."""
+"""Additional wait for each stream: a broker checks all of them for each call, and an older broker
+has one open call for each."""
 
 ALL_SECONDS: Final = 600.0
-"""How often all bounds are asked for, those of quiet streams too: retention moves where they begin.
+"""How often all bounds are fetched, also of quiet streams: retention moves their log start offsets.
 """
 
 PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_STREAM: Final = 0.01
-"""Between two rounds while there is always something new, with so much more for each stream that
-had news: each of them cost a call."""
+"""Pause between two rounds with continuous news, and more for each stream that had news, as each of
+them costs a call."""
 
 PAUSE_SECONDS_MAX: Final = 5.0
-"""Between two rounds while brokers fail."""
+"""Pause between two rounds while brokers fail."""
 
 POLL_SECONDS: Final = 1.0
-"""Between two rounds where brokers know no open call."""
+"""Pause between two rounds if brokers do not support open calls."""
 
 
 class _Failure(NamedTuple):
-    """Since when brokers have not answered (monotonic), and why."""
+    """When brokers stopped answering (monotonic time), and why."""
 
     since_ns: int
     error: LiftbridgeError
@@ -56,7 +56,7 @@ class Watch:
 
     Args:
         options: Of the query.
-        found: What is known at first.
+        found: Initial bounds.
     """
 
     def __init__(self, options: SourceOptions, found: Bounds) -> None:
@@ -73,10 +73,10 @@ class Watch:
         self._thread.start()
 
     def bounds(self) -> Bounds:
-        """What brokers reported last; does not wait.
+        """Return the bounds that brokers reported last; does not wait.
 
         Raises:
-            LiftbridgeError: They have not answered for longer than `fetch.timeout`.
+            LiftbridgeError: Brokers have not answered for longer than `fetch.timeout`.
         """
         assert self._thread.is_alive(), "the watch has died: its error is in the log of the driver"
         failure = self._failure
@@ -87,7 +87,7 @@ class Watch:
         return self._bounds
 
     def stop(self) -> None:
-        """End the thread, at the latest when its open call has come back."""
+        """Stop the thread, at the latest when its open call returns."""
         self._is_over.set()
 
     def _run(self) -> None:

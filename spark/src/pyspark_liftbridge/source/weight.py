@@ -1,8 +1,8 @@
 """Estimate the size of records of the next micro-batch, for `maxBytesPerTrigger`.
 
-Brokers tell the mean of a whole log, from which a part of it may be far off; and Spark tells a
-source nothing of what its last batch weighed. So a few records at the begin of the largest backlogs
-are fetched, which is where the next batch reads.
+Brokers report the mean of a whole log, which may be far off for a part of it; and Spark does not
+report the size of the last batch to a source. So a few records at the start of the largest backlogs
+are fetched, where the next batch reads.
 """
 
 from typing import Final
@@ -21,12 +21,12 @@ _COLUMNS: Final = ("offset", "key", "value", "headers")
 def mean_bytes(
     client: SyncClient, start: Offsets, latest: Offsets, options: SourceOptions
 ) -> float | None:
-    """Mean size of the records that come next, in memory; `None` if nothing could be fetched.
+    """Estimate the mean size of the next records, in memory; `None` if none could be fetched.
 
     Args:
         client: Client for the requests.
         start: Where the micro-batch begins.
-        latest: What is committed.
+        latest: Next offsets after the committed records.
         options: Of the query.
     """
     if not client.has_data:
@@ -49,9 +49,9 @@ def mean_bytes(
         try:
             found = list(batches)
         except LiftbridgeError:
-            continue  # the task that reads it says what is wrong
+            continue  # the task that reads it reports the error
         if found:
-            # Offsets that compaction removed weigh nothing.
+            # Offsets that compaction removed have size 0.
             size = sum(batch.records.nbytes for batch in found)
             total += size / (found[-1].next_offset - first) * backlog[one]
             weight += backlog[one]
