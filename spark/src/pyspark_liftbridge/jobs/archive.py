@@ -1,8 +1,8 @@
 """Archive a stream: tasks write committed records to files, and the driver commits the files.
 
-Any number of runs may work on one stream: the table's log lets each offset in once
-(`archive.fence`). Nothing else is kept between runs, so one that was killed leaves nothing but
-files in no entry.
+Any number of runs may work on one stream: the table's log accepts each offset once
+(`archive.fence`). No other state is kept between runs, so a killed run leaves only files that no
+entry names.
 """
 
 import json
@@ -34,10 +34,10 @@ from pyspark_liftbridge.source.reading import DataLossError, records_of
 from pyspark_liftbridge.source.schema import layout_of
 
 ROUNDS_MAX: Final = 10
-"""How often a run plans again, after another run won or records were removed."""
+"""Maximum number of plans of a run, after another run won or records were removed."""
 
 TASK_OFFSETS_MAX: Final = 1_000_000
-"""Offsets of a task; it is done again as a whole when it fails."""
+"""Offsets of a task; a failed task is repeated as a whole."""
 
 BEHIND_SECONDS_MAX: Final = 5.0
 """How long the log may end before the archive until it counts as truncated."""
@@ -55,11 +55,11 @@ class Job(NamedTuple):
     Attributes:
         stream: Name of the stream.
         root: Address of the archive.
-        source: Options of the data source that say how brokers are reached.
+        source: Options of the data source for the connection to brokers.
         store: Options of an object store.
         fails_on_loss: Whether missing records end the job.
-        cursors: Cursors whose positions are written down with what is archived.
-        cursor: Cursor that says how far partitions are archived; empty for that of the root.
+        cursors: Cursors whose positions are recorded with what is archived.
+        cursor: Cursor that shows how far partitions are archived; empty for the root's.
     """
 
     stream: str
@@ -97,7 +97,7 @@ class Work(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> "Work":
-        """Parse what `text` returned."""
+        """Parse the result of `text`."""
         job, table, ranges = json.loads(text)
         return cls(Job(*job), table, tuple(Range(*one) for one in ranges))
 
@@ -110,9 +110,9 @@ class Archived(NamedTuple):
         table: Folder of the table below the root.
         version: Latest entry of its log.
         records: Records that this run archived.
-        files: Files of them.
+        files: Files that hold them.
         bytes: Their size.
-        lost: Offsets that were gone.
+        lost: Offsets that were lost.
         cursor: Cursor that says how far partitions are archived.
     """
 
@@ -129,7 +129,7 @@ class Archived(NamedTuple):
 def do(text: str) -> str:
     """Write the offsets of a task to files, and return its report to the driver.
 
-    The report may also say that records are missing; the driver decides what follows from that.
+    The report may also say that records are missing; the driver decides how to proceed.
 
     Raises:
         LiftbridgeError: No broker could serve them within the timeout, or the response is damaged.
@@ -156,7 +156,7 @@ def do(text: str) -> str:
 
 
 def written_by(text: str) -> list[Written]:
-    """What a task reports that it has written for each of its ranges.
+    """Parse what a task reports to have written for each of its ranges.
 
     Raises:
         DataLossError: Records are missing.
@@ -173,10 +173,10 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
     Args:
         job: What to archive.
         run: Runs each task, as `do` does.
-        shown: What former runs of this process know of the cursor.
+        shown: What earlier runs of this process know of the cursor.
 
     Raises:
-        MissingError: Records are missing, and the job is to end then.
+        MissingError: Records are missing, and the job is set to end then.
         OptionError: The stream does not exist, or an option is wrong.
         ContentionError: Other runs won each of `ROUNDS_MAX` rounds.
         LiftbridgeError: The brokers could not serve.
@@ -201,9 +201,9 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
         parts = parts_of(job.stream, bounds, ends, fails_on_loss=job.fails_on_loss)
         news = ends.keys() - shown.same(ends, bounds)
         _check_same(client, table, ends, news | {one.partition for one in parts})
-        # Only now: what was lost gives its offsets to other records, which retention must keep. And
-        # always: a runner may have been killed before it did so, and a former stream has left its
-        # own.
+        # Only now: lost offsets are assigned to other records, which retention must keep. And
+        # always: an earlier run may have been killed before this step, and a deleted stream of the
+        # name has left its cursor.
         show(client, name, table, bounds, shown)
         if not parts:
             return sum_
@@ -232,10 +232,10 @@ def _bounds(client: SyncClient, options: SourceOptions) -> dict[int, Known]:
 
 
 def _again(known: Known, now: Known) -> Known:
-    """Bounds for the next round, after records were missing."""
+    """Return bounds for the next round, after records were missing."""
     if now.unclean_epoch != known.unclean_epoch:
         return now
-    # Retention was faster: the next round begins where the log does now.
+    # Retention was faster: the next round begins at the current log start offset.
     return known._replace(earliest=min(now.earliest, known.latest))
 
 
@@ -246,13 +246,13 @@ def _not_behind(
     bounds: dict[int, Known],
     ends: Mapping[int, int],
 ) -> dict[int, Known]:
-    """Bounds that hold what is archived, if the log does.
+    """Return bounds that include what is archived, if the log does.
 
-    Another run may have begun later and archived more, and a new leader may know of less until its
-    followers have reported what they hold.
+    Another run may have begun later and archived more, and a new leader may know a lower high
+    watermark until its followers have reported.
 
     Raises:
-        RetriableError: The log has what is archived, and it is still not committed there.
+        RetriableError: The log has what is archived, but has not committed it yet.
     """
     deadline = time.monotonic() + BEHIND_SECONDS_MAX
     while any(end > bounds[one].latest for one, end in ends.items()):
@@ -273,13 +273,13 @@ def _not_behind(
 def _check_stored(
     client: SyncClient, stream: str, bounds: Mapping[int, Known], ends: Mapping[int, int]
 ) -> None:
-    """See that something archived is not in the log; else time helps, and nothing is lost.
+    """Check that the log lacks something archived; otherwise waiting helps, and nothing is lost.
 
     Raises:
-        RetriableError: All of it is.
+        RetriableError: The log has everything that is archived.
     """
     if not client.has_data:
-        return  # such a server does not tell where its log ends
+        return  # such a server does not report its log end offset
     stored = {one.partition: one.log_end for one in client.streams.get(stream).bounds()}
     behind = [one for one, end in ends.items() if end > bounds[one].latest]
     if all(ends[one] <= stored.get(one, 0) for one in behind):
@@ -293,13 +293,13 @@ def _check_stored(
 def _check_same(
     client: SyncClient, table: Table, ends: Mapping[int, int], partitions: Collection[int]
 ) -> None:
-    """See that the log goes on from what is archived.
+    """Check that the log continues what is archived.
 
-    A log that has lost some of that gives the offsets to other records, and that of another cluster
-    may have the same id: then it holds later records below the end of the archive.
+    A log that has lost archived records assigns their offsets to other records, and a log of
+    another cluster may have the same id: then it holds later records below the end of the archive.
 
     Raises:
-        MissingError: It does.
+        MissingError: It holds such records.
     """
     metadata = table.snapshot.metadata
     assert metadata is not None, "the table is there"
@@ -345,7 +345,7 @@ def _works(
 
 
 def _leaders(client: SyncClient, stream: str) -> dict[PartitionId, str]:
-    """Who leads each partition: what is small shares a task with others of its leader."""
+    """Find the leaders of partitions: small ranges share a task with others of their leader."""
     partitions = client.streams.get(stream).info().partitions
     return {PartitionId(stream, number): one.leader for number, one in partitions.items()}
 
@@ -358,7 +358,7 @@ def _commit(
     sum_: Archived,
     cursors: Positions,
 ) -> tuple[Table, Archived]:
-    """Commit what tasks wrote; the table as it is then, and what the run has archived so far."""
+    """Commit what tasks wrote; return the new table, and what the run has archived so far."""
     claims = [
         Claim(
             tuple(sorted(one for one in written if one.span.partition == part.partition)),

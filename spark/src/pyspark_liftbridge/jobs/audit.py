@@ -1,8 +1,8 @@
 """Audit a stream: compare every replica, and an archive or another stream, record by record.
 
-A task reads a range of one partition at each holder. Holders are compared two by two, each with the
-first that could be read, of offsets that both are to have: what retention removed at one of them is
-not missing, and what compaction removed is not where a later record has its key.
+A task reads a range of one partition at each holder. Each holder is compared with the first holder
+that could be read, at offsets that both must have: records that retention removed at one of them
+are not missing, nor are records that compaction removed and whose key a later record has.
 """
 
 import json
@@ -54,16 +54,16 @@ WAVE: Final = 16
 """Tasks between two reports of progress."""
 
 ROWS_MAX: Final = 100
-"""Differences of two holders that a task lists; after these it says how many more there are."""
+"""Maximum of differences of two holders that a task lists; then it counts the rest."""
 
 
 class Job(NamedTuple):
-    """What is compared.
+    """What to compare.
 
     Attributes:
         stream: Name of the stream.
-        access: How it is reached, and its archive if that is compared as well.
-        other: Name of another stream that is to hold the same, empty for none.
+        access: Access to it, and to its archive if that is compared as well.
+        other: Name of another stream that must hold the same, empty for none.
     """
 
     stream: str
@@ -80,7 +80,7 @@ class Difference(NamedTuple):
         end: First offset after it.
         holder: The holder that differs.
         text: How it differs.
-        is_unread: Whether it was not read because the holder is away; it may be the same.
+        is_unread: Whether it was not read because the holder is unavailable; it may be the same.
     """
 
     partition: int
@@ -95,10 +95,10 @@ class Audited(NamedTuple):
     """Result of an audit.
 
     Attributes:
-        differences: By partition and offset; none when all is alike.
-        records: Records that were read, each as often as it is held.
-        holders: Who was read.
-        superseded: Records that a holder lacks as compaction may have removed them there.
+        differences: By partition and offset; none if all copies are equal.
+        records: Records that were read, each counted once per holder.
+        holders: Holders that were read.
+        superseded: Records that a holder lacks because compaction may have removed them there.
     """
 
     differences: tuple[Difference, ...]
@@ -108,7 +108,7 @@ class Audited(NamedTuple):
 
     @property
     def is_unlike(self) -> bool:
-        """Whether anything that was read differs."""
+        """Whether any copies that were read differ."""
         return any(not one.is_unread for one in self.differences)
 
 
@@ -116,11 +116,11 @@ class Work(NamedTuple):
     """Description of one task.
 
     Attributes:
-        access: How holders are reached.
+        access: Access to holders.
         partition: Number of the partition.
         start: First offset.
         end: First offset not compared.
-        holders: Who has them.
+        holders: Holders of the range.
     """
 
     access: Access
@@ -167,7 +167,7 @@ def _compare(work: Work) -> RangeResult:
             copies[holder] = copy_at(work.access, holder, work.partition, work.start, work.end)
         except (LiftbridgeError, ArchiveError) as error:
             text = f"could not be read: {' '.join(str(error).split())}"
-            # Damaged data, such as a broken file, is a difference; a holder that is away is not.
+            # Damaged data, such as a broken file, is a difference; an unavailable holder is not.
             is_away = isinstance(error, RetriableError | StoreError)
             place = work.partition, work.start, work.end, holder.label
             found.append(Difference(*place, text, is_unread=is_away))
@@ -182,7 +182,7 @@ def _compare(work: Work) -> RangeResult:
 
 
 class _Pair:
-    """Two holders, of which the second is reported if they differ."""
+    """Two holders; the second is reported if they differ."""
 
     def __init__(self, work: Work, first: tuple[Holder, Copy], second: tuple[Holder, Copy]) -> None:
         self._work = work
@@ -190,7 +190,7 @@ class _Pair:
         self.superseded = 0
 
     def differences(self) -> Iterator[Difference]:
-        """Differences, at most `ROWS_MAX`, and how many more there are."""
+        """Iterate over at most `ROWS_MAX` differences, then the count of the rest."""
         count = more = 0
         end = self._work.start
         for one in self._all():
@@ -221,11 +221,11 @@ class _Pair:
     def _lost(
         self, has: tuple[Holder, Copy], lacks: tuple[Holder, Copy], offsets: Numbers
     ) -> list[tuple[int, int]]:
-        """Ranges of what one copy lacks, without what compaction may have removed there."""
+        """List ranges that one copy lacks, without those that compaction may have removed there."""
         holder, work = has[0], self._work
         if not (lacks[0].may_lack and len(offsets)):
             return runs(offsets)
-        # Who lacks a record must have had the later one of its key.
+        # A holder that lacks a record must have had the later one of its key.
         end = min(holder.end, lacks[0].end)
         found = lacking(has[1].within(work.start, end), offsets)
 
@@ -237,14 +237,14 @@ class _Pair:
         return runs(left)
 
     def _unlike_columns(self, offset: int) -> str:
-        """Names of columns that differ in a record that both had."""
+        """Name the columns that differ in a record that both had."""
         one, other = self._record(self._first[0], offset), self._record(self._second[0], offset)
         if one is None or other is None:
             return _GONE
         return ", ".join(name for name in _COMPARED if one.column(name)[0] != other.column(name)[0])
 
     def _record(self, holder: Holder, offset: int) -> pa.RecordBatch | None:
-        """One record of a holder, `None` if it was removed since it was compared."""
+        """Read one record of a holder, `None` if it was removed since it was compared."""
         work = self._work
         try:
             found = batches_of(work.access, holder, work.partition, offset, offset + 1)
@@ -264,10 +264,10 @@ def audit(job: Job, run: Runner, tell: Progress = silent) -> Audited:
     Args:
         job: What to compare.
         run: Runs each task, as `do` does.
-        tell: Gets progress.
+        tell: Receives progress.
 
     Raises:
-        OptionError: The stream, the other one or the archive is not there, or there is nothing to
+        OptionError: The stream, the other one or the archive does not exist, or there is nothing to
             compare.
         LiftbridgeError: No broker answers.
         ArchiveError: The archive could not be read.
@@ -304,7 +304,7 @@ def _result(text: str) -> RangeResult:
 
 
 class _Held:
-    """All holders, and differences that are visible at once.
+    """All holders, and differences that are visible before records are read.
 
     Attributes:
         by_partition: Holders of each partition, the leader first.
@@ -327,7 +327,7 @@ class _Held:
             self._add_other()
 
     def works(self) -> list[str]:
-        """What is compared, in ranges of which each is a task."""
+        """Build the tasks, one for each range to compare."""
         found = []
         for number, holders in self.by_partition.items():
             if len(holders) < 2:
@@ -366,7 +366,7 @@ class _Held:
             holders.sort(key=lambda one: one.name != self._partitions[number].leader)
 
     def _bounds_at(self, broker: str, numbers: Sequence[int]) -> Mapping[int, PartitionBounds]:
-        """Bounds of partitions at a broker, none if it does not answer."""
+        """Fetch bounds of partitions at a broker, none if it does not answer."""
         try:
             found = self._client.streams.get(self._job.stream).bounds(*numbers, broker=broker)
         except LiftbridgeError as error:
@@ -406,7 +406,7 @@ class _Held:
     def _add_other(self) -> None:
         other = self._job.other
         partitions = _partitions(self._client, other)
-        # What was put back there may come of a log that was compacted.
+        # Records restored there may come from a compacted log.
         may_lack = self._is_compacted or is_compacted(self._client, other)
         found = {one.partition: one for one in self._client.streams.get(other).bounds()}
         for number in sorted(partitions.keys() - self._leaders.keys()):
@@ -427,7 +427,7 @@ class _Held:
 
 
 def _archived(table: Table, stream: str, number: int, *, may_lack: bool) -> Holder | None:
-    """What is archived of a partition, `None` if there is nothing."""
+    """Return what is archived of a partition, `None` for nothing."""
     snapshot = table.snapshot
     held = held_of(snapshot).get(number)
     if held is None:

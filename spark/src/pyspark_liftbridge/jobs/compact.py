@@ -23,8 +23,8 @@ from pyspark_liftbridge.jobs.works import Runner
 from pyspark_liftbridge.plan.options import OptionError
 
 ROUNDS_MAX: Final = 100
-"""Times that a run plans anew: others were first, there is more than one entry takes, or what was
-joined can be joined again. Each round of a run that is alone leaves fewer small files."""
+"""Maximum number of plans of a run: others were first, there is more than one entry can take, or
+joined files can be joined again. Without other runs, each round leaves fewer small files."""
 
 _MILLISECOND_NS: Final = 1_000_000
 
@@ -59,7 +59,7 @@ class Job(NamedTuple):
 
     @property
     def sizes(self) -> Sizes:
-        """Where files end."""
+        """Return the sizes at which files end."""
         return Sizes(file=self.target_bytes)
 
 
@@ -70,7 +70,7 @@ class Work(NamedTuple):
         job: The job it belongs to.
         metadata: Name of the stream, and its id.
         group: Files that it rewrites.
-        now_ms: When the job was planned: tombstones are of the same age for all tasks.
+        now_ms: When the job was planned, so that tombstones have the same age for all tasks.
     """
 
     job: Job
@@ -97,8 +97,8 @@ class Compacted(NamedTuple):
         stream: As of the job.
         table: Folder of the table below the root.
         version: Latest entry of its log.
-        files_before: Files that others have taken the place of.
-        files_after: Those others.
+        files_before: Files that were replaced.
+        files_after: Files that replaced them.
         bytes_before: Size of the former.
         bytes_after: Size of the latter.
         records_removed: Records that are no longer in the table.
@@ -147,8 +147,8 @@ def compact(job: Job, run: Runner) -> Compacted:
 
     Raises:
         OptionError: There is no such table.
-        UnsupportedTableError: It cannot be compacted by key; nothing was done.
-        ContentionError: It was not done in `ROUNDS_MAX` rounds, as others were first.
+        UnsupportedTableError: It cannot be compacted by key; nothing was changed.
+        ContentionError: Other writers were first in all `ROUNDS_MAX` rounds.
         ArchiveError: The archive could not be read or written.
     """
     store = Below(open_store(job.root, job.store), job.table)
@@ -192,7 +192,7 @@ def compact(job: Job, run: Runner) -> Compacted:
 
 
 def _rewrite(job: Job, group: Group, text: str) -> Rewrite | None:
-    """The rewrite that a task reports, `None` if it had nothing to do."""
+    """Parse the rewrite that a task reports, `None` if it had nothing to do."""
     if not text:
         return None
     paths, adds = json.loads(text)
@@ -202,7 +202,7 @@ def _rewrite(job: Job, group: Group, text: str) -> Rewrite | None:
 
 
 def _added(sum_: Compacted, snapshot: log.Snapshot, held: Sequence[Rewrite]) -> Compacted:
-    """What a run has compacted with the rewrites of one more entry."""
+    """Add the rewrites of one more entry to the result of a run."""
     removes = [add for one in held for add in one.removes]
     adds = [add for one in held for add in one.adds]
     return sum_._replace(

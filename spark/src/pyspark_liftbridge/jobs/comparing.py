@@ -1,7 +1,7 @@
 """Compare copies of the same records: by buckets first, then by offsets.
 
-A log that is compacted may hold a record that another copy of it does not hold any more. That is no
-difference when a later record has its key, or when it was itself the mark of a removed key.
+A compacted log may hold a record that another copy no longer holds. That is no difference if a
+later record has its key, or if the record is a tombstone.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -27,17 +27,17 @@ _EPOCH_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class Copy:
-    """Records of a range of offsets as one holder has them; an element of each array for a record.
+    """One holder's records of a range of offsets; each array has an element for each record.
 
     Attributes:
         name: Of the holder.
-        start: First offset that it is to have.
+        start: First offset that it must have.
         end: First offset that it need not have.
         offsets: Ascending.
-        hashes: Of what all copies must have in common.
-        epochs: Leader epochs, `None` where they are not kept as they were.
+        hashes: Hashes of the fields that all copies must have in common.
+        epochs: Leader epochs, `None` if the holder does not preserve them.
         keys: Hashes of keys.
-        may_go: Whether compaction may remove it with nothing behind it: it marks a removed key.
+        may_go: Whether compaction may remove it without a later record: it is a tombstone.
         is_kept: Whether compaction never removes it: it has no key.
     """
 
@@ -52,7 +52,7 @@ class Copy:
     is_kept: Flags
 
     def within(self, start: int, end: int) -> "Copy":
-        """What of it lies in a range, which is cut to its own."""
+        """Cut the copy to a range."""
         start, end = max(start, self.start), min(end, self.end)
         low, high = np.searchsorted(self.offsets, (start, max(start, end)))
         part = slice(int(low), int(high))
@@ -70,13 +70,13 @@ class Copy:
 
 
 class Unlike(NamedTuple):
-    """Offsets at which two copies are not the same, each ascending.
+    """Offsets at which two copies differ, each ascending.
 
     Attributes:
-        lacks_first: The second has a record that the first has not.
-        lacks_second: The first has a record that the second has not.
-        contents: Both have a record, and they are not the same.
-        epochs: Both have the same record, of other leader epochs.
+        lacks_first: The second has a record that the first lacks.
+        lacks_second: The first has a record that the second lacks.
+        contents: Both have a record, and the records differ.
+        epochs: Both have the same record, with different leader epochs.
     """
 
     lacks_first: Numbers
@@ -88,13 +88,13 @@ class Unlike(NamedTuple):
 def copy_of(
     name: str, start: int, end: int, batches: Iterable[pa.RecordBatch], *, has_epochs: bool
 ) -> Copy:
-    """A copy, of its records in the order of offsets.
+    """Build a copy from its records in the order of offsets.
 
     Args:
         name: Of the holder.
         start: First offset.
         end: First offset not in it.
-        batches: With the columns of an archive, but for stream, partition and timestamp.
+        batches: With the columns of an archive, except stream, partition and timestamp.
         has_epochs: Whether leader epochs are those of the log.
     """
     parts = [_arrays(batch) for batch in batches if batch.num_rows]
@@ -130,7 +130,7 @@ def _arrays(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.generic], ...]:
 
 
 def compare(first: Copy, second: Copy) -> Iterator[Unlike]:
-    """Where two copies are not the same, of offsets that both are to have; a bucket at a time."""
+    """Iterate over the differences of two copies at offsets that both must have, by bucket."""
     start, end = max(first.start, second.start), min(first.end, second.end)
     if start >= end:
         return
@@ -144,7 +144,7 @@ def compare(first: Copy, second: Copy) -> Iterator[Unlike]:
 
 
 def _digests(copy: Copy, *, has_epochs: bool) -> dict[int, Digest]:
-    """Digest of each bucket that has a record."""
+    """Compute the digest of each bucket that has a record."""
     hashes = copy.hashes
     if has_epochs:
         assert copy.epochs is not None, "the caller looked"
@@ -184,8 +184,8 @@ class Lacking(NamedTuple):
     Attributes:
         gone: Offsets of those that compaction may have removed.
         open: Offsets of those that it may not, as far as is known.
-        open_keys: Hashes of their keys, for a look at what follows the range.
-        open_is_kept: Whether they have none, so that nothing that follows helps.
+        open_keys: Hashes of their keys, to search for in the records after the range.
+        open_is_kept: Whether they have no key, so that no later record can explain them.
     """
 
     gone: Numbers
@@ -195,7 +195,7 @@ class Lacking(NamedTuple):
 
 
 def lacking(holder: Copy, offsets: Numbers) -> Lacking:
-    """What compaction may have to do with records that only one copy has.
+    """Decide which records that only one copy has compaction may have removed from the other.
 
     Args:
         holder: The copy that has them.
@@ -214,12 +214,12 @@ def lacking(holder: Copy, offsets: Numbers) -> Lacking:
 def appear_later(
     found: Lacking, read: Callable[[int, int], Copy], at: int, end: int, step: int
 ) -> Flags:
-    """Which of the open records have their key in what follows.
+    """Find the open records whose key occurs in later records.
 
     Args:
         found: The records.
-        read: Gives what their holder has of a range.
-        at: Where what follows begins.
+        read: Returns what their holder has of a range.
+        at: First offset of the later records.
         end: Where it ends.
         step: Offsets that are read at a time.
     """
@@ -232,7 +232,7 @@ def appear_later(
 
 
 def runs(offsets: Numbers) -> list[tuple[int, int]]:
-    """Neighbouring offsets as ranges, the ends exclusive."""
+    """Join neighbouring offsets to ranges, the ends exclusive."""
     if not len(offsets):
         return []
     cuts = np.flatnonzero(np.diff(offsets) != 1) + 1

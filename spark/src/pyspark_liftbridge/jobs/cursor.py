@@ -1,17 +1,16 @@
 """The cursor `archive/<root id>`: how far partitions are archived, for retention that waits for it.
 
 It is the first offset not archived, so retention that removes nothing from there on keeps what is
-not committed to the archive. It is set before and after each commit to what the log of the table
-says, for the stream that the table is of and for the history of the partition that was compared
-with it: where another stream has the name by now, or another history began, brokers refuse it. It
-is never set to what the stream does not hold: an unclean election lost that.
+not committed to the archive. It is set before and after each commit to the end in the table's log,
+for the table's stream and for the history of the partition that was compared with it: if another
+stream has the name now, or another history began, brokers refuse it. It is never set to an offset
+that the stream does not hold because an unclean election lost it.
 
-A process sets each position once even where it is right. Brokers do not tell for which stream one
-was set; kept for a former stream, or by a broker that noted none, it would hold retention back.
+A process sets each position once even if it is right. Brokers do not report for which stream one
+was set; a position of a former stream, or without a recorded stream, would hold retention back.
 
-Brokers know no "set if it is more"; so a runner that was overtaken between its question and its
-answer puts the right position in place afterwards. Where the cursor was behind meanwhile, retention
-only waits.
+Brokers have no "set if greater"; so a runner that was overtaken between its read and its write sets
+the right position afterwards. While the cursor is behind, retention only waits.
 """
 
 import logging
@@ -39,7 +38,7 @@ ROUNDS_MAX: Final = 5
 
 
 Place = tuple[int, int | None]
-"""A position, and the history that it is one in, `None` where brokers do not tell."""
+"""A position, and its history, `None` if brokers do not report it."""
 
 
 @dataclass
@@ -47,9 +46,10 @@ class Shown:
     """What a process knows of the cursors that it has set, from one run to the next.
 
     Attributes:
-        stream_id: Id of the stream that they are of.
+        stream_id: Id of their stream.
         places: By partition.
-        has_warned: Whether it was logged that the brokers keep no cursors, or are too old for them.
+        has_warned: Whether it was logged that the brokers store no cursors, or are too old for
+            them.
     """
 
     stream_id: int = 0
@@ -66,21 +66,21 @@ class Shown:
 
 
 def name_of(root_id: str) -> str:
-    """Name of the cursor of an archive."""
+    """Return the name of an archive's cursor."""
     return f"archive/{root_id}"
 
 
 def show(
     client: SyncClient, name: str, table: Table, bounds: Mapping[int, Known], shown: Shown
 ) -> None:
-    """Set the cursor of a stream to where its table ends; a failure is only logged.
+    """Set the cursor of a stream to the end of its table; a failure is only logged.
 
     Args:
         client: Client for the requests.
         name: Of the cursor.
         table: Of the stream.
         bounds: What the log of each partition holds.
-        shown: What is known; it is brought up to date.
+        shown: What is known of the cursor; it is updated.
 
     Raises:
         ArchiveError: The log of the table cannot be read.
@@ -128,8 +128,8 @@ def _set(
 ) -> None:
     """Set one position for the stream of the table, unless another runner is ahead.
 
-    A cursor that is ahead of what is committed is of a former stream of the name. One that is right
-    is set all the same: brokers do not report which stream it was set for.
+    A cursor beyond the high watermark is of a former stream of the name. A right cursor is set all
+    the same: brokers do not report which stream it was set for.
     """
     metadata = table.snapshot.metadata
     assert metadata is not None, "the table is there"
@@ -151,10 +151,10 @@ def _set(
 
 
 def _ends(table: Table, bounds: Mapping[int, Known]) -> dict[int, int]:
-    """First offset not archived of each partition; where its log begins, with nothing archived.
+    """Return the first offset not archived of each partition; if none is, its log start offset.
 
-    A partition is left out whose log may have other records there: another runner may have
-    committed, after this one compared the two, what it had read before an unclean election.
+    A partition is left out if its log may have other records there: another runner may have
+    committed, after this runner compared the two, what it had read before an unclean election.
     """
     ends: dict[int, int] = {}
     held = reading.held_of(table.snapshot)

@@ -1,4 +1,4 @@
-"""Check whether a machine has what jobs need; each check says what to do if it has not."""
+"""Check that a machine meets the requirements of jobs; each check names a remedy."""
 
 import re
 import subprocess
@@ -29,9 +29,9 @@ class Check(NamedTuple):
     """Result of a check.
 
     Attributes:
-        name: What was looked at.
+        name: What was checked.
         state: `OK`, `WARNING` or `FAILED`.
-        found: What is there.
+        found: What was found.
         remedy: What to do; empty for nothing.
     """
 
@@ -47,7 +47,7 @@ class Extra(NamedTuple):
     Attributes:
         name: Of the package.
         use: What needs it.
-        install: What pip is to install.
+        install: What to install with pip.
     """
 
     name: str
@@ -72,7 +72,7 @@ def checks(environ: Mapping[str, str]) -> list[Check]:
 
 
 def java(environ: Mapping[str, str]) -> Check:
-    """The Java that Spark would start."""
+    """Check the Java that Spark would start."""
     try:
         program, number = find_version(environ)
     except JavaError as error:
@@ -82,7 +82,7 @@ def java(environ: Mapping[str, str]) -> Check:
 
 
 def python(environ: Mapping[str, str]) -> Check:
-    """The Python of workers, which must have this package, and the version of the driver."""
+    """Check the Python of workers: it needs this package, and the driver's version."""
     program = environ.get("PYSPARK_PYTHON") or sys.executable
     try:
         done = subprocess.run(  # noqa: S603 - the Python of whoever runs this
@@ -105,7 +105,7 @@ def python(environ: Mapping[str, str]) -> Check:
 
 
 def packages() -> list[Check]:
-    """This package, and those that it declares that it needs."""
+    """Check this package, and its declared dependencies."""
     found = _version(PACKAGE)
     if found is None:
         return [Check(PACKAGE, FAILED, "not installed", f"pip install {PACKAGE}")]
@@ -114,7 +114,7 @@ def packages() -> list[Check]:
 
 
 def package(requirement: str) -> Check:
-    """A package as a distribution declares it, as `pyspark<5,>=4.2`."""
+    """Check a declared dependency, such as `pyspark<5,>=4.2`."""
     parts = _REQUIREMENT.match(requirement)
     assert parts is not None, requirement
     name, bounds = parts[1], parts[2].strip()
@@ -127,7 +127,7 @@ def package(requirement: str) -> Check:
 
 
 def _holds(found: str, bound: str) -> bool:
-    """Whether a version keeps a bound; one of a kind that is not used here is passed over."""
+    """Whether a version meets a bound; unknown kinds of bounds are ignored."""
     if bound.startswith(">="):
         return _numbers(found) >= _numbers(bound)
     return not bound.startswith("<") or _numbers(found) < _numbers(bound)
@@ -155,7 +155,7 @@ def _version(name: str) -> str | None:
 
 
 def store(root: str, options: Mapping[str, str]) -> Check:
-    """Whether an archive can be kept at an address: a file is put twice, and removed again."""
+    """Check that an address can hold an archive: put a file twice, and remove it again."""
     try:
         open_store(root, options)
     except ArchiveError as error:

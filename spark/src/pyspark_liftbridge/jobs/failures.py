@@ -1,9 +1,9 @@
-"""Refusals of tasks as texts, so that the driver raises what a task has met.
+"""Refusals of tasks as texts, so that the driver raises a task's error.
 
-Spark tells the driver of a failed task by a text with a traceback, from which nobody can tell a
-broker that is away from a bug. So a task gives its refusal as its result, and the driver raises it.
-Spark does not repeat the task then, which has waited for brokers itself; it repeats tasks that die
-of anything else.
+Spark reports a failed task to the driver by a text with a traceback, which does not distinguish an
+unavailable broker from a bug. So a task returns its refusal as its result, and the driver raises
+it. Spark then does not repeat the task, which has waited for brokers itself; it repeats tasks that
+fail for other reasons.
 """
 
 import json
@@ -29,7 +29,7 @@ REFUSALS: Final = (
     PausedError,
     RefusedError,
 )
-"""What a task gives as its result; anything else is a bug, or Spark's."""
+"""Errors that a task returns as its result; any other is a bug, or Spark's."""
 
 _BY_NAME: Final = {
     found.__name__: found
@@ -38,18 +38,18 @@ _BY_NAME: Final = {
         *(kind for _, kind in getmembers(client_errors, isclass)),
         *(kind for _, kind in getmembers(archive_errors, isclass)),
     )
-    # Those that are made of more than a text are given as what they are a kind of.
+    # Errors with more arguments than a text are returned as their base class.
     if issubclass(found, REFUSALS) and (found is LiftbridgeError or "__init__" not in vars(found))
 }
 
 
 def text_of(error: Exception) -> str:
-    """A refusal as its task gives it."""
+    """Format a refusal as a task's result."""
     name = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _BY_NAME)
     return json.dumps([name, str(error)])
 
 
 def error_of(text: str) -> Exception:
-    """The refusal that `text_of` made a text of."""
+    """Parse the result of `text_of`."""
     name, message = json.loads(text)
     return _BY_NAME[name](message)

@@ -1,4 +1,4 @@
-"""Who holds records of a partition: a broker with a replica, a stream by its leader, an archive."""
+"""Holders of a partition's records: a broker with a replica, a stream by its leader, an archive."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
@@ -23,17 +23,17 @@ COLUMNS: Final = "offset,timestamp_ns,key,value,subject,reply_subject,headers,le
 """Columns that are compared."""
 
 RETRY_NS: Final = 30_000_000_000
-"""How long a holder that does not answer is waited for."""
+"""How long to wait for a holder that does not answer."""
 
 TRIMS_MAX: Final = 10
-"""Times that retention may remove what is just read."""
+"""How often retention may remove records while they are read."""
 
 
 class Access(NamedTuple):
-    """How brokers and the archive are reached.
+    """Access to brokers and the archive.
 
     Attributes:
-        source: Options of the data source that say how brokers are reached.
+        source: Options of the data source for the connection to brokers.
         root: Address of the archive, empty for none.
         store: Options of an object store.
     """
@@ -43,12 +43,12 @@ class Access(NamedTuple):
     store: Mapping[str, str]
 
     def options(self, stream: str) -> SourceOptions:
-        """Options of reading what is compared of a stream."""
+        """Build the options for reading a stream to compare."""
         given = {"subscribe": stream, "includeHeaders": "true", "columns": COLUMNS}
         return read_source({**self.source, **given}, is_stream=False)
 
     def client(self, stream: str) -> SyncClient:
-        """The client of this process.
+        """Return the client of this process.
 
         Raises:
             LiftbridgeError: No broker answers.
@@ -57,14 +57,14 @@ class Access(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """Who holds records of one partition.
+    """A holder of records of one partition.
 
     Attributes:
         kind: `REPLICA`, `STREAM` or `ARCHIVE`.
         name: Id of the broker, or the folder of the table; empty for a stream.
         stream: Name of the stream.
         stream_id: Its id.
-        start: First offset that it is to have.
+        start: First offset that it must have.
         end: First offset that it need not have.
         may_lack: Whether compaction may have removed some of its records.
     """
@@ -79,12 +79,12 @@ class Holder(NamedTuple):
 
     @property
     def label(self) -> str:
-        """As differences name it."""
+        """Name of the holder in differences."""
         return f"stream {self.stream}" if self.kind == STREAM else f"{self.kind} {self.name}"
 
 
 def copy_at(access: Access, holder: Holder, partition: int, start: int, end: int) -> Copy:
-    """What a holder has of a range, cut to what it is to have.
+    """Read what a holder has of a range, cut to the offsets that it must have.
 
     Retention may remove records meanwhile; then the copy begins later.
 
@@ -116,7 +116,7 @@ def copy_at(access: Access, holder: Holder, partition: int, start: int, end: int
 def batches_of(
     access: Access, holder: Holder, partition: int, start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
-    """Records of a range, in the order of offsets, with what is compared of them at least.
+    """Read records of a range, in the order of offsets, with at least the compared columns.
 
     Raises:
         LiftbridgeError: The broker does not serve them.

@@ -9,14 +9,14 @@ from pyspark.sql import SparkSession
 from pyspark_liftbridge.jobs.query import frame_of, quoted
 
 WINDOWS_MAX: Final = 10_000
-"""Windows of an answer."""
+"""Maximum of windows of an answer."""
 
 TOP: Final = 5
-"""Keys that are named of a window."""
+"""Maximum of keys listed for a window."""
 
 _VIEW: Final = "liftbridge_metrics"
 
-# Times of records do not go back in a partition, so what lies between two offsets was removed by
+# Timestamps do not decrease in a partition, so offsets missing between two records were removed by
 # retention or compaction, or never stored.
 _STATEMENT: Final = """
 select
@@ -59,14 +59,14 @@ class Range(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What is told of a window that has records.
+    """Measurements of a window that has records.
 
     Attributes:
-        start: When it begins.
-        records: How many there are.
-        bytes: Of their keys and values.
-        value_p50: Size of a value that half of them do not exceed, in bytes.
-        value_p99: The same of 99 of a hundred.
+        start: Start of the window.
+        records: Number of records.
+        bytes: Bytes of their keys and values.
+        value_p50: Median size of a value, in bytes.
+        value_p99: 99th percentile of the size of a value, in bytes.
         keys: Distinct keys, approximately.
         top_keys: Records of the most frequent keys; those that are no UTF-8 in base 64.
         gaps: Offsets without a record before the records of the window.
@@ -88,7 +88,7 @@ def metrics(spark: SparkSession, wanted: Range, source: Mapping[str, str]) -> li
     Args:
         spark: The session.
         wanted: What is measured.
-        source: Options of the data source that say how brokers are reached.
+        source: Options of the data source for the connection to brokers.
 
     Returns:
         Windows in order, at most one more than `WINDOWS_MAX`.

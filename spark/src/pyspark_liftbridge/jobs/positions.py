@@ -1,4 +1,4 @@
-"""Positions of consumers, written down with what is archived and put back with it."""
+"""Positions of consumers, recorded with what is archived and restored with it."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
@@ -12,7 +12,7 @@ ENTRIES_MAX: Final = 1_000
 """Newest entries of a log that are searched for positions."""
 
 Positions = Mapping[str, Mapping[int, int]]
-"""Offset of the last message that was taken, by cursor and partition."""
+"""Offset of the last message processed, by cursor and partition."""
 
 
 class End(NamedTuple):
@@ -30,7 +30,7 @@ class End(NamedTuple):
 def take(
     client: SyncClient, stream: str, names: Iterable[str], partitions: Collection[int]
 ) -> dict[str, dict[int, int]]:
-    """Where cursors of a stream stand; one that was never set in a partition has no place there.
+    """Fetch positions of cursors of a stream; a cursor never set in a partition has none there.
 
     Raises:
         LiftbridgeError: The brokers keep no cursors, or do not answer.
@@ -44,10 +44,10 @@ def take(
 
 
 def newest(store: Store) -> Positions:
-    """The positions that were written down last in the log of a table.
+    """Return the positions that were recorded last in the log of a table.
 
     Raises:
-        OptionError: None were, in the newest `ENTRIES_MAX` entries.
+        OptionError: The newest `ENTRIES_MAX` entries have none.
         ArchiveError: The log cannot be read.
     """
     version = log.load(store).version
@@ -61,11 +61,11 @@ def newest(store: Store) -> Positions:
 
 
 def put_back(client: SyncClient, stream: str, positions: Positions, ends: Iterable[End]) -> int:
-    """Set cursors of a stream; how many positions were set.
+    """Set cursors of a stream; return how many positions were set.
 
     A position beyond what was replayed, or beyond the end of the stream, is set to the last offset
-    before that, or a consumer would miss what is published next. The stream ends first where the
-    last offsets that were replayed have no record, or none that was chosen.
+    before that; otherwise a consumer would miss the next messages. The stream may end first, if the
+    last replayed offsets have no record, or no selected record.
 
     Raises:
         LiftbridgeError: The brokers keep no cursors, or do not answer.

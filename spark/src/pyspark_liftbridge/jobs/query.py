@@ -1,4 +1,4 @@
-"""Answer one statement of SQL over streams, each of which is a temporary view of its name."""
+"""Answer one SQL statement over streams, each of which is a temporary view of its name."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ class Answer(NamedTuple):
     """Rows of an answer.
 
     Attributes:
-        rows: Values by the names of columns, as JSON has them.
+        rows: Values by the names of columns, as in JSON.
         is_cut: Whether there are more.
     """
 
@@ -33,11 +33,11 @@ def query(
     """Answer a statement.
 
     Args:
-        spark: The session, in which the views are made.
-        statement: In the SQL of Spark.
+        spark: The session, in which the views are created.
+        statement: In Spark's SQL.
         streams: Names of streams.
-        source: Options of the data source that say how brokers are reached.
-        rows_max: Rows that are given at most.
+        source: Options of the data source for the connection to brokers.
+        rows_max: Maximum of rows to return.
 
     Raises:
         OptionError: Two columns of the answer have one name.
@@ -49,17 +49,17 @@ def query(
 
 
 def frame_of(spark: SparkSession, stream: str, source: Mapping[str, str]) -> DataFrame:
-    """What is committed of a stream when the frame is used."""
+    """Create the frame of a stream: what is committed when the frame is used."""
     return spark.read.format("liftbridge").options(**source).option("subscribe", stream).load()
 
 
 def quoted(name: str) -> str:
-    """A name as SQL takes any name."""
+    """Quote a name for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def answer_of(frame: DataFrame, rows_max: int) -> Answer:
-    """The first rows of a frame: Spark itself writes them as JSON, whatever their types.
+    """Return the first rows of a frame; Spark itself converts them to JSON, whatever their types.
 
     Raises:
         OptionError: Two columns have one name.

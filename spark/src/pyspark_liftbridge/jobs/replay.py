@@ -1,11 +1,11 @@
-"""Replay an archived stream: put its records back at their offsets, or publish them anew.
+"""Replay an archived stream: restore its records at their offsets, or publish them again.
 
-One task writes one partition, because a log has one order. Nothing is kept between runs: with
-offsets preserved the target's own log says where to continue, and what it holds must be what the
-archive has there. Published anew, records are numbered by their place in what was chosen, and the
-brokers know which numbers they have. A compaction by key moves records to other places, so each one
-begins a numbering of its own: what was published before would come again, which is refused unless
-it is allowed, and nothing is passed over.
+One task writes one partition, because a log has one order. No state is kept between runs: with
+offsets preserved, the target's log shows where to continue, and its records must be those of the
+archive. Records that are published again are numbered by their position in the selection, and the
+brokers know which numbers they have. A compaction by key changes positions, so each compaction
+starts a new numbering: records published before would be repeated, which is refused unless allowed,
+and none is skipped.
 """
 
 import json
@@ -41,7 +41,7 @@ from pyspark_liftbridge.plan.unified import Held
 from pyspark_liftbridge.source import cluster
 
 WRITE_RETRY_NS: Final = 120_000_000_000
-"""How long a task looks for a broker that takes its records."""
+"""How long a task looks for a broker that accepts its records."""
 
 PROGRESS_SECONDS: Final = 1.0
 """Time between two reports of progress."""
@@ -51,16 +51,16 @@ _MILLISECOND_NS: Final = 1_000_000
 
 
 class Job(NamedTuple):
-    """What is replayed, and where to.
+    """What to replay, and where to.
 
     Attributes:
         table: Folder of the archived stream below the root; ends with `/`.
-        target: Name of the stream that is written.
-        access: How brokers and the archive are reached.
-        selection: Which records.
-        keeps_offsets: Whether they get their offsets, times and subjects back.
-        allows_repeats: Whether records may be published anew that a replay before a compaction by
-            key has published.
+        target: Name of the stream to write.
+        access: Access to brokers and the archive.
+        selection: Records to replay.
+        keeps_offsets: Whether to restore their offsets, times and subjects.
+        allows_repeats: Whether to publish records again that a replay before a compaction by key
+            has published.
     """
 
     table: str
@@ -77,16 +77,16 @@ class Job(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What is replayed of one partition.
+    """Offsets and files of one partition to replay.
 
     Attributes:
         partition: Number of the partition.
         start: First offset in the archive.
         end: First offset not replayed.
         files: Files that hold them.
-        records_max: Records in these files; fewer may be chosen.
+        records_max: Records in these files; fewer may be selected.
         target_end: Where the target ended when the run began.
-        by_key: Tells the last compaction by key from all others, empty for none.
+        by_key: Identifies the last compaction by key, empty for none.
     """
 
     partition: int
@@ -104,8 +104,8 @@ class Work(NamedTuple):
     Attributes:
         job: The job it belongs to.
         part: What it replays.
-        publisher: Name of a publisher that numbers its records, empty when offsets are kept.
-        only_checks: Whether it looks at the target and writes nothing.
+        publisher: Name of the publisher that numbers its records, empty if offsets are preserved.
+        only_checks: Whether it only checks the target and writes nothing.
     """
 
     job: Job
@@ -134,7 +134,7 @@ class Replayed(NamedTuple):
         end: First offset not replayed.
         target_end: Where the target ended when the run began.
         written: Records that this run wrote.
-        known: Records that were there before, 0 where offsets are kept.
+        known: Records that were stored before, 0 if offsets are preserved.
     """
 
     partition: int
@@ -149,7 +149,7 @@ def do(text: str) -> str:
     """Check the target of a task, or write it.
 
     Raises:
-        LiftbridgeError: No broker could serve or take records.
+        LiftbridgeError: No broker could serve or accept records.
         ArchiveError: The archive could not be read.
         RefusedError: It was compacted by key since the work was planned.
     """
@@ -166,10 +166,10 @@ def do(text: str) -> str:
 
 
 def _unfit_time(work: Work) -> str:
-    """Why brokers would refuse the times of records that are put back, empty when they would not.
+    """Return why brokers would refuse the times of restored records, empty if they would not.
 
-    A log of theirs is searched by time, so its times never go back. Those of an archive may: where
-    another server wrote the stream, or where the clock was set back while the log was empty.
+    Brokers search a log by time, so its times never decrease. Those of an archive may: if another
+    server wrote the stream, or if the clock was set back while the log was empty.
     """
     largest = 0
     for batch in _chosen(work, _snapshot(work), work.part.start, ("offset", "timestamp_ns")):
@@ -189,7 +189,7 @@ def _unfit_time(work: Work) -> str:
 
 
 def _restore(work: Work, stream: SyncStream) -> tuple[int, int]:
-    """Put records back after what is committed; how many."""
+    """Restore records after what is committed; return how many."""
     snapshot = _snapshot(work)
     (bounds,) = stream.bounds(work.part.partition)
     count = 0
@@ -216,7 +216,7 @@ def _restore(work: Work, stream: SyncStream) -> tuple[int, int]:
 
 
 def _publish(work: Work, stream: SyncStream) -> tuple[int, int]:
-    """Publish records that are not stored yet; how many, and how many were."""
+    """Publish records that are not stored yet; return how many, and how many were stored."""
     snapshot = _snapshot(work)
 
     def columns() -> Iterator[pa.RecordBatch]:
@@ -237,7 +237,7 @@ def _publish(work: Work, stream: SyncStream) -> tuple[int, int]:
 
 
 def _snapshot(work: Work) -> log.Snapshot:
-    """What is replayed, whatever is compacted from here on.
+    """Load the snapshot to replay, which later compactions do not affect.
 
     Raises:
         RefusedError: It was compacted by key since the work was planned, and the target checked.
@@ -259,9 +259,9 @@ def _chosen(
 
 
 def _by_key(snapshot: log.Snapshot, partition: int) -> str:
-    """Tells the last compaction by key of a partition from all others, empty for none.
+    """Return an id of the last compaction by key of a partition, empty for none.
 
-    How far it went is not enough: old tombstones may go later, with nothing behind them.
+    Its end offset is not enough: a later compaction may remove old tombstones only.
     """
     assert snapshot.metadata is not None, "it was planned"
     done = snapshot.ends.get(fence.by_key_id(snapshot.metadata.stream_id, partition))
@@ -269,11 +269,11 @@ def _by_key(snapshot: log.Snapshot, partition: int) -> str:
 
 
 def plan(job: Job) -> list[Part]:
-    """What would be replayed, by partition; nothing is changed.
+    """List what would be replayed, by partition; nothing is changed.
 
     Raises:
-        RefusedError: What would be published anew may be in the target already.
-        OptionError: There is no such archive or target, or the target has too few partitions.
+        RefusedError: The target may already have records that would be published again.
+        OptionError: The archive or target does not exist, or the target has too few partitions.
         LiftbridgeError: No broker answers.
         ArchiveError: The archive could not be read.
     """
@@ -308,7 +308,7 @@ def _bounds(client: SyncClient, target: str) -> Mapping[int, PartitionBounds]:
 def _part(
     job: Job, snapshot: log.Snapshot, number: int, held: Held, bounds: PartitionBounds
 ) -> Part | None:
-    """What is replayed of a partition, `None` if there is nothing."""
+    """Determine what to replay of a partition, `None` for nothing."""
     wanted = job.selection.of(number, held.begin, held.end)
     paths = {one.path for one in files_of(by_partition(snapshot), wanted.span)}
     if not paths:
@@ -329,7 +329,7 @@ def _part(
 
 
 def _is_older(bounds: PartitionBounds, by_key: str) -> bool:
-    """Whether a target has records of before a compaction: numbers of those mean others now."""
+    """Whether a target has records from before a compaction, whose numbers have changed."""
     _, _, done_ms = by_key.partition("@")
     return bool(by_key and bounds.first_timestamp) and not (
         done_ms.isdecimal() and bounds.first_timestamp >= int(done_ms) * _MILLISECOND_NS
@@ -342,12 +342,12 @@ def replay(job: Job, run: Runner, tell: Progress = silent) -> list[Replayed]:
     Args:
         job: What to replay.
         run: Runs each task, as `do` does.
-        tell: Gets the offsets that the target has got in this run, and all that it is to get.
+        tell: Receives the offsets written to the target in this run, and their total.
 
     Raises:
-        RefusedError: The target holds what is not a beginning of what would be replayed, or
-            times that are to be put back go back, or as for `plan`, and nothing was written; or
-            the archive was compacted by key meanwhile.
+        RefusedError: The target's records are not a prefix of what would be replayed, or times to
+            restore decrease, or as for `plan`, and nothing was written; or the archive was
+            compacted by key meanwhile.
         OptionError, LiftbridgeError, ArchiveError: As for `plan`.
     """
     parts = plan(job)
@@ -365,10 +365,10 @@ def replay(job: Job, run: Runner, tell: Progress = silent) -> list[Replayed]:
 
 
 def set_cursors(job: Job, replayed: Iterable[Replayed]) -> int:
-    """Set cursors of the target to where they stood when they were archived; how many positions.
+    """Set cursors of the target to their archived positions; return how many were set.
 
     Raises:
-        OptionError: The archive tells of none.
+        OptionError: The archive has no positions.
         LiftbridgeError: The brokers keep no cursors, or do not answer.
         ArchiveError: The log of the archive cannot be read.
     """
@@ -382,10 +382,10 @@ def _works(job: Job, parts: Sequence[Part], *, only_checks: bool) -> list[str]:
 
 
 def _publisher(job: Job, part: Part) -> str:
-    """Name under which records are numbered, the same for each run of one choice.
+    """Return the publisher name for numbered records, the same for each run of one selection.
 
-    An end that was not chosen is not in it: a later run continues with what was archived since. A
-    compaction by key is: after it the same number would be another record.
+    It does not depend on an end that was not selected: a later run continues with what was archived
+    since. It depends on the last compaction by key, after which a number would be another record.
     """
     if job.keeps_offsets:
         return ""
@@ -397,7 +397,7 @@ def _publisher(job: Job, part: Part) -> str:
 
 @contextmanager
 def _reports(job: Job, parts: Sequence[Part], tell: Progress) -> Iterator[None]:
-    """Tell how far the target has come, now and then, while a block runs."""
+    """Report the target's progress periodically while a block runs."""
     if tell is silent:
         yield
         return
@@ -421,5 +421,5 @@ def _reports(job: Job, parts: Sequence[Part], tell: Progress) -> Iterator[None]:
 
 
 def _expected(job: Job, part: Part) -> int:
-    """Offsets that a target is to get, about."""
+    """Estimate the offsets to write to a target."""
     return part.end - max(part.start, part.target_end) if job.keeps_offsets else part.records_max

@@ -1,4 +1,4 @@
-"""Which records of an archive are chosen."""
+"""Selection of an archive's records, by offsets and times."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
@@ -16,13 +16,13 @@ _MICROSECOND_NS: Final = 1_000
 
 
 class Selection(NamedTuple):
-    """Which records are replayed; ends are exclusive.
+    """Records to replay; ends are exclusive.
 
     Attributes:
         start: First offset, of each partition.
-        end: First offset that is not.
+        end: First offset not selected.
         start_ns: First time, in nanoseconds since 1970.
-        end_ns: First time that is not.
+        end_ns: First time not selected.
     """
 
     start: int = 0
@@ -31,12 +31,12 @@ class Selection(NamedTuple):
     end_ns: int = TIME_MAX
 
     def of(self, partition: int, start: int, end: int) -> Wanted:
-        """What of it lies in a range of a partition."""
+        """Cut the selection to a range of a partition."""
         first, last = max(start, self.start), min(end, self.end)
         return Wanted(partition, first, max(first, last), self.start_ns, self.end_ns)
 
     def has(self, batch: pa.RecordBatch) -> Numbers:
-        """Offsets of a batch that are chosen."""
+        """Return the selected offsets of a batch."""
         offsets = batch.column("offset").to_numpy()
         times = batch.column("timestamp_ns").to_numpy()
         chosen: Numbers = offsets[
@@ -49,10 +49,10 @@ class Selection(NamedTuple):
 
 
 def selection_of(offsets: str, times: str) -> Selection:
-    """Records chosen by two ranges, each open where nothing stands beside its colon.
+    """Parse two ranges to a selection; each is open where a side of its colon is empty.
 
     Raises:
-        OptionError: One of them is no range.
+        OptionError: One of them is not a range.
     """
     first, colon, last = offsets.partition(":")
     if not (colon and _is_offset(first) and _is_offset(last)):
@@ -71,7 +71,7 @@ def _is_offset(text: str) -> bool:
 
 
 def _times(text: str) -> dict[str, int | None]:
-    """Both ends in nanoseconds; times have colons too, so the one that parts two times is found."""
+    """Parse both ends to nanoseconds; times have colons too, so find the separating one."""
     found = []
     for at in (at for at, one in enumerate(text) if one == ":"):
         try:
@@ -84,7 +84,7 @@ def _times(text: str) -> dict[str, int | None]:
 
 
 def _time(text: str) -> int | None:
-    """A time in nanoseconds since 1970, of UTC where it names no zone; `None` for no text."""
+    """Parse a time to nanoseconds since 1970, in UTC if it has no zone; `None` for no text."""
     if not text:
         return None
     time = datetime.fromisoformat(text)

@@ -1,7 +1,7 @@
-"""Check that a target holds a beginning of what is replayed into it, and nothing else.
+"""Check that a target holds a prefix of what is replayed into it, and nothing else.
 
-What it holds is compared with the archive record by record. It may lack what is not chosen, and
-what its own compaction removed.
+Its records are compared with the archive one by one. It may lack records that are not selected, and
+those that its own compaction removed.
 """
 
 from collections.abc import Iterator
@@ -31,15 +31,15 @@ CHECK_OFFSETS: Final = 500_000
 
 
 class Target(NamedTuple):
-    """What is written, and from what.
+    """Partition to write, and the archive to compare with.
 
     Attributes:
         stream: Name of the stream.
         partition: Number of the partition.
-        access: How it and the archive are reached.
+        access: Access to it and the archive.
         table: Folder of the archived stream below the root; ends with `/`.
-        selection: Which of its records are replayed.
-        start: The first of them.
+        selection: Records of the table to replay.
+        start: First offset of them.
     """
 
     stream: str
@@ -51,7 +51,7 @@ class Target(NamedTuple):
 
 
 def refusal(target: Target) -> str:
-    """Why a target must not be written, empty when it may.
+    """Return why a target must not be written, empty if it may.
 
     Raises:
         LiftbridgeError: The target cannot be read.
@@ -75,7 +75,7 @@ def refusal(target: Target) -> str:
 
 
 class _Check:
-    """Compares what a target holds with the archive."""
+    """Compares a target's records with the archive."""
 
     def __init__(self, target: Target, bounds: PartitionBounds, *, may_lack: bool) -> None:
         self._partition = target.partition
@@ -94,7 +94,7 @@ class _Check:
         )
 
     def refusal(self, start: int, end: int) -> str:
-        """What in a range of the target is not as in the archive, empty when all is."""
+        """Return how a range of the target differs from the archive, empty if it does not."""
         chosen: list[Numbers] = []
         archived = self._archived(start, end, chosen)
         held = copy_at(self._access, self._target, self._partition, start, end)
@@ -109,7 +109,7 @@ class _Check:
         return ""
 
     def _archived(self, start: int, end: int, chosen: list[Numbers] | None = None) -> Copy:
-        """A range of the archive; offsets that are to be replayed go to `chosen`."""
+        """Read a range of the archive; add the offsets to replay to `chosen`."""
 
         def batches() -> Iterator[pa.RecordBatch]:
             wanted = Wanted(self._partition, start, end)
@@ -121,7 +121,7 @@ class _Check:
         return copy_of("archive", start, end, batches(), has_epochs=False)
 
     def _not_compacted(self, archived: Copy, lost: Numbers) -> Numbers:
-        """What of lost records compaction of the target cannot have removed."""
+        """Return the lost records that compaction of the target cannot have removed."""
         if not (self._target.may_lack and len(lost)):
             return lost
         found = lacking(archived, lost)

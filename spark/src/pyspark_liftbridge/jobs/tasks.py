@@ -22,7 +22,7 @@ JOBS: Final[Mapping[str, Callable[[str], str]]] = {
     "compact": compact.do,
     "replay": replay.do,
 }
-"""The function that does one task of a job, by the name of the job."""
+"""Function that executes one task of a job, by the name of the job."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Task(InputPartition):
 
     Attributes:
         number: Its position among all tasks.
-        work: What to do.
+        work: Description of the task.
     """
 
     number: int
@@ -47,7 +47,7 @@ class TaskReader(DataSourceReader):
         self._works = works
 
     def partitions(self) -> list[InputPartition]:
-        """One partition for each task."""
+        """Return one partition for each task."""
         return [Task(*one) for one in enumerate(self._works)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int, str, str]]:
@@ -64,21 +64,21 @@ class TaskSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "liftbridge-tasks"
 
     def schema(self) -> str:
-        """The number of each task, with its result or its refusal."""
+        """Return the columns: number of the task, with its result or its refusal."""
         return "number int not null, result string not null, refusal string not null"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader for all tasks."""
+        """Create a reader for all tasks."""
         del schema
         return TaskReader(self.options["job"], json.loads(self.options["works"]))
 
 
 def runner(spark: SparkSession, job: str) -> Runner:
-    """A function that runs the tasks of a job in a session, and raises the first refusal."""
+    """Return a function that runs the tasks of a job in a session, and raises the first refusal."""
     spark.dataSource.register(TaskSource)
 
     def run(works: Sequence[str]) -> list[str]:

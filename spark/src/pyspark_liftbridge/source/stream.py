@@ -219,7 +219,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- what brokers and the archive tell -----------------------------------------------------
 
     def _archive_of(self) -> "Archive | None":
-        """The archive, opened on first use: Spark sends readers to other processes before that."""
+        """Return the archive, opened on first use: Spark first sends readers to other processes."""
         if self._archive is None:
             self._archive = archive_of(self._options)
         return self._archive

@@ -107,7 +107,7 @@ class Watch:
                 pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
     def _refresh(self, client: SyncClient) -> None:
-        """Bounds of streams with news, of new ones, and of all of them now and then."""
+        """Fetch bounds of streams with news, of new streams, and periodically of all streams."""
         options = self._options
         there = cluster.streams_of(client)
         partitions = cluster.partitions_of(
