@@ -1,6 +1,6 @@
 """A checkpoint of a Delta log: actions as rows of a Parquet file, one struct column for each kind.
 
-What is read from one is checked by the same rules as an entry.
+Actions read from a checkpoint are checked by the same rules as an entry.
 """
 
 import io
@@ -19,7 +19,7 @@ EVERY: Final = 100
 """Entries from one checkpoint to the next."""
 
 FORGET_AFTER_MS: Final = 7 * 86_400_000
-"""A removed file is not named any more, as is usual with Delta, after a week."""
+"""Removed files are forgotten after a week, as is usual with Delta."""
 
 ACTIONS_MAX: Final = 10_000_000
 
@@ -80,16 +80,16 @@ _MAPS: Final = ("configuration", "partitionValues", "tags", "options")
 
 
 def encode(actions: Sequence[delta.Action]) -> bytes:
-    """A checkpoint of actions that come to a snapshot."""
+    """Encode the actions of a snapshot as a checkpoint."""
     rows = [{delta.name_of(one): delta.as_members(one)} for one in actions]
     sink = io.BytesIO()
-    # Readers of Delta expect no more than Parquet's plain features.
+    # Readers of Delta expect only Parquet's basic features.
     pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), sink, compression="snappy")
     return sink.getvalue()
 
 
 def encode_hint(version: int, actions: Sequence[delta.Action], size: int) -> bytes:
-    """`_last_checkpoint` that leads to a checkpoint."""
+    """Encode the `_last_checkpoint` that refers to a checkpoint."""
     return json.dumps(
         {
             "version": version,
@@ -101,13 +101,13 @@ def encode_hint(version: int, actions: Sequence[delta.Action], size: int) -> byt
 
 
 def decode(data: bytes) -> tuple[delta.Action, ...]:
-    """Actions of a checkpoint.
+    """Decode the actions of a checkpoint.
 
     Args:
         data: A Parquet file.
 
     Raises:
-        DamagedError: It is not one, or an action in it is wrong.
+        DamagedError: It is not a checkpoint, or an action in it is invalid.
         UnsupportedTableError: It is of a later protocol.
     """
     try:
@@ -130,7 +130,7 @@ def _action(row: Mapping[str, object], place: str) -> delta.Action:
 
 
 def _members(fields: Fields) -> dict[str, object]:
-    """Members with maps as objects: Parquet gives them as pairs."""
+    """Convert maps, which Parquet returns as pairs, to objects."""
     found = dict(fields.members)
     for name in _MAPS:
         if name in found:

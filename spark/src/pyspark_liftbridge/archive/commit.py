@@ -1,12 +1,12 @@
 """Commit what was archived or rewritten exactly once, despite other writers and lost answers.
 
-A round judges proposals on a snapshot and writes the entry after it. When that does not come out
-well, the number is read. There stands
+A round judges proposals on a snapshot and writes the entry after it. If the write fails, the entry
+of that number is read. It is
 
-- the own entry: an answer was lost, or the store tried again by itself; it is committed;
-- another one: it lost. The next round judges on what the other wrote;
-- nothing: the next round writes the same entry to the same number. A put of the round before that
-  is still on its way may come first, which is as well.
+- our own: an answer was lost, or the store retried; it is committed;
+- another writer's: this round lost. The next round judges on the snapshot after that entry;
+- absent: the next round writes the same entry to the same number. A delayed put of the earlier
+  round may arrive first, which has the same result.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,21 +27,21 @@ from pyspark_liftbridge.archive.log import Snapshot
 from pyspark_liftbridge.archive.store import Store
 
 ROUNDS_MAX: Final = 100
-"""Rounds of a commit; another writer has come first in each but the last."""
+"""Maximum of rounds of a commit; another writer was first in each but the last."""
 
 FAILURES_MAX: Final = 5
-"""Failures of the store during one commit; it has tried again by itself before each."""
+"""Maximum of failures of the store during one commit; the store has retried before each."""
 
 FILE_AGE_MS_MAX: Final = 12 * 3_600_000
-"""Age of a file that may still be committed: half of that at which one in no entry is removed."""
+"""Maximum age of a file to commit: half of the age at which files in no entry are removed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """What one entry is to commit.
+    """Claims that one entry is to commit.
 
     Attributes:
-        run_id: Random; belongs to this proposal alone.
+        run_id: Random; unique to this proposal.
         stream_id: Id of the stream, which the table must be of.
         claims: One for each partition.
         cursors: Positions of consumers, for the record.
@@ -60,7 +60,7 @@ class Compaction:
     """Rewrites that one entry is to commit.
 
     Attributes:
-        run_id: Random; belongs to this compaction alone.
+        run_id: Random; unique to this compaction.
         stream_id: Id of the stream, which the table must be of.
         rewrites: No two of them remove the same file; by key there is one for each partition.
         now_ms: Current time in milliseconds since 1970.
@@ -76,9 +76,9 @@ class Outcome(NamedTuple):
     """Outcome of a proposal.
 
     Attributes:
-        snapshot: The one that the verdicts are based on, and to plan on next.
-        verdicts: Of claims by partition, of rewrites by their place. What is to be planned again
-            was not written.
+        snapshot: Snapshot that the verdicts are based on, and to plan on next.
+        verdicts: Of claims by partition, of rewrites by their index. What must be planned again was
+            not written.
         version: Number of the entry, `None` if there was nothing to write.
     """
 
@@ -88,17 +88,17 @@ class Outcome(NamedTuple):
 
 
 def commit(store: Store, snapshot: Snapshot, proposal: Proposal) -> Outcome:
-    """Commit the claims that hold; each of them once.
+    """Commit the valid claims, each exactly once.
 
     Args:
         store: The folder of the table.
         snapshot: A recent one.
-        proposal: What is claimed.
+        proposal: The claims.
 
     Raises:
         ClaimError: A claim is inconsistent, or its files are too old.
         OtherStreamError: The table is of another stream.
-        ContentionError: Others won each of `ROUNDS_MAX` rounds.
+        ContentionError: Other writers won each of `ROUNDS_MAX` rounds.
         UnknownOutcomeError: The store failed more than `FAILURES_MAX` times; the log may hold the
             entry, or may get it yet. Plan on a new snapshot.
         DamagedError, UnsupportedTableError: The log is damaged.
@@ -114,12 +114,12 @@ def commit(store: Store, snapshot: Snapshot, proposal: Proposal) -> Outcome:
 
 
 def commit_rewrites(store: Store, snapshot: Snapshot, compaction: Compaction) -> Outcome:
-    """Commit the rewrites that hold, in one entry; ends of partitions stay where they are.
+    """Commit the valid rewrites, in one entry; ends of partitions do not change.
 
     Args:
         store: The folder of the table.
         snapshot: A recent one.
-        compaction: What is to replace what.
+        compaction: The rewrites.
 
     Raises:
         ClaimError: A rewrite is inconsistent, or its files are too old.
@@ -140,11 +140,11 @@ def commit_rewrites(store: Store, snapshot: Snapshot, compaction: Compaction) ->
 
 
 class _Draft(NamedTuple):
-    """What can be committed of a proposal on a snapshot.
+    """The part of a proposal that can be committed on a snapshot.
 
     Attributes:
         verdicts: As for `Outcome`.
-        entry: Makes the entry of what holds.
+        entry: Builds the entry of the valid part.
     """
 
     verdicts: Mapping[int, Verdict]
@@ -195,7 +195,7 @@ class _Failures:
 
 
 def _read(store: Store, version: int, failures: _Failures) -> Sequence[delta.Action] | None:
-    """The entry of a number, `None` if there is none."""
+    """Read the entry of a number, `None` if there is none."""
     for _ in range(FAILURES_MAX + 1):
         try:
             return log.read_entry(store, version)
@@ -249,7 +249,7 @@ def _check_stream(snapshot: Snapshot, stream_id: int) -> None:
 
 
 def _ends(snapshot: Snapshot, proposal: Proposal) -> dict[int, int]:
-    """End of each partition that is claimed, as far as anything is archived of it."""
+    """Return the end of each claimed partition of which anything is archived."""
     _check_stream(snapshot, proposal.stream_id)
     partitions = [one.span.partition for one in proposal.claims]
     found_ends = {one: _end(snapshot, proposal.stream_id, one) for one in partitions}
@@ -268,7 +268,7 @@ def _judge(claim: Claim, ends: Mapping[int, int]) -> Verdict:
 def _entry(
     proposal: Proposal, verdicts: Mapping[int, Verdict], ends: Mapping[int, int]
 ) -> list[delta.Action]:
-    """What is written for the claims that hold."""
+    """Build the entry of the valid claims."""
     held = [one for one in proposal.claims if verdicts[one.span.partition] is Verdict.COMMITTED]
     known = [(one, ends.get(one.span.partition)) for one in held]
     gaps = [gap for gap in (fence.gap_of(*one) for one in known) if gap is not None]
@@ -303,7 +303,7 @@ def _entry(
 def _compaction_entry(
     snapshot: Snapshot, compaction: Compaction, verdicts: Mapping[int, Verdict]
 ) -> list[delta.Action]:
-    """What is written for the rewrites that hold."""
+    """Build the entry of the valid rewrites."""
     held = [one for at, one in enumerate(compaction.rewrites) if verdicts[at] is Verdict.COMMITTED]
     by_key = tuple(one.span for one in held if one.is_by_key)
     run = delta.Run(compaction.run_id, compacted=by_key)
@@ -320,7 +320,7 @@ def _compaction_entry(
 
 
 def _by_key_txn(snapshot: Snapshot, compaction: Compaction, span: delta.Span) -> delta.Txn:
-    """How far a partition is compacted by key; one that began earlier may be committed later."""
+    """Record how far a partition is compacted by key; never lower than an earlier commit."""
     name = fence.by_key_id(compaction.stream_id, span.partition)
     known = snapshot.ends.get(name)
     end = span.end if known is None else max(span.end, known.version)
@@ -328,6 +328,6 @@ def _by_key_txn(snapshot: Snapshot, compaction: Compaction, span: delta.Span) ->
 
 
 def _run_id(actions: Sequence[delta.Action]) -> str | None:
-    """Run that made an entry, `None` of another writer."""
+    """Return the run that wrote an entry, `None` for another writer's."""
     infos = (one for one in actions if isinstance(one, delta.CommitInfo))
     return next((one.run.run_id for one in infos if one.run is not None), None)

@@ -1,8 +1,8 @@
 """Choose which files of a table to rewrite together, based on a snapshot alone.
 
-Small files are joined with their neighbours of the same partition and the same UTC day: a file of
-several days would be read for each of them. By key all files of a partition belong together, since
-which record is the last of its key is known only then.
+Small files are joined with their neighbours of the same partition and UTC day: a file of several
+days would be read for each of them. A compaction by key rewrites all files of a partition together,
+since only all of them show which record is the last of its key.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ FILES_MAX: Final = 10_000
 """Maximum number of files that one commit replaces."""
 
 KEY_FILES_MAX: Final = 50_000
-"""Files of a compaction by key, and those that their bytes come to: an entry names all of them."""
+"""Maximum of files of a compaction by key, before and after: an entry names all of them."""
 
 _DAY: Final = timedelta(days=1)
 
@@ -29,7 +29,7 @@ class Group(NamedTuple):
 
     Attributes:
         partition: Number of the partition.
-        files: In the order of offsets, none of them without range.
+        files: In the order of offsets, all with a range.
     """
 
     partition: int
@@ -37,15 +37,15 @@ class Group(NamedTuple):
 
     @property
     def span(self) -> delta.Span:
-        """Offsets from the first file to the last."""
+        """Return the offsets from the first file to the last."""
         return delta.Span(self.partition, _place(self.files[0]).start, _place(self.files[-1]).end)
 
 
 def small_groups(snapshot: Snapshot, target_bytes: int) -> list[Group]:
-    """Neighbours that are to be one file; at most `FILES_MAX` of them.
+    """Choose neighbouring files to join; at most `FILES_MAX` files.
 
-    Files of three quarters of the target are large enough. Those without a range are of another
-    writer and stay as they are.
+    Files of three quarters of the target are large enough. Files without a range are of another
+    writer and are not changed.
 
     Args:
         snapshot: Of the table.
@@ -63,15 +63,15 @@ def small_groups(snapshot: Snapshot, target_bytes: int) -> list[Group]:
 
 
 def key_groups(snapshot: Snapshot, target_bytes: int = FILE_BYTES) -> list[Group]:
-    """All files of each partition.
+    """Group all files of each partition.
 
     Args:
         snapshot: Of the table.
         target_bytes: As for `small_groups`.
 
     Raises:
-        UnsupportedTableError: Another writer has put files together, so that nobody knows which
-            partition they are of; or there are too many files for an entry.
+        UnsupportedTableError: Another writer has joined files, whose partition is unknown; or there
+            are too many files for an entry.
     """
     foreign = [one.path for one in snapshot.files.values() if not _is_ours(one)]
     if foreign:
@@ -99,7 +99,7 @@ def _place(add: delta.Add) -> delta.Origin:
 
 
 def _by_partition(snapshot: Snapshot) -> Iterator[tuple[int, list[delta.Add]]]:
-    """Files of each partition in the order of their offsets."""
+    """Iterate over partitions, with their files in the order of offsets."""
     ours = sorted(filter(_is_ours, snapshot.files.values()), key=_place)
     for partition, adds in groupby(ours, lambda one: _place(one).partition):
         yield partition, list(adds)
@@ -112,10 +112,10 @@ def _by_key_end(snapshot: Snapshot, partition: int) -> int:
 
 
 def _runs(adds: Iterable[delta.Add], size_most: int, by_key_end: int) -> Iterator[list[delta.Add]]:
-    """Neighbours that may be joined.
+    """Iterate over runs of neighbours that may be joined.
 
-    A hole between two files is passed over where a compaction by key has made it; elsewhere nobody
-    can tell it from records that were lost.
+    A gap between two files is accepted below the end of a compaction by key, which may have caused
+    it; elsewhere, it may be lost records.
     """
     run: list[delta.Add] = []
     for add in adds:
@@ -137,7 +137,7 @@ def _runs(adds: Iterable[delta.Add], size_most: int, by_key_end: int) -> Iterato
 
 
 def _cut(run: Iterable[delta.Add], target_bytes: int) -> Iterator[list[delta.Add]]:
-    """Files that reach the target together; less in the last piece."""
+    """Cut a run into pieces that reach the target size; the last piece may be smaller."""
     files: list[delta.Add] = []
     size = 0
     for add in run:
@@ -151,7 +151,7 @@ def _cut(run: Iterable[delta.Add], target_bytes: int) -> Iterator[list[delta.Add
 
 
 def _day_of(add: delta.Add) -> datetime | None:
-    """Day of all records of a file, `None` if they are of several, or if it is not known."""
+    """Return the day of all records of a file, `None` for several days, or if unknown."""
     if add.stats is None or add.stats.timestamps is None:
         return None
     try:

@@ -1,7 +1,7 @@
 """Read data files of a table, and check them against the log.
 
-A row group of ours is bounded in memory, whatever its file has made of it: values that repeat take
-next to nothing there. So files are read by row groups, and of each no more than what is wanted.
+A row group of ours is bounded in memory, however small its encoding: repeated values take almost no
+space in a file. So files are read by row groups, and only the requested part of each.
 """
 
 import io
@@ -30,15 +30,15 @@ def decoded(
     is_wanted: Callable[[pq.RowGroupMetaData], bool] = lambda _group: True,
     buffer_bytes: int = 0,
 ) -> Iterator[pa.RecordBatch]:
-    """Some columns of a Parquet file, in the order of its records; batches are of one row group.
+    """Read columns of a Parquet file, in the order of its records; a batch has one row group.
 
     Args:
-        source: The file, which is closed in the end.
+        source: The file, which is closed at the end.
         path: Its name in errors.
         columns: Columns of an archive.
-        is_wanted: Whether a row group is read.
-        buffer_bytes: How much is read at a time; 0 reads what adjoins in one call of the store,
-            and decodes columns side by side.
+        is_wanted: Whether to read a row group.
+        buffer_bytes: Bytes to read at a time; 0 reads adjacent parts in one call of the store, and
+            decodes columns in parallel.
 
     Raises:
         DamagedError: It cannot be decoded.
@@ -72,17 +72,17 @@ def decoded(
 
 
 def read_columns(store: Store, add: delta.Add, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Some columns of a file, in the order of its records; batches are of one row group each.
+    """Read columns of a table's file, in the order of its records; a batch has one row group.
 
     Raises:
-        DamagedError: It is not what its action says, as far as that can be seen.
+        DamagedError: It does not match its action, as far as these columns show.
         StoreError: The store does not answer.
     """
     yield from decoded(_opened(store, add), add.path, columns)
 
 
 def read_records(store: Store, add: delta.Add) -> Iterator[pa.RecordBatch]:
-    """All records of a file; the error for a wrong digest comes after the last of them.
+    """Read all records of a file; the error for a wrong digest comes after the last record.
 
     Raises:
         DamagedError: It is not what its action says.

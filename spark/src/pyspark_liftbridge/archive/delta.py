@@ -1,12 +1,11 @@
-"""Actions of a Delta log as values, and as the lines of JSON that an entry is made of.
+"""Actions of a Delta log as values, and as the JSON lines of an entry.
 
-Follows the Delta transaction log protocol, reader version 1 and writer version 2. Nothing that was
-read is believed: fields are checked, sizes bounded; an action of a later protocol is refused rather
-than passed over, since what it says is not known. Fields that are not known are passed over, as the
-protocol asks.
+Follows the Delta transaction log protocol, reader version 1 and writer version 2. Input is not
+trusted: fields are checked, sizes bounded; an action of a later protocol is refused rather than
+ignored, since its meaning is unknown. Unknown fields are ignored, as the protocol asks.
 
-What is ours beside the protocol: `commitInfo.liftbridge` (the run that made an entry, and ranges it
-holds) and tags of `add` that begin with `liftbridge.` (range and digest of a file).
+Our extensions: `commitInfo.liftbridge` (the run that wrote an entry, and its ranges) and tags of
+`add` that begin with `liftbridge.` (range and digest of a file).
 """
 
 import json
@@ -36,7 +35,7 @@ _PATH: Final = re.compile(r"(?!/)(?![A-Za-z][A-Za-z0-9+.-]*:)[^\x00-\x1f\\]{1,10
 
 
 class Versions(NamedTuple):
-    """Action `protocol`: what a reader and a writer of the table must know."""
+    """Action `protocol`: versions that a reader and a writer of the table must support."""
 
     reader: int = READER_VERSION
     writer: int = WRITER_VERSION
@@ -49,7 +48,7 @@ class Metadata:
     Attributes:
         table_id: Random; chosen when the table was created.
         configuration: Properties of the table; the stream and its id among them.
-        created_ms: When it was made, `None` if it is not recorded.
+        created_ms: When it was created, `None` if it is not recorded.
     """
 
     table_id: str
@@ -68,11 +67,11 @@ class Metadata:
 
 
 class Txn(NamedTuple):
-    """Action `txn`: how far an application has come.
+    """Action `txn`: progress of an application.
 
     Attributes:
         app_id: The application.
-        version: Its number, which never falls.
+        version: Its number, which never decreases.
         updated_ms: When, `None` if it is not recorded.
     """
 
@@ -82,11 +81,11 @@ class Txn(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """What a file holds, by which readers leave files out.
+    """Statistics of a file, by which readers skip files.
 
     Attributes:
         rows: Records.
-        partitions: Least and greatest, `None` if a writer did not record them; likewise the others.
+        partitions: Minimum and maximum, `None` if a writer did not record them; likewise below.
         offsets: The same of offsets; both inclusive.
         timestamps: The same of times, as text in UTC.
     """
@@ -97,7 +96,7 @@ class Stats(NamedTuple):
     timestamps: tuple[str, str] | None
 
     def text(self) -> str:
-        """As `add.stats` has it."""
+        """Return the text for `add.stats`."""
         known = {
             "partition": self.partitions,
             "offset": self.offsets,
@@ -114,12 +113,12 @@ class Stats(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """What we wrote a file for; a file that another writer made of several has none.
+    """Range that we wrote a file for; files that another writer has joined have none.
 
     Attributes:
         partition: Number of the partition.
-        start: First offset that it answers for.
-        end: First offset that it does not answer for.
+        start: First offset that it covers.
+        end: First offset that it does not cover.
         digest: Of its records.
     """
 
@@ -137,7 +136,7 @@ class Add:
         path: Below the table, as a URL has it.
         size: Bytes.
         modified_ms: When it was written.
-        is_change: Whether it changes what the table holds; not so when files are put together.
+        is_change: Whether it changes the table's records; false if files are joined.
         stats_text: Statistics as written, empty for none.
         stats: The same, checked; `None` for none.
         origin: Range and digest, `None` of a file of another writer.
@@ -159,7 +158,7 @@ class Add:
         return unquote(self.path)
 
     def all_tags(self) -> dict[str, str]:
-        """Tags with ours among them."""
+        """All tags, with ours."""
         if self.origin is None:
             return dict(self.tags)
         partition, start, end, digest = self.origin
@@ -202,12 +201,13 @@ class Run:
     """Our part of `commitInfo`.
 
     Attributes:
-        run_id: Random; belongs to this entry alone: by it a writer knows its own.
-        ranges: What was archived, in pieces that adjoin; a piece may hold no record.
+        run_id: Random; unique to this entry: a writer recognizes its own by it.
+        ranges: What was archived, in adjacent pieces; a piece may hold no record.
         gaps: What was lost before it could be archived.
-        beginnings: Where partitions begin that begin later than at 0, as empty spans.
-        cursors: Positions of consumers when the entry was made, by cursor and partition.
-        compacted: Of which only the last record of each key was kept, and those without a key.
+        beginnings: Beginnings of partitions that begin after 0, as empty spans.
+        cursors: Positions of consumers when the entry was written, by cursor and partition.
+        compacted: Offsets where only the last record of each key, and records without a key, were
+            kept.
     """
 
     run_id: str
@@ -220,12 +220,12 @@ class Run:
 
 @dataclass(frozen=True)
 class CommitInfo:
-    """Action `commitInfo`: who made an entry.
+    """Action `commitInfo`: origin of an entry.
 
     Attributes:
         timestamp_ms: When, `None` if it is not recorded.
-        operation: What was done, for readers of the history.
-        engine: Who did it, empty if it is not recorded.
+        operation: Name of the operation, for readers of the history.
+        engine: Program that did it, empty if it is not recorded.
         run: Ours, `None` of another writer.
     """
 
@@ -239,7 +239,7 @@ Action = Versions | Metadata | Txn | Add | Remove | CommitInfo
 
 
 def encode(actions: Iterable[Action]) -> bytes:
-    """An entry of the log: a line of JSON for each action."""
+    """Encode an entry of the log: a line of JSON for each action."""
     return "".join(f"{_json(_as_json(action))}\n" for action in actions).encode()
 
 
@@ -253,7 +253,7 @@ def _as_json(action: Action) -> dict[str, object]:
 
 
 def as_members(action: Action) -> dict[str, object]:
-    """Members of an action by the names of the protocol; `None` for what is not recorded."""
+    """Convert an action to members with the protocol's names; `None` if not recorded."""
     match action:
         case Versions():
             return {"minReaderVersion": action.reader, "minWriterVersion": action.writer}
@@ -315,27 +315,27 @@ def _run_members(run: Run) -> dict[str, object]:
 
 
 def decode(data: bytes, version: int) -> tuple[Action, ...]:
-    """Actions of an entry, in their order.
+    """Decode the actions of an entry, in their order.
 
     Args:
         data: Its bytes.
         version: Its number, for errors.
 
     Raises:
-        DamagedError: They are no entry; the text names the line and the field.
+        DamagedError: It is not an entry; the text names the line and the field.
         UnsupportedTableError: They are of a later protocol.
     """
     place = f"entry {version}"
     lines = data.split(b"\n")
     if lines and not lines[-1].strip():
-        lines.pop()  # the last line may end or not
+        lines.pop()  # the last line may have no newline
     if not 0 < len(lines) <= ENTRY_ACTIONS_MAX:
         raise DamagedError(f"{place}: {len(lines)} actions, must be 1 to {ENTRY_ACTIONS_MAX}")
     return tuple(_decode_line(line, f"{place}, line {at}") for at, line in enumerate(lines, 1))
 
 
 def adds_of(text: str) -> tuple[Add, ...]:
-    """Files of which a task has told by actions; none of no text."""
+    """Parse the files that a task has reported as actions; none for an empty text."""
     actions = decode(text.encode(), 0) if text else ()
     return tuple(one for one in actions if isinstance(one, Add))
 
@@ -534,5 +534,5 @@ _DECODERS: Final[Mapping[str, Callable[[Fields], Action]]] = {
 
 
 def name_of(action: Action) -> str:
-    """Name of an action in the protocol."""
+    """Return the name of an action in the protocol."""
     return _NAMES[type(action)]

@@ -1,9 +1,9 @@
-"""A digest of records that does not depend on how they are spread over batches and files.
+"""A digest of records that does not depend on their division into batches and files.
 
-Each record is hashed by itself; a digest is the count of records and the xor and the sum of their
-hashes, so digests of pieces add up to that of the whole. The hash covers what a replica must have
-in common with another: offset, time, key, value, subjects and headers, not the leader epoch. It
-finds damage and differences; it is no defence against somebody who forges records.
+Each record is hashed separately; a digest is the count of records and the xor and the sum of their
+hashes, so digests of pieces add up to that of the whole. The hash covers what replicas must have in
+common: offset, time, key, value, subjects and headers, not the leader epoch. It detects damage and
+differences, but not deliberate forgery.
 
 Bytes are hashed as a polynomial: byte number i counts T[byte] * R^i modulo 2^64, with a table T of
 random numbers and an odd R. All values of a column are summed up in one pass, by prefix sums at
@@ -27,7 +27,7 @@ _NULL: Final = 0x9E3779B97F4A7C15
 
 
 class Digest(NamedTuple):
-    """Of some records.
+    """Digest of some records.
 
     Attributes:
         records: How many.
@@ -40,24 +40,24 @@ class Digest(NamedTuple):
     total: int = 0
 
     def joined(self, other: "Digest") -> "Digest":
-        """Digest of both, which have no record in common."""
+        """Return the digest of both, which have no record in common."""
         return Digest(
             self.records + other.records, self.xor ^ other.xor, (self.total + other.total) & _MASK
         )
 
     def without(self, part: "Digest") -> "Digest":
-        """Digest of the others, when `part` is that of some of the records."""
+        """Return the digest of the rest, if `part` is that of some of the records."""
         return Digest(
             self.records - part.records, self.xor ^ part.xor, (self.total - part.total) & _MASK
         )
 
     def text(self) -> str:
-        """As files and the log carry it."""
+        """Format it as in files and the log."""
         return f"{self.records}:{self.xor:016x}:{self.total:016x}"
 
     @staticmethod
     def parse(text: str) -> "Digest | None":
-        """What `text` made, `None` if it is anything else."""
+        """Parse the result of `text`, `None` if it is not one."""
         found = re.fullmatch(r"([0-9]{1,19}):([0-9a-f]{16}):([0-9a-f]{16})", text)
         return (
             None if found is None else Digest(int(found[1]), int(found[2], 16), int(found[3], 16))
@@ -65,7 +65,7 @@ class Digest(NamedTuple):
 
 
 def digest_of(records: pa.RecordBatch) -> Digest:
-    """Digest of records that have the columns of an archive."""
+    """Compute the digest of records with the columns of an archive."""
     hashes = record_hashes(records)
     if not len(hashes):
         return Digest()
@@ -75,7 +75,7 @@ def digest_of(records: pa.RecordBatch) -> Digest:
 
 
 def record_hashes(records: pa.RecordBatch) -> _Hashes:
-    """Hash of each record."""
+    """Hash each record."""
     hashes = _mixed(_numbers(records.column("offset")))
     for part in (
         _numbers(records.column("timestamp_ns")),
@@ -85,13 +85,13 @@ def record_hashes(records: pa.RecordBatch) -> _Hashes:
         _bytes(records.column("reply_subject")),
         _headers(records.column("headers")),
     ):
-        # Not symmetric, so that a key and a value that change places make a difference.
+        # Not symmetric, so that swapping a key and a value changes the hash.
         hashes = _mixed(hashes * np.uint64(3) + part)
     return hashes
 
 
 def key_hashes(records: pa.RecordBatch) -> _Hashes:
-    """Hash of each key, the same for all records that have none."""
+    """Hash each key; all records without a key have the same hash."""
     return _bytes(records.column("key"))
 
 
@@ -100,7 +100,7 @@ def _numbers(column: pa.Array) -> _Hashes:
 
 
 def _headers(column: pa.Array) -> _Hashes:
-    """Hash of the headers of each record, whatever their order."""
+    """Hash the headers of each record, independent of their order."""
     offsets = column.offsets.to_numpy()
     first, last = int(offsets[0]), int(offsets[-1])
     entries = column.values.slice(first, last - first)
@@ -111,7 +111,7 @@ def _headers(column: pa.Array) -> _Hashes:
 
 
 def _bytes(column: pa.Array) -> _Hashes:
-    """Hash of each text or sequence of bytes; null differs from an empty one."""
+    """Hash each text or sequence of bytes; null differs from empty."""
     _, ends_buffer, data_buffer = column.buffers()
     count, at = len(column), column.offset
     if not count:
@@ -129,7 +129,7 @@ def _bytes(column: pa.Array) -> _Hashes:
 
 
 def _prefix_sums(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> _Hashes:
-    """The polynomial over all bytes before each place; places ascend."""
+    """Compute the polynomial over all bytes before each place; places ascend."""
     sums = np.zeros(len(places), np.uint64)
     total, scale = 0, 1
     for start in range(0, len(data), _BLOCK):
@@ -144,7 +144,7 @@ def _prefix_sums(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> 
 
 
 def _powers_down(places: npt.NDArray[np.int64]) -> _Hashes:
-    """R to the power of minus each place."""
+    """Compute R to the power of minus each place."""
     blocks, within = np.divmod(places, _BLOCK)
     count = int(blocks[-1]) + 1
     by_block = _powers(_BLOCK_DOWN, count)
@@ -161,7 +161,7 @@ def _powers(base: int, count: int) -> _Hashes:
 
 
 def _mixed(values: _Hashes) -> _Hashes:
-    """Every bit of each value spread over all (the finalizer of SplitMix64)."""
+    """Spread every bit of each value over all bits (the finalizer of SplitMix64)."""
     mixed = values + np.uint64(_NULL)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

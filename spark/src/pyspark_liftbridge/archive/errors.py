@@ -5,7 +5,7 @@ class ArchiveError(Exception):
     """Base of all errors here; the text names value, rule, place and remedy in one line."""
 
     def __str__(self) -> str:
-        """The text; what it quotes of foreign errors may go over several lines."""
+        """Return the text in one line; quoted foreign errors may have several lines."""
         return " ".join(super().__str__().splitlines())
 
 
@@ -14,15 +14,15 @@ class UnsupportedStoreError(ArchiveError):
 
 
 class StoreError(ArchiveError):
-    """A store did not answer properly; the request may have been carried out or not."""
+    """A store did not answer properly; the request may have been executed or not."""
 
 
 class DamagedError(ArchiveError):
-    """Something in the archive is not what its format says."""
+    """Data in the archive violates its format."""
 
 
 class FileGoneError(ArchiveError):
-    """A file that a snapshot names no longer exists; a newer one names others."""
+    """A file that a snapshot names no longer exists; a newer snapshot names others."""
 
 
 class UnsupportedTableError(ArchiveError):
@@ -34,7 +34,7 @@ class OtherStreamError(ArchiveError):
 
 
 class ClaimError(ArchiveError):
-    """What is to be committed is inconsistent; nothing was written."""
+    """A claim or rewrite to commit is inconsistent; nothing was written."""
 
 
 class RecordsError(ArchiveError):

@@ -1,12 +1,13 @@
-"""Decide whether offsets may be committed, by the end of their partition in the table alone.
+"""Decide whether offsets may be committed, only by the end of their partition in the table.
 
 The table keeps the end of each partition as the version of an application,
-`liftbridge/<stream id>/<partition>`. A claim to `[a, b)` is valid only if that end is `a`. It is
-decided on a snapshot and written under exactly the next number, so no other entry can come between.
+`liftbridge/<stream id>/<partition>`. A claim to `[a, b)` is valid only if that end is `a`. The
+decision is made on a snapshot and written under exactly the next number, so no other entry can come
+between.
 
 A rewrite replaces files by others and changes no such end. It is valid only if all files that it
 removes are still part of the table. So a rewrite never blocks a claim, and of two rewrites of one
-file one is done again.
+file, the second is repeated.
 """
 
 from collections.abc import Container, Iterable
@@ -20,11 +21,11 @@ from pyspark_liftbridge.plan.histories import Read
 
 
 class Written(NamedTuple):
-    """What a task has written.
+    """Files that a task has written.
 
     Attributes:
-        span: Offsets it was to write.
-        adds: Files of all records in it, in order; none when it holds no record.
+        span: Offsets of the task.
+        adds: Files of all records in it, in order; none if it holds no record.
     """
 
     span: delta.Span
@@ -32,14 +33,14 @@ class Written(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What is to be committed of one partition.
+    """Offsets and files of one partition to commit.
 
     Attributes:
-        pieces: What tasks have written, in order; each begins where the one before ends.
-        begins_at: Where the log began, for a partition of which nothing is archived yet.
-        lost_from: Offset from which up to the first piece records were lost before they could be
-            archived, `None` for none lost. It holds only where the partition ends exactly there.
-        read: Where it was read, `None` if the broker did not tell.
+        pieces: What tasks have written, in order; each begins where the previous piece ends.
+        begins_at: Log start offset, for a partition of which nothing is archived yet.
+        lost_from: Offset from which records up to the first piece were lost before they could be
+            archived, `None` for none lost. Valid only if the partition ends exactly there.
+        read: History in which it was read, `None` if the broker did not report it.
     """
 
     pieces: tuple[Written, ...]
@@ -49,20 +50,20 @@ class Claim(NamedTuple):
 
     @property
     def span(self) -> delta.Span:
-        """Offsets of all pieces."""
+        """Return the offsets of all pieces."""
         first, last = self.pieces[0].span, self.pieces[-1].span
         return delta.Span(first.partition, first.start, last.end)
 
 
 class Rewrite(NamedTuple):
-    """Files of a partition that are to replace others.
+    """Files of a partition that replace others.
 
     Attributes:
-        span: Offsets that were looked at; all files lie within.
-        removes: Files that go, in the order of offsets.
-        adds: Files that come, likewise.
-        is_by_key: Whether records were left out that have a later one of their key. Else the files
-            that come hold exactly the records of those that go.
+        span: Offsets that were examined; all files lie within.
+        removes: Files to remove, in the order of offsets.
+        adds: Files to add, likewise.
+        is_by_key: Whether records with a later one of their key were left out. Otherwise the added
+            files hold exactly the records of the removed ones.
     """
 
     span: delta.Span
@@ -76,7 +77,7 @@ class Verdict(Enum):
 
     COMMITTED = "committed"
     DONE = "done"
-    """All of it was committed before, by whomever."""
+    """All of it was committed before, by any writer."""
 
     PLAN_AGAIN = "plan again"
     """The partition ends elsewhere than where the claim begins; or a file that the rewrite removes
@@ -84,12 +85,12 @@ class Verdict(Enum):
 
 
 def app_id(stream_id: int, partition: int) -> str:
-    """Application by whose version the table keeps the end of a partition."""
+    """Return the application whose version is the end of a partition in the table."""
     return f"liftbridge/{stream_id}/{partition}"
 
 
 def partition_of(app: str) -> int | None:
-    """Partition of an application of ours, `None` of any other."""
+    """Return the partition of an application of ours, `None` for any other."""
     found = app.split("/")
     is_ours = len(found) == 3 and all(part.isdecimal() for part in found[1:])
     if not is_ours or app != app_id(int(found[1]), int(found[2])):
@@ -98,40 +99,40 @@ def partition_of(app: str) -> int | None:
 
 
 def begin_id(stream_id: int, partition: int) -> str:
-    """Application by whose version the table keeps where a partition begins that does not at 0.
+    """Return the application whose version is the beginning of a partition, unless it is 0.
 
-    Entries say so as well, but nobody wants to read all of them to learn it.
+    Entries have it as well, but this saves reading all of them.
     """
     return f"{app_id(stream_id, partition)}/begin"
 
 
 def gap_id(stream_id: int, gap: delta.Span) -> str:
-    """Application by whose version the table keeps the end of offsets that were lost."""
+    """Return the application whose version is the end of lost offsets."""
     return f"{app_id(stream_id, gap.partition)}/gap/{gap.start}"
 
 
 def history_id(stream_id: int, partition: int, read: Read) -> str:
-    """Application by whose version the table keeps how far a history was archived.
+    """Return the application whose version is the offset up to which a history was archived.
 
-    The leader epoch is that of the last record before it, by which a later log shows whether it
-    still has all of that.
+    The leader epoch is that of the last record before it; by it, a later log shows whether it still
+    has all records below.
     """
     return f"{app_id(stream_id, partition)}/history/{read.unclean_epoch}/{read.leader_epoch}"
 
 
 def by_key_id(stream_id: int, partition: int) -> str:
-    """Application by whose version the table keeps how far a partition was compacted by key.
+    """Return the application whose version is how far a partition was compacted by key.
 
-    Below that offset a record that is not there may have been removed by a compaction.
+    Below that offset, a compaction may have removed an absent record.
     """
     return f"{app_id(stream_id, partition)}/by-key"
 
 
 def judge(claim: Claim, committed: int | None) -> Verdict:
-    """Verdict on a claim, based on a snapshot.
+    """Judge a claim, based on a snapshot.
 
     Args:
-        claim: Sound by `check`.
+        claim: Checked by `check`.
         committed: End of its partition in that snapshot, `None` if nothing is archived of it.
 
     Returns:
@@ -145,7 +146,7 @@ def judge(claim: Claim, committed: int | None) -> Verdict:
 
 
 def _next_of(claim: Claim, committed: int | None) -> int:
-    """Offset that must be archived next."""
+    """Return the offset that must be archived next."""
     if committed is None:
         return claim.begins_at  # guard Archive.begin
     if claim.lost_from == committed:  # guard Archive.lost
@@ -154,7 +155,7 @@ def _next_of(claim: Claim, committed: int | None) -> int:
 
 
 def gap_of(claim: Claim, committed: int | None) -> delta.Span | None:
-    """What is lost for good when a claim is committed; `None` if there is nothing."""
+    """Return the offsets recorded as lost when a claim is committed; `None` for none."""
     partition, start, _ = claim.span
     if committed is None or committed >= start:
         return None
@@ -162,7 +163,7 @@ def gap_of(claim: Claim, committed: int | None) -> delta.Span | None:
 
 
 def beginning_of(claim: Claim, committed: int | None) -> delta.Span | None:
-    """Where a partition begins when a claim is committed as its first; `None` for at 0."""
+    """Return where a partition begins if a claim is committed as its first; `None` for 0."""
     partition, start, _ = claim.span
     if committed is not None or start == 0:
         return None
@@ -170,14 +171,14 @@ def beginning_of(claim: Claim, committed: int | None) -> delta.Span | None:
 
 
 def judge_rewrite(rewrite: Rewrite, live: Container[str]) -> Verdict:
-    """Verdict on a rewrite, based on a snapshot.
+    """Judge a rewrite, based on a snapshot.
 
-    That the files which go are still there is enough by key as well. Who removes the last record of
-    a key, as an old tombstone, removes all records of the key in the same entry; so none of them
-    can be in a file that another one puts in place at the same time.
+    It suffices that the removed files are still live, by key as well. A compaction that removes the
+    last record of a key, as an old tombstone, removes all records of the key in the same entry; so
+    none of them can be in a file that another rewrite adds at the same time.
 
     Args:
-        rewrite: Sound by `check_rewrite`.
+        rewrite: Checked by `check_rewrite`.
         live: Paths of the files in that snapshot.
 
     Returns:
@@ -191,7 +192,7 @@ def check_rewrite(rewrite: Rewrite) -> None:
     """Check that a rewrite is consistent, and loses nothing that it must keep.
 
     Raises:
-        ClaimError: It does not.
+        ClaimError: It is not consistent.
     """
     partition = rewrite.span.partition
     if not rewrite.removes:
@@ -221,7 +222,7 @@ def _sum_of(adds: Iterable[delta.Add]) -> Digest:
 
 
 def _check_order(done: str, adds: Iterable[delta.Add], span: delta.Span) -> None:
-    """Check that files are of one partition, and neither overlap nor leave a span."""
+    """Check that files are of one partition, do not overlap, and stay within a span."""
     at = span.start
     for add in adds:
         one = _origin_of(add)
@@ -234,10 +235,10 @@ def _check_order(done: str, adds: Iterable[delta.Add], span: delta.Span) -> None
 
 
 def check(claim: Claim) -> None:
-    """Check that a claim is consistent: what tasks gave back may come from anywhere.
+    """Check that a claim is consistent: results of tasks are not trusted.
 
     Raises:
-        ClaimError: Pieces do not adjoin, or files are not of their piece.
+        ClaimError: Pieces are not adjacent, or files do not fit their piece.
     """
     if not claim.pieces:
         raise ClaimError("a claim has no piece; claim at least one offset, or nothing")

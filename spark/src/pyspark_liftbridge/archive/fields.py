@@ -16,10 +16,10 @@ _SHOWN_MAX: Final = 60
 
 
 def parse_json(text: str | bytes, place: str) -> object:
-    """A JSON text in which nothing stands twice.
+    """Parse a JSON text without duplicate names.
 
     Raises:
-        DamagedError: It is none.
+        DamagedError: It is not such a text.
     """
     try:
         found: object = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_constant)
@@ -45,11 +45,11 @@ def _no_constant(name: str) -> object:
 class Fields:
     """Members of an object that was read.
 
-    Each method takes the name of a member and gives its value, or raises `DamagedError`. A member
-    that is null counts as one that is not there.
+    Each method takes the name of a member and returns its value, or raises `DamagedError`. A null
+    member counts as absent.
 
     Attributes:
-        place: Where it stands, for errors.
+        place: Location of the object, for errors.
         members: By name.
     """
 
@@ -58,7 +58,7 @@ class Fields:
 
     @classmethod
     def of(cls, found: object, place: str) -> "Fields":
-        """Members of something that must be an object."""
+        """Check that a value is an object, and return its members."""
         if not isinstance(found, Mapping) or len(found) > ENTRIES_MAX:
             raise DamagedError(f"{place}: {_shown(found)} is not an object")
         if not all(isinstance(name, str) for name in found):
@@ -66,56 +66,56 @@ class Fields:
         return cls(place, found)
 
     def has(self, name: str) -> bool:
-        """Whether there is such a member."""
+        """Whether a member exists."""
         return self.members.get(name) is not None
 
     def wrong(self, name: str, rule: str) -> DamagedError:
-        """An error that says what a member must be."""
+        """Create an error that says what a member must be."""
         return DamagedError(
             f"{self.place}: {name} must be {rule}, it is {_shown(self.members.get(name))}"
         )
 
     def whole(self, name: str, *, least: int = 0, most: int = WHOLE_MAX) -> int:
-        """A whole number within bounds, both inclusive."""
+        """Return an integer within bounds, both inclusive."""
         value = self.members.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise self.wrong(name, f"a whole number of {least} to {most}")
         return value
 
     def whole_or_none(self, name: str, *, least: int = 0) -> int | None:
-        """The same, `None` if it is not there."""
+        """Same as `whole`, `None` if absent."""
         return self.whole(name, least=least) if self.has(name) else None
 
     def text(self, name: str) -> str:
-        """A text of at most `TEXT_BYTES_MAX` bytes."""
+        """Return a text of at most `TEXT_BYTES_MAX` bytes."""
         value = self.members.get(name)
         if not isinstance(value, str) or not _is_text(value):
             raise self.wrong(name, f"a text of at most {TEXT_BYTES_MAX} bytes")
         return value
 
     def text_or(self, name: str, default: str) -> str:
-        """The same, `default` when it is not there."""
+        """Same as `text`, `default` if absent."""
         return self.text(name) if self.has(name) else default
 
     def flag(self, name: str) -> bool:
-        """True or false."""
+        """Return a boolean."""
         value = self.members.get(name)
         if not isinstance(value, bool):
             raise self.wrong(name, "true or false")
         return value
 
     def inner(self, name: str) -> "Fields":
-        """An object; an empty one when it is not there."""
+        """Return an object; an empty object if absent."""
         value = self.members.get(name)
         return Fields.of({} if value is None else value, f"{self.place}, {name}")
 
     def texts(self, name: str) -> dict[str, str]:
-        """An object whose members are all texts; null ones are left out."""
+        """Return an object whose members are all texts; null members are left out."""
         inner = self.inner(name)
         return {key: inner.text(key) for key in inner.members if inner.has(key)}
 
     def items(self, name: str) -> list[object]:
-        """An array; an empty one when it is not there."""
+        """Return an array; an empty array if absent."""
         value = self.members.get(name)
         if value is None:
             return []

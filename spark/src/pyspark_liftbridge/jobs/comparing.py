@@ -220,7 +220,7 @@ def appear_later(
         found: The records.
         read: Returns what their holder has of a range.
         at: First offset of the later records.
-        end: Where it ends.
+        end: First offset after them.
         step: Offsets that are read at a time.
     """
     is_found = np.zeros(len(found.open), np.bool_)

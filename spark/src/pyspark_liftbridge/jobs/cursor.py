@@ -57,7 +57,7 @@ class Shown:
     has_warned: bool = False
 
     def same(self, ends: Mapping[int, int], bounds: Mapping[int, Known]) -> set[int]:
-        """Partitions whose position is known to be set to that end, in the present history."""
+        """Return partitions whose position is known to be at that end, in the current history."""
         return {
             one
             for one, end in ends.items()
