@@ -3,8 +3,8 @@
     data/<partition>/<YYYY-MM-DD>/<first offset>-<end offset>-<random id>.parquet
 
 A file holds ascending offsets of one UTC day. Names are random, so that a task that is repeated, or
-run twice at once, harms nothing: what no entry of the log names is not part of the table. What a
-file holds is recorded in its `add` action, never by its name.
+runs twice at once, does no harm: a file that no entry of the log names is not part of the table.
+The `add` action records what a file holds, never its name.
 """
 
 import io
@@ -27,15 +27,15 @@ from pyspark_liftbridge.archive.store import Store
 
 FOLDER: Final = "data/"
 FILE_BYTES: Final = 128 << 20
-"""Size at which a file ends, compressed; a row group more at most."""
+"""Compressed size at which a file ends; at most one row group more."""
 
 GROUP_BYTES_MIN: Final = 32 << 20
 GROUP_BYTES_MAX: Final = 64 << 20
-"""Size of a row group in memory, of all but the last of a file, unless one record is larger."""
+"""Size of a row group in memory, except a file's last, unless one record is larger."""
 
 MIDNIGHTS_MAX: Final = 400
-"""Files of one span that end for a new day: those of more than a year. Times need not ascend with
-offsets; records that change days over and over share files beyond this bound."""
+"""Maximum of files of one span that end at a new day: more than a year. Times need not ascend with
+offsets; beyond this bound, records of alternating days share files."""
 
 _NAMES_MAX: Final = 3
 _DAY_US: Final = 86_400_000_000
@@ -44,7 +44,7 @@ _DICTIONARIES: Final = ["stream", "subject", "reply_subject"]
 
 
 class Place(NamedTuple):
-    """What records belong to.
+    """Stream and span of records.
 
     Attributes:
         stream: Name of the stream.
@@ -58,7 +58,7 @@ class Place(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Where files and row groups end, in bytes."""
+    """Sizes at which files and row groups end, in bytes."""
 
     file: int = FILE_BYTES
     group_least: int = GROUP_BYTES_MIN
@@ -66,7 +66,7 @@ class Sizes(NamedTuple):
 
 
 class Chance(NamedTuple):
-    """What differs from run to run.
+    """Sources of values that differ between runs.
 
     Attributes:
         new_id: Returns a unique word.
@@ -88,13 +88,13 @@ def write_files(
 
     Args:
         store: The folder of the table.
-        place: What they belong to.
+        place: Their stream and span.
         records: With the columns of an archive, in the order of offsets.
         chance: Random names and the time.
-        sizes: Where files end.
+        sizes: Sizes at which files end.
 
     Returns:
-        The actions that make the files part of the table.
+        Actions that add the files to the table.
 
     Raises:
         RecordsError: Records are not of the place, or not in order.
@@ -149,7 +149,7 @@ def _check(batch: pa.RecordBatch, place: Place, at: int) -> None:
 
 
 def _by_day(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Records in pieces of one UTC day."""
+    """Split records by UTC day."""
     if not batch.num_rows:
         return
     days = batch.column("timestamp").cast(pa.int64()).to_numpy() // _DAY_US
@@ -177,7 +177,7 @@ class _File:
             compression="zstd",
             compression_level=1,
             use_dictionary=_DICTIONARIES,
-            # The digest leaves out columns that replicas need not have in common.
+            # The digest excludes columns that may differ between replicas.
             write_page_checksum=True,
         )
         self._waiting: list[pa.RecordBatch] = []
@@ -188,11 +188,11 @@ class _File:
 
     @property
     def size(self) -> int:
-        """Bytes so far, without the row group that is open."""
+        """Bytes so far, without the open row group."""
         return self._sink.tell()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take records of the file's day, which come after all before."""
+        """Append records of the file's day, which follow all earlier ones."""
         self._digest = self._digest.joined(digest_of(batch))
         times = pc.min_max(batch.column("timestamp").cast(pa.int64())).as_py()
         known = self._times or (times["min"], times["max"])
@@ -212,7 +212,7 @@ class _File:
         self._waiting, self._waiting_bytes = [], 0
 
     def close(self, store: Store, end: int, chance: Chance) -> Add:
-        """Store the file, which answers for all offsets before `end`."""
+        """Store the file, which covers all offsets before `end`."""
         if self._waiting:
             self._end_group()
         partition = self._place.span.partition
@@ -247,7 +247,7 @@ class _File:
 
 
 def _stored(store: Store, data: bytes, stem: str, new_id: Callable[[], str]) -> str:
-    """Write a file under a name that none has; a name whose fate is not known is given up."""
+    """Write a file under a new name; after an unknown outcome, under another one."""
     failure: StoreError | None = None
     for _ in range(_NAMES_MAX):
         path = f"{stem}-{new_id()}.parquet"
@@ -261,9 +261,9 @@ def _stored(store: Store, data: bytes, stem: str, new_id: Callable[[], str]) -> 
 
 
 def _holds(store: Store, path: str, data: bytes) -> bool:
-    """Whether an object is what was to be written.
+    """Whether an object has the bytes to write.
 
-    A store that heard no answer has tried again by itself, and met what it had written.
+    After a lost answer, the store's own retry finds the object that it has written.
     """
     try:
         return store.read(path, bytes_max=len(data)) == data
@@ -272,7 +272,7 @@ def _holds(store: Store, path: str, data: bytes) -> bool:
 
 
 def _not_larger(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """Records in pieces of about so many bytes at most; one record is not cut."""
+    """Split records into pieces of at most about `bytes_max` bytes; a record is not split."""
     pieces = min(batch.num_rows, -(-batch.nbytes // max(1, bytes_max)))
     for piece in range(pieces):
         start = batch.num_rows * piece // pieces

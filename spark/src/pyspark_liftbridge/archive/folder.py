@@ -1,7 +1,7 @@
-"""Objects in a local folder: a new one is written beside its place, synced, and linked there.
+"""Objects in a local folder: a new one is written under a temporary name, synced, and linked.
 
-A hard link fails when its name is taken, so two writers cannot both win, and a reader sees all of a
-file or none. `rename` would put the later one in place of the earlier.
+A hard link fails if its name is taken, so two writers cannot both win, and a reader sees all of a
+file or none. `rename` would replace the earlier file by the later one.
 """
 
 import io
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 LEFT_OVER: Final = ".tmp-"
-"""Stands after the name of a file that is being written; one of a killed writer stays."""
+"""Suffix of a file that is being written; a killed writer's file stays."""
 
 
 class LocalFolder:
-    """A `Store` in a folder, which is made when something is written."""
+    """A `Store` in a folder, which is created on the first write."""
 
     def __init__(self, root: str | Path) -> None:
         self._root = Path(root).absolute()
@@ -116,13 +116,13 @@ class LocalFolder:
                 try:
                     status = path.stat()
                 except FileNotFoundError:
-                    continue  # removed since, or the name of a writer that has finished
+                    continue  # removed since, or the temporary name of a finished write
                 relative = path.relative_to(self._root).as_posix()
                 yield Found(relative, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
 class _File(io.FileIO):
-    """A file to read, whose failures are those of a store: readers take others for damage."""
+    """A file to read that raises failures as `StoreError`: readers treat others as damage."""
 
     def readinto(self, buffer: "WriteableBuffer") -> int | None:
         try:
@@ -138,7 +138,7 @@ class _File(io.FileIO):
 
 
 def _make(folder: Path) -> None:
-    """Make a folder whose name survives a crash of the machine."""
+    """Create a folder whose name survives a crash of the machine."""
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for one in missing:

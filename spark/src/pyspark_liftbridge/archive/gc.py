@@ -1,11 +1,11 @@
 """Remove files that are not part of a table.
 
-That is what killed writers left, data files that no entry names and halves of files in folders; and
-files that a compaction has replaced.
+These are files that killed writers left (data files that no entry names, and partial files in
+folders), and files that a compaction has replaced.
 
-A file may be written and not committed yet. So only old ones go, the log is read *after* they were
-listed, and a commit refuses files of half that age. A file that was removed may be read by somebody
-who read the log before, so its age counts from its removal.
+A file may be written and not committed yet. So only old files are removed, the log is read *after*
+they are listed, and a commit refuses files of half that age. A reader that read the log earlier may
+still read a removed file, so its age counts from its removal.
 """
 
 import re
@@ -20,7 +20,7 @@ from pyspark_liftbridge.archive.store import Store
 from pyspark_liftbridge.plan.options import OptionError
 
 AGE_MS_MIN: Final = 24 * 3_600_000
-"""A younger file is left alone, and one that was part of the table until later."""
+"""Minimum age of a file to remove, and minimum time since it was part of the table."""
 
 _HALF: Final = re.compile(rf".+{re.escape(LEFT_OVER)}[0-9a-f]{{16}}")
 
@@ -33,7 +33,7 @@ def orphans(store: Store, *, now_ms: int) -> Sequence[Found]:
         now_ms: Current time in milliseconds since 1970.
 
     Raises:
-        OptionError: There is no log, so nobody knows what it would name.
+        OptionError: There is no log, so it is unknown which files belong to the table.
         DamagedError, UnsupportedTableError, StoreError: As for `log.load`.
     """
     before_ms = now_ms - AGE_MS_MIN
@@ -46,7 +46,7 @@ def orphans(store: Store, *, now_ms: int) -> Sequence[Found]:
 
 
 def remove_orphans(store: Store, *, now_ms: int) -> Sequence[Found]:
-    """Remove what may be removed.
+    """Remove the files that `orphans` lists.
 
     Args:
         store: The folder of a table.
@@ -57,8 +57,8 @@ def remove_orphans(store: Store, *, now_ms: int) -> Sequence[Found]:
 
     Raises:
         OptionError: As for `orphans`.
-        DamagedError, UnsupportedTableError, StoreError: As for `orphans`; what was removed before
-            is gone, and another run continues.
+        DamagedError, UnsupportedTableError, StoreError: As for `orphans`; earlier removals stay,
+            and another run continues.
     """
     found = orphans(store, now_ms=now_ms)
     for one in found:
@@ -84,15 +84,15 @@ def _named(store: Store, snapshot: log.Snapshot, before_ms: int) -> set[str]:
         path = unquote(found.path)
         removed[path] = max(removed.get(path, 0), found.deleted_ms)
     live = {unquote(path) for path in snapshot.files}
-    # 0: it is not recorded when.
+    # 0: the time is not recorded.
     gone = {path for path, time_ms in removed.items() if 0 < time_ms < before_ms}
     return live | ((named | removed.keys()) - gone)
 
 
 def _is_left_over(path: str, named: set[str]) -> bool:
-    """Whether a file is data in no entry, or what was being written when its writer died.
+    """Whether a file is data in no entry, or a partial file of a writer that died.
 
-    What other writers put elsewhere is theirs to remove.
+    Files of other writers elsewhere are left to them.
     """
     is_data = path.startswith(files.FOLDER) and path not in named  # guard Archive.named
     return is_data or _HALF.fullmatch(path) is not None

@@ -1,13 +1,13 @@
 """Publish an archive as an Iceberg table: the same files, in the order of the archive's log.
 
 The archive is authoritative, and the table lags. The summary of each snapshot has the entry of the
-log whose files it contains, and each is based on the one before: the catalog takes it only while
-that is the newest. So of two publishers one is refused, looks what is published now, and continues
-from there; so does one that was killed, or that never heard whether a snapshot was taken. pyiceberg
-would repeat a refused snapshot on the winner's by itself; `commit.retry.num-retries=0` keeps it
-from that.
+log whose files it contains, and each snapshot is based on the previous one: the catalog accepts it
+only while that is the newest. So one of two publishers is refused, reads what is published now, and
+continues from there; so does a publisher that was killed, or that does not know the outcome of a
+snapshot. pyiceberg would repeat a refused snapshot on top of the winner's;
+`commit.retry.num-retries=0` prevents that.
 
-Only this module knows pyiceberg. Catalogs are of many kinds, whose errors have no class in common.
+Only this module uses pyiceberg. The errors of its many kinds of catalogs have no common class.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,21 +39,21 @@ from pyspark_liftbridge.archive.store import Store
 from pyspark_liftbridge.plan.options import OptionError
 
 VERSION: Final = "liftbridge.version"
-"""Entry of the archive's log that is published, in the summary of a snapshot."""
+"""Key in a snapshot's summary: the entry of the archive's log that is published."""
 
 ARCHIVE_ID: Final = "liftbridge.archiveId"
 FAILURES_MAX: Final = 5
-"""Tries in a row after which no more was published than before."""
+"""Maximum of consecutive attempts without progress."""
 
 _PROPERTIES: Final = {
     TableProperties.COMMIT_NUM_RETRIES: "0",
-    # Each snapshot brings a manifest of its own; readers want few.
+    # Each snapshot adds a manifest; readers are faster with few.
     TableProperties.MANIFEST_MERGE_ENABLED: "true",
 }
 _SCHEMA: Final = pa.schema([one.with_nullable(True) for one in SCHEMA])  # noqa: FBT003 - Arrow's
-"""All columns may be null as far as readers know: other writers of Delta compact the files."""
+"""All columns are nullable for readers, since other writers of Delta may compact the files."""
 
-# What Iceberg needs, where data files are in the archive's own store.
+# Properties that Iceberg needs to read data files in the archive's own store.
 _STORE_OPTIONS: Final = {"endpoint": "s3.endpoint", "region": "s3.region"}
 
 
@@ -62,7 +62,7 @@ class Target(NamedTuple):
 
     Attributes:
         catalog: Name of the catalog, as in pyiceberg's configuration.
-        properties: Of the catalog; what the configuration says besides holds, too.
+        properties: Properties of the catalog, in addition to the configuration's.
         table: Namespace and name, with dots between.
     """
 
@@ -73,12 +73,12 @@ class Target(NamedTuple):
 
 @dataclass
 class Published:
-    """What a run has published.
+    """Result of a run.
 
     Attributes:
         table: Namespace and name of the table.
         version: Entry of the archive's log that is published; -1 for none.
-        snapshots: Snapshots that this run made.
+        snapshots: Snapshots that this run created.
         added: Files that it added.
         removed: Files that it removed.
     """
@@ -91,7 +91,7 @@ class Published:
 
 
 def with_store(properties: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
-    """Properties of a catalog, with what the options of the archive's store say of files."""
+    """Add to a catalog's properties those for files, from the options of the archive's store."""
     found = {
         name: options[option] for option, name in _STORE_OPTIONS.items() if options.get(option)
     }
@@ -99,20 +99,20 @@ def with_store(properties: Mapping[str, str], options: Mapping[str, str]) -> dic
 
 
 def publish(store: Store, root: str, target: Target, *, entries_max: int) -> Published:
-    """Publish all that is archived when it begins, by whomever.
+    """Publish everything that is archived when the run begins, by any writer.
 
     Args:
         store: The folder of the archive's table.
         root: Address of that folder.
         target: Where to.
-        entries_max: Entries of the log in a snapshot.
+        entries_max: Maximum of entries of the log in a snapshot.
 
     Raises:
-        OptionError: There is no such archive.
-        CatalogError: The catalog, or the store behind it, does not answer as it should.
+        OptionError: The archive does not exist.
+        CatalogError: The catalog, or its store, does not answer properly.
         ContentionError: Other writers won each of `FAILURES_MAX` attempts.
         OtherStreamError: The table is of another archive.
-        UnsupportedTableError: Others have written to the table, or the archive's log.
+        UnsupportedTableError: Other writers have changed the table, or the archive's log.
         DamagedError, StoreError: The archive cannot be read, or is behind the table.
     """
     head = log.load(store)
@@ -139,13 +139,13 @@ def publish(store: Store, root: str, target: Target, *, entries_max: int) -> Pub
 
 @dataclass
 class _Run:
-    """Steps of one publisher, up to the first that another one takes.
+    """Steps of one publisher, until another publisher takes one.
 
     Attributes:
-        table: What is known of the table.
+        table: Latest known state of the table.
         store: The folder of the archive's table.
         root: Address of that folder.
-        done: What the run has done so far.
+        done: Result so far.
     """
 
     table: IcebergTable
@@ -156,7 +156,7 @@ class _Run:
     _files: dict[str, DataFile] = field(default_factory=dict)
 
     def steps(self, entries_max: int) -> None:
-        """Take all steps to what the archive is."""
+        """Take all steps up to the archive's current state."""
         self.done.version = max(self.done.version, _version_of(self.table))
         published = self.done.version
         self._files = {task.file.file_path: task.file for task in self.table.scan().plan_files()}
@@ -171,7 +171,7 @@ class _Run:
             self.done.removed += len(step.removed)
 
     def _take(self, step: Step) -> None:
-        """Make one snapshot on the newest that is known."""
+        """Create one snapshot on the newest known one."""
         transaction = self.table.transaction()
         if self.table.metadata.name_mapping() is None:
             mapping = self.table.schema().name_mapping.model_dump_json()
@@ -197,11 +197,11 @@ class _Run:
 
 
 def _opened(catalog: Catalog, target: Target, metadata: delta.Metadata) -> IcebergTable:
-    """The table, created if there is none.
+    """Open the table; create it if it does not exist.
 
     Raises:
         OtherStreamError: It is of another archive.
-        UnsupportedTableError: pyiceberg would repeat by itself what was refused.
+        UnsupportedTableError: The table lets pyiceberg retry refused snapshots.
     """
     own = {
         delta.STREAM: metadata.stream,
@@ -232,9 +232,9 @@ def _opened(catalog: Catalog, target: Target, metadata: delta.Metadata) -> Icebe
 
 
 def _version_of(table: IcebergTable) -> int:
-    """Entry that is published, -1 for none.
+    """Return the published entry, -1 for none.
 
-    Snapshots that others made since, as by rewriting manifests, do not count.
+    Later snapshots of other writers, such as rewritten manifests, do not count.
 
     Raises:
         UnsupportedTableError: No remaining snapshot has it.

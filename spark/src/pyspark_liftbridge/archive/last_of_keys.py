@@ -1,10 +1,10 @@
 """Decide which records of a partition compaction by key keeps.
 
-Of each key the last record stays, and every record without a key. A last record with an empty value
-is a tombstone: it says that the key is gone, and goes itself when it is old enough.
+The last record of each key stays, and every record without a key. A last record with an empty value
+is a tombstone: it says that the key is deleted, and is removed itself when old enough.
 
-Distinct keys are held in memory. When they are more than `KEYS_BYTES_MAX`, files are read several
-times, each time for a share of the keys.
+Distinct keys are held in memory. If they exceed `KEYS_BYTES_MAX`, files are read several times,
+each time for a share of the keys.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,14 +22,14 @@ from pyspark_liftbridge.archive.errors import ArchiveError
 from pyspark_liftbridge.archive.store import Store
 
 KEYS_BYTES_MAX: Final = 512 << 20
-"""Distinct keys with their offsets that are held at a time."""
+"""Maximum of bytes of distinct keys, with their offsets, held at a time."""
 
 SHARES: Final = (1, 8, 64)
-"""Shares in which keys are looked at; the next one when a share is too large."""
+"""Numbers of shares to divide keys into; the next number if a share is too large."""
 
 _REDUCE_ROWS: Final = 500_000
 _REDUCE_SHARE: Final = 4
-"""Keys that repeat are put together when so many wait, or such a part of the memory."""
+"""Duplicate keys are merged when this many are buffered, or this part of the memory."""
 
 _Offsets = npt.NDArray[np.int64]
 
@@ -38,7 +38,7 @@ class Kept(NamedTuple):
     """Records with a key that stay.
 
     Attributes:
-        offsets: Of them, ascending: eight bytes for each distinct key.
+        offsets: Their offsets, ascending: eight bytes for each distinct key.
         keyed: Records with a key in each file, whether they stay or not.
     """
 
@@ -46,12 +46,12 @@ class Kept(NamedTuple):
     keyed: tuple[int, ...]
 
     def is_changed(self, at: int, origin: delta.Origin) -> bool:
-        """Whether any record of a file goes, by its place among all and its range."""
+        """Whether any record of a file is removed, by the file's index and range."""
         first, last = np.searchsorted(self.offsets, (origin.start, origin.end))
         return bool(self.keyed[at] > last - first)
 
     def of(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """Those of some records that stay."""
+        """Filter records to those that stay."""
         offsets = records.column("offset").to_numpy()
         places = np.searchsorted(self.offsets, offsets)
         is_last = np.append(self.offsets, -1)[places] == offsets
@@ -66,13 +66,13 @@ def last_of_keys(
     tombstones_from_us: int,
     memory: int = KEYS_BYTES_MAX,
 ) -> Kept:
-    """Find what stays.
+    """Find the records that stay.
 
     Args:
         store: The folder of the table.
         files: All of one partition.
         tombstones_from_us: Tombstones of this time or later stay, in microseconds since 1970.
-        memory: As `KEYS_BYTES_MAX`.
+        memory: Limit, as `KEYS_BYTES_MAX`.
 
     Raises:
         ArchiveError: There are more keys than fit into memory.
@@ -98,7 +98,7 @@ def last_of_keys(
 def _lasts(
     store: Store, files: Sequence[delta.Add], share: int, shares: int, memory: int
 ) -> _Offsets | None:
-    """Offset of the last record of each key of a share; `None` if they do not fit."""
+    """Find the offset of the last record of each key of a share; `None` if they do not fit."""
     known: pa.Table | None = None
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
@@ -127,7 +127,7 @@ def _lasts(
 def _keyed(
     store: Store, files: Sequence[delta.Add], share: int, shares: int
 ) -> Iterator[pa.RecordBatch]:
-    """Keys and offsets of a share."""
+    """Read the keys and offsets of a share."""
     for add in files:
         for batch in read_columns(store, add, ["key", "offset"]):
             keyed = batch.filter(batch.column("key").is_valid())
@@ -141,7 +141,7 @@ def _keyed(
 def _dead(
     store: Store, files: Sequence[delta.Add], tombstones_from_us: int
 ) -> tuple[_Offsets, tuple[int, ...]]:
-    """Offsets of old records without a value; how many records with a key each file has."""
+    """Find the offsets of old records without a value, and count each file's records with a key."""
     found: list[_Offsets] = [np.zeros(0, np.int64)]
     keyed = []
     for add in files:

@@ -5,7 +5,7 @@
     _delta_log/_last_checkpoint                           a hint where to begin
 
 An entry is written once, to exactly the number after the last one. So of two writers that read the
-same snapshot one loses, and must read what the other wrote before it plans anew.
+same snapshot, one loses, and must read the winner's entry before it plans again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ FOLDER: Final = "_delta_log/"
 LAST_CHECKPOINT: Final = f"{FOLDER}_last_checkpoint"
 VERSION_MAX: Final = 10**15
 _ENTRIES_MAX: Final = 10_000_000
-"""Entries read in one go; a bound for a loop, years of commits."""
+"""Maximum of entries read in one loop: years of commits."""
 
 _HINT_BYTES_MAX: Final = 1 << 20
 _CHECKPOINT_BYTES_MAX: Final = 1 << 30
@@ -29,14 +29,14 @@ _CHECKPOINT_BYTES_MAX: Final = 1 << 30
 
 @dataclass(frozen=True)
 class Snapshot:
-    """State of a table after one entry of its log. It does not change.
+    """State of a table after one entry of its log. Immutable.
 
     Attributes:
         version: Number of that entry, -1 if there is none.
-        versions: What a reader and a writer must know; `None` before the first entry.
+        versions: Versions that a reader and a writer must support; `None` before the first entry.
         metadata: Of the table; `None` before the first entry.
         files: Live files by path.
-        removed: Files that were removed, by path, as far as the log still tells.
+        removed: Files that were removed, by path, as far as the log still has them.
         ends: Version of each application by its id.
         checkpoint_version: Number of the newest checkpoint known, -1 for none.
     """
@@ -50,10 +50,10 @@ class Snapshot:
     checkpoint_version: int = -1
 
     def after(self, entries: Iterable[Sequence[delta.Action]]) -> "Snapshot":
-        """What the log comes to after further entries.
+        """Apply further entries.
 
         Raises:
-            DamagedError: They do not fit what was before.
+            DamagedError: They do not fit this snapshot.
         """
         replay = _Replay(self)
         for actions in entries:
@@ -61,7 +61,7 @@ class Snapshot:
         return replay.snapshot(self.checkpoint_version)
 
     def actions(self) -> list[delta.Action]:
-        """Actions that come to the same, as a checkpoint holds them."""
+        """Return actions that result in this snapshot, as a checkpoint holds them."""
         found: list[delta.Action] = [one for one in (self.versions, self.metadata) if one]
         return [*found, *self.ends.values(), *self.files.values(), *self.removed.values()]
 
@@ -94,7 +94,7 @@ class _Replay:
                     self._files.pop(action.path, None)
                     self._removed[action.path] = action
                 case delta.CommitInfo():
-                    pass  # tells of the entry, not of the table
+                    pass  # describes the entry, not the table
         if self._versions is None or self._metadata is None:
             raise DamagedError(
                 f"entry {self._version}: no protocol or no metaData up to here; the first entry "
@@ -104,7 +104,7 @@ class _Replay:
     def _advance(self, txn: delta.Txn) -> None:
         before = self._ends.get(txn.app_id)
         if before is not None and txn.version < before.version:  # guard Archive.backwards
-            # What is archived would be archived again.
+            # Archived records would be archived again.
             raise DamagedError(
                 f"entry {self._version}: txn of {txn.app_id} decreases from {before.version} "
                 f"to {txn.version}"
@@ -124,23 +124,23 @@ class _Replay:
 
 
 def entry_path(version: int) -> str:
-    """Path of an entry."""
+    """Return the path of an entry."""
     return f"{FOLDER}{version:020}.json"
 
 
 def checkpoint_path(version: int) -> str:
-    """Path of a checkpoint."""
+    """Return the path of a checkpoint."""
     return f"{FOLDER}{version:020}.checkpoint.parquet"
 
 
 def load(store: Store) -> Snapshot:
-    """Current state of a table.
+    """Load the current state of a table.
 
     Args:
         store: The folder of the table.
 
     Returns:
-        A snapshot of version -1 when there is no table.
+        A snapshot of version -1 if there is no table.
 
     Raises:
         DamagedError: The log is damaged; the text says where.
@@ -151,7 +151,7 @@ def load(store: Store) -> Snapshot:
     names = [one.path for one in store.listing(FOLDER, after=checkpoint_path(hint)[:-1])]
     newest = _newest_checkpoint(names)
     if newest < 0 and hint > 0:
-        # A hint that leads nowhere: a checkpoint was removed, or it is of another table.
+        # The hint is wrong: a checkpoint was removed, or it is of another table.
         names = [one.path for one in store.listing(FOLDER)]
         newest = _newest_checkpoint(names)
     snapshot = follow(store, _from_checkpoint(store, newest) if newest >= 0 else Snapshot())
@@ -165,7 +165,7 @@ def load(store: Store) -> Snapshot:
 
 
 def follow(store: Store, snapshot: Snapshot) -> Snapshot:
-    """What the log says after what was written since.
+    """Update a snapshot with entries written since.
 
     Raises:
         DamagedError, UnsupportedTableError, StoreError: As for `load`.
@@ -182,7 +182,7 @@ def _entries_behind(store: Store, version: int) -> Iterable[Sequence[delta.Actio
 
 
 def read_entry(store: Store, version: int) -> tuple[delta.Action, ...] | None:
-    """Actions of an entry, `None` if it is not there.
+    """Read the actions of an entry, `None` if it does not exist.
 
     Raises:
         DamagedError, UnsupportedTableError, StoreError: As for `load`.
@@ -192,7 +192,7 @@ def read_entry(store: Store, version: int) -> tuple[delta.Action, ...] | None:
 
 
 def versions_there(store: Store) -> list[int]:
-    """Numbers of the entries that are there, ascending."""
+    """List the numbers of existing entries, ascending."""
     found = (_entry_version(one.path) for one in store.listing(FOLDER))
     return sorted(version for version in found if version >= 0)
 
@@ -202,15 +202,15 @@ def append(store: Store, snapshot: Snapshot, actions: Sequence[delta.Action]) ->
 
     Args:
         store: The folder of the table.
-        snapshot: What the actions were planned on.
-        actions: What the entry holds.
+        snapshot: Snapshot that the actions were planned on.
+        actions: Actions of the entry.
 
     Returns:
-        What the log says with it.
+        The snapshot after the entry.
 
     Raises:
-        ConflictError: The number is taken; perhaps by an earlier try with the same actions.
-        StoreError: It may have been written, or may yet be.
+        ConflictError: The number is taken; perhaps by an earlier attempt with the same actions.
+        StoreError: The entry may have been written, or may still be.
     """
     data = delta.encode(actions)
     assert len(data) <= delta.ENTRY_BYTES_MAX, len(data)
@@ -222,12 +222,12 @@ def append(store: Store, snapshot: Snapshot, actions: Sequence[delta.Action]) ->
 
 
 def is_checkpoint_due(snapshot: Snapshot) -> bool:
-    """Whether so many entries lie after the newest checkpoint that readers want another."""
+    """Whether there are enough entries after the newest checkpoint for another one."""
     return snapshot.version - snapshot.checkpoint_version >= checkpoint.EVERY
 
 
 def with_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Snapshot:
-    """A snapshot with a checkpoint that readers want; it is written where one is due.
+    """Write a checkpoint if one is due; return the snapshot with it.
 
     Raises:
         StoreError: The store does not answer.
@@ -238,17 +238,17 @@ def with_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Snapsho
 
 
 def write_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Snapshot:
-    """Write down what a snapshot says, so that readers need not begin at the first entry.
+    """Write a snapshot as a checkpoint, so that readers need not begin at the first entry.
 
-    It may fail at any step, or be done by two at once: it says nothing new.
+    It may fail at any step, or run twice at once: it adds no information.
 
     Args:
         store: The folder of the table.
         snapshot: Of version 0 or later.
-        now_ms: By which removed files are forgotten after `checkpoint.FORGET_AFTER_MS`.
+        now_ms: Current time; removed files are forgotten after `checkpoint.FORGET_AFTER_MS`.
 
     Returns:
-        The snapshot, which knows of it.
+        The snapshot, with the checkpoint's number.
 
     Raises:
         StoreError: The store does not answer.
@@ -266,7 +266,7 @@ def write_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Snapsh
 
 
 def _hint(store: Store) -> int:
-    """Where a checkpoint was said to be, 0 when nothing useful is said: it is only a hint."""
+    """Read the hint at a checkpoint, 0 if it is absent or damaged, as it is only a hint."""
     try:
         data = store.read(LAST_CHECKPOINT, bytes_max=_HINT_BYTES_MAX)
         if data is None:
@@ -278,7 +278,7 @@ def _hint(store: Store) -> int:
 
 
 def _newest_checkpoint(paths: Sequence[str]) -> int:
-    """The newest checkpoint in one piece; those of several pieces are of other writers."""
+    """Find the newest single-file checkpoint; checkpoints in parts are of other writers."""
     found = [_number(path, ".checkpoint.parquet") for path in paths]
     return max(found, default=-1)
 
@@ -288,7 +288,7 @@ def _entry_version(path: str) -> int:
 
 
 def _number(path: str, ending: str) -> int:
-    """Number of a name that ends so, -1 of any other."""
+    """Parse the number of a name with this ending, -1 for any other name."""
     digits = path.removeprefix(FOLDER).removesuffix(ending)
     is_one = path.endswith(ending) and len(digits) == 20 and digits.isascii() and digits.isdigit()
     return int(digits) if is_one else -1

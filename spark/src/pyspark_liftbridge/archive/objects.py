@@ -1,4 +1,4 @@
-"""Objects in S3 and what speaks its language, in GCS and in Azure, by obstore's conditional put."""
+"""Objects in S3 and compatible stores, in GCS and in Azure, by obstore's conditional put."""
 
 import io
 import re
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 
-# Of the connection, whatever the kind of store. obstore takes them apart from the others, and
-# panics when they are among them.
+# Options of the connection, for any kind of store. obstore takes them separately from other
+# options, and panics if they are among these.
 _CONNECTION: Final = (
     "allow_http",
     "allow_invalid_certificates",
@@ -40,23 +40,23 @@ _PREFIXES: Final = re.compile(r"^(?:aws|google|azure)_")
 _ERROR: Final = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
 
 _PART_BYTES: Final = 1 << 20
-"""Least part of an object that is asked for: what comes with it costs less than another call."""
+"""Minimum part of an object to request: extra bytes cost less than another call."""
 
-# obstore raises some failures as errors of Python.
+# obstore raises some failures as Python's built-in errors.
 _FAILURES: Final = (BaseError, OSError, ValueError)
 
 
 def open_objects(uri: str, options: Mapping[str, str]) -> "Objects":
-    """The bucket or container at an address.
+    """Open the bucket or container at an address.
 
     Raises:
-        UnsupportedStoreError: Address or options are not of that kind of store.
+        UnsupportedStoreError: Address or options do not fit that kind of store.
     """
     plain = {_PREFIXES.sub("", name.lower()): value for name, value in options.items()}
     connection = {name: value for name, value in plain.items() if name in _CONNECTION}
     others = {name: value for name, value in plain.items() if name not in _CONNECTION}
     try:
-        # Names differ by the kind of store; obstore refuses unknown ones, and reads all values.
+        # Names differ by the kind of store; obstore refuses unknown names, and parses all values.
         store = from_url(  # type: ignore[call-overload]  # texts, of any kind of store
             uri, config=others, client_options=connection
         )
@@ -80,7 +80,7 @@ class Objects:
     def create(self, path: str, data: bytes) -> bool:
         """See `Store`."""
         try:
-            # In one piece: a put of several has no condition.
+            # In one piece: a multipart put has no condition.
             obstore.put(self._store, path, data, mode="create", use_multipart=False)
         except AlreadyExistsError:
             return False
@@ -122,12 +122,12 @@ class Objects:
         return io.BufferedReader(_Parts(self, path, size), _PART_BYTES)
 
     def part(self, path: str, start: int, end: int) -> bytes:
-        """Bytes of an object.
+        """Read bytes of an object.
 
         Args:
             path: Of the object.
             start: First byte.
-            end: First byte not wanted; more than `start`.
+            end: First byte not to read; more than `start`.
         """
         try:
             return bytes(obstore.get_range(self._store, path, start=start, end=end))
@@ -160,7 +160,7 @@ class Objects:
 
 
 def _in_short(error: Exception) -> str:
-    """What obstore says, without the values it looked at and the XML of the store."""
+    """Shorten obstore's message: without the values it examined and the store's XML."""
     text = str(error).partition("Debug source:")[0]
     match = _ERROR.search(text)
     if match is not None:
@@ -169,7 +169,7 @@ def _in_short(error: Exception) -> str:
 
 
 class _Parts(io.RawIOBase):
-    """An object as a file of which parts are read."""
+    """An object as a file that is read in parts."""
 
     def __init__(self, objects: Objects, path: str, size: int) -> None:
         self._objects = objects

@@ -1,8 +1,8 @@
-"""What to publish next of an archive: changes of its files, in the order of its log.
+"""Decide what to publish next of an archive: changes of its files, in the order of its log.
 
-A step takes a published table from the files of one entry to those of a later one. It spans several
-entries where a table is far behind, and where a file that was added is no longer part of the
-archive: such a file may be gone, and its records are in those that came in its place.
+A step takes a published table from the files of one entry to those of a later entry. It spans
+several entries if a table is far behind, and if a file that was added is no longer part of the
+archive: such a file may be deleted, and its records are in the files that replaced it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from pyspark_liftbridge.archive.errors import DamagedError
 from pyspark_liftbridge.archive.store import Store
 
 FILES_MAX: Final = 1_000
-"""Files of a step at which it ends, if it may; each is looked into when it is published."""
+"""Files of a step at which it ends, if possible; publishing a file opens it."""
 
 
 class Step(NamedTuple):
@@ -23,8 +23,8 @@ class Step(NamedTuple):
 
     Attributes:
         version: Number of the entry whose files the table has afterwards.
-        added: Paths of files that come in, as in the store.
-        removed: The same of files that go.
+        added: Paths of added files, as in the store.
+        removed: Paths of removed files.
     """
 
     version: int
@@ -35,11 +35,11 @@ class Step(NamedTuple):
 def steps(
     store: Store, head: log.Snapshot, published: int, present: frozenset[str], *, entries_max: int
 ) -> Iterator[Step]:
-    """Steps from what is published to a snapshot of the archive; none that changes nothing.
+    """Plan the steps from what is published to a snapshot of the archive, without empty steps.
 
     Args:
         store: The folder of the archive's table.
-        head: What its log says.
+        head: Snapshot of its log.
         published: Number of the entry that is published, -1 for none.
         present: Paths of the files that are published.
         entries_max: Entries at which a step ends, if it may.
@@ -60,7 +60,7 @@ def steps(
     if there[:1] == [published + 1]:
         entries = ((at, log.read_entry(store, at) or ()) for at in there)
         return planned(entries, present, live, entries_max=entries_max)
-    # Entries were cleaned away behind a checkpoint: what they came to is all that is left.
+    # Entries before a checkpoint were removed: only their result is left.
     return _between(head.version, present, live)
 
 
@@ -71,12 +71,12 @@ def planned(
     *,
     entries_max: int,
 ) -> Iterator[Step]:
-    """Steps over entries.
+    """Plan the steps over entries.
 
     Args:
         entries: Numbers and actions of all that are not published, in order.
         present: Paths of the files that are published.
-        live: The same of the archive after at least the last of the entries.
+        live: Paths of the archive's files after at least the last entry.
         entries_max: Entries at which a step ends, if it may.
     """
     wanted = set(present)
@@ -99,6 +99,6 @@ def planned(
 
 
 def _between(version: int, before: AbstractSet[str], after: AbstractSet[str]) -> Iterator[Step]:
-    """The step from some files to others, unless they are the same."""
+    """Return the step between two sets of files, unless they are equal."""
     if before != after:
         yield Step(version, tuple(sorted(after - before)), tuple(sorted(before - after)))
