@@ -280,7 +280,7 @@ def _not_larger(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatc
 
 
 def _rounded(least_us: int, most_us: int) -> tuple[str, str]:
-    """Times in milliseconds for statistics; the last one is rounded up to include all records."""
+    """Format times in milliseconds for statistics; rounds the last up to include all records."""
     return _time(least_us // 1_000), _time(-(-most_us // 1_000))
 
 

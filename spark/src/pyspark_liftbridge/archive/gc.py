@@ -67,7 +67,7 @@ def remove_orphans(store: Store, *, now_ms: int) -> Sequence[Found]:
 
 
 def _named(store: Store, snapshot: log.Snapshot, before_ms: int) -> set[str]:
-    """Files that the table has, or had until `before_ms` or later; in doubt those that it had."""
+    """List files that the table has, or had until `before_ms`, later, or an unknown time."""
     named: set[str] = set()
     removed: dict[str, int] = {}
     for version in log.versions_there(store):

@@ -257,7 +257,7 @@ def _version_of(table: IcebergTable) -> int:
 
 
 def _address(root: str) -> str:
-    """Address of the archive's folder as Iceberg has it: nothing escaped, no trailing slash."""
+    """Convert the address of the archive's folder for Iceberg: unescaped, no trailing slash."""
     if urlsplit(root).scheme == "file":
         root = unquote(urlsplit(root).path)
     whole = root if "://" in root else f"file://{Path(root).absolute()}"

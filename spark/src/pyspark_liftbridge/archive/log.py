@@ -165,7 +165,7 @@ def load(store: Store) -> Snapshot:
 
 
 def follow(store: Store, snapshot: Snapshot) -> Snapshot:
-    """Update a snapshot with entries written since.
+    """Return the snapshot after the entries that were written since.
 
     Raises:
         DamagedError, UnsupportedTableError, StoreError: As for `load`.

@@ -1,8 +1,8 @@
 """Read records of an archive by offset: find their files, and read them.
 
-Files are chosen by what the log says about them, never by their names. Our own hold one partition
-in the order of offsets and are read piece by piece; what another writer has put together of them
-may hold several in any order, and is put in order in memory.
+Files are chosen by the log's metadata, never by their names. Our own files hold one partition in
+the order of offsets and are read piece by piece; files that another writer has joined may hold
+several partitions in any order, and are sorted in memory.
 """
 
 import re
@@ -36,7 +36,7 @@ class File(NamedTuple):
     """A file with records of a partition.
 
     Attributes:
-        path: Below the table.
+        path: Path below the table.
         start: First offset that it may hold of the partition.
         end: First offset that it does not hold.
         is_ordered: Whether all its records are of the partition, in the order of offsets.
@@ -49,11 +49,11 @@ class File(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What an archive holds of a range, as a task gets it.
+    """What an archive holds of a range, as passed to a task.
 
     Attributes:
         table: Folder of the table below the root.
-        held: What it holds of the partition.
+        held: What the table holds of the partition.
         files: Files with offsets of the range, in order.
     """
 
@@ -63,7 +63,7 @@ class Part(NamedTuple):
 
 
 def held_of(snapshot: Snapshot) -> Mapping[int, Held]:
-    """What a table holds, by partition."""
+    """Summarize what a table holds, by partition."""
     metadata = snapshot.metadata
     if metadata is None:
         return {}
@@ -92,7 +92,7 @@ def held_of(snapshot: Snapshot) -> Mapping[int, Held]:
 
 
 def by_partition(snapshot: Snapshot) -> dict[int | None, list[delta.Add]]:
-    """Files of a table by the one partition that they hold; `None` for several, or not known."""
+    """Group a table's files by the one partition that they hold; `None` for several, or unknown."""
     found: dict[int | None, list[delta.Add]] = {}
     for add in snapshot.files.values():
         one = add.origin.partition if add.origin is not None else None
@@ -101,7 +101,7 @@ def by_partition(snapshot: Snapshot) -> dict[int | None, list[delta.Add]]:
 
 
 def files_of(files: Mapping[int | None, Sequence[delta.Add]], span: delta.Span) -> tuple[File, ...]:
-    """Files that may hold offsets of a span, in order, by what the log says about each.
+    """Choose files that may hold offsets of a span, in order, by the log's metadata.
 
     Args:
         files: Of `by_partition`.
@@ -118,7 +118,7 @@ def files_of(files: Mapping[int | None, Sequence[delta.Add]], span: delta.Span) 
 
 
 def _file(add: delta.Add, partition: int) -> File | None:
-    """What is known of a file, `None` if it holds nothing of a partition."""
+    """Describe a file, `None` if it holds nothing of a partition."""
     path, origin, stats = add.object_path, add.origin, add.stats
     if origin is not None:
         is_own = origin.partition == partition
@@ -135,7 +135,7 @@ def _file(add: delta.Add, partition: int) -> File | None:
 def records_of(
     store: Store, files: Sequence[File], span: delta.Span, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Records of a span in the order of offsets.
+    """Read records of a span in the order of offsets.
 
     Args:
         store: The folder of the table.
@@ -145,7 +145,7 @@ def records_of(
 
     Raises:
         FileGoneError: A file no longer exists.
-        DamagedError: A file is not what the log says.
+        DamagedError: A file does not match the log.
         StoreError: The store does not answer.
     """
     wanted = [one for one in files if one.start < span.end and span.start < one.end]
@@ -160,7 +160,7 @@ def records_of(
 
 
 def _groups(files: Sequence[File]) -> Iterator[list[File]]:
-    """Files in order, those together whose offsets overlap."""
+    """Iterate over files in order, grouped if their offsets overlap."""
     group: list[File] = []
     end = 0
     for one in files:
@@ -176,7 +176,7 @@ def _groups(files: Sequence[File]) -> Iterator[list[File]]:
 def _records(
     store: Store, wanted: File, span: delta.Span, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Records of a span in one file, in the order of the file."""
+    """Read records of a span in one file, in the order of the file."""
     source = store.open(wanted.path)
     if source is None:
         raise FileGoneError(f"{wanted.path} no longer exists, although the log names it")
@@ -222,7 +222,7 @@ def first_at(
     partition: int,
     time_ns: int,
 ) -> int | None:
-    """Offset of the first record of a partition at or after a time.
+    """Find the offset of the first record of a partition at or after a time.
 
     Args:
         store: The folder of the table.
@@ -231,7 +231,7 @@ def first_at(
         time_ns: Unix nanoseconds.
 
     Returns:
-        `None` if no record is as late.
+        `None` if all records are earlier.
 
     Raises:
         FileGoneError, DamagedError, StoreError: As for `records_of`.
@@ -253,11 +253,11 @@ def first_at(
 
 
 def time_behind(snapshot: Snapshot, partition: int) -> datetime | None:
-    """A time after that of the last record archived of a partition.
+    """Return a time after that of the last archived record of a partition.
 
     Returns:
-        `None` if it is not known: no file has the last offset, another writer kept no times, or
-        a compaction by key may have removed the last record.
+        `None` if unknown: no file has the last offset, another writer recorded no times, or a
+        compaction by key may have removed the last record.
     """
     assert snapshot.metadata is not None, "the table is there"
     stream_id, ends = snapshot.metadata.stream_id, snapshot.ends
@@ -278,7 +278,7 @@ def time_behind(snapshot: Snapshot, partition: int) -> datetime | None:
 
 
 def _ns(text: str) -> int:
-    """Time of statistics; one that cannot be read is as late as any."""
+    """Parse a time of statistics; an unreadable one counts as the latest possible."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

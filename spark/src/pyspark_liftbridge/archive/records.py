@@ -19,7 +19,7 @@ TIME_MAX: Final = 2**63 - 1
 
 
 class Wanted(NamedTuple):
-    """What is read of a partition; ends are exclusive.
+    """Records of a partition to read; ends are exclusive.
 
     Attributes:
         partition: Number of the partition.
@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
 
     @property
     def span(self) -> delta.Span:
-        """Its offsets."""
+        """Return its offsets."""
         return delta.Span(self.partition, self.start, self.end)
 
 
@@ -47,7 +47,7 @@ def records(
     wanted: Wanted,
     columns: Sequence[str] = SCHEMA.names,
 ) -> Iterator[pa.RecordBatch]:
-    """Records in the order of offsets.
+    """Read records in the order of offsets.
 
     Args:
         store: The folder of the table.
@@ -56,8 +56,8 @@ def records(
         columns: Columns of an archive, `offset` and `timestamp_ns` among them.
 
     Raises:
-        FileGoneError, DamagedError, StoreError: As for `reading.records_of`; damaged is a table as
-            well that has an offset twice.
+        FileGoneError, DamagedError, StoreError: As for `reading.records_of`; `DamagedError` also
+            for a table that has an offset twice.
     """
     at, chosen = wanted.start, files_of(files, wanted.span)
     for batch in records_of(store, chosen, wanted.span, columns):

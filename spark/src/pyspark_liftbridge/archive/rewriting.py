@@ -1,8 +1,8 @@
 """Write files that replace others.
 
-Either small ones are joined, or records are left out that a later one of their key has replaced.
-The files that go are read whole and compared with what the log says of them, so that damage never
-becomes part of a new file. What is written is part of the table when its entry is there.
+Either small files are joined, or records are left out that a later record of their key has
+replaced. Files to remove are read completely and compared with the log, so that damage never
+becomes part of a new file. New files are part of the table once their entry is written.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,14 +21,14 @@ from pyspark_liftbridge.archive.store import Store
 
 
 class Target(NamedTuple):
-    """Where files are written, and as what.
+    """Where to write files, and their stream.
 
     Attributes:
         store: The folder of the table.
         stream: Name of the stream.
         stream_id: Its id.
         chance: Random names and the time.
-        sizes: Where files end.
+        sizes: Sizes at which files end.
     """
 
     store: Store
@@ -39,10 +39,10 @@ class Target(NamedTuple):
 
 
 def join_files(target: Target, group: Group) -> Rewrite:
-    """Write the records of neighbouring files as one, or as few.
+    """Join neighbouring files to one, or to few.
 
     Raises:
-        DamagedError: A file is not what its action says.
+        DamagedError: A file does not match its action.
         StoreError: The store does not answer.
     """
     adds = _write(target, group, _records(target.store, group.files))
@@ -50,7 +50,7 @@ def join_files(target: Target, group: Group) -> Rewrite:
 
 
 def keep_last_of_keys(target: Target, group: Group, *, tombstones_from_us: int) -> Rewrite | None:
-    """Write the files of a partition anew that hold a record which goes.
+    """Rewrite the files of a partition that hold a record to remove.
 
     Args:
         target: Where.
@@ -91,6 +91,6 @@ def _records(store: Store, files: Iterable[delta.Add]) -> Iterator[pa.RecordBatc
 def _write(
     target: Target, group: Group, records: Iterable[pa.RecordBatch]
 ) -> tuple[delta.Add, ...]:
-    """Write records that replace a group."""
+    """Write the records that replace a group."""
     place = Place(target.stream, target.stream_id, group.span)
     return write_files(target.store, place, records, target.chance, target.sizes).adds

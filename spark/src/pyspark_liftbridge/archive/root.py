@@ -1,9 +1,9 @@
-"""The id of an archive: one for all tables below a root, however its address is written.
+"""The id of an archive, common to all tables below a root, however its address is written.
 
     <root>/_root/id.json        {"id":"3f9c0a1b2d4e"}
 
-A copy of the archive has the same id. Who continues archiving into a copy removes the file first,
-or the one that is ahead lets retention remove what the other lacks.
+A copy of the archive has the same id. Before archiving into a copy continues, remove this file;
+otherwise the archive that is ahead lets retention remove records that the other lacks.
 """
 
 import json
@@ -22,14 +22,14 @@ _TRIES_MAX: Final = 5
 
 
 def root_id(store: Store) -> str:
-    """The id of an archive; a random one is created if there is none.
+    """Read the id of an archive; create a random one if there is none.
 
     Args:
         store: The root of the archive.
 
     Raises:
         DamagedError: The file holds no id.
-        UnknownOutcomeError: The store does not answer; another try does no harm.
+        UnknownOutcomeError: The store does not answer; a retry does no harm.
     """
     failure: StoreError | None = None
     for _ in range(_TRIES_MAX):

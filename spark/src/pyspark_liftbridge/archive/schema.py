@@ -1,6 +1,6 @@
-"""Columns of an archive's table, in Arrow and in the words of Delta.
+"""Columns of an archive's table, as Arrow and as Delta schema.
 
-They are those that the data source gives for a stream (a test holds the two together).
+They are the columns of the data source for a stream (a test compares both).
 """
 
 import json
@@ -36,7 +36,7 @@ _WORDS: Final = {
 
 
 def headers_of_client(column: pa.ListArray) -> pa.MapArray:
-    """Headers as the client has them: a map, of the same buffers."""
+    """Convert headers to the client's type, a map, without copying buffers."""
     entries = column.values
     return pa.MapArray.from_arrays(column.offsets, entries.field("key"), entries.field("value"))
 
@@ -68,4 +68,4 @@ def _word(kind: pa.DataType) -> object:
 
 
 SCHEMA_STRING: Final = json.dumps(_struct(list(SCHEMA)), separators=(",", ":"))
-"""As a table's `metaData` has it."""
+"""Schema text in a table's `metaData`."""

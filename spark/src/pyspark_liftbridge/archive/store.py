@@ -1,7 +1,7 @@
 """The port to the store of an archive: objects by path, each created by exactly one writer.
 
-That `create` has exactly one winner is all that the archive rests on. `open_store` tries it once
-and refuses a place where it does not hold.
+The archive relies only on `create` having exactly one winner. `open_store` tests that once and
+refuses a store that violates it.
 """
 
 import secrets
@@ -19,31 +19,31 @@ _PROBE: Final = "_probe/"
 
 
 class Store(Protocol):
-    """Objects by path. What cannot be known or done raises `StoreError`."""
+    """Objects by path. A failed or unanswered request raises `StoreError`."""
 
     def create(self, path: str, data: bytes) -> bool:
-        """Write an object that is not there yet, whole and durably.
+        """Write an object that does not exist yet, atomically and durably.
 
         Returns:
-            Whether it was written; `False` when the path is taken, be it by an earlier try of the
-            same writer whose answer was lost.
+            Whether it was written; `False` if the path is taken, possibly by an earlier attempt of
+            the same writer whose answer was lost.
         """
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write an object, in place of any that is there."""
+        """Write an object, replacing an existing one."""
 
     def read(self, path: str, *, bytes_max: int) -> bytes | None:
-        """Contents of an object, `None` if there is none.
+        """Read the contents of an object, `None` if there is none.
 
         Raises:
             DamagedError: It is larger than `bytes_max`.
         """
 
     def open(self, path: str) -> BinaryIO | None:
-        """An object to read parts of, `None` if there is none; the caller closes it."""
+        """Open an object to read parts of it, `None` if there is none; the caller closes it."""
 
     def listing(self, prefix: str, *, after: str = "") -> Sequence[Found]:
-        """Objects below a folder in the order of their paths.
+        """List objects below a folder in the order of their paths.
 
         Args:
             prefix: Empty, or ends with `/`.
@@ -51,12 +51,12 @@ class Store(Protocol):
         """
 
     def delete(self, path: str) -> None:
-        """Remove an object; one that is not there is no error."""
+        """Remove an object; no-op if it does not exist."""
 
 
 @dataclass(frozen=True)
 class Below:
-    """What lies below a folder of a store, as a store of its own.
+    """A folder of a store, as a store.
 
     Attributes:
         store: The whole.
@@ -95,12 +95,12 @@ class Below:
 
 
 def open_store(uri: str, options: Mapping[str, str] | None = None) -> Store:
-    """The store at an address, tried once.
+    """Open the store at an address, and test it once.
 
     Args:
-        uri: A path, or `file://`, `s3://`, `gs://`, `az://` and what stands for them.
+        uri: A path, or `file://`, `s3://`, `gs://`, `az://` and their aliases.
         options: Of an object store, by obstore's names (`endpoint`, `region`, `allow_http`); the
-            usual variables of the environment hold besides. None for a folder.
+            usual variables of the environment apply as well. None for a folder.
 
     Raises:
         UnsupportedStoreError: No such scheme, wrong options, or two writers can both win there.
@@ -112,7 +112,7 @@ def open_store(uri: str, options: Mapping[str, str] | None = None) -> Store:
 
 
 def opened(uri: str, options: Mapping[str, str]) -> Store:
-    """The store at an address that was tried before, as tasks open it.
+    """Open the store at an address that was tested before, as tasks do.
 
     Args:
         uri: As for `open_store`.
@@ -146,10 +146,10 @@ def opened(uri: str, options: Mapping[str, str]) -> Store:
 
 
 def check_store(store: Store, uri: str) -> None:
-    """Write one object twice and see the second refused.
+    """Check that the second write of one object is refused.
 
     Raises:
-        UnsupportedStoreError: It was not.
+        UnsupportedStoreError: It was not refused.
         StoreError: The store does not answer.
     """
     path = f"{_PROBE}{secrets.token_hex(8)}"

@@ -1,9 +1,9 @@
-"""The table of a stream: found below the root of an archive, or made there.
+"""The table of a stream: found below the root of an archive, or created there.
 
     <root>/<stream>/         the stream that was archived there first
-    <root>/<stream>@<id>/    one of the same name that was made later, by its id
+    <root>/<stream>@<id>/    one of the same name that was created later, by its id
 
-The id in the table decides which is which, not the name.
+The id in the table identifies the stream, not the folder's name.
 """
 
 import re
@@ -23,12 +23,12 @@ _TRIES_MAX: Final = 5
 
 
 class Table(NamedTuple):
-    """A table that is there.
+    """An existing table, or the place for a new one.
 
     Attributes:
         root: Its folder below the root of the archive; ends with `/`.
-        store: The same as a store of its own.
-        snapshot: What its log says.
+        store: That folder, as a store.
+        snapshot: Latest snapshot of its log.
     """
 
     root: str
@@ -37,7 +37,7 @@ class Table(NamedTuple):
 
 
 class Making(NamedTuple):
-    """What a new table is given.
+    """Values for a new table.
 
     Attributes:
         table_id: A random UUID.
@@ -49,18 +49,19 @@ class Making(NamedTuple):
 
 
 def folder_of(stream: str) -> str:
-    """Folder of a stream's table: its name, with what is not usual in paths as `,` and two digits.
+    """Return the folder of a stream's table: its name, unusual bytes as `,` and two hex digits.
 
-    No stream has a comma in its name, so names stay apart. `.` and `..` would be other folders.
+    No stream has a comma in its name, so folders stay distinct. `.` and `..` would be other
+    folders.
     """
     return re.sub(r"\A\.{1,2}\Z|[^A-Za-z0-9._-]", _escaped, stream)
 
 
 def parts_named(name: str) -> tuple[str, str]:
-    """Name of the stream of a table, and `@<id>` if the stream was created again.
+    """Split a table's name into the stream's name, and `@<id>` if the stream was recreated.
 
-    What stands after the last `@` is an id when it is a number; names may hold an `@` as well.
-    A name that ends like that itself is given as its folder is: `x,409` is the stream `x@9`.
+    A number after the last `@` is an id; names may contain an `@` as well. For a stream whose own
+    name ends like that, give its folder: `x,409` is the stream `x@9`.
 
     Raises:
         OptionError: No name is left.
@@ -77,7 +78,7 @@ def parts_named(name: str) -> tuple[str, str]:
 
 
 def folder_named(name: str) -> str:
-    """Folder of the table of a stream, or of `<stream>@<id>` for one that was created again.
+    """Return the folder of the table of a stream, or of `<stream>@<id>` for a recreated one.
 
     Raises:
         OptionError: No name is left.
@@ -91,7 +92,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def find_table(store: Store, stream: str, stream_id: int) -> Table | None:
-    """The table of a stream, `None` if there is none.
+    """Find the table of a stream, `None` if there is none.
 
     Args:
         store: The root of the archive.
@@ -107,17 +108,17 @@ def find_table(store: Store, stream: str, stream_id: int) -> Table | None:
 
 
 def open_table(store: Store, stream: str, stream_id: int, making: Making) -> Table:
-    """The table of a stream, created if there is none.
+    """Open the table of a stream; create it if there is none.
 
     Args:
         store: The root of the archive.
         stream: Name of the stream.
         stream_id: Its id.
-        making: What a new one is given.
+        making: Values for a new table.
 
     Raises:
         OtherStreamError, DamagedError, UnsupportedTableError: As for `find_table`.
-        UnknownOutcomeError: The store does not answer; another try does no harm.
+        UnknownOutcomeError: The store does not answer; a retry does no harm.
     """
     failure: StoreError | None = None
     for _ in range(_TRIES_MAX):
@@ -128,7 +129,7 @@ def open_table(store: Store, stream: str, stream_id: int, making: Making) -> Tab
             actions = _first_entry(stream, stream_id, making)
             return found._replace(snapshot=log.append(found.store, found.snapshot, actions))
         except ConflictError:
-            continue  # made by another, or by the try before
+            continue  # created by another writer, or by the previous attempt
         except StoreError as error:
             failure = error
     raise UnknownOutcomeError(
@@ -138,7 +139,7 @@ def open_table(store: Store, stream: str, stream_id: int, making: Making) -> Tab
 
 
 def _look(store: Store, stream: str, stream_id: int) -> Table:
-    """The table of a stream, or the place where it is to be made."""
+    """Find the table of a stream, or the place to create it."""
     name = folder_of(stream)
     first = _at(store, f"{name}/")
     if _is_of(first, stream, stream_id):
@@ -160,7 +161,7 @@ def _at(store: Store, root: str) -> Table:
 
 
 def _is_of(table: Table, stream: str, stream_id: int) -> bool:
-    """Whether a table is of a stream, or is not there yet."""
+    """Whether a table is of a stream, or does not exist yet."""
     metadata = table.snapshot.metadata
     return metadata is None or (metadata.stream, metadata.stream_id) == (stream, stream_id)
 
@@ -169,7 +170,7 @@ def _first_entry(stream: str, stream_id: int, making: Making) -> list[delta.Acti
     configuration = {
         delta.STREAM: stream,
         delta.STREAM_ID: str(stream_id),
-        # Other writers leave entries in place too: what was lost stands nowhere else.
+        # Other writers must keep entries, too: only these record what was lost.
         "delta.enableExpiredLogCleanup": "false",
         "delta.checkpointInterval": "100",
     }

@@ -1,8 +1,8 @@
 """Check an archive: first its log, then its files against the log.
 
-All findings are reported; nothing is changed. Files that another writer put together of ours have
-no range of their own: what they hold is read, and must come to the same records all together. What
-a compaction by key left out is taken from what must be there.
+All findings are reported; nothing is changed. Files that another writer has joined have no range:
+their records are read, and must in total be the same records. Records that a compaction by key left
+out are subtracted from the expected ones.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ from pyspark_liftbridge.archive.store import Store
 
 
 class Finding(NamedTuple):
-    """Something that is wrong.
+    """A fault of an archive.
 
     Attributes:
         place: An entry, a file or a partition.
@@ -33,7 +33,7 @@ class Finding(NamedTuple):
 
 
 def verify(store: Store) -> list[Finding]:
-    """Everything that is wrong with a table; empty if nothing is.
+    """List all faults of a table; empty if there are none.
 
     Args:
         store: The folder of the table.
@@ -55,14 +55,14 @@ def verify(store: Store) -> list[Finding]:
 
 @dataclass
 class _History:
-    """What entries say, one after the other.
+    """State of a table while its entries are checked one after another.
 
     Attributes:
-        is_whole: Whether they begin with the first.
-        ends: How far each partition has come.
+        is_whole: Whether the entries begin with the first.
+        ends: End of each partition.
         digests: Of all records that were added and not left out by a compaction, by partition.
         origins: Ranges and digests of files that were not removed since, by path.
-        findings: What did not fit.
+        findings: Faults found.
     """
 
     is_whole: bool
@@ -88,7 +88,7 @@ def _read_history(store: Store, snapshot: log.Snapshot) -> _History:
 
 
 def _apply(history: _History, actions: Sequence[delta.Action]) -> Iterator[str]:
-    """What is wrong with an entry after those before."""
+    """List the faults of an entry, given the earlier ones."""
     run = next(
         (one.run for one in actions if isinstance(one, delta.CommitInfo) and one.run), delta.Run("")
     )
@@ -114,7 +114,7 @@ def _apply(history: _History, actions: Sequence[delta.Action]) -> Iterator[str]:
 
 
 def _sum_up(history: _History, actions: Sequence[delta.Action], run: delta.Run) -> None:
-    """Add what an entry brings to what there was, and take away what a compaction left out."""
+    """Add the records of an entry to the digests, and subtract those that a compaction left out."""
     digests = history.digests
     for one in actions:
         if isinstance(one, delta.Remove):
@@ -132,7 +132,7 @@ def _sum_up(history: _History, actions: Sequence[delta.Action], run: delta.Run) 
 def _rewriting_faults(
     history: _History, actions: Sequence[delta.Action], run: delta.Run
 ) -> Iterator[str]:
-    """Files that replace others must hold the same records; by key, no more."""
+    """Check that files that replace others hold the same records; by key, no more."""
     removed = {one.path for one in actions if isinstance(one, delta.Remove)}
     yield from (
         f"{path} is removed, but is not part of the table"
@@ -160,7 +160,7 @@ def _sums(origins: Iterable[delta.Origin]) -> dict[int, Digest]:
 def _txn_faults(
     history: _History, actions: Sequence[delta.Action], run: delta.Run
 ) -> Iterator[str]:
-    """Ends of partitions must be those of their ranges."""
+    """Check that ends of partitions are those of their ranges."""
     moved = {span.partition for span in run.ranges}
     for txn in (one for one in actions if isinstance(one, delta.Txn)):
         partition = fence.partition_of(txn.app_id)
@@ -174,7 +174,7 @@ def _txn_faults(
 
 
 def _tiling_faults(run: delta.Run, adds: Sequence[delta.Add]) -> Iterator[str]:
-    """Files must cover the ranges that hold records, each offset once."""
+    """Check that files cover the ranges that hold records, each offset once."""
     origins = sorted(
         (one.origin for one in adds if one.origin and one.is_change),
         key=lambda one: (one.partition, one.start),
@@ -198,7 +198,7 @@ def _tiling_faults(run: delta.Run, adds: Sequence[delta.Add]) -> Iterator[str]:
 
 @dataclass
 class _Contents:
-    """What files hold, of one partition.
+    """Contents of files, of one partition.
 
     Attributes:
         digest: Of all records.
@@ -254,10 +254,10 @@ def _overlaps(place: str, runs: Iterable[tuple[int, int, str]]) -> Iterator[Find
 
 
 def _read(store: Store, add: delta.Add) -> dict[int, _Contents]:
-    """What a file holds, by partition.
+    """Read the contents of a file, by partition.
 
     Raises:
-        DamagedError: It is not what its action says.
+        DamagedError: It does not match its action.
     """
     contents: dict[int, _Contents] = {}
     for records in read_records(store, add):
