@@ -79,7 +79,7 @@ class InvalidRequestError(RefusedError):
 
 
 class NotFoundError(RefusedError):
-    """What the message names does not exist: a stream, a partition or a broker."""
+    """A stream, partition or broker does not exist; the message names it."""
 
     code = "NOT_FOUND"
     advice = "Check the name that the message tells."

@@ -120,7 +120,7 @@ class Broker:
 
     @property
     def time(self) -> datetime:
-        """Its current time, which message timestamps are taken from."""
+        """Its current time, used for message timestamps."""
         return _EPOCH + timedelta(microseconds=self._broker.clock.wall_ns() // 1_000)
 
     @property
@@ -135,7 +135,7 @@ class Broker:
 
     @property
     def transitions(self) -> Sequence[Transition]:
-        """What happened, as its log would report it; at least the latest 5,000, oldest first."""
+        """State changes, as its log would report them; at least the latest 5,000, oldest first."""
         return tuple(self._broker.transitions)
 
     def client(

@@ -421,7 +421,7 @@ class AdminClient:
         request = admin_pb2.RemoveMemberRequest(member=_member(member))
         await self._calls.call("RemoveMember", request, admin_pb2.RemoveMemberResponse)
 
-    # -- what an attempt left -------------------------------------------------------------------
+    # -- after an attempt -----------------------------------------------------------------------
 
     async def _successor(self) -> str:
         """Choose the next metadata leader: the live voter with the highest applied index.

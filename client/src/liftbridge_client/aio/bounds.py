@@ -55,7 +55,7 @@ async def await_news(
     wait; fetching bounds then shows why.
 
     Args:
-        client: Who asks.
+        client: Session for the calls.
         stream: Name of the stream.
         known: High watermarks by partition.
         seconds: Longest wait.
@@ -117,7 +117,7 @@ async def await_streams(
     A stream without a broker to ask may have news. A broker that leads very many has more calls.
 
     Args:
-        client: Who asks.
+        client: Session for the calls.
         known: High watermarks by stream and partition.
         seconds: Longest wait.
         read_replica: Whether replicas in sync are asked.

@@ -98,11 +98,11 @@ class Item:
         self.settle(found)
 
     def acked(self, first: Ack) -> None:
-        """Tell everybody where the messages are."""
+        """Resolve all messages with acks at consecutive offsets."""
         self.settle(_acks(first, len(self.values)))
 
     def settle(self, results: list[PublishResult]) -> None:
-        """Give each message its own outcome."""
+        """Resolve each message with its own outcome."""
         if self.whole is not None:
             if not self.whole.done():
                 self.whole.set_result(results)

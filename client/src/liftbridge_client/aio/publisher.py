@@ -125,7 +125,7 @@ class Publisher(Generic[Value]):
         """Wait for the acks in flight, then close.
 
         Raises:
-            AckTimeoutError: Some acks are missing; the message has their number, the futures show
+            AckTimeoutError: Some acks are missing; the text has their number, the futures show
                 which.
         """
         if not self._is_open:

@@ -1,4 +1,4 @@
-"""Publishing many messages, one by one or in columns, blocking."""
+"""Blocking publishers for many messages, one by one or in columns."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future

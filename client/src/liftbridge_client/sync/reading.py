@@ -34,7 +34,7 @@ class SyncSubscription(Generic[Value]):
 
 
 class SyncEvents:
-    """Same as `Events`, iterated with `for`; blocks until something happens."""
+    """Same as `Events`, iterated with `for`; blocks until the next event."""
 
     def __init__(self, portal: Portal, events: Events) -> None:
         self._portal = portal

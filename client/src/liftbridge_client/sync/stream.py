@@ -1,4 +1,4 @@
-"""Streams, blocking."""
+"""Blocking access to streams."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta

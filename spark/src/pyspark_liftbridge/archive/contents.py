@@ -85,7 +85,7 @@ def read_records(store: Store, add: delta.Add) -> Iterator[pa.RecordBatch]:
     """Read all records of a file; the error for a wrong digest comes after the last record.
 
     Raises:
-        DamagedError: It is not what its action says.
+        DamagedError: It does not match its action.
         StoreError: The store does not answer.
     """
     digest = Digest()

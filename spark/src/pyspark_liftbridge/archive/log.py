@@ -1,7 +1,7 @@
 """The log of a table: read its current state, and write the next entry.
 
     _delta_log/00000000000000000042.json                  an entry
-    _delta_log/00000000000000000100.checkpoint.parquet    all that entries up to 100 have come to
+    _delta_log/00000000000000000100.checkpoint.parquet    the result of entries up to 100
     _delta_log/_last_checkpoint                           a hint where to begin
 
 An entry is written once, to exactly the number after the last one. So of two writers that read the

@@ -178,14 +178,14 @@ class BatchWriter(DataSourceArrowWriter):
         self._run = uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Rows of a task, as `write`."""
+        """Publish the rows of a task, as `write` does."""
         return write(self._options, Origin(self._run, 0, _context().partitionId()), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Every row is acknowledged already."""
+        """No-op commit: every row is already acknowledged."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """What was published stays: a log takes nothing back."""
+        """No-op abort: published records stay in the log."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -196,7 +196,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Rows of a task, as `write`."""
+        """Publish the rows of a task, as `write` does."""
         context = _context()
         # Spark hands the number of the batch to tasks by these properties only.
         run = context.getLocalProperty("sql.streaming.queryId")
@@ -206,10 +206,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write(self._options, Origin(run, int(batch), context.partitionId()), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Every row is acknowledged already."""
+        """No-op commit: every row is already acknowledged."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """What was published stays: a log takes nothing back."""
+        """No-op abort: published records stay in the log."""
 
 
 def _context() -> TaskContext:

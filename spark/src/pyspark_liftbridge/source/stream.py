@@ -216,7 +216,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, Task)
         return read(self._options, partition)
 
-    # -- what brokers and the archive tell -----------------------------------------------------
+    # -- bounds of logs and archive ------------------------------------------------------------
 
     def _archive_of(self) -> "Archive | None":
         """Return the archive, opened on first use: Spark first sends readers to other processes."""
