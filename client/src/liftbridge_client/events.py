@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, assert_never
 from liftbridge_client.errors import LiftbridgeError
 
 EVENTS_KEPT_MAX: Final = 1_000
-"""Maximum of events queued for one listener; beyond it, the oldest are dropped and counted."""
+"""Maximum number of events queued for a listener; beyond it, the oldest are dropped and counted."""
 
 
 class Connected(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 EPOCHS_MAX: Final = 100
-"""Maximum of leader epochs that a reader keeps, the newest ones."""
+"""Maximum number of leader epochs that a reader keeps, the newest ones."""
 
 
 class ReadHistory:

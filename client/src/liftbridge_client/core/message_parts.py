@@ -10,10 +10,10 @@ from typing import Final
 from liftbridge_client.errors import UsageError
 
 MESSAGE_HEADERS_MAX: Final = 1_000
-"""Maximum of headers of a message; a broker refuses more."""
+"""Maximum number of headers of a message; a broker refuses more."""
 
 REQUEST_HEADERS_MAX: Final = 4_096
-"""Maximum of headers of all messages of one request that a broker accepts."""
+"""Maximum number of headers of all messages of one request that a broker accepts."""
 
 
 def check_message(value: object, key: object, headers: object) -> None:

@@ -23,8 +23,8 @@ def slices(
 
     Args:
         records: Any of the columns `value`, `key`, `subject`, `reply_subject` and `headers`.
-        count_max: Maximum of records of a slice.
-        bytes_max: Maximum of variable-length bytes of a slice.
+        count_max: Maximum number of records of a slice.
+        bytes_max: Maximum number of variable-length bytes of a slice.
     """
     ends = np.cumsum(_sizes(records))
     headers = _header_counts(records)

@@ -27,10 +27,10 @@ from pyspark_liftbridge.archive.log import Snapshot
 from pyspark_liftbridge.archive.store import Store
 
 ROUNDS_MAX: Final = 100
-"""Maximum of rounds of a commit; another writer was first in each but the last."""
+"""Maximum number of rounds of a commit; another writer was first in each but the last."""
 
 FAILURES_MAX: Final = 5
-"""Maximum of failures of the store during one commit; the store has retried before each."""
+"""Maximum number of failures of the store during one commit; the store has retried before each."""
 
 FILE_AGE_MS_MAX: Final = 12 * 3_600_000
 """Maximum age of a file to commit: half of the age at which files in no entry are removed."""

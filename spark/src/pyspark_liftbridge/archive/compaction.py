@@ -19,7 +19,7 @@ FILES_MAX: Final = 10_000
 """Maximum number of files that one commit replaces."""
 
 KEY_FILES_MAX: Final = 50_000
-"""Maximum of files of a compaction by key, before and after: an entry names all of them."""
+"""Maximum number of files of a compaction by key, before and after: an entry names all of them."""
 
 _DAY: Final = timedelta(days=1)
 

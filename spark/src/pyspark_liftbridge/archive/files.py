@@ -34,8 +34,8 @@ GROUP_BYTES_MAX: Final = 64 << 20
 """Size of a row group in memory, except a file's last, unless one record is larger."""
 
 MIDNIGHTS_MAX: Final = 400
-"""Maximum of files of one span that end at a new day: more than a year. Times need not ascend with
-offsets; beyond this bound, records of alternating days share files."""
+"""Maximum number of files of one span that end at a new day: over a year. Times need not ascend
+with offsets; beyond this bound, records of alternating days share files."""
 
 _NAMES_MAX: Final = 3
 _DAY_US: Final = 86_400_000_000

@@ -43,7 +43,7 @@ VERSION: Final = "liftbridge.version"
 
 ARCHIVE_ID: Final = "liftbridge.archiveId"
 FAILURES_MAX: Final = 5
-"""Maximum of consecutive attempts without progress."""
+"""Maximum number of consecutive attempts without progress."""
 
 _PROPERTIES: Final = {
     TableProperties.COMMIT_NUM_RETRIES: "0",
@@ -105,7 +105,7 @@ def publish(store: Store, root: str, target: Target, *, entries_max: int) -> Pub
         store: The folder of the archive's table.
         root: Address of that folder.
         target: Where to.
-        entries_max: Maximum of entries of the log in a snapshot.
+        entries_max: Maximum number of entries of the log in a snapshot.
 
     Raises:
         OptionError: The archive does not exist.

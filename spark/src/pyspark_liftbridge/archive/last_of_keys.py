@@ -22,7 +22,7 @@ from pyspark_liftbridge.archive.errors import ArchiveError
 from pyspark_liftbridge.archive.store import Store
 
 KEYS_BYTES_MAX: Final = 512 << 20
-"""Maximum of bytes of distinct keys, with their offsets, held at a time."""
+"""Maximum number of bytes of distinct keys, with their offsets, held at a time."""
 
 SHARES: Final = (1, 8, 64)
 """Numbers of shares to divide keys into; the next number if a share is too large."""

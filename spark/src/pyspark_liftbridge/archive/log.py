@@ -21,7 +21,7 @@ FOLDER: Final = "_delta_log/"
 LAST_CHECKPOINT: Final = f"{FOLDER}_last_checkpoint"
 VERSION_MAX: Final = 10**15
 _ENTRIES_MAX: Final = 10_000_000
-"""Maximum of entries read in one loop: years of commits."""
+"""Maximum number of entries read in one loop: years of commits."""
 
 _HINT_BYTES_MAX: Final = 1 << 20
 _CHECKPOINT_BYTES_MAX: Final = 1 << 30

@@ -54,7 +54,7 @@ WAVE: Final = 16
 """Tasks between two reports of progress."""
 
 ROWS_MAX: Final = 100
-"""Maximum of differences of two holders that a task lists; then it counts the rest."""
+"""Maximum number of differences of two holders that a task lists; then it counts the rest."""
 
 
 class Job(NamedTuple):

@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 from pyspark_liftbridge.jobs.query import frame_of, quoted
 
 WINDOWS_MAX: Final = 10_000
-"""Maximum of windows of an answer."""
+"""Maximum number of windows of an answer."""
 
 TOP: Final = 5
-"""Maximum of keys listed for a window."""
+"""Maximum number of keys listed for a window."""
 
 _VIEW: Final = "liftbridge_metrics"
 

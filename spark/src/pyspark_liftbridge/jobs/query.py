@@ -37,7 +37,7 @@ def query(
         statement: In Spark's SQL.
         streams: Names of streams.
         source: Options of the data source for the connection to brokers.
-        rows_max: Maximum of rows to return.
+        rows_max: Maximum number of rows to return.
 
     Raises:
         OptionError: Two columns of the answer have one name.

@@ -49,10 +49,10 @@ class Limits(NamedTuple):
     """Bounds on the size of a micro-batch, `None` for no bound.
 
     Attributes:
-        offsets_max: Maximum of offsets.
+        offsets_max: Maximum number of offsets.
         offsets_min: Offsets to wait for.
         delay_ns: Longest wait for them.
-        bytes_max: Maximum of bytes, by the mean size of records.
+        bytes_max: Maximum number of bytes, by the mean size of records.
     """
 
     offsets_max: int | None
@@ -66,7 +66,7 @@ class Split(NamedTuple):
 
     Attributes:
         tasks_min: Tasks to aim for, `None` for any number.
-        records_max: Maximum of offsets of a task, `None` for no bound.
+        records_max: Maximum number of offsets of a task, `None` for no bound.
         records_min: Ranges of fewer offsets share a task; 0 shares none.
     """
 

@@ -15,7 +15,7 @@ from liftbridge_client import LiftbridgeError
 from pyspark_liftbridge.plan.ranges import Range
 
 RECORDS_MAX: Final = 100
-"""Maximum of offsets of a small range."""
+"""Maximum number of offsets of a small range."""
 
 AT_ONCE_MAX: Final = 8
 """Ranges requested at once; with more, a task on one core is no faster."""

@@ -26,7 +26,7 @@ from pyspark_liftbridge.plan.options import OptionError, SinkOptions
 from pyspark_liftbridge.source import cluster
 
 STREAMS_MAX: Final = 1_000
-"""Maximum of streams that one task may write to."""
+"""Maximum number of streams that one task may write to."""
 
 RETRY_NS: Final = 120_000_000_000
 """How long a task tries to find a broker that accepts its rows."""
