@@ -268,8 +268,8 @@ _BY_TEXT: Final[dict[StatusCode, tuple[tuple[str, type[LiftbridgeError]], ...]]]
     ),
 }
 """Errors that servers distinguish by text only, as the original does. The text decides the class of
-an error and whether to retry; the status alone decides whether the call may be done, except for a
-message too large for gRPC, which is never received."""
+an error and whether to retry; the status alone decides whether the call may be done. Lanes correct
+that for a message too large for gRPC, which is never received."""
 
 
 BY_SERVER_CODE: Final[dict[str, type[LiftbridgeError]]] = {
