@@ -268,8 +268,8 @@ _BY_TEXT: Final[dict[StatusCode, tuple[tuple[str, type[LiftbridgeError]], ...]]]
     ),
 }
 """Errors that servers distinguish by text only, as the original does. The text decides the class of
-an error and whether to retry; the status alone decides whether the call may be done. Lanes correct
-that for a message too large for gRPC, which is never received."""
+an error and whether to retry; the status alone decides whether the call may be done, except for a
+published message that is too large for gRPC, which is never received."""
 
 
 BY_SERVER_CODE: Final[dict[str, type[LiftbridgeError]]] = {
@@ -304,6 +304,9 @@ in a trailer, so a broken call never has one."""
 
 def publish_error(error: LiftbridgeError) -> LiftbridgeError:
     """Convert an error for a message: after a lost answer, it is unknown whether it is stored."""
+    if isinstance(error, TooLargeError):
+        # An ack is small, so it is the request that exceeds gRPC's limit: nobody received it.
+        error.may_be_done = False
     is_late = isinstance(error, CallTimeoutError)
     is_told = isinstance(error, OutcomeUnknownError | IncorrectOffsetError)
     if is_told or not (is_late or error.may_be_done):

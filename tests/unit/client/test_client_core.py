@@ -189,6 +189,16 @@ def test_publish_that_was_not_sent_may_be_repeated():
     assert not error.may_be_done
 
 
+@pytest.mark.parametrize("who", ["", "CLIENT: Sent ", "grpc: received "])
+def test_message_too_large_for_grpc_is_refused_and_not_stored(who):
+    text = f"{who}message larger than max (5 vs. 4)"
+    error = errors.error_of(StatusCode.RESOURCE_EXHAUSTED, text)
+    assert error.may_be_done  # of other calls it may be the answer that is too large
+    assert errors.publish_error(error) is error
+    assert type(error) is errors.TooLargeError
+    assert not error.may_be_done
+
+
 def test_wrong_offset_keeps_its_name():
     error = errors.error_of(StatusCode.UNKNOWN, "incorrect expected offset")
     assert errors.publish_error(error) is error
