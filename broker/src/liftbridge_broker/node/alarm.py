@@ -1,11 +1,11 @@
-"""When the one timer of a node comes next."""
+"""The node's single timer and its next deadline."""
 
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.ports.timer import Timer
 
 
 class Alarm:
-    """Arms the timer only with what is earlier than what it is armed with.
+    """Timer wrapper that rearms only for a deadline earlier than the current one.
 
     Args:
         timer: The timer.
@@ -19,18 +19,18 @@ class Alarm:
         self._deadline: Instant | None = None
 
     def set(self, deadline: Instant | None) -> None:
-        """Have the timer come at a deadline at the latest; `None` for none."""
+        """Arm the timer to fire no later than a deadline; `None` is a no-op."""
         if deadline is not None and (self._armed is None or deadline < self._armed):
             self._armed = deadline
             self._timer.arm(deadline)
 
     def wake(self, now: Instant) -> None:
-        """Have the timer come at once, before anything is due."""
+        """Fire the timer at once, before any deadline."""
         if self._armed is not None and self._armed > now:
             self._deadline = self._armed
         self.set(now)
 
     def ring(self, now: Instant) -> Instant | None:
-        """The timer came: the deadline that is still to come if it was only woken, else `None`."""
+        """Handle the timer; return the deadline still pending after a wake-up, else `None`."""
         deadline, self._armed, self._deadline = self._deadline, None, None
         return deadline if deadline is not None and deadline > now else None

@@ -1,12 +1,12 @@
-"""Who may say what about a partition's log: the one gate that every answer about offsets passes.
+"""The single gate for every answer about the offsets of a partition's log.
 
-What a broker is to a partition decides what it may tell. Its log start and committed records
-anybody with a replica may give. How far the log goes - the committed end, the latest record, the
-place of a time - only who cannot have missed anything: a leader that knows what is committed, or a
-replica in sync that has heard of it. Neither can know alone that nobody else leads by now, because
-metadata may come late; so the metadata group is asked first, as for any linearizable read (Raft,
-dissertation 6.4): whoever led and acknowledged before the question is known then. Refusals are
-retriable and name the leader.
+The role of a broker for a partition decides which questions it may answer. Any replica may return
+the log start and committed records. Only a replica that cannot have missed records may return the
+end of the log (the committed end, the latest record, the offset for a time): a leader that knows
+its high watermark, or an in-sync follower that has learned it. Neither can exclude by local state
+that another broker leads by now, because metadata may arrive late. So the broker first asks the
+metadata group, as for any linearizable read (Raft, dissertation 6.4), and then knows every leader
+that acknowledged before the question. Refusals are retriable and name the leader.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,43 +29,43 @@ from liftbridge_broker.node.refusals import leader_changed
 from liftbridge_broker.node.roles import Role
 
 WAIT_NS: Final = 2_000 * MILLISECOND_NS
-"""Longest wait of a question for what is committed to become known."""
+"""Longest wait of a question for the high watermark to become known."""
 
 LOOK_NS: Final = 50 * MILLISECOND_NS
-"""Between two looks at questions that wait: roles change without waking anybody."""
+"""Time between two checks of waiting questions: role changes do not trigger one."""
 
 QUESTIONS_MAX: Final = 10_000
 """Questions that wait on one broker; more are refused."""
 
 
 class Standing(StrEnum):
-    """What a broker is to a partition that it is asked about."""
+    """Role and state of a broker for a partition, as far as answers depend on them."""
 
     CERTAIN = "certain"
-    """It leads and knows all that may be committed."""
+    """Leader that knows all records that may be committed."""
     UNCERTAIN = "uncertain"
-    """It leads, and does not know yet what former leaders committed."""
+    """Leader that does not know yet which records former leaders committed."""
     RECOVERING = "recovering"
-    """It was elected uncleanly and has not begun."""
+    """Leader by an unclean election that does not serve yet."""
     FENCED = "fenced"
-    """It leads by metadata that may be outdated."""
+    """Leader by metadata that may be outdated."""
     OFFLINE = "offline"
     """The files of its log failed or are damaged."""
     FOLLOWER = "follower"
     """Another broker leads."""
     NOBODY = "nobody"
-    """Nobody leads, or this broker does not know who."""
+    """No leader, or none known to this broker."""
 
 
 class Question(StrEnum):
-    """What a broker is asked to tell."""
+    """Kind of information that a broker is asked for."""
 
     START = "start"
     """The first offset kept."""
     RECORDS = "records"
-    """Committed records from a place on; what is not committed is waited for."""
+    """Committed records from an offset on; the reader waits for uncommitted ones."""
     END = "end"
-    """How far the log goes, or anything that follows from it."""
+    """The end of the log, or anything derived from it."""
 
 
 _NOTHING: Final = frozenset[Question]()
@@ -81,18 +81,18 @@ AS_LEADER: Final[Mapping[Standing, frozenset[Question]]] = {
     Standing.FOLLOWER: _NOTHING,
     Standing.NOBODY: _NOTHING,
 }
-"""What may be told to who wants to hear it of the leader."""
+"""Questions that each standing may answer when the caller asks for the leader."""
 
 AS_REPLICA: Final[Mapping[Standing, frozenset[Question]]] = {
     **dict.fromkeys(Standing, _BELOW),
     Standing.CERTAIN: _ALL,
     Standing.FOLLOWER: _ALL,
 }
-"""What may be told to who takes any replica; a follower tells the end only while in sync."""
+"""The same for callers that accept any replica; a follower must be in sync for `END`."""
 
 
 def standing_of(partition: Partition) -> Standing:
-    """What this broker is to a partition at present, by the metadata that it has applied."""
+    """Return this broker's standing for a partition by its applied metadata."""
     if partition.role is Role.NONE:
         return Standing.NOBODY
     if partition.role is Role.FOLLOWER:
@@ -110,13 +110,13 @@ def standing_of(partition: Partition) -> Standing:
 def refusal(
     partition: Partition, question: Question, *, as_replica: bool = False, leader: str = ""
 ) -> LiftbridgeError | None:
-    """Why a question must not be answered here and now, `None` when it may be.
+    """Return why a question must not be answered here and now, `None` when it may be.
 
     Args:
-        partition: What is asked about.
-        question: What is to be told.
-        as_replica: Whether any replica may tell.
-        leader: Who leads by the metadata, for the text; empty for nobody.
+        partition: The partition.
+        question: The kind of question.
+        as_replica: Whether any replica may answer.
+        leader: The leader by the metadata, for the text; empty for none.
     """
     standing = standing_of(partition)
     allowed = (AS_REPLICA if as_replica else AS_LEADER)[standing]
@@ -137,13 +137,13 @@ def refusal(
 
 
 def not_leader(where: str, leader: str) -> NotLeaderError:
-    """The refusal of a broker that does not lead; it names who does."""
+    """Return the refusal of a broker that does not lead; it names the leader."""
     told = f"broker {leader} leads" if leader else "nobody is known to lead"
     return NotLeaderError(f"{NOT_LEADER_TEXT}: {told} {where}")
 
 
 def check(partition: Partition, question: Question, *, as_replica: bool = False) -> None:
-    """As `refusal`, raised.
+    """Raise the error that `refusal` returns.
 
     Raises:
         LiftbridgeError: The question must not be answered here and now; retriable.
@@ -154,15 +154,15 @@ def check(partition: Partition, question: Question, *, as_replica: bool = False)
 
 
 def check_still(partition: Partition, seen: Offset, *, as_replica: bool) -> None:
-    """Check again, before the end of a log is told later than in the turn that allowed it.
+    """Check again before a later turn than the one that allowed it returns a log's end.
 
     Args:
         partition: What is asked about.
-        seen: Where what was committed ended in that turn.
+        seen: High watermark in that turn.
         as_replica: Whether any replica may tell.
 
     Raises:
-        LiftbridgeError: It must not be told any more; retriable.
+        LiftbridgeError: The answer is not allowed any more; retriable.
     """
     if partition.closed_error is not None:
         raise partition.closed_error
@@ -172,15 +172,15 @@ def check_still(partition: Partition, seen: Offset, *, as_replica: bool) -> None
 
 
 class Metadata(Protocol):
-    """The metadata log, as far as it is read."""
+    """The metadata log, as seen by its readers."""
 
     def read(self, reply: ReadReply) -> None:
-        """Ask to be told when the state holds everything that was answered before now."""
+        """Call `reply` once the state holds every outcome announced before this call."""
         ...
 
 
 class AnswersHost(Protocol):
-    """The node, as far as questions are answered."""
+    """The part of the node that answers depend on."""
 
     @property
     def broker(self) -> BrokerId:
@@ -198,12 +198,12 @@ class AnswersHost(Protocol):
         ...
 
     def wake_soon(self) -> None:
-        """Have the timer called."""
+        """Fire the timer soon."""
         ...
 
 
 Done = Callable[[LiftbridgeError | None], None]
-"""Gets `None` once a question may be answered, or why it must not be; once."""
+"""Callback, called once: `None` when the question may be answered, else the refusal."""
 
 
 @dataclass(slots=True, eq=False)
@@ -211,8 +211,8 @@ class _Waiting:
     """A question about the end of a log that cannot be answered yet.
 
     Attributes:
-        until: Offset that must be committed here as far as this broker knows, `None` as the leader.
-        leader_epoch: Epoch in which that was found out; another one voids it.
+        until: Offset that this broker's high watermark must reach; `None` on the leader.
+        leader_epoch: Leader epoch in which `until` was determined; another epoch voids it.
     """
 
     partition: Partition
@@ -224,9 +224,9 @@ class _Waiting:
 
 
 class Answers:
-    """Questions of clients that are not answered at once.
+    """Questions of clients that wait before they may be answered.
 
-    Questions that come while the metadata group is asked share the next round.
+    Questions that arrive during a round with the metadata group share the next round.
     """
 
     def __init__(self, host: AnswersHost) -> None:
@@ -251,14 +251,14 @@ class Answers:
         *,
         as_replica: bool = False,
     ) -> None:
-        """Have a question answered: `done` gets `None` when it may be, at once or within a bound.
+        """Call `done` with `None` when a question may be answered, at once or within a bound.
 
-        What is read of the partition within `done` is true then. It holds everything that anybody
-        was told before the call, and every record acknowledged with policy ALL before it.
+        A read of the partition within `done` reflects every answer given before the call, and every
+        record acknowledged with policy ALL before it.
         """
         self._now = now
         error = self._refusal(partition, question, as_replica=as_replica)
-        is_alone = partition.replication is None  # nobody else can lead, or have a record
+        is_alone = partition.replication is None  # no other leader or replica exists
         is_over = error is not None and not isinstance(error, OffsetNotAvailableError)
         if question is not Question.END or is_over or (is_alone and error is None):
             done(error)
@@ -286,12 +286,12 @@ class Answers:
         return "" if state is None else state.leader or ""
 
     def _is_in_sync(self, partition: Partition) -> bool:
-        """Whether this replica has everything committed (I2), by the metadata."""
+        """Whether this replica is in sync by the metadata, so holds all committed records (I2)."""
         state = self._host.state.partition(partition.partition_id)
         return state is not None and self._host.broker in state.isr  # guard A.in_sync
 
     def _confirm(self) -> None:
-        """Ask the metadata group what this broker may have missed."""
+        """Ask the metadata group for changes that this broker may have missed."""
         self._host.metadata.read(self._confirmed)  # guard A.confirm
         self._host.wake_soon()
 
@@ -306,11 +306,12 @@ class Answers:
                 self._settle(waiting)
 
     def _settle(self, waiting: _Waiting) -> None:
-        """The metadata here hold everything that was decided before the question."""
+        """Answer or delay a question, now that the metadata hold all earlier decisions."""
         partition = waiting.partition
         waiting.leader_epoch = self._epoch(partition)
         if partition.role is Role.FOLLOWER:
-            # In sync it holds all that is committed; how much of it is, it hears a little later.
+            # An in-sync replica holds all committed records; it learns the high watermark a little
+            # later.
             waiting.until = partition.log.log_end_offset  # guard A.until
         if not self._is_over(waiting):
             self._waiting[waiting] = None
@@ -322,7 +323,7 @@ class Answers:
         return None if state is None else state.leader_epoch
 
     def _is_over(self, waiting: _Waiting) -> bool:
-        """Answer a question if that is possible by now."""
+        """Answer a question if possible; return whether it is done."""
         partition = waiting.partition
         if partition.closed_error is not None:
             waiting.done(partition.closed_error)
@@ -339,7 +340,7 @@ class Answers:
         return True
 
     def _look(self) -> None:
-        """More is committed somewhere, or time went by."""
+        """Check waiting questions after a commit or after time has passed."""
         waiting, self._waiting = self._waiting, {}
         for one in waiting:
             if not self._is_over(one):
@@ -353,7 +354,7 @@ class Answers:
             self._host.wake_soon()
 
     def end(self) -> None:
-        """The broker stops: nobody waits any longer."""
+        """End all waiting questions, because the broker stops."""
         ended = [*self._asked, *self._next, *self._waiting]
         self._asked, self._next, self._waiting = [], [], {}
         for waiting in ended:
@@ -372,7 +373,7 @@ class Answers:
 
 
 class AnswersOwner(Protocol):
-    """A member of a cluster, which others may lead partitions of."""
+    """A member of a cluster, in which other brokers may lead partitions."""
 
     @property
     def answers(self) -> Answers:
@@ -385,7 +386,7 @@ class AskedNode(Protocol):
 
     @property
     def cluster(self) -> AnswersOwner | None:
-        """What makes it a member of a cluster."""
+        """Cluster part of the node, `None` for a broker alone."""
         ...
 
 
@@ -398,7 +399,7 @@ def ask(
     *,
     as_replica: bool = False,
 ) -> None:
-    """As `Answers.ask`, of a broker that may be alone: then nobody else can know more."""
+    """Do as `Answers.ask`; a broker alone answers at once, as no other can know more."""
     cluster = node.cluster
     if cluster is None:
         done(refusal(partition, question, as_replica=as_replica))

@@ -1,7 +1,7 @@
-"""What committed metadata means for the partitions of this owner.
+"""Apply committed metadata to the partitions of this owner.
 
-The one place where partitions come into being, change and go; it matches on the controller's
-records, each of which tells an outcome (architecture 5).
+Only this module creates, changes and closes partitions. It matches on the controller's records,
+each of which states an outcome (architecture 5).
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ from liftbridge_broker.storage.store import LogStore
 
 
 class PartitionOwner(Protocol):
-    """The node, as far as applied metadata changes it."""
+    """The part of the node that applied metadata changes."""
 
     partitions: dict[PartitionId, Partition]
     store: LogStore
@@ -68,7 +68,7 @@ class PartitionOwner(Protocol):
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether the metadata hold all that was decided before this process began."""
+        """Whether the metadata hold all decisions made before this process started."""
         ...
 
     def open_partition(self, stream: StreamState, state: PartitionState, now: Instant) -> None:
@@ -82,7 +82,7 @@ class PartitionOwner(Protocol):
         ...
 
     def close_partition(self, partition_id: PartitionId, error: LiftbridgeError) -> None:
-        """Serve it no longer."""
+        """Stop serving a partition."""
         ...
 
     def options_of(self, stream: StreamState) -> StreamOptions:
@@ -94,11 +94,11 @@ class PartitionOwner(Protocol):
         ...
 
     def watch_idle(self, partition: Partition, now: Instant) -> None:
-        """Look for idleness again."""
+        """Restart the idle check of a partition."""
         ...
 
     def transition(self, kind: str, fields: Mapping[str, object]) -> None:
-        """Tell the observer."""
+        """Report a transition to the observer."""
         ...
 
 
@@ -107,9 +107,9 @@ def take_records(
 ) -> None:
     """Bring the partitions in line with records that were just applied.
 
-    Before this process is registered only logs are opened: what was removed meanwhile may have been
-    given back, so the rest waits for `take_state` on what the metadata are then (S74). After the
-    stop the next process sees to it.
+    Before this process is registered it only opens logs: a replica that was removed meanwhile may
+    have been assigned again, so the rest waits for `take_state` on the metadata of that moment
+    (S74). After the stop, the next process applies the records.
     """
     if owner.has_stopped:
         return
@@ -146,12 +146,12 @@ def _take_record(owner: PartitionOwner, record: Record, now: Instant, wall_ns: i
 
 
 def is_waiting(owner: PartitionOwner) -> bool:
-    """Whether something is left for a turn of its own."""
+    """Whether work is left for a later turn."""
     return owner.openings.is_waiting or owner.metadata.is_behind or owner.chores.is_waiting
 
 
 def do_waiting(owner: PartitionOwner, now: Instant, wall_ns: int) -> None:
-    """Open, and close for good, some of the replicas that wait, and do some of the chores."""
+    """Open and permanently close some waiting replicas, and do some of the chores."""
     deleted = owner.openings.take_deleted()
     if deleted:
         _close_deleted(owner, deleted, now, wall_ns)
@@ -164,9 +164,9 @@ def do_waiting(owner: PartitionOwner, now: Instant, wall_ns: int) -> None:
 
 
 def finish_deletions(owner: PartitionOwner, now: Instant) -> None:
-    """Remove logs that are not open and whose deletion is known.
+    """Remove logs that are not open and whose partitions are known to be deleted.
 
-    A kill between a committed deletion and the move of the logs leaves them.
+    Such logs remain after a kill between a committed deletion and the move of the logs.
     """
     known, streams = owner.metadata.deleted, owner.state.deleted
     unopened = owner.store.unopened()
@@ -175,7 +175,7 @@ def finish_deletions(owner: PartitionOwner, now: Instant) -> None:
 
 
 def _open_given(owner: PartitionOwner, record: Record, now: Instant) -> None:
-    """Open the logs that a record gives to this broker."""
+    """Open the logs that a record assigns to this broker."""
     match record:
         case StreamCreated(partitions=given):
             pass
@@ -189,9 +189,9 @@ def _open_given(owner: PartitionOwner, record: Record, now: Instant) -> None:
 
 
 def take_state(owner: PartitionOwner, now: Instant, wall_ns: int) -> None:
-    """Bring the partitions in line with a state that came as a whole.
+    """Bring the partitions in line with a whole state, as from a snapshot.
 
-    Only what the state proves to be deleted, or held elsewhere, is removed; else the files stay.
+    Removes only logs that the state proves to be deleted or held elsewhere; other files stay.
     """
     state = owner.state
     if owner.has_stopped:
@@ -220,7 +220,7 @@ def _follow(
     now: Instant,
     wall_ns: int,
 ) -> None:
-    """Bring a partition that is open in line with its state."""
+    """Bring an open partition in line with its state."""
     owner.set_options(partition, owner.options_of(stream), now)
     owner.assign_role(partition, stream, found, now)
     is_paused, is_auto = found.paused, found.auto_paused
@@ -249,7 +249,7 @@ def _ids(stream_id: StreamId, numbers: Sequence[PartitionNumber]) -> list[Partit
 def _create(owner: PartitionOwner, record: StreamCreated, now: Instant) -> None:
     stream = owner.state.streams[record.stream_id]
     held = [state for state in record.partitions if owner.broker in state.replicas]
-    with suppress(FilesError):  # each that has no directory then is told of as it is opened
+    with suppress(FilesError):  # each without a directory is reported when it is opened
         owner.store.make([state.partition_id for state in held], stream.name)
     for state in held:
         _open(owner, stream, state, now)
@@ -264,7 +264,7 @@ def _create(owner: PartitionOwner, record: StreamCreated, now: Instant) -> None:
 
 
 def _open(owner: PartitionOwner, stream: StreamState, state: PartitionState, now: Instant) -> None:
-    """Be to a partition what its state says; one that is not open may have to wait for its turn."""
+    """Take the role that a partition's state says; an unopened partition may be queued."""
     is_open = state.partition_id in owner.partitions
     if is_open or not owner.is_caught_up or owner.openings.admits(state.partition_id, now):
         _open_now(owner, stream, state, now)
@@ -309,7 +309,7 @@ def _alter(owner: PartitionOwner, record: StreamAltered, now: Instant) -> None:
     options = owner.options_of(stream)
     for state in stream.partitions:
         partition = owner.partitions.get(state.partition_id)
-        # A smaller factor may have left this broker out, which `_change` sees to.
+        # A smaller factor may have removed this broker's replica, which `_change` handles.
         if partition is not None and owner.broker in state.replicas:
             owner.set_options(partition, options, now)
             owner.assign_role(partition, stream, state, now)
@@ -322,7 +322,7 @@ def _alter(owner: PartitionOwner, record: StreamAltered, now: Instant) -> None:
 
 
 def _change(owner: PartitionOwner, state: PartitionState, now: Instant, wall_ns: int) -> None:
-    """Be to a partition what its new state says; a replica that was removed goes for good."""
+    """Take the role that a partition's new state says; delete a removed replica."""
     if owner.broker in state.replicas:
         _open(owner, owner.state.streams[stream_of(state.partition_id)], state, now)
     elif state.partition_id in owner.partitions:
@@ -335,7 +335,7 @@ def _remove(owner: PartitionOwner, number: PartitionId, now: Instant, wall_ns: i
 
 
 def replace_log(owner: PartitionOwner, number: PartitionId, now: Instant, wall_ns: int) -> None:
-    """Set a damaged log aside and begin with an empty one; nobody counts with it any more."""
+    """Set a damaged log aside and start an empty one; no commit depends on it any more."""
     state = owner.state.partition(number)
     if state is None or owner.broker not in state.replicas:
         return
@@ -349,7 +349,7 @@ def _refresh(
     numbers: Sequence[PartitionNumber],
     now: Instant,
 ) -> None:
-    """Tell the replicas of partitions that their state has another epoch."""
+    """Pass the new partition epochs on to the replicas."""
     stream = owner.state.streams[stream_id]
     for number in numbers:
         state = stream.partitions[number]
@@ -359,7 +359,7 @@ def _refresh(
 
 
 def _watch_publishers(owner: PartitionOwner, stream: StreamState) -> None:
-    """From the first publisher on, the store keeps snapshots of their state."""
+    """Have the store keep snapshots of publisher state, from the first publisher on."""
     for state in stream.partitions if stream.publishers else ():
         partition = owner.partitions.get(state.partition_id)
         if partition is not None:

@@ -1,4 +1,4 @@
-"""Pausing partitions that got nothing for their auto-pause time (spec 6.5)."""
+"""Pause partitions that received no message for their auto-pause time (spec 6.5)."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from liftbridge_broker.node.partition import Partition
 
 
 class AutoPause:
-    """Which partitions may have been idle for long enough, and what to propose for them."""
+    """Partitions that may have been idle for long enough, with the proposals for them."""
 
     def __init__(self) -> None:
         self._idle = IdleWatch()
@@ -20,23 +20,23 @@ class AutoPause:
         return len(self._idle)
 
     def watch(self, partition: Partition, now: Instant) -> None:
-        """Look again when the partition may have been idle for its auto-pause time."""
+        """Check the partition again when it may have been idle for its auto-pause time."""
         idle_ns = partition.options.auto_pause_ms * MILLISECOND_NS
         if idle_ns:
             self._idle.watch(partition.partition_id, Instant(now + idle_ns))
 
     def forget(self, partition_id: PartitionId) -> None:
-        """The partition is served no longer."""
+        """Drop a partition that is no longer served."""
         self._idle.forget(partition_id)
 
     def next_deadline(self) -> Instant | None:
-        """When `take_due` wants to be called, `None` for never."""
+        """Time of the next `take_due` call, `None` for never."""
         return self._idle.next_deadline()
 
     def take_due(
         self, partitions: Mapping[PartitionId, Partition], now: Instant
     ) -> list[PauseStream]:
-        """Proposals for the partitions whose time is over; each is looked at again later."""
+        """Return proposals for partitions whose time is over; each is checked again later."""
         due = (partitions[partition_id] for partition_id in self._idle.take_due(now))
         return [_pause(partition) for partition in due if self._is_over(partition, now)]
 
@@ -51,7 +51,7 @@ class AutoPause:
         due = Instant(partition.last_active + idle_ns)
         is_over = not is_held and due <= now
         if is_held or is_over:
-            # Also after a proposal, which may fail: the next look tries again.
+            # Also after a proposal, which may fail: the next check repeats it.
             due = Instant(now + idle_ns)
         self._idle.watch(partition.partition_id, due)
         return is_over

@@ -1,20 +1,21 @@
 """How a broker with an empty data directory finds its cluster, or founds one (replication 1.15).
 
-A second history over an existing one is the one thing that must never happen, so a broker without
-metadata first asks everybody. Whoever knows a cluster names its leader, and the broker asks that
-one to be let in, as a member without a vote and with the identity of its directory: a wiped disk is
-a new member. A cluster is founded only
+A second history over an existing one must never happen, so a broker without metadata first asks all
+brokers. A broker that knows a cluster names its leader. The new broker asks that leader to add it
+as a learner, with the identity of its directory: a wiped disk is a new member. A cluster is founded
+only
 
-- by *listed peers*, when every one of them told that its directory is empty too and that it lists
+- by *listed peers*, when each of them announced that its directory is empty too and that it lists
   the same brokers. Each then begins with the same configuration and, because it follows from the
   identities, the same cluster id;
-- by a *seed*, when nobody knew a cluster; of several seeds by the first one in the order of their
-  names, which the others join;
-- by a broker that was told neither, when moreover nobody else is looking for one;
-- by brokers that an operator tells so (`found`), which also name their directories.
+- by a *seed*, when no broker knew a cluster; of several seeds, the first by name founds it and the
+other seeds join;
+- by a broker configured as neither, when moreover no other broker looks for a cluster;
+- by brokers that an operator selects (`found`), naming their directories too.
 
-Each tells what it was told to found, its *claim*. While claims contradict each other nothing is
-founded that another could found differently: see `Discovery.contradictions`.
+Each broker announces which cluster it is configured to found, its *claim*. While claims contradict
+each other, no broker founds a cluster that another could found differently: see
+`Discovery.contradictions`.
 
 Questions are repeated: NATS may lose any of them, and a broker may start at any time.
 """
@@ -36,10 +37,10 @@ from liftbridge_broker.wire.peer_membership import NO_CLAIM, Claim, Discover, Di
 
 ASK_NS: Final = 100 * MILLISECOND_NS
 PATIENCE_NS: Final = 300 * MILLISECOND_NS
-"""Time in which somebody who knows a cluster must have answered before one is founded."""
+"""Time to wait for an answer of a broker that knows a cluster, before founding one."""
 
 CLAIM_NS: Final = 10_000 * MILLISECOND_NS
-"""Time for which a claim counts of a broker that is not needed to found: it may be gone."""
+"""Time for which the claim of a broker not needed to found counts: it may have stopped."""
 
 SEEKERS_MAX: Final = 1_000
 
@@ -47,23 +48,23 @@ Send = Callable[[BrokerId, Channel, Body], None]
 
 
 class Role(StrEnum):
-    """What a broker may do when nobody knows a cluster."""
+    """Permitted action of a broker when no broker knows a cluster."""
 
     ALONE = "alone"
     SEED = "seed"
     PEER = "peer"
     WAITER = "waiter"
-    """Only join, or be told by an operator."""
+    """Only join, or found on an operator's request."""
 
 
 class Beginning(NamedTuple):
-    """How the metadata of this broker begin.
+    """Initial metadata of this broker.
 
     Attributes:
-        configuration: First configuration of the group; empty for a broker that was let in
-            elsewhere and waits for its leader.
-        cluster_id: Id of the cluster that is founded; empty when one is joined whose members do
-            not count on this directory yet.
+        configuration: First configuration of the group; empty for a broker that an existing group
+            added and that waits for its leader.
+        cluster_id: Id of the cluster that is founded; empty when the broker joins one whose members
+            do not include this directory yet.
     """
 
     configuration: Configuration
@@ -71,7 +72,7 @@ class Beginning(NamedTuple):
 
 
 def founded_by(peers: Sequence[Peer]) -> Beginning:
-    """Beginning of a cluster founded by these brokers; equal for equal sets of them."""
+    """Return the beginning of a cluster founded by these brokers; equal for equal sets."""
     voters = tuple(sorted(peers))
     text = "\n".join(f"{peer.broker}\t{peer.data_dir_id}" for peer in voters)
     return Beginning(Configuration(voters), sha256(text.encode()).hexdigest()[:32])
@@ -82,13 +83,13 @@ class Discovery:
 
     Args:
         me: This broker with its data directory.
-        role: What it may do when nobody knows a cluster.
-        peers: Brokers that found the cluster together, for `Role.PEER`; this one is of them.
+        role: Its permitted action when no broker knows a cluster.
+        peers: Brokers that found the cluster together, for `Role.PEER`; includes this broker.
         send: Sends a message in the name of this broker.
         now: Time of the start.
 
     Attributes:
-        beginning: The outcome, `None` while the search goes on.
+        beginning: The outcome, `None` during the search.
         seekers: Other brokers that look for a cluster, by id.
     """
 
@@ -116,7 +117,7 @@ class Discovery:
         return None if self.beginning is not None else self._ask_at
 
     def on_timer(self, now: Instant) -> None:
-        """Ask everybody, or found a cluster when it is time."""
+        """Ask all brokers, or found a cluster when it is time."""
         self._now = now
         if self.beginning is not None or now < self._ask_at:
             return
@@ -128,7 +129,7 @@ class Discovery:
         self._send(EVERYONE, Channel.METADATA, question)
 
     def on_peer(self, header: PeerHeader) -> None:
-        """Take a message; only questions and answers of this search mean anything here."""
+        """Handle a message; ignore all but questions and answers of this search."""
         body = header.body
         sender = header.sender
         if isinstance(body, Discover):
@@ -141,18 +142,18 @@ class Discovery:
                 self._join(body)
 
     def found(self, members: Sequence[Peer], cluster_id: str) -> bool:
-        """Begin as an operator says, who has seen that the directories of all members are empty.
+        """Found as an operator requests who has checked that all members' directories are empty.
 
         Args:
             members: All founders; this broker is one of them.
             cluster_id: Name of the cluster.
 
         Returns:
-            Whether it begins now; false when it did so before, in the same way.
+            Whether it begins now; false when it already began in the same way.
 
         Raises:
-            FailedPreconditionError: It does not wait for an operator, somebody knows a cluster, or
-                another beginning was chosen.
+            FailedPreconditionError: It does not wait for an operator, some broker knows a cluster,
+                or another beginning was chosen.
         """
         wanted = Beginning(Configuration(tuple(sorted(members))), cluster_id)
         if self._role is not Role.WAITER:
@@ -160,7 +161,7 @@ class Discovery:
                 f"broker {self._me.broker} does not wait for Bootstrap (role {self._role.value})"
             )
         if self.beginning is not None:
-            # Another founder may have told of the members, and not of the name they got.
+            # Another founder may have announced the members, but not the name of their cluster.
             if self.beginning not in (wanted, wanted._replace(cluster_id="")):
                 raise FailedPreconditionError(
                     f"broker {self._me.broker} has begun with another cluster or other members"
@@ -175,10 +176,10 @@ class Discovery:
         return True
 
     def _join(self, reply: DiscoverReply) -> None:
-        """Stop looking when somebody knows a cluster.
+        """End the search when some broker knows a cluster.
 
-        When it already counts on this very directory, because listed peers founded it while this
-        one still asked, the broker begins as the member it is.
+        When its members already include this very directory, because listed peers founded it while
+        this broker still asked, the broker begins as that member.
         """
         if self._me in reply.voters:
             self.beginning = Beginning(Configuration(tuple(sorted(reply.voters))), reply.cluster_id)
@@ -186,11 +187,11 @@ class Discovery:
             self.beginning = Beginning(EMPTY, "")
 
     def contradictions(self) -> dict[BrokerId, Claim]:
-        """Claims of others because of which this broker founds nothing now, by broker.
+        """Claims of other brokers that keep this one from founding now, by broker.
 
-        A broker that is to be a founder counts with what it claimed last. Of the others only those
-        could found something by themselves that were heard lately; one of them that did so is no
-        seeker any more.
+        For an intended founder its last claim counts. Of other brokers only those heard recently
+        count, as only they could found a cluster alone; after founding, a broker is no seeker any
+        more.
         """
         found: dict[BrokerId, Claim] = {}
         for broker, (claim, heard_at) in sorted(self._claims.items()):
@@ -210,7 +211,7 @@ class Discovery:
 
     @property
     def claim(self) -> Claim:
-        """What this broker tells the others that it was told to found."""
+        """Return the claim that this broker announces: the cluster it is configured to found."""
         return self._claim
 
     def _answer(self, to: BrokerId) -> None:
@@ -225,11 +226,11 @@ class Discovery:
         self._send(to, Channel.METADATA, answer)
 
     def _note(self, sender: BrokerId, body: Discover | DiscoverReply) -> None:
-        """Remember who else looks; one that has metadata by now does not any more."""
+        """Record other seekers, and drop those that have metadata by now."""
         if sender == self._me.broker:
             return
         if not body.is_empty:
-            # It has a cluster, even if that one has no leader now to name.
+            # It has a cluster, even if the cluster has no leader at the moment.
             self._is_known = True
             self.seekers.pop(sender, None)
             self._claims.pop(sender, None)
@@ -237,8 +238,8 @@ class Discovery:
         elif sender in self.seekers or len(self.seekers) < SEEKERS_MAX:
             self.seekers[sender] = Peer(sender, body.data_dir_id)
             self._claims[sender] = body.claim, self._now
-            # A question may be an old one that somebody repeats; it may hold up a founding and
-            # never lead to one. An answer is of a start that has proven itself.
+            # A question may be replayed; it may delay a founding but never cause one. An answer
+            # comes from a start that has proven itself.
             if isinstance(body, DiscoverReply):  # guard Auth.founders
                 self._founders[sender] = self.seekers[sender]
 
@@ -254,7 +255,8 @@ class Discovery:
     def _found(self) -> None:
         if self._role is Role.PEER:
             others = [self._founders[one] for one in self._peers if one != self._me.broker]
-            # Those who still ask must hear that this directory was empty, or they wait for ever.
+            # Brokers that still ask must learn that this directory was empty, or they wait for
+            # ever.
             for other in others:
                 self._answer(BrokerId(other.broker))
             self.beginning = founded_by([self._me, *others])

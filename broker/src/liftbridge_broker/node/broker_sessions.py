@@ -1,7 +1,7 @@
 """Sessions of all brokers as the metadata leader keeps them (replication protocol 1.5, 1.8, 1.15).
 
-Soft state: lost with the leadership, and that is safe, for every session begins at full length with
-a new leader. What is decided here is only a proposal; the guards are in `decide`.
+Soft state: losing it with the leadership is safe, because a new leader starts every session at full
+length. This module only proposes; the guards are in `decide`.
 """
 
 from collections.abc import Collection
@@ -27,20 +27,20 @@ SESSION_NS: Final = 1_500 * MILLISECOND_NS
 NEVER: Final = Instant(0)
 
 RETRY_NS: Final = 500 * MILLISECOND_NS
-"""Time after which a change that did not come about is proposed again."""
+"""Time after which a change that was not applied is proposed again."""
 
 
 @dataclass(slots=True)
 class _Session:
-    """What is known of one broker in one registration.
+    """Session of one broker in one registration.
 
     Attributes:
         broker_epoch: The registration.
-        heard_at: When its last heartbeat came, or when it began to be waited for.
-        asked_for: What was proposed last.
-        asked_at: When that was; 0 for never.
+        heard_at: Time of its last heartbeat, or of the start of the wait for one.
+        asked_for: Kind of the last proposal.
+        asked_at: Time of the last proposal; 0 for never.
         wall_ahead_ns: How far its wall clock is ahead of the monotonic clock here; `None` before it
-            told that.
+            reported that.
     """
 
     broker_epoch: MetadataIndex
@@ -51,13 +51,13 @@ class _Session:
 
 
 class BrokerSessions:
-    """Who was heard when; owned by the metadata leader, made anew by each.
+    """Last heartbeats of all brokers; each metadata leader creates its own.
 
     Args:
         session_ns: Time without a heartbeat after which a broker is fenced.
 
     Attributes:
-        applied: Metadata index that each broker told last.
+        applied: Applied metadata index that each broker reported last.
     """
 
     def __init__(self, state: ClusterState, now: Instant, session_ns: int = SESSION_NS) -> None:
@@ -70,7 +70,7 @@ class BrokerSessions:
             self._session(broker, now)
 
     def _session(self, broker: BrokerState, now: Instant) -> _Session:
-        """Session of the present registration, which begins now when it is a new one."""
+        """Return the session of the present registration; start it now for a new registration."""
         session = self._sessions.get(broker.broker)
         if session is None or session.broker_epoch != broker.broker_epoch:
             session = self._sessions[broker.broker] = _Session(broker.broker_epoch, now)
@@ -84,7 +84,7 @@ class BrokerSessions:
         heartbeat: Heartbeat,
         now: Instant,
     ) -> list[Command]:
-        """Take a sign of life; returns what to propose because of it.
+        """Handle a heartbeat; return the commands to propose because of it.
 
         A heartbeat of another registration than the present one proves nothing about this one.
         """
@@ -98,7 +98,7 @@ class BrokerSessions:
         session = self._session(broker, now)
         session.heard_at = now
         session.wall_ahead_ns = heartbeat.wall_ns - now if heartbeat.wall_ns else None
-        # Nobody can have applied more than there is; what is said beyond it counts for nothing.
+        # No broker can have applied more than the log holds; ignore any higher index.
         self.applied[broker_id] = min(heartbeat.applied_index, state.applied_index)
         wanted: Command | None = None
         if heartbeat.want_shutdown and not broker.in_controlled_shutdown:
@@ -119,7 +119,7 @@ class BrokerSessions:
         return [wanted]
 
     def date_of(self, voters: Collection[BrokerId], tolerance_ns: int, now: Instant) -> Date:
-        """The date that a majority of the voters has reached, by those that were heard of late."""
+        """Date that a majority of the voters has reached, by recent heartbeats."""
         found = (self._sessions.get(voter) for voter in voters)
         clocks = [
             session.wall_ahead_ns + now
@@ -133,7 +133,7 @@ class BrokerSessions:
     def reply(
         self, state: ClusterState, broker_id: BrokerId, term: int, date: Date
     ) -> HeartbeatReply | None:
-        """Answer to a heartbeat, with cluster time; `None` for a broker that is not registered."""
+        """Return the reply to a heartbeat, with cluster time; `None` for an unregistered broker."""
         broker = state.brokers.get(broker_id)
         if broker is None or broker.removed:
             return None
@@ -149,10 +149,10 @@ class BrokerSessions:
         )
 
     def expired(self, state: ClusterState, now: Instant) -> list[Command]:
-        """Brokers to fence, because they were not heard for a session.
+        """Return the brokers to fence, because no heartbeat came for a session.
 
-        When this look comes much later than it was due, this process stood still, and so did
-        everything it should have heard: all sessions begin anew (S78).
+        When this check runs much later than due, this process was stalled and may have missed
+        heartbeats: all sessions restart (S78).
         """
         stalled = now - self._looked_at > self._session_ns
         self._looked_at = now
@@ -171,7 +171,7 @@ class BrokerSessions:
         return fences
 
     def next_deadline(self, state: ClusterState) -> Instant:
-        """When to look again: often enough to tell a late look from a silent broker."""
+        """Time of the next check: often enough to tell a late check from a silent broker."""
         due = self._looked_at + self._session_ns // 2
         for broker in state.brokers.values():
             session = self._sessions.get(broker.broker)
@@ -183,7 +183,7 @@ class BrokerSessions:
 
     @staticmethod
     def _may_ask(session: _Session, kind: type[Command], now: Instant) -> bool:
-        """One proposal of a kind at a time for each broker; one without effect is repeated."""
+        """Whether to propose: one of a kind at a time per broker, repeated if without effect."""
         if session.asked_for is kind and now - session.asked_at < RETRY_NS:
             return False
         session.asked_for, session.asked_at = kind, now

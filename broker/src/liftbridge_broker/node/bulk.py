@@ -21,7 +21,7 @@ from liftbridge_broker.storage.log import PartitionLog
 
 
 class Chunk(NamedTuple):
-    """Whole batches; empty `data` means that the range is done.
+    """Whole batches; empty `data` means that the range is complete.
 
     Its records are exactly those of `[first, next_offset)` that compaction left.
     """
@@ -33,16 +33,16 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BulkRange:
-    """What is asked for.
+    """Range and options of a bulk read.
 
     Attributes:
         start: First offset wanted; raised to the log start.
         end: First offset not wanted; 0 means the high watermark at the time of the call.
         bytes_max: Bytes after which the read is done, at least one batch; 0 means no limit.
-        follows: Whether the read goes on behind the high watermark.
+        follows: Whether the read continues as the high watermark advances.
         reads_replica: Whether any replica may serve it.
-        is_strict: Whether a start that the log does not hold is refused, and what retention
-            removes before it is read.
+        is_strict: Whether the read refuses a start outside the log, and records that retention
+            removed before they were read.
     """
 
     start: Offset
@@ -53,7 +53,7 @@ class BulkRange:
     is_strict: bool = False
 
     def check(self) -> None:
-        """Refuse what makes no sense.
+        """Refuse an invalid request.
 
         Raises:
             InvalidRequestError: Names the field and the rule.
@@ -66,9 +66,9 @@ class BulkRange:
             raise InvalidRequestError("follow cannot be combined with end_offset or max_bytes")
 
     def question(self, partition: Partition) -> Question:
-        """What has to be known before it begins: its end, unless that is known to be committed.
+        """Return what must be answered before the read: the end, unless it is known committed.
 
-        Before a strict read is refused as beyond the end, that has to be known as well.
+        A strict read needs that too before it may refuse a start beyond the end.
         """
         committed = partition.log.high_watermark
         is_beyond = self.is_strict and self.start > committed
@@ -83,11 +83,11 @@ class BulkRead:
         partition: What is read.
         host: Where reads that must wait are submitted.
         wake: Called when `pull` may give more after it gave `None`.
-        wanted: What is asked for, checked; what its `question` asks was answered in this turn.
+        wanted: The checked request; its `question` was answered in this turn.
 
     Raises:
         OutOfRangeError: The read is strict, and the log does not hold its start.
-        LiftbridgeError: This broker may not tell; retriable.
+        LiftbridgeError: This broker may not answer; retriable.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class BulkRead:
 
     @property
     def reads_replica(self) -> bool:
-        """Whether it goes on when this broker does not lead any more."""
+        """Whether the read continues when this broker no longer leads."""
         return self._reads_replica
 
     @property
@@ -131,7 +131,7 @@ class BulkRead:
         return self._reader.next_offset
 
     def pull(self, bytes_max: int) -> Chunk | None:
-        """The next whole batches; `None` while there is nothing yet.
+        """Return the next whole batches, `None` while none are available.
 
         Raises:
             LiftbridgeError: The read failed, met damaged bytes, or the partition closed.
@@ -186,12 +186,12 @@ class BulkRead:
         self._wake()
 
     def on_closed(self, error: LiftbridgeError) -> None:
-        """The partition serves no longer."""
+        """End the read, because the partition closed."""
         self._failed = self._failed or error
         self._wake()
 
     def close(self, now: Instant) -> None:
-        """Detach and let the files go; nothing is called afterwards."""
+        """Detach and release the files; no callback follows."""
         if self._is_open:
             self._is_open = False
             self.partition.stop_waiting(self._wake)

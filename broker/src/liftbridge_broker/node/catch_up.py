@@ -1,4 +1,4 @@
-"""How much a leader spends on replicas that reassignments add (KIP-73, by a token bucket)."""
+"""Throttle for replicas that reassignments add (KIP-73, by a token bucket)."""
 
 from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
@@ -21,17 +21,17 @@ _Sender = TypeVar("_Sender", bound=Sender)
 
 
 class CatchUp(Generic[_Sender]):
-    """Bytes that may be sent; what was sent over it is paid back before more is.
+    """Token bucket of bytes to send; an overdraft is repaid before the next send.
 
-    A batch is never split, so one answer may go over what is left; on average the rate holds. What
-    is not spent is saved for a second.
+    A batch is never split, so one answer may exceed the remaining tokens; the rate holds on
+    average. Unused tokens are kept for a second.
     """
 
     def __init__(self, rate: Callable[[], int]) -> None:
-        """Begin without debt.
+        """Start without debt.
 
         Args:
-            rate: Tells the bytes a second in force; 0 is no limit.
+            rate: Returns the limit in force, bytes per second; 0 is no limit.
         """
         self._rate = rate
         self._left = 0  # bytes times nanoseconds of a second, so that nothing is rounded
@@ -39,7 +39,7 @@ class CatchUp(Generic[_Sender]):
         self._held: dict[PartitionId, _Sender] = {}
 
     def may_send(self, sender: _Sender, now: Instant) -> bool:
-        """Whether a partition may send now; if not, `take_released` gives it back in time."""
+        """Whether a partition may send now; if not, `take_released` returns it later."""
         if self._has_left(now):
             return True
         self._held[sender.partition_id] = sender
@@ -55,11 +55,11 @@ class CatchUp(Generic[_Sender]):
         return self._left > 0
 
     def spend(self, size_bytes: int) -> None:
-        """So much was sent."""
+        """Record the bytes that were sent."""
         self._left -= size_bytes * SECOND_NS
 
     def next_deadline(self) -> Instant | None:
-        """When a partition that waits may send, `None` while none waits."""
+        """Time at which a waiting partition may send, `None` while none waits."""
         if not self._held:
             return None
         rate = self._rate()

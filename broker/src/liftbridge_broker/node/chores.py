@@ -1,9 +1,8 @@
-"""Work that may be too long for a turn of the event loop: it is done in steps, so much in a turn.
+"""Queue for work too long for one turn of the event loop, done in weighted steps.
 
-A step has a weight, about the microseconds that it takes. What is beyond the weight of a turn waits
-for the next ones, and the metadata group, fetches and clients have their turns between them. Those
-who have work do a slice of it, one after the other. Nothing tells where a turn begins, so the
-budget also grows with time.
+A step has a weight, about the microseconds that it takes. Steps beyond the weight of a turn wait
+for later turns, so the metadata group, fetches and clients run in between. Queued jobs run a slice
+each, round-robin. No event marks the start of a turn, so the budget also grows with time.
 """
 
 from collections import deque
@@ -13,24 +12,24 @@ from typing import Final
 from liftbridge_broker.model.ids import Instant
 
 TURN_WEIGHT_MAX: Final = 5_000
-"""Weight of the steps of a turn, but for the last one."""
+"""Weight of the steps of a turn; the last step may exceed it."""
 
 SLICE_WEIGHT: Final = 2_000
-"""Weight of the steps of one before it is another one's turn, but for the last one."""
+"""Weight of one job's steps before the next job runs; the last step may exceed it."""
 
 REFILL_NS: Final = 4_000
-"""Time in which what is left grows by one."""
+"""Time in which the budget grows by one."""
 
 Steps = Iterator[int]
-"""Does a step, and gives what it weighed."""
+"""Job that does a step and yields its weight."""
 
 
 class Chores:
-    """The line of those who have work.
+    """Queue of jobs.
 
     Args:
         clock: Time of this turn.
-        wake: Has `go_on` called in a later turn.
+        wake: Schedules `go_on` for a later turn.
     """
 
     def __init__(self, clock: Callable[[], Instant], wake: Callable[[], None]) -> None:
@@ -43,11 +42,11 @@ class Chores:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether `go_on` has something to do."""
+        """Whether jobs wait for `go_on`."""
         return bool(self._line)
 
     def begin(self, steps: Steps) -> None:
-        """Do now what the turn allows, unless others wait, and the rest in later turns."""
+        """Run a job now as far as the turn allows, unless others wait; finish in later turns."""
         self._line.append(steps)
         if self._is_at_work or len(self._line) > 1:
             return
@@ -56,7 +55,7 @@ class Chores:
         self._work(now)
 
     def go_on(self) -> None:
-        """Do some of what waits, in a turn of its own."""
+        """Run some of the waiting jobs, in a separate turn."""
         self._left = TURN_WEIGHT_MAX
         self._work(self._clock())
 

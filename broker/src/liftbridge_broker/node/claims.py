@@ -1,4 +1,4 @@
-"""What a broker that starts again claims of the logs that it found, for its registration."""
+"""Claims about its logs that a restarting broker puts into its registration."""
 
 from typing import Protocol
 
@@ -8,16 +8,16 @@ from liftbridge_broker.storage.store import LogStore
 
 
 class ClaimsHost(Protocol):
-    """The node, as far as its logs are asked for."""
+    """The part of the node that gives its logs."""
 
     partitions: dict[PartitionId, Partition]
     store: LogStore
 
 
 def verified_partitions(host: ClaimsHost) -> tuple[PartitionId, ...]:
-    """Partitions whose logs, as they were found, were written under policy `commit` alone.
+    """Return the partitions whose logs, as found, were written under policy `commit` alone.
 
-    By the metadata that the broker knew; the metadata group knows what was decided since.
+    Judged by the metadata that the broker knew; the metadata group knows later decisions.
     """
     return tuple(
         partition_id
@@ -27,5 +27,5 @@ def verified_partitions(host: ClaimsHost) -> tuple[PartitionId, ...]:
 
 
 def quarantined_partitions(host: ClaimsHost) -> tuple[PartitionId, ...]:
-    """Partitions whose files are damaged, so that they may lack anything."""
+    """Return the partitions whose files are damaged, so that any record may be missing."""
     return tuple(p.partition_id for p in host.partitions.values() if p.offline_reason)
