@@ -1,12 +1,11 @@
 """Cluster time: a date that no single wall clock can move.
 
-Some records are removed because a clock says that they are old, and wall clocks leap: one that is
-nine days ahead for six seconds must not cost a week of records. So brokers tell the metadata leader
-what their wall clocks show, in heartbeats. It answers with the date that a majority of the voters
-has reached, and each broker goes on from there by its own monotonic clock. A date that leaps
-against that is believed once it has stayed for `settle_ns`; until then there is no cluster time,
-and nothing is removed by age. Nor is there one where too few voters tell their clocks to say which
-of two that differ is right.
+Retention removes records by age, and wall clocks jump: a clock that is nine days ahead for six
+seconds must not cost a week of records. So brokers report their wall clocks to the metadata leader
+in heartbeats. The leader answers with the date that a majority of the voters has reached, and each
+broker advances it by its own monotonic clock. A date that jumps against that is believed once it
+has stayed for `settle_ns`; until then there is no cluster time, and nothing is removed by age.
+There is none either where too few voters report their clocks to decide between two that differ.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,25 +15,25 @@ from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.streams import MILLISECOND_NS
 
 FRESH_NS: Final = 10_000 * MILLISECOND_NS
-"""Time after which a date that nobody confirmed is used to remove nothing."""
+"""Time after which an unconfirmed date no longer serves to remove records."""
 
 DELAY_NS_MAX: Final = 1_000 * MILLISECOND_NS
-"""Answers that took longer than this tell no date: it is not known when they were given."""
+"""Answers that took longer than this give no date: their time of sending is unknown."""
 
 SLEW_PART: Final = 16
-"""Within the tolerance cluster time follows by a sixteenth of the time that passes."""
+"""Within the tolerance, cluster time is adjusted by a sixteenth of the elapsed time."""
 
 UPPER_BOUND_MIN: Final = 3
-"""Fewest voters whose majority can tell that one of them is ahead."""
+"""Fewest voters whose majority can detect that one clock is ahead."""
 
 
 class ClockLimits(NamedTuple):
-    """When a clock counts as wrong.
+    """Limits beyond which a clock counts as wrong.
 
     Attributes:
-        tolerance_ns: A date that differs by more has leapt.
-        settle_ns: Time for which a leap must have stayed before it is believed.
-        stamp_ns: A wall clock that differs by more stamps no records.
+        tolerance_ns: A date that differs by more has jumped.
+        settle_ns: Time for which a jump must have lasted before it is believed.
+        stamp_ns: A wall clock that differs by more is not used for record timestamps.
     """
 
     tolerance_ns: int = 60_000 * MILLISECOND_NS
@@ -50,10 +49,11 @@ class Date(NamedTuple):
 
     Attributes:
         wall_ns: Unix nanoseconds that a majority of the voters has reached; 0 for no such date.
-        is_upper_bound: Whether a majority of three or more shows nothing later, so that a clock
-            which does is wrong.
-        is_believed: Whether who tells it believes it; else it only bounds stamps of records.
-        latest_ns: The latest that a voter shows, where voters agree on no date to believe.
+        is_upper_bound: Whether a majority of three or more shows no later date, so that a later
+            clock is wrong.
+        is_believed: Whether the broker that sends it believes it; else it only bounds record
+            timestamps.
+        latest_ns: The latest clock of a voter, where voters agree on no date to believe.
     """
 
     wall_ns: int = 0
@@ -66,28 +66,28 @@ NO_DATE: Final = Date()
 
 
 class _Reading(NamedTuple):
-    """What a clock showed at a moment."""
+    """Reading of a clock at a monotonic time."""
 
     wall_ns: int
     at: Instant
 
     def on(self, now: Instant) -> int:
-        """What it shows now if it went on by the monotonic clock."""
+        """Return the reading advanced to `now` by the monotonic clock."""
         return self.wall_ns + now - self.at
 
 
 def agreed(clocks: Sequence[int], voters: int, tolerance_ns: int) -> Date:
-    """The latest date that a majority of the voters has reached.
+    """Return the latest date that a majority of the voters has reached.
 
-    With one of three away a clock that is far behind would make that the date: records would be
-    stamped with it, and be old as soon as the third is back. So of three or more a majority has to
-    show nothing later, within the tolerance, for the date to be believed.
+    With one of three voters unavailable, a clock far behind would set the date: records would get
+    its timestamp, and be old as soon as the third voter is back. So with three or more voters, a
+    majority must show no later date, within the tolerance, for the date to be believed.
 
     Args:
-        clocks: What the clocks of voters show now, of those that told it; the others may show
-            anything, so they have reached nothing.
-        voters: How many voters there are.
-        tolerance_ns: By how much clocks may differ that are right.
+        clocks: Present clocks of the voters that reported; the other voters count as having reached
+            no date.
+        voters: Number of voters.
+        tolerance_ns: Largest difference between correct clocks.
     """
     place = voters // 2
     if place >= len(clocks):  # guard Clock.majority
@@ -127,13 +127,13 @@ class ClusterClock:
         tell: Callable[[str, Mapping[str, object]], None],
         newest: Callable[[], int],
     ) -> None:
-        """Begin without a date.
+        """Start without a date.
 
         Args:
-            limits: When a clock counts as wrong.
-            tell: Tells the observer of leaps.
-            newest: The latest timestamp of all that is stored here, asked only while no date has
-                been believed: after a start it is all that is known of dates. Below 1 for nothing.
+            limits: Limits beyond which a clock counts as wrong.
+            tell: Reports jumps to the observer.
+            newest: Returns the latest stored timestamp, called only while no date has been
+                believed: after a start no other date is known. Below 1 for none.
         """
         self._limits = limits
         self._tell = tell
@@ -152,11 +152,11 @@ class ClusterClock:
 
     @property
     def tolerance_ns(self) -> int:
-        """By how much a date may differ that has not leapt."""
+        """Largest difference of a date that is not a jump."""
         return self._limits.tolerance_ns
 
     def on_told(self, told: Date, now: Instant) -> None:
-        """Take the date of the metadata leader, or of the own clock where a broker is alone."""
+        """Take the date of the metadata leader, or of this broker's clock if it is alone."""
         if not told.wall_ns:
             return
         self._tell_split(told)
@@ -182,25 +182,25 @@ class ClusterClock:
             self._end_leap(0)
 
     def time_for_age(self, now: Instant) -> int | None:
-        """Unix nanoseconds by which records are old; `None` while that is not known."""
+        """Return the Unix nanoseconds to judge age by, `None` while unknown."""
         if self._believed is None or self._leap is not None:  # guard Clock.leap
             return None
         is_fresh = now - self._confirmed_at <= FRESH_NS  # guard Clock.fresh
         return self._believed.on(now) if is_fresh else None
 
     def date(self, now: Instant) -> Date:
-        """What this broker tells the others as their metadata leader."""
+        """Return the date that this broker announces as the metadata leader."""
         reading = self._believed or self._floor
         wall_ns = 0 if reading is None else reading.on(now)
         is_believed = self.time_for_age(now) is not None
         return Date(wall_ns, is_believed and self._is_upper_bound, is_believed)
 
     def stamp(self, wall_ns: int, now: Instant) -> int:
-        """Timestamp of a record that is written now: the wall clock unless that is known to be off.
+        """Return the timestamp for a record written now: the wall clock unless known to be off.
 
-        A record that is stamped with the past would be old at once. One that is stamped with the
-        future makes all that follow it as late, and publishers seem silent. A date that is not
-        believed for long may itself be wrong: then it makes no record older.
+        A record with a past timestamp would be old at once. A future timestamp makes all later
+        records as late, and publishers seem silent. A date that stays unbelieved for long may be
+        wrong: then it makes no record older.
         """
         reading = self._believed or self._floor  # guard Clock.floor
         if reading is None:
@@ -216,8 +216,8 @@ class ClusterClock:
     def _set_floor(self, least_ns: int, now: Instant) -> None:
         """Set the lower bound of timestamps while no date is believed.
 
-        A date that jumps backwards replaces the bound only after it has been told for as long as
-        the date before it: clocks set back for a while soon after a start must not stamp records
+        A date that jumps backwards replaces the bound only after it has been announced for as long
+        as the date before it: clocks set back for a while soon after a start must not stamp records
         with the past.
         """
         floor, tolerance_ns = self._floor, self._limits.tolerance_ns
@@ -234,7 +234,7 @@ class ClusterClock:
         self._floor, self._lower = _Reading(least_ns, now), None
 
     def _least(self, told: Date, now: Instant) -> int:
-        """What records are stamped with at least while no date has been believed.
+        """Return the lower bound of timestamps while no date has been believed.
 
         Where the clocks of voters differ, the broker trusts the earlier one if its newest stored
         record is recent by that clock. Otherwise it takes the latest: no record is removed early.
@@ -253,9 +253,9 @@ class ClusterClock:
         self._is_split = is_split
 
     def _is_near(self, wall_ns: int) -> bool:
-        """Whether the first date after a start is one that what is stored here makes likely.
+        """Whether the newest stored record makes the first date after a start plausible.
 
-        A broker that was away for longer cannot tell that from a leap.
+        A broker that was down for longer cannot tell that from a jump.
         """
         newest = self._newest()
         return newest < 1 or abs(wall_ns - newest) <= self._limits.tolerance_ns  # guard Clock.start
@@ -270,7 +270,7 @@ class ClusterClock:
         self._is_upper_bound = told.is_upper_bound
 
     def _on_leap(self, told: Date, off_ns: int, now: Instant) -> None:
-        """Another date is told than the one that went on here: believe it once it has stayed."""
+        """Handle a date that differs from the local one: believe it once it has lasted."""
         leap, limits = self._leap, self._limits
         was_silent = now - self._leap_heard_at > FRESH_NS
         self._leap_heard_at = now

@@ -1,9 +1,9 @@
 """A member of the metadata group: the Raft core between its disk, its peers and the node.
 
 Holds the rules of replication 2.4: everything one `Ready` asks for is written with one call and one
-sync; what promises it leaves only afterwards; only committed entries are applied; the first error
-of the disk but a full one ends the log; while a sync runs, proposals gather for the next one. A
-broker alone is a group of one voter and goes the same way.
+sync; messages that promise durability are sent only afterwards; only committed entries are applied;
+the first disk error other than a full disk closes the log; during a sync, proposals queue for the
+next one. A broker alone is a group of one voter under the same rules.
 """
 
 import sys
@@ -84,12 +84,12 @@ _FULL_TEXT: Final = "not written: the disk is full"
 class RaftConsensus:
     """One member of the group; implements `MetadataConsensus`.
 
-    Invariants: at most one `Ready` is being written; its messages that promise something wait in
-    it. Proposals wait in their order, for a leader or for room in the log, before any newer one is
-    appended or sent.
+    Invariants: at most one `Ready` is being written; its messages that promise durability wait for
+    the sync. Proposals wait in order, for a leader or for room in the log, before any newer
+    proposal is appended or sent.
 
     Attributes:
-        failure: Why nothing can be written any more, `None` while all is well.
+        failure: Why the log cannot be written any more, `None` while it can.
         malformed_count: Messages of peers that could not be read.
     """
 
@@ -134,31 +134,31 @@ class RaftConsensus:
         now: Instant,
         options: RaftOptions = DEFAULT_RAFT_OPTIONS,
     ) -> tuple["RaftConsensus", RecoveredMetadata]:
-        """Go on with a log that was opened; the first sync may be submitted at once.
+        """Create the member from an opened log; may submit the first sync at once.
 
         Args:
             log: The log.
             me: This broker with its data directory.
-            link: The way to the others.
+            link: Sends messages to other brokers.
             origin: 16 random bytes, unique to this process.
             sync_token: Token of every sync of the log; the owner hands its events back.
-            rng: Chance for election timeouts.
+            rng: Random source for election timeouts.
             now: Time of the start.
             options: Times and bounds.
 
         Returns:
-            The member, and what its log holds for sure.
+            The member, and the metadata that its log is certain to hold.
 
         Raises:
             CorruptionError: The log contradicts itself.
             FilesError: The disk refused.
         """
         if log.configuration.voters == (me,):
-            # Nobody else can have led since, so whatever is durable here is committed.
+            # No other voter can have led since, so all durable entries are committed.
             log.mark(log.last_index)
         core = RaftCore(me, log, options, rng, now)
         while core.told < core.commit:
-            assert core.ready() is not None  # they are told as recovered, below
+            assert core.ready() is not None  # they are returned as recovered, below
         recovered = recovered_metadata(log)
         log.forget_snapshot()
         consensus = cls(log, core, link, origin=origin, sync_token=sync_token, now=now)
@@ -166,7 +166,7 @@ class RaftConsensus:
         return consensus, recovered
 
     def close(self) -> None:
-        """Close the files; what is in flight has an unknown outcome."""
+        """Close the files; proposals in flight have an unknown outcome."""
         self._log.close()
 
     # -- what is known ------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class RaftConsensus:
 
     @property
     def leader(self) -> Peer | None:
-        """Who leads the group as far as this broker knows."""
+        """Leader of the group as far as this broker knows."""
         return self._core.leader
 
     @property
@@ -198,7 +198,7 @@ class RaftConsensus:
 
     @property
     def core(self) -> RaftCore:
-        """The core, for looking only."""
+        """The core, read-only."""
         return self._core
 
     @property
@@ -208,11 +208,11 @@ class RaftConsensus:
 
     @property
     def is_full(self) -> bool:
-        """Whether only essential commands are taken because the disk is full."""
+        """Whether the log accepts only essential commands because the disk is full."""
         return self._log.is_full
 
     def match(self, peer: Peer) -> MetadataIndex | None:
-        """How far a member has come, asked at the leader; `None` elsewhere and for strangers."""
+        """Match index of a member, known to the leader; `None` elsewhere and for non-members."""
         index = self._core.match(peer)
         return None if index is None else MetadataIndex(index)
 
@@ -234,12 +234,12 @@ class RaftConsensus:
             self._own.waiting.append(Waiting(token, command, urgency, self._now))
             self._offer_waiting()
             if self._writing is None:
-                # While a sync runs, proposals gather: its end, or a follower's answer if that comes
-                # first, sends them all at once.
+                # While a sync runs, proposals queue: its end, or an earlier answer of a follower,
+                # sends them all at once.
                 self._advance()
 
     def read(self, token: ReadToken) -> None:
-        """Ask to be told when the state holds everything that was answered before now."""
+        """Request an event for when the state holds every outcome announced before this call."""
         try:
             self._core.read(token, self._now)
         except RaftRefusalError as error:
@@ -250,7 +250,7 @@ class RaftConsensus:
         """Hand leadership to another voter.
 
         Raises:
-            LiftbridgeError: It cannot go there.
+            LiftbridgeError: The transfer is not possible.
         """
         target = next((peer for peer in self.voters if peer.broker == broker), None)
         if target is None:
@@ -273,7 +273,7 @@ class RaftConsensus:
         self._ask(lambda: self._core.propose_config(change))
 
     def _ask(self, call: Callable[[], object]) -> None:
-        """Ask something of the core as the leader."""
+        """Call the core as the leader."""
         try:
             call()
         except (NotRaftLeaderError, RaftBusyError) as error:
@@ -288,7 +288,7 @@ class RaftConsensus:
             self._try(lambda: self._log.save_snapshot(index, state))
 
     def on_timer(self, now: Instant) -> None:
-        """Let time do its work."""
+        """Advance the core and the proposals to `now`."""
         self._now = now
         if self.failure is not None:
             return
@@ -301,7 +301,7 @@ class RaftConsensus:
         self._advance()
 
     def next_deadline(self) -> Instant | None:
-        """When `on_timer` has to be called at the latest."""
+        """Latest time for the next `on_timer` call."""
         if self.failure is not None:
             return None
         blocked = self._retry_at if self._blocked is not None else None
@@ -309,7 +309,7 @@ class RaftConsensus:
         return earliest(None if due is None else Instant(due), self._own.next_deadline(), blocked)
 
     def on_file_event(self, event: FileEvent) -> None:
-        """The sync in flight ended."""
+        """Handle the end of the sync in flight."""
         assert event.token == self._sync_token
         ready, self._writing = self._writing, None
         assert ready is not None
@@ -330,7 +330,7 @@ class RaftConsensus:
     # -- messages of peers --------------------------------------------------------------------
 
     def on_peer(self, header: PeerHeader, tail: bytes, now: Instant) -> None:
-        """Take a message of another broker; what is not for the group is ignored."""
+        """Handle a message of another broker; ignore messages not for the group."""
         self._now = now
         if self.failure is not None:
             return
@@ -362,7 +362,7 @@ class RaftConsensus:
             self._leader_clock.on_told(message.term, body.clock_ns, self._now)
 
     def _on_propose(self, sender: BrokerId, body: Propose, command: bytes) -> None:
-        """Append a command of another broker, or say that it was not."""
+        """Append a command of another broker, or answer with a refusal."""
         if not command or not self._seen.is_new(body.origin, body.token):
             return
         refusal = self._out_of_time(body) or self._append_foreign(body, command)
@@ -372,7 +372,7 @@ class RaftConsensus:
         answer = ProposeRefused(
             body.origin,
             body.token,
-            # A former process of this broker that led in that term may have appended it.
+            # An earlier process of this broker, leader in that term, may have appended it.
             is_definite=body.term == 0 or body.term > self._term_at_start,  # guard Propose.definite
             code=refusal.code,
             reason=refusal.text,
@@ -381,15 +381,15 @@ class RaftConsensus:
         self._link.send(sender, Channel.METADATA, answer)
 
     def _out_of_time(self, body: Propose) -> LiftbridgeError | None:
-        """Why a proposal came too late to be appended, or may have been before; `None` if not.
+        """Return the refusal of a proposal that is too late or may be appended already, or `None`.
 
-        Its proposer may have given up, and its client may have seen other changes made since. What
-        is appended by the deadline precedes in the log whatever is asked for later, or is lost.
+        Its proposer may have given up, and its client may have seen later changes. A proposal
+        appended by the deadline precedes all later requests in the log, or is lost.
         """
         if body.term == 0:
-            return None  # of a former version, which says no more
+            return None  # of a former version, which sends no deadline
         if not self._core.is_leader:
-            return None  # the core refuses, and knows better words
+            return None  # the core refuses, with a better text
         if body.term != self._core.term:  # guard Propose.term
             return UnavailableError(
                 f"the change is for term {body.term} of the metadata leader, "
@@ -400,7 +400,7 @@ class RaftConsensus:
         return None
 
     def _append_foreign(self, body: Propose, command: bytes) -> LiftbridgeError | None:
-        """Append a command of another broker; gives why it was not."""
+        """Append a command of another broker; return the error if refused."""
         data = body.origin + body.token.to_bytes(TOKEN_SIZE, "big") + command
         try:
             if self._core.is_leader and not self._has_room(data, is_essential=body.is_essential):
@@ -413,7 +413,7 @@ class RaftConsensus:
         return None
 
     def _on_refused(self, body: ProposeRefused) -> None:
-        """The leader did not take a proposal of this process."""
+        """Handle the leader's refusal of a proposal of this process."""
         token = ProposalToken(body.token)
         if body.origin != self._own.origin or not self._own.settle(token):
             return
@@ -427,7 +427,7 @@ class RaftConsensus:
     # -- proposals ----------------------------------------------------------------------------
 
     def _offer_waiting(self) -> None:
-        """Append what waits, or send it to the leader, as far as that is possible now."""
+        """Append waiting proposals, or send them to the leader, as far as possible now."""
         waiting = self._own.waiting
         while waiting and self.failure is None:
             if self._core.leader is None:
@@ -441,7 +441,7 @@ class RaftConsensus:
                 self._forward(proposal, self._core.leader.broker)
 
     def _append(self, proposal: Waiting) -> bool:
-        """Append a proposal or refuse it; false when it has to wait for room in the core."""
+        """Append or refuse a proposal; return false when it must wait for room in the core."""
         data = self._own.data_of(proposal)
         is_essential = proposal.urgency is Urgency.ESSENTIAL
         try:
@@ -459,13 +459,13 @@ class RaftConsensus:
         return bool(self._try(lambda: self._log.has_room(len(data), is_essential=is_essential)))
 
     def _no_room(self) -> LiftbridgeError:
-        """Why `_has_room` says that there is none."""
+        """Return the refusal for when `_has_room` is false."""
         if self.failure is not None:
             return UnavailableError(self.failure.text)
         return StorageFullError(_FULL_TEXT)
 
     def _forward(self, proposal: Waiting, leader: BrokerId) -> None:
-        """Send a proposal once; what becomes of it is seen when it is applied here."""
+        """Send a proposal once; its outcome is known when the entry is applied here."""
         if not self._link.is_connected:
             self._refuse(proposal.token, UnavailableError("cut off from the metadata leader"))
             return
@@ -479,7 +479,7 @@ class RaftConsensus:
     # -- what the core asks for ---------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Do what the core asks for, until there is nothing left to do now."""
+        """Handle the core's `Ready` values until none is left."""
         while self.failure is None:
             self._offer_waiting()
             ready = self._core.ready()
@@ -507,7 +507,7 @@ class RaftConsensus:
             self._persist(ready)
 
     def _commit(self, entry: Entry) -> None:
-        """Tell of an entry that has its final place."""
+        """Emit the event of a committed entry."""
         token, displaced = self._own.on_committed(
             entry.entry_index, entry.data if entry.kind is EntryKind.COMMAND else b""
         )
@@ -517,7 +517,7 @@ class RaftConsensus:
         self._events.append(Committed(index, _command_of(entry), token))
 
     def _persist(self, ready: Ready) -> None:
-        """Write what must be durable and submit its sync; on a full disk, later."""
+        """Write what must be durable and submit its sync; retry later on a full disk."""
         assert self._writing is None
         snapshot = ready.snapshot
         try:
@@ -545,7 +545,7 @@ class RaftConsensus:
         self._events.append(Refused(token, error))
 
     def _try(self, call: Callable[[], object]) -> object:
-        """Do something on the disk; an error ends the log."""
+        """Run a disk operation; an error closes the log."""
         try:
             return call()
         except FilesError as error:
@@ -553,9 +553,9 @@ class RaftConsensus:
             return None
 
     def _fail(self, error: FilesError) -> None:
-        """The disk refused: nothing is written any more, and no sync is tried again.
+        """Stop all writes after a disk error; never retry a sync.
 
-        What was written or sent may be found committed; what was neither will not.
+        Proposals written or sent may turn out committed; all others will not.
         """
         if self.failure is not None:
             return
@@ -573,7 +573,7 @@ class RaftConsensus:
 
 
 def recovered_metadata(log: RaftLog, last: int | None = None) -> RecoveredMetadata:
-    """What a log holds for sure, or up to an index.
+    """Return the metadata that a log is certain to hold, or holds up to an index.
 
     Raises:
         FilesError: The disk refused.
@@ -592,5 +592,5 @@ def recovered_metadata(log: RaftLog, last: int | None = None) -> RecoveredMetada
 
 
 def _command_of(entry: Entry) -> bytes:
-    """Command of an entry; nothing when it is none."""
+    """Return the command of an entry, empty for other kinds."""
     return entry.data[PREFIX_SIZE:] if entry.kind is EntryKind.COMMAND else b""

@@ -1,9 +1,9 @@
-"""The control plane of one broker: its own session, and the duties of the metadata leader.
+"""Control plane of one broker: its session, and the duties of the metadata leader.
 
-Every broker sends heartbeats and reports leaders that it does not hear; the one that leads the
-metadata group watches the sessions of all, changes leaders, recovers partitions, gives leaderships
-back, moves replicas off drained brokers and keeps the group's members. It only ever proposes: what
-happens is decided where the command is applied (rule R0).
+Every broker sends heartbeats and reports silent leaders. The metadata leader watches all sessions,
+changes leaders, recovers partitions, returns leaderships to preferred replicas, moves replicas off
+drained brokers and maintains the group's members. It only proposes: the decision is made where the
+command is applied (rule R0).
 """
 
 from collections import OrderedDict
@@ -44,12 +44,12 @@ UPKEEP_NS: Final = 1_000 * MILLISECOND_NS
 BALANCE_NS: Final = 300_000 * MILLISECOND_NS
 BALANCE_PARTITIONS_MAX: Final = 100
 HAND_OVER_NS: Final = 30_000 * MILLISECOND_NS
-"""Time between two attempts to be rid of the duties: the disks of all may be full."""
+"""Time between two attempts to hand the leadership over: all disks may be full."""
 
 MOVES_MAX: Final = 10
 VOTERS_MAX: Final = 5
 HASHES_MAX: Final = 4_096
-"""Applied indexes whose hash is kept to compare with what brokers tell."""
+"""Applied indexes whose hash is kept to compare with the reports of brokers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +59,8 @@ class ControlOptions:
     Attributes:
         heartbeat_ns: Time between two heartbeats of a broker.
         session_ns: Time without a heartbeat after which a broker is fenced, and fences itself.
-        balance_ns: Time between two looks for leaderships to give back; 0 for never.
-        balance_partitions_max: Leaderships given back at a look.
+        balance_ns: Time between two checks for leaderships to give back; 0 for never.
+        balance_partitions_max: Leaderships given back in one check.
         moves_max: Reassignments off drained brokers that may be under way at once.
         voters_max: Members of the metadata group with a vote.
     """
@@ -93,7 +93,7 @@ class Speaker(Protocol):
 
 
 class ControlHost(Protocol):
-    """What the control plane asks of its node."""
+    """The part of the node that the control plane needs."""
 
     @property
     def broker(self) -> BrokerId:
@@ -107,7 +107,7 @@ class ControlHost(Protocol):
 
     @property
     def wall_ns(self) -> int:
-        """What the wall clock shows in this turn, Unix nanoseconds."""
+        """Wall clock of this turn, Unix nanoseconds."""
         ...
 
     @property
@@ -116,15 +116,15 @@ class ControlHost(Protocol):
         ...
 
     def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
-        """Give a command to the metadata."""
+        """Propose a command to the metadata group."""
         ...
 
     def log_infos(self, partitions: Sequence[PartitionId]) -> tuple[LogInfo, ...]:
-        """Ends of logs held here; damaged ones are told as such."""
+        """Return the ends of logs held here; damaged logs are marked."""
         ...
 
     def transition(self, kind: str, fields: dict[str, object]) -> None:
-        """Tell the observer."""
+        """Report a transition to the observer."""
         ...
 
 
@@ -143,7 +143,7 @@ class ControlPlane:
         speaker: Speaker,
         options: ControlOptions,
     ) -> None:
-        """Begin as a broker that is not registered and leads nothing."""
+        """Start as an unregistered broker without duties."""
         self._host = host
         self._consensus = consensus
         self._speaker = speaker
@@ -164,13 +164,13 @@ class ControlPlane:
 
     @property
     def applied_indexes(self) -> Mapping[BrokerId, MetadataIndex]:
-        """How far brokers told to have applied the metadata; known to the metadata leader only."""
+        """Applied metadata index by broker, as reported; known to the metadata leader only."""
         return {} if self._sessions is None else self._sessions.applied
 
     # -- events -------------------------------------------------------------------------------
 
     def on_leader(self, event: LeaderChanged, now: Instant) -> None:
-        """Another broker leads the metadata group, or this one, or nobody that is known."""
+        """Handle a change of the metadata leader, or its loss."""
         if event.is_self:
             self._sessions = BrokerSessions(self._host.state, now, self._options.session_ns)
             self._reports.clear()
@@ -184,7 +184,7 @@ class ControlPlane:
             self.session.hurry(now)
 
     def on_applied(self, index: MetadataIndex, records: Sequence[Record], now: Instant) -> None:
-        """Metadata was applied up to `index`."""
+        """Handle records applied up to `index`."""
         self._hashes[index] = self._host.state.chain
         if len(self._hashes) > HASHES_MAX:
             self._hashes.popitem(last=False)
@@ -200,7 +200,7 @@ class ControlPlane:
                     pass
 
     def on_peer(self, header: PeerHeader, now: Instant) -> bool:
-        """Take a message of another broker; returns whether it was one of the control plane."""
+        """Handle a message; return whether it belongs to the control plane."""
         body = header.body
         match body:
             case Heartbeat():
@@ -222,7 +222,7 @@ class ControlPlane:
         return True
 
     def on_timer(self, now: Instant) -> None:
-        """Do what is due."""
+        """Run all duties that are due."""
         self._beat(now)
         if self._sessions is None:
             return
@@ -240,7 +240,7 @@ class ControlPlane:
             self._balance(now)
 
     def next_deadline(self) -> Instant | None:
-        """When `on_timer` wants to be called, `None` for never."""
+        """Time of the next `on_timer` call, `None` for never."""
         own = self.session.next_deadline()
         if self._sessions is None:
             return own
@@ -255,7 +255,7 @@ class ControlPlane:
     # -- this broker --------------------------------------------------------------------------
 
     def report(self, silences: Sequence[Silence], now: Instant) -> None:
-        """Tell the metadata leader of leaders that are not heard (F4)."""
+        """Report silent leaders to the metadata leader (F4)."""
         leader = self._consensus.leader
         if leader is None or not silences:
             return
@@ -358,7 +358,7 @@ class ControlPlane:
             self._propose(command, now)
 
     def _on_join(self, broker: BrokerId, join: Join) -> None:
-        """Add a broker to the group; one that was removed for good stays out."""
+        """Add a broker to the group, unless it was removed permanently."""
         if self._sessions is None:
             return
         peer = Peer(broker, join.data_dir_id)
@@ -370,7 +370,7 @@ class ControlPlane:
         self._try(self._consensus.add_learner, peer)
 
     def _hand_over(self, now: Instant) -> None:
-        """Without room for commands nothing can be decided here: let another voter do it."""
+        """Hand leadership to another voter, because a full disk blocks commands here."""
         if not self._consensus.is_full or now < self._hand_over_at:
             return
         self._hand_over_at = Instant(now + HAND_OVER_NS)
@@ -401,7 +401,7 @@ class ControlPlane:
 
     def _drain(self, now: Instant) -> None:
         if not any(one.draining for one in self._host.state.brokers.values()):
-            return  # what all carry is not worth counting each second
+            return  # the load of all brokers is not worth computing each second
         for move in drain_moves(self._host.state, self._load(), self._options.moves_max):
             self._propose(move, now)
 
@@ -411,7 +411,7 @@ class ControlPlane:
             self._propose(command, now)
 
     def _load(self) -> tuple[BrokerLoad, ...]:
-        """Leaderships by broker: what placement evens out."""
+        """Return leaderships by broker, which placement balances."""
         counts = dict.fromkeys(self._host.state.brokers, 0)
         for _, partition in self._host.state.partitions():
             if partition.leader is not None:
@@ -423,7 +423,7 @@ class ControlPlane:
 
     @staticmethod
     def _try(change: Callable[[Subject], None], peer: Subject) -> None:
-        """Ask for a change of the group; one that is not allowed now is asked for again later."""
+        """Request a change of the group; a change not allowed now is retried later."""
         try:
             change(peer)
         except LiftbridgeError:
@@ -431,4 +431,4 @@ class ControlPlane:
 
 
 def _ignore_outcome(_outcome: object) -> None:
-    """What came of it shows in the state, at the next look."""
+    """Ignore the outcome: the state shows it at the next check."""

@@ -1,7 +1,7 @@
 """Cursor look-ups on the leader of a `__cursors` partition (spec 1.11, 6.8).
 
-The index is fed from the log: everything once, at the first look-up, then only what is new. A
-record that is no cursor is skipped, because anyone may publish to the subject.
+The index is built from the log: all records once, at the first look-up, then only new ones. Records
+that are not cursors are skipped, because anyone may publish to the subject.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,12 +35,12 @@ from liftbridge_proto import api_pb2
 READ_BYTES: Final = 1024 * 1024
 
 STEP_BYTES: Final = 32 * 1024
-"""Records that are looked at in a step, in bytes; the last one may go beyond."""
+"""Bytes of records read in a step; the last record may exceed it."""
 
 RECORD_WEIGHT: Final = 7
 ANSWER_WEIGHT: Final = 50
 WEIGHT_BYTES: Final = 1024
-"""Bytes that weigh one; see `node.chores`."""
+"""Bytes per unit of weight; see `node.chores`."""
 
 LOOK_UPS_MAX: Final = 10_000
 """Look-ups that wait for one partition of `__cursors`."""
@@ -50,13 +50,13 @@ FeedDone = Callable[[LiftbridgeError | None], None]
 
 
 class CursorsHost(ReadHost, Protocol):
-    """What the look-ups ask of their node."""
+    """The part of the node that look-ups need."""
 
     chores: Chores
 
 
 class _Fed(Protocol):
-    """What takes the records of a cursors partition in order."""
+    """Receiver of the records of a cursors partition, in order."""
 
     next_offset: Offset
 
@@ -66,9 +66,9 @@ class _Fed(Protocol):
 
 
 class CursorTable:
-    """Latest cursors of one partition of `__cursors`, as long as it is led here.
+    """Latest cursors of one partition of `__cursors`, while this broker leads it.
 
-    Records are read, and answers given, in steps of which a turn does a few.
+    Reads records and gives answers in steps, a few per turn.
     """
 
     def __init__(self, partition: Partition, host: CursorsHost) -> None:
@@ -84,8 +84,8 @@ class CursorTable:
     def look_up(self, key: bytes, done: LookUpDone) -> None:
         """Find a cursor; `done` gets its position, `UNKNOWN` when it was never set, or the error.
 
-        A new leader that does not know yet what is committed might find an older one than was
-        acknowledged: it waits until it knows (I9).
+        A new leader that does not know yet what is committed might find an older cursor than the
+        one acknowledged, so it waits until it knows (I9).
         """
         if self._waiting_count >= LOOK_UPS_MAX:
             done(LimitError(f"{LOOK_UPS_MAX} look-ups of cursors wait here already"))
@@ -130,9 +130,9 @@ class CursorTable:
     def _scan(self, key: bytes, done: LookUpDone) -> None:
         """Look for a key in the whole partition.
 
-        There is one scan at a time. A scan ends with all that is committed then, so with all that
-        was when any asked for its keys; who asks for another one waits for the next, which looks
-        for all keys that were asked for meanwhile.
+        One scan runs at a time. It ends at the high watermark of that moment, so it covers all
+        records committed before its keys were requested. Later requests wait for the next scan,
+        which looks for all keys requested meanwhile.
         """
         keys = self._scanned if key in self._scanned else self._to_scan
         keys.setdefault(key, []).append(done)
@@ -167,7 +167,7 @@ class CursorTable:
         self._host.chores.begin(self._steps(reader, target, done))
 
     def _steps(self, reader: LogReader, target: _Fed, done: FeedDone) -> Iterator[int]:
-        """Read up to the high watermark; ends where the disk must be asked, and begins anew."""
+        """Read up to the high watermark; end at a disk read, and restart after it."""
         partition = self._partition
         log, error = partition.log, partition.closed_error
         while error is None and reader.next_offset < log.high_watermark:
@@ -204,27 +204,27 @@ class CursorTable:
 
 
 class CursorTables:
-    """Tables of the partitions of `__cursors` that are asked here, each for one leadership."""
+    """Tables of the `__cursors` partitions queried here, each for one leadership."""
 
     def __init__(self, host: CursorsHost) -> None:
-        """Begin with none."""
+        """Start without tables."""
         self._host = host
         self._tables: dict[PartitionId, CursorTable] = {}
 
     def look_up(self, partition: Partition, key: bytes, done: LookUpDone) -> None:
-        """Latest cursor stored under a key in a partition of `__cursors`."""
+        """Find the latest cursor under a key in a partition of `__cursors`."""
         table = self._tables.get(partition.partition_id)
         if table is None:
             table = self._tables[partition.partition_id] = CursorTable(partition, self._host)
         table.look_up(key, done)
 
     def forget(self, partition_id: PartitionId) -> None:
-        """What a table was fed is not in the log any more, or the partition is gone."""
+        """Drop the table of a partition that was truncated or deleted."""
         self._tables.pop(partition_id, None)
 
 
 def _feed_frames(frames: bytes, target: _Fed) -> Iterator[int]:
-    """Give every cursor record of a run of frames to `target`, in steps."""
+    """Feed every cursor record of consecutive frames to `target`, in steps."""
     at = began = count = 0
     while at < len(frames):
         if at - began >= STEP_BYTES:

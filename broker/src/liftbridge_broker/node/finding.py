@@ -1,4 +1,4 @@
-"""Partitions by the names that clients call them by, and what a broker says that cannot serve."""
+"""Look-up of partitions by client-visible names, and the refusals where none serves."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -12,7 +12,7 @@ from liftbridge_broker.node.remote import RemotePartition
 
 
 class FindingHost(Protocol):
-    """The node, as far as partitions are looked for."""
+    """The part of the node that look-ups need."""
 
     @property
     def state(self) -> ClusterState:
@@ -26,23 +26,23 @@ class PartitionNames:
     def __init__(
         self, host: FindingHost, remote: Callable[[StreamState, PartitionState], RemotePartition]
     ) -> None:
-        """Begin empty; `remote` stands in for a partition that is led elsewhere."""
+        """Start empty; `remote` represents a partition that another broker leads."""
         self._host = host
         self._remote = remote
         self._found: dict[tuple[str, int], Partition] = {}
 
     def add(self, partition: Partition) -> None:
-        """A replica is held from now on."""
+        """Add a replica held here."""
         self._found[partition.stream, partition.number] = partition
 
     def remove(self, partition: Partition) -> None:
-        """It is held no longer; one of a stream made anew with its name may be held already."""
+        """Remove a replica; one of a recreated stream of the same name may be present already."""
         key = partition.stream, partition.number
         if self._found.get(key) is partition:
             del self._found[key]
 
     def led(self, stream: str, number: int) -> Partition:
-        """Partition led by this broker.
+        """Return a partition that this broker leads.
 
         Raises:
             NotFoundError: There is no such stream or partition.
@@ -57,12 +57,12 @@ class PartitionNames:
         raise NotLeaderError(NOT_LEADER_TEXT)
 
     def replica(self, stream: str, number: int) -> Partition:
-        """As `led`, also where another broker leads and this one has a replica."""
+        """Do as `led`, also where this broker has a replica and another one leads."""
         partition = self._found.get((stream, number))
         return partition if partition is not None else self.led(stream, number)
 
     def for_publish(self, stream: str, number: int) -> Partition | RemotePartition:
-        """A partition to publish to, wherever it is led, with the texts of `Publish`.
+        """Return a partition to publish to, whoever leads it; errors use the texts of `Publish`.
 
         Raises:
             NotFoundError: `no such stream: <name>` or `no such partition: <n>`.
@@ -79,7 +79,7 @@ class PartitionNames:
         return self._remote(found, state)
 
     def led_for_publish(self, stream: str, number: int) -> Partition:
-        """As `for_publish`, for what only the leader does.
+        """Do as `for_publish`, for operations that only the leader performs.
 
         Raises:
             NotFoundError: As there.

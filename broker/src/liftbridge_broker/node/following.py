@@ -1,7 +1,7 @@
-"""A partition that this broker follows: what becomes of its leader's answers (F1 to F5).
+"""A partition that this broker follows: applies the leader's fetch answers (F1 to F5).
 
-`FollowerCore` judges an answer; here the log is appended to, cut or begun anew, and the position
-that goes out next is told only when what it promises is durable.
+`FollowerCore` judges an answer; this module appends to, truncates or restarts the log, and sends
+the next position only when what it promises is durable.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ from liftbridge_broker.wire.peer_bodies import Silence
 
 
 class FollowingHost(Protocol):
-    """What a followed partition asks of its owner."""
+    """The part of the owner that a followed partition needs."""
 
     @property
     def broker(self) -> BrokerId:
@@ -61,15 +61,15 @@ class FollowingHost(Protocol):
         ...
 
     def note_append(self, partition: Partition, now: Instant) -> None:
-        """Bytes wait for a sync."""
+        """Note that bytes wait for a sync."""
         ...
 
     def note_change(self, partition: Partition, *, is_cut: bool) -> None:
-        """The log was cut, or can be read again: what was derived from its records is void."""
+        """Note that the log was cut or is readable again, which voids state derived from it."""
         ...
 
     def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
-        """Give a command to the metadata."""
+        """Propose a command to the metadata group."""
         ...
 
     def replace_log(self, partition_id: PartitionId) -> None:
@@ -85,19 +85,19 @@ class FollowingHost(Protocol):
         ...
 
     def is_current(self, role: "Following") -> bool:
-        """Whether this is still what the broker is to the partition."""
+        """Whether this is still the broker's role for the partition."""
         ...
 
     def tell_position(self, following: "Following") -> None:
-        """The leader is to be told where this replica stands."""
+        """Schedule this replica's position for the leader."""
         ...
 
     def retry_position(self, following: "Following") -> None:
-        """The leader is to be told the same again after a pause."""
+        """Schedule the same position again after a pause."""
         ...
 
     def transition(self, kind: str, fields: dict[str, object]) -> None:
-        """Tell the observer."""
+        """Report a transition to the observer."""
         ...
 
 
@@ -107,18 +107,18 @@ class Following:
     Attributes:
         partition: The partition.
         core: Its rules.
-        leader: Who leads it.
-        is_held: Whether no position may be told: the journal has to be flushed first, or the log
-            is damaged.
-        is_refused: Whether the last answer was none that a working leader gives.
-        rejected_count: Answers whose records were not what was asked for.
+        leader: Its leader.
+        is_held: Whether no position may be sent: the journal must be flushed first, or the log is
+            damaged.
+        is_refused: Whether the last answer was one that a working leader does not give.
+        rejected_count: Answers with other records than requested.
         truncated_count: Times the log was cut.
     """
 
     def __init__(
         self, host: FollowingHost, partition: Partition, core: FollowerCore, leader: BrokerId
     ) -> None:
-        """Begin to follow."""
+        """Start to follow."""
         self.host = host
         self.partition = partition
         self.core = core
@@ -137,17 +137,17 @@ class Following:
 
     @property
     def is_latest_known(self) -> bool:
-        """A replica tells what it knows; who reads it does not ask for more."""
+        """Always true: readers of a follower accept what it knows."""
         return True
 
     @property
     def is_recovering(self) -> bool:
-        """It does not lead."""
+        """Always false: a follower does not lead."""
         return False
 
     @property
     def is_cut_off(self) -> bool:
-        """A replica serves its readers whoever leads."""
+        """Always false: a follower serves its readers whoever leads."""
         return False
 
     # -- for the partition --------------------------------------------------------------------
@@ -162,31 +162,31 @@ class Following:
         raise NotLeaderError(NOT_LEADER_TEXT)  # guard L2.follower
 
     def on_appended(self, now: Instant, wall_ns: int) -> None:
-        """Nothing is appended but by the leader."""
+        """No-op: a follower appends only what its leader sends."""
 
     def on_flushed(self, wall_ns: int) -> None:
-        """More of the log is on disk; the leader counts by it in commit mode."""
+        """Send the flushed position, which the leader counts in commit mode."""
         del wall_ns
         if self.is_commit_mode:
             self._tell()
 
     def on_offline(self, reason: str) -> None:
-        """The log cannot be used any more (F5)."""
+        """Handle a log that cannot be used any more (F5)."""
         self.is_held = True
         self._declare(reason)
 
     def repair(self) -> None:
-        """Try again what could not be declared."""
+        """Retry a declaration that failed."""
         if self.partition.offline_reason:
             self._declare(self.partition.offline_reason)
 
     # -- answers ------------------------------------------------------------------------------
 
     def silence(self, heard_at: Instant, now: Instant) -> Silence | None:
-        """What is to be reported of a leader that is not heard (F4), `None` for nothing.
+        """Return the report about a silent leader (F4), `None` for none.
 
         Args:
-            heard_at: When the broker of the leader was heard last.
+            heard_at: When the leader's broker last answered.
             now: Present time.
         """
         silence_ns = self.core.suspicion(heard_at, now)
@@ -197,7 +197,7 @@ class Following:
         return Silence(state.partition_id, self.leader, *epochs, silence_ns)
 
     def on_reply(self, head: FetchedHead, data: bytes, now: Instant) -> None:
-        """Do what an answer of the leader asks for."""
+        """Apply an answer of the leader."""
         if self.is_held or self.partition.offline_reason:
             return
         outcome = self.core.on_reply(head, data, now)
@@ -207,10 +207,10 @@ class Following:
         try:
             self._follow(outcome, now)
         except FilesError:
-            # The store was told and decides what becomes of the directory; a full disk passes.
+            # The store was notified and decides about the directory; a full disk is temporary.
             self.host.retry_position(self)
         except CorruptionError as error:
-            # A cut reads what it keeps, and met bytes that nobody wrote.
+            # A cut reads what it keeps, and found corrupt bytes.
             self.partition.on_unreadable(error)
 
     def _follow(self, outcome: FollowerOutcome, now: Instant) -> None:
@@ -262,7 +262,7 @@ class Following:
         self._tell()
 
     def _hold_for_journal(self, now: Instant) -> None:
-        """Tell no position before the new leader epoch is durable."""
+        """Send no position before the new leader epoch is durable."""
         self.is_held = True
         core = self.core
 
@@ -285,14 +285,14 @@ class Following:
         self._tell()
 
     def _tell_of_loss(self, end: Offset) -> None:
-        """Records that counted as committed go."""
+        """Report the loss of records that counted as committed."""
         log = self.partition.log
         self._say(
             "committed_records_removed", high_watermark=log.high_watermark, log_end_offset=end
         )
 
     def restart_at(self, offset: Offset, now: Instant) -> None:
-        """Drop the log and go on at an offset.
+        """Drop the log and restart it at an offset.
 
         Raises:
             FilesError: The disk refused.
@@ -303,7 +303,7 @@ class Following:
         self._tell()
 
     def _end_readers(self) -> None:
-        """Whoever was given what is gone has to ask what came in its place."""
+        """End readers that received records now removed, so that they read the replacements."""
         partition = self.partition
         for reader in list(partition.subscribers):
             if reader.next_offset > partition.log.log_end_offset:  # guard A.cut
@@ -334,16 +334,16 @@ class Following:
         self.host.propose(command, self.host.now, self._declared)
 
     def _declared(self, outcome: object) -> None:
-        """Nobody counts with this replica any more: it begins anew where its log begins.
+        """Restart the log at its start offset, as no commit depends on this replica any more.
 
-        Only while it follows: without a leader to copy from it may be the last one that holds
-        anything, and whoever leads later finds the same damage.
+        Only while it follows: without a leader to copy from, this replica may be the last one with any
+        records, and a later role finds the same damage.
         """
         self._is_declaring = False
         if not self.host.is_current(self):  # guard F5.current
             return
         if isinstance(outcome, LiftbridgeError):  # guard F5.declared
-            # Asked again: the leader's answer finds the same, or the owner looks at it.
+            # Retried later: the leader's next answer or the owner finds the same state.
             self.is_held = bool(self.partition.offline_reason)
             self.host.retry_position(self)
             return
