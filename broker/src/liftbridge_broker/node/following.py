@@ -336,8 +336,8 @@ class Following:
     def _declared(self, outcome: object) -> None:
         """Restart the log at its start offset, as no commit depends on this replica any more.
 
-        Only while it follows: without a leader to copy from, this replica may be the last one with any
-        records, and a later role finds the same damage.
+        Only while it follows: without a leader to copy from, this replica may be the last one with
+        any records, and a later role finds the same damage.
         """
         self._is_declaring = False
         if not self.host.is_current(self):  # guard F5.current

@@ -1,4 +1,4 @@
-"""What has to be proven by messages that another broker passed on, and by their acks."""
+"""Proofs required of messages that another broker forwarded, and of their acks."""
 
 from collections.abc import Callable
 
@@ -8,11 +8,11 @@ from liftbridge_broker.wire.subjects import reserved_subjects
 
 
 class AckInboxes:
-    """Inboxes that messages on NATS name for their acks: of clients, and of brokers.
+    """Rules for the ack inboxes named by NATS messages: of clients, and of brokers.
 
     Args:
         namespace: Prefix of the subjects of this cluster.
-        keyring: Gives the keys in force.
+        keyring: Returns the keys in force.
     """
 
     def __init__(
@@ -25,18 +25,18 @@ class AckInboxes:
         """Whether a message may have its ack sent to an inbox.
 
         Args:
-            inbox: The inbox that it names.
-            payload: The whole message, which for the inbox of a broker has to be signed by one.
+            inbox: The inbox that the message names.
+            payload: The whole message; for a broker's inbox a broker must have signed it.
         """
         if self.reserved.is_broker_inbox(inbox):
             return self.is_proven(payload)  # guard Ack.asked
         return self.reserved.allows_ack_inbox(inbox)
 
     def is_proven(self, payload: bytes) -> bool:
-        """Whether a message was passed on by a broker, or need not prove that it was.
+        """Whether a broker provably forwarded a message, or no proof is required.
 
-        Only such a message speaks for an idempotent publisher: anybody else could take its next
-        number, and its own message would count as one that is stored already.
+        Only such a message may carry an idempotent publisher's stamp: otherwise any client could
+        use the publisher's next number, and its own message would count as stored already.
         """
         return signer_of(self._keyring()).is_believed(payload, Purpose.PUBLISH)
 
@@ -45,5 +45,5 @@ class AckInboxes:
         return self.reserved.is_broker_inbox(inbox) and signer_of(self._keyring()).is_signing
 
     def signed(self, ack: bytes) -> bytes:
-        """A serialised ack with its signature."""
+        """Return a serialised ack with its signature."""
         return signer_of(self._keyring()).signed(ack, Purpose.ACK)

@@ -1,4 +1,4 @@
-"""Members of the metadata group, and what their brokers are in the metadata."""
+"""Members of the metadata group, and the state of their brokers in the metadata."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -17,7 +17,7 @@ class Group(Protocol):
         ...
 
     def match(self, peer: Peer) -> MetadataIndex | None:
-        """How far a member has come, asked at the leader."""
+        """Return the match index of a member, known to the leader."""
         ...
 
 
@@ -28,7 +28,7 @@ def is_alive(state: ClusterState, peer: Peer) -> bool:
 
 
 def furthest_voter(state: ClusterState, group: Group, *, besides: Peer) -> BrokerId | None:
-    """The voter that may lead and has come furthest, besides one; `None` when there is none."""
+    """Return the eligible voter with the highest match index, except `besides`, or `None`."""
     others: list[tuple[int, str]] = []
     for peer in group.voters:
         known = state.brokers.get(BrokerId(peer.broker))

@@ -1,8 +1,8 @@
-"""A new stream is told of when the leaders of its partitions hear their subjects.
+"""Report a new stream only once its partition leaders listen on their subjects.
 
-What is published at a broker that does not lead goes over NATS, and NATS loses what nobody listens
-to. So the broker that proposed the stream asks each leader, again and again until it answers, and
-answers its client then. Soft state: a leader keeps nothing of a question it cannot answer yet.
+A non-leader forwards published messages over NATS, and NATS drops messages without a listener. So
+the broker that proposed the stream asks each leader repeatedly until it answers, and only then
+answers its client. Soft state: a leader keeps nothing of a question it cannot answer yet.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,18 +21,18 @@ from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_bodies import ListeningReply, ListeningRequest
 
 HEARING_NS: Final = 1_000 * MILLISECOND_NS
-"""Time after which a client is answered all the same; a leader may be dead."""
+"""Time after which the client is answered anyway; a leader may be dead."""
 
 PARTITION_NS: Final = 2 * MILLISECOND_NS
-"""More of it for each partition: leaders open so many by and by."""
+"""Extra time per partition: leaders open many partitions one after another."""
 
 ASK_FIRST_NS: Final = 5 * MILLISECOND_NS
 ASK_NS: Final = 50 * MILLISECOND_NS
-"""Longest time between two questions; it doubles from `ASK_FIRST_NS` up to this."""
+"""Longest interval between questions; the interval doubles from `ASK_FIRST_NS`."""
 
 
 class HearingHost(Protocol):
-    """What is asked of the node."""
+    """The part of the node that this module needs."""
 
     messaging: Messaging
     openings: Openings
@@ -53,18 +53,18 @@ class HearingHost(Protocol):
         ...
 
     def is_listening(self, partition_id: PartitionId) -> bool:
-        """Whether the messages of a partition are taken here."""
+        """Whether this broker receives the messages of a partition."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class _Wait:
-    """Somebody who waits.
+    """A caller that waits for leaders to listen.
 
     Attributes:
-        unheard: Partitions whose leaders did not answer yet.
-        done: What to call in the end.
-        ends_at: When it is called at the latest.
+        unheard: Partitions whose leaders have not answered yet.
+        done: Called at the end.
+        ends_at: Latest time for `done`.
     """
 
     unheard: set[PartitionId]
@@ -73,10 +73,10 @@ class _Wait:
 
 
 class Hearing:
-    """Those who wait for leaders to listen, and answers to the same question of others."""
+    """Callers that wait for leaders to listen; also answers such questions of other brokers."""
 
     def __init__(self, host: HearingHost, speaker: Speaker) -> None:
-        """Begin with nobody who waits."""
+        """Start without callers."""
         self._host = host
         self._speaker = speaker
         self._waits: dict[_Wait, None] = {}  # in order of arrival; looked at each `ASK_NS`
@@ -87,7 +87,7 @@ class Hearing:
     def wait(
         self, partitions: Sequence[PartitionId], done: Callable[[], None], now: Instant
     ) -> None:
-        """Call `done` once all of some partitions are listened to, or when time is over."""
+        """Call `done` once the leaders of all given partitions listen, or after a timeout."""
         if not partitions:
             done()
             return
@@ -101,7 +101,7 @@ class Hearing:
         self._ask(partitions)
 
     def on_peer(self, header: PeerHeader) -> bool:
-        """Take a message of another broker; returns whether it was one of these."""
+        """Handle a message; return whether it belongs to this exchange."""
         match header.body:
             case ListeningRequest(partitions):
                 self._answer(
@@ -117,7 +117,7 @@ class Hearing:
         return True
 
     def on_timer(self, now: Instant) -> None:
-        """Ask again, and let those go whose time is over."""
+        """Repeat questions, and end waits that timed out."""
         for wait in [wait for wait in self._waits if wait.ends_at <= now]:
             self._let_go(wait)
         if self._waits and self._ask_at <= now:
@@ -126,12 +126,12 @@ class Hearing:
             self._ask(list(self._unheard))
 
     def next_deadline(self) -> Instant | None:
-        """When `on_timer` wants to be called, `None` while nobody waits."""
+        """Time of the next `on_timer` call, `None` without waits."""
         first = next(iter(self._waits), None)
         return None if first is None else min(first.ends_at, self._ask_at)
 
     def end(self) -> None:
-        """Let everybody go; the broker stops."""
+        """End all waits, because the broker stops."""
         for wait in list(self._waits):
             self._let_go(wait)
 
@@ -140,7 +140,7 @@ class Hearing:
         for partition_id in partitions:
             state = self._host.state.partition(partition_id)
             if state is None:
-                self._settle(partition_id)  # deleted meanwhile: nobody will listen
+                self._settle(partition_id)  # deleted meanwhile: no leader will listen
             elif state.leader is not None:
                 asked.setdefault(state.leader, []).append(partition_id)
         for leader, led in asked.items():
@@ -154,27 +154,27 @@ class Hearing:
         partitions: tuple[PartitionId, ...],
         reply: Callable[[tuple[PartitionId, ...]], None],
     ) -> None:
-        """Reply with what is listened to here, once the NATS server knows."""
+        """Reply with the partitions that listen here, once the NATS server has subscribed them."""
         found = tuple(one for one in partitions if self._host.is_listening(one))
         if found:
             self._host.messaging.when_subscribed(lambda: reply(found))
 
     def _heard(self, leader: BrokerId, partitions: tuple[PartitionId, ...]) -> None:
-        """A broker listens; one that led before does not count."""
+        """Record that a leader listens; ignore former leaders."""
         for partition_id in partitions:
             state = self._host.state.partition(partition_id)
             if state is not None and state.leader == leader:
                 self._settle(partition_id)
 
     def _settle(self, partition_id: PartitionId) -> None:
-        """Nobody has to wait for a partition any more."""
+        """End the waits for a partition."""
         for wait in self._unheard.pop(partition_id, ()):
             wait.unheard.discard(partition_id)
             if not wait.unheard:
                 self._let_go(wait)
 
     def _let_go(self, wait: _Wait) -> None:
-        """End a wait; what is done then may begin others."""
+        """End a wait; its callback may begin others."""
         del self._waits[wait]
         for partition_id in wait.unheard:
             others = [one for one in self._unheard[partition_id] if one is not wait]
@@ -191,16 +191,16 @@ def once_heard(
     name: StreamName,
     reply: Callable[[object], None],
 ) -> Callable[[object], None]:
-    """Tell of a new stream only when it hears its subject, or what follows at once is lost.
+    """Delay the outcome until the new stream listens, or the first messages are lost.
 
     Args:
         host: The node.
-        hearing: Its way to ask leaders; `None` for a broker alone.
+        hearing: Asks the leaders; `None` for a broker alone.
         name: Name of the stream.
-        reply: Gets the outcome of the command that makes it.
+        reply: Gets the outcome of the command that creates it.
 
     Returns:
-        What to give the outcome to.
+        The callback that takes the outcome.
     """
 
     def answered(outcome: object) -> None:
@@ -209,7 +209,7 @@ def once_heard(
         elif hearing is None:
             host.openings.when_open(lambda: host.messaging.when_subscribed(lambda: reply(outcome)))
         else:
-            stream = host.state.stream(name)  # perhaps deleted meanwhile: nobody will listen
+            stream = host.state.stream(name)  # perhaps deleted meanwhile: no leader will listen
             partitions = () if stream is None else stream.partitions
             found = [partition.partition_id for partition in partitions]
             hearing.wait(found, lambda: reply(outcome), host.now)

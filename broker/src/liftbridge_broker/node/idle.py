@@ -1,4 +1,4 @@
-"""When partitions are to be looked at for idleness: one entry for each, the earliest first."""
+"""Schedule of idle checks: one entry per partition, the earliest first."""
 
 import heapq
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from liftbridge_broker.model.ids import Instant, PartitionId
 
 STALE_COUNT_MAX: Final = 1_024
-"""Entries that an earlier one replaced, before they are swept out."""
+"""Stale heap entries allowed before a sweep."""
 
 
 class IdleWatch:
@@ -24,7 +24,7 @@ class IdleWatch:
         return len(self._heap)
 
     def watch(self, partition_id: PartitionId, due: Instant) -> None:
-        """Look at a partition at `due`, or earlier when it is watched for an earlier time."""
+        """Schedule a check of a partition at `due`, unless an earlier one is scheduled."""
         known = self._due.get(partition_id)
         if known is not None and known <= due:
             return
@@ -35,11 +35,11 @@ class IdleWatch:
             heapq.heapify(self._heap)
 
     def forget(self, partition_id: PartitionId) -> None:
-        """The partition is served no longer."""
+        """Drop a partition that is no longer served."""
         self._due.pop(partition_id, None)
 
     def take_due(self, now: Instant) -> list[PartitionId]:
-        """Partitions whose time has come; they are not watched any more."""
+        """Remove and return the partitions that are due."""
         found: list[PartitionId] = []
         while self._heap and self._heap[0][0] <= now:
             due, partition_id = heapq.heappop(self._heap)
@@ -49,5 +49,5 @@ class IdleWatch:
         return found
 
     def next_deadline(self) -> Instant | None:
-        """When `take_due` gives something, or an entry is to be dropped; `None` for never."""
+        """Time when an entry is due or stale, `None` for never."""
         return self._heap[0][0] if self._heap else None

@@ -1,8 +1,8 @@
 """The metadata leader asks replicas for the ends of their logs, to recover a partition (C10).
 
 Soft state: a new metadata leader asks again. Questions are repeated until they are answered or the
-partition needs no recovery any more; nobody is chosen under mode `balanced` before all that were
-complete last are heard.
+partition no longer needs recovery; mode `balanced` elects no replica before all that were last
+complete have answered.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,29 +19,29 @@ from liftbridge_broker.wire.peer_bodies import LogInfo
 
 ASK_NS: Final = 500 * MILLISECOND_NS
 ASK_PARTITIONS_MAX: Final = 10_000
-"""Partitions in one question; the others are asked for when these are done."""
+"""Partitions in one question; the rest follow afterwards."""
 
 Ask = Callable[[BrokerId, tuple[PartitionId, ...]], None]
-"""Sends a broker the question for the ends of logs."""
+"""Sends a broker the question for its log ends."""
 
 
 def end_of(partition: PartitionId, log: LogView, *, is_damaged: bool = False) -> LogInfo:
-    """What a replica tells of its log.
+    """Return a replica's report about its log.
 
-    The epoch is the newest one it knows, also when no record of it is left: an empty log whose
-    records retention removed would else seem to hold less than one that lost some of them, and
-    so would that of a leader whose epoch began at its end.
+    The epoch is the newest one it knows, even without a record of that epoch: otherwise an empty
+    log, emptied by retention, would seem to hold less than a log that lost records; so would the
+    log of a leader whose epoch began at its end.
     """
     return LogInfo(partition, log.epochs.latest, log.log_end_offset, is_damaged)
 
 
 @dataclass(slots=True)
 class _Open:
-    """An inquiry under way and what was heard.
+    """An inquiry under way and its answers.
 
     Attributes:
-        inquiry: Who is asked.
-        asked_at: When they were asked first.
+        inquiry: The brokers to ask.
+        asked_at: Time of the first question.
         needed_at: When the partition was first found to need recovery.
         answers: By broker.
     """
@@ -61,16 +61,16 @@ class Inquiries:
         self._due: Instant | None = None
 
     def next_deadline(self) -> Instant | None:
-        """When to ask or conclude; `None` while no partition needs recovery."""
+        """Time to ask or conclude, `None` while no partition needs recovery."""
         return self._due
 
     def hurry(self, now: Instant) -> None:
-        """A partition may need recovery since this moment."""
+        """Check soon, because a partition may need recovery from `now` on."""
         if self._due is None or now < self._due:
             self._due = now
 
     def on_timer(self, state: ClusterState, ask: Ask, now: Instant) -> list[RecoverUnclean]:
-        """Ask whoever has not answered; returns what can be concluded."""
+        """Ask brokers that have not answered; return the commands that follow from the answers."""
         if self._due is None or now < self._due:
             return []
         before, self._open = self._open, {}
@@ -98,7 +98,7 @@ class Inquiries:
         logs: Sequence[LogInfo],
         now: Instant,
     ) -> list[RecoverUnclean]:
-        """Take ends of logs of the present session of a broker; returns what follows from them."""
+        """Handle log ends from a broker's present session; return the commands that follow."""
         broker = state.brokers.get(broker_id)
         if broker is None or broker.broker_epoch != broker_epoch:
             return []

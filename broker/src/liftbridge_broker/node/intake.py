@@ -1,4 +1,4 @@
-"""NATS messages to runs: envelopes are opened, everything else is stored as it came.
+"""Turns NATS messages into runs: decodes envelopes, stores other payloads unchanged.
 
 The common case, a run of plain messages on one subject, costs one `startswith` a message. Acks of
 messages that name an inbox go back over NATS (spec of the envelope: `wire/envelope.py`).
@@ -40,10 +40,10 @@ MESSAGE_HEADERS_MAX: Final = 1_000
 """Headers of a message: each costs every broker that stores it some 4 us, whatever its size."""
 
 UNKNOWN_PREFIX: Final = "outcome unknown: "
-"""What the reason of a lost outcome begins with, at whichever broker it was lost."""
+"""Prefix of the reason for an unknown outcome, whichever broker reports it."""
 
 REASON_LENGTH_MAX: Final = 500
-"""Characters of the reason of another broker that are passed on."""
+"""Characters kept of another broker's reason."""
 
 
 _MESSAGE: Final = with_lists(api_pb2.Message)
@@ -66,7 +66,7 @@ class InboxAcks:
         times: Mapping[int, Histogram],
         inboxes: AckInboxes | None = None,
     ) -> None:
-        """Begin without an entry.
+        """Start without entries.
 
         Args:
             encoder: Builds the acks.
@@ -117,7 +117,7 @@ class InboxAcks:
     def _signed_acks(
         self, encoder: AckEncoder, stored: Stored, entries: Sequence[tuple[int, str, bytes, int]]
     ) -> list[bytes]:
-        """Acks to another broker, each with its signature."""
+        """Return acks to another broker, each with its signature."""
         return [
             self._frame(
                 inbox,
@@ -162,7 +162,7 @@ class InboxAcks:
 
 
 def ack_error_of(error: LiftbridgeError) -> AckError:
-    """Code of `proto.Ack.Error` that tells of a refusal; the original knows only these."""
+    """Return the `proto.Ack.Error` code for a refusal; the original has no others."""
     if isinstance(error, IncorrectOffsetError):
         return AckError.INCORRECT_OFFSET
     if isinstance(error, TooLargeError):
@@ -171,11 +171,11 @@ def ack_error_of(error: LiftbridgeError) -> AckError:
 
 
 def error_of_ack(ack: api_pb2.Ack) -> LiftbridgeError:
-    """Refusal that an error ack of another broker tells of, by its reason where it names one.
+    """Return the refusal in another broker's error ack, by its reason where given.
 
     Without one, as from the original, the texts are those of the original (spec 1.6).
-    An unknown one is never taken for a definite refusal: a leader that was replaced and does not
-    know it yet may have sent it, while the one that follows stored the message.
+    An unknown reason is never treated as a definite refusal: a replaced leader, unaware of it, may
+    have sent the ack, while its successor stored the message.
     """
     reason = ack.refusal[:REASON_LENGTH_MAX]
     match ack.ackError:
@@ -191,7 +191,7 @@ def error_of_ack(ack: api_pb2.Ack) -> LiftbridgeError:
 
 
 class Intake:
-    """Makes runs of what one partition's subscription delivers.
+    """Makes runs of the messages of one partition's subscription.
 
     Args:
         encoder: Builds the partition's acks.
@@ -200,7 +200,7 @@ class Intake:
         record_bytes_max: Payloads above are refused with `TOO_LARGE`, as are those with more
             headers than `MESSAGE_HEADERS_MAX`.
         takes_singles: Optimistic concurrency: every message is a run of its own.
-        reserved: Subjects that are no clients'.
+        reserved: Subjects that clients may not use.
         ack_times: Gets nanoseconds from the append of a run to its acks, by ack policy.
 
     Attributes:
@@ -229,7 +229,7 @@ class Intake:
         self.reserved_count = 0
 
     def runs_of(self, arrivals: list[Arrival], payloads: list[bytes]) -> list[PublishRun]:
-        """Runs in order of arrival; too large messages are answered here and left out."""
+        """Return runs in order of arrival; refuse and skip messages that are too large."""
         first = arrivals[0]
         is_uniform = arrivals.count(first) == len(arrivals) and not first.headers
         if (
@@ -248,7 +248,7 @@ class Intake:
         return runs
 
     def _run_ends(self, arrivals: list[Arrival]) -> list[int]:
-        """Exclusive ends of neighbours that arrived alike and need no treatment of their own."""
+        """Return exclusive ends of adjacent messages with equal metadata and no special case."""
         if self.takes_singles:
             return list(range(1, len(arrivals) + 1))
         ends: list[int] = []
@@ -307,7 +307,7 @@ class Intake:
         message: api_pb2.Message | None,
         error: TooLargeError,
     ) -> None:
-        """Answer a message that is left out, where it names an inbox for its ack."""
+        """Send an error ack for a skipped message that names an inbox."""
         if message is None or not message.ackInbox:
             return
         if not self.allows_inbox(message.ackInbox, payload):
@@ -319,13 +319,13 @@ class Intake:
         acks.refused(error)
 
     def acks_for(self, subject: str) -> InboxAcks:
-        """A new sink for acks of messages on `subject`."""
+        """Return a new sink for acks of messages on `subject`."""
         return InboxAcks(self._encoder, subject, self._publish, self._ack_times, self._inboxes)
 
     def copies_of(self, run: PublishRun) -> Iterator[PublishRun]:
-        """A run that was appended beside this partition, as this one stores it.
+        """Yield a run appended to a neighbouring partition in the form this one stores.
 
-        Acks go to the inbox that the publisher named, if any; a server-made one is never in a run.
+        Acks go to the publisher's inbox, if any; a run never holds a server-made inbox.
         """
         count = len(run.values)
         size = 1 if self.takes_singles else count
@@ -426,7 +426,7 @@ class _OnlyErrors:
         self._sink = sink
 
     def acked(self, stored: Stored) -> None:
-        """Say nothing."""
+        """Send nothing."""
 
     def refused(self, error: LiftbridgeError) -> None:
         """Pass the refusal on."""
@@ -434,7 +434,7 @@ class _OnlyErrors:
 
 
 def pending_ack_of(policy: int, sink: InboxAcks) -> PendingAck:
-    """Pending acks to inboxes; under policy NONE only refusals are sent."""
+    """Return a pending ack to inboxes; under policy NONE send only refusals."""
     return PendingAck(policy, sink if policy != POLICY_NONE else _OnlyErrors(sink))
 
 
@@ -472,7 +472,7 @@ def _stamp_of(headers: Mapping[str, bytes]) -> PublisherStamp | None:
 def _stamp_of_block(block: bytes) -> PublisherStamp | None:
     """As `_stamp_of`, from a NATS header block."""
     if b"liftbridge-" not in block.lower():
-        return None  # a block of many lines is not read line by line for nothing
+        return None  # skip parsing a long block without a stamp
     fields: dict[str, bytes] = {}
     for line in block.split(b"\r\n")[1:]:
         name, colon, value = line.partition(b":")

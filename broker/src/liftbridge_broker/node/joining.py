@@ -1,16 +1,16 @@
-"""A broker with metadata and those without: who looks is answered, and who is no member asks.
+"""Joins the metadata group, and answers brokers that look for a cluster.
 
-A broker that was let in elsewhere begins with an empty log. It belongs to the group only once the
-leader has added it, so it repeats its request until its own configuration holds it. The leader may
-have changed by then: each time it asks everybody anew who leads, and who was told last gets the
-next request. What its own configuration says
-may be void: an addition that was not committed goes with the leader that made it, and a removal is
-not sent to who was removed. So one that has heard no leader for a while asks as well.
+A broker that joins an existing cluster starts with an empty log. It belongs to the group only once
+the leader has added it, so it repeats its request until its configuration includes it. The leader
+may change meanwhile: each time it asks all brokers who leads, and sends the next request to the
+leader named last. Its own configuration may be void: an uncommitted addition is lost with the
+leader that made it, and a removed member does not receive its removal. So a member that has heard
+no leader for a while asks as well.
 
-Another cluster of the same namespace ignores what this one says, and the other way round. It is an
-error of operators all the same: two seeds that could not hear each other, a disk of another
-cluster. So who may have founded its cluster alone asks everybody now and then, and who hears of
-another cluster tells it.
+Two clusters in the same namespace ignore each other's messages. It is still an operator error: two
+seeds that could not reach each other, or a disk of another cluster. So a broker that may have
+founded its cluster alone asks all brokers from time to time, and a broker that hears of another
+cluster reports it.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,10 +26,10 @@ from liftbridge_broker.wire.peer_membership import Discover, DiscoverReply, Join
 
 ASK_NS: Final = 250 * MILLISECOND_NS
 UNHEARD_NS: Final = 3_000 * MILLISECOND_NS
-"""Time without a leader after which a member takes itself for one that was left out."""
+"""Time without a leader after which a member assumes that it was removed."""
 
 CALL_NS: Final = 10_000 * MILLISECOND_NS
-"""Time between two questions for other clusters, as in the original, and between two events."""
+"""Time between two questions for other clusters, as in the original, and between two log events."""
 
 
 class Group(Protocol):
@@ -37,7 +37,7 @@ class Group(Protocol):
 
     @property
     def leader(self) -> Peer | None:
-        """Who leads the group as far as this broker knows."""
+        """Leader of the group as far as this broker knows."""
         ...
 
     @property
@@ -57,13 +57,13 @@ class Joining:
     Args:
         me: This broker with its data directory.
         group: The metadata group.
-        link: How it speaks to others.
+        link: Sends messages to other brokers.
         now: Time of the start.
         is_founder: Whether it may have founded its cluster alone.
-        on_stranger: Told the name and the cluster of a broker of another cluster.
+        on_stranger: Called with the name and cluster of a broker of another cluster.
 
     Attributes:
-        leader: Who leads the cluster that is to be joined, as far as somebody told.
+        leader: Leader of the cluster to join, as last reported.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Joining:
         is_founder: bool = False,
         on_stranger: Callable[[BrokerId, str], None] | None = None,
     ) -> None:
-        """Begin to ask at `now` unless this broker is a member."""
+        """Start to ask at `now` unless this broker is a member."""
         self._me = me
         self._group = group
         self._link = link
@@ -91,12 +91,12 @@ class Joining:
 
     @property
     def is_member(self) -> bool:
-        """Whether the group has this broker, with a vote or without."""
+        """Whether this broker is a voter or learner of the group."""
         return self._me in self._group.voters or self._me in self._group.learners
 
     @property
     def asks(self) -> bool:
-        """Whether it is no member, may be none any more, or does not know its cluster's id."""
+        """Whether it is no member, may have been removed, or does not know its cluster's id."""
         return (
             not self.is_member
             or not self._link.cluster_id
@@ -104,11 +104,11 @@ class Joining:
         )
 
     def next_deadline(self) -> Instant:
-        """When to ask again, or to look whether a leader is heard; cheap, asked for every turn."""
+        """Time of the next question or leader check; cheap, called every turn."""
         return min(self._due, self._call_at) if self._is_founder else self._due
 
     def on_timer(self, now: Instant) -> None:
-        """Ask who leads, and the leader to be let in; ask for other clusters."""
+        """Ask for the leader, ask it to add this broker, and ask for other clusters."""
         if self._is_founder and now >= self._call_at:
             self._call_at = Instant(now + CALL_NS)
             if self._link.cluster_id:
@@ -140,11 +140,11 @@ class Joining:
         elif isinstance(body, DiscoverReply) and self.asks:
             if body.leader is not None:
                 if self.leader is None:
-                    # Only then: where answers disagree, each would bring the next question.
+                    # Only then: contradicting answers would cause one question after the other.
                     self._ask_at = self._due = now
                 self.leader = body.leader
             if body.leader is not None or self._me in body.voters:
-                # From now on it is told apart from other clusters, and may speak to its members.
+                # From now on its messages carry the cluster id, and reach its members.
                 self._link.cluster_id = self._link.cluster_id or body.cluster_id
 
     def _ask(self) -> None:
@@ -152,7 +152,7 @@ class Joining:
         self._link.send(EVERYONE, Channel.METADATA, question)
 
     def _meet(self, header: PeerHeader, now: Instant) -> None:
-        """Somebody of another cluster uses the same namespace: tell it, and let it know too."""
+        """Report a broker of another cluster in the same namespace, and notify that broker."""
         is_question = isinstance(header.body, Discover)
         if not (is_question or isinstance(header.body, DiscoverReply)):
             return

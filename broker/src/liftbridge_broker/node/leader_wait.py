@@ -1,4 +1,4 @@
-"""How long a broker that stops waits for a leader of the metadata group, which nobody may be."""
+"""How long a stopping broker waits for a metadata leader, which may never come."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,7 +10,7 @@ from liftbridge_broker.raft.quorum import majority
 from liftbridge_broker.raft.types import Peer
 
 LEADERLESS_NS: Final = 5_000 * MILLISECOND_NS
-"""Wait while others may elect one (replication 1.15)."""
+"""Wait while other voters may elect a leader (replication 1.15)."""
 
 HOPELESS_NS: Final = 1_000 * MILLISECOND_NS
 """Wait while too few voters are left that do not stop: an election under way may still end."""
@@ -19,8 +19,8 @@ HOPELESS_NS: Final = 1_000 * MILLISECOND_NS
 def leader_wait_ns(state: ClusterState, voters: Sequence[Peer], me: BrokerId) -> int:
     """Longest time without a leader after which a broker stops without handing over.
 
-    When all brokers are stopped at once, their votes are gone for good: what the applied metadata
-    tell of the others says so, and waiting for them would only delay the stop.
+    When all brokers stop at once, no majority remains. The applied metadata show that the other
+    brokers stop, and waiting for them would only delay this stop.
 
     Args:
         state: Applied metadata.

@@ -1,8 +1,8 @@
 """A partition with other replicas that this broker leads (L1 to L8 as far as they touch the log).
 
-`LeaderCore` decides; what it needs to be told and what follows is here: the leader epoch goes to
-the journal before anything is served, the high watermark is stored and releases acks, followers
-get stored batches, and changes of the in-sync set are proposed.
+`LeaderCore` decides. This module feeds it and applies its decisions: it writes the leader epoch to
+the journal before serving, stores the high watermark, releases acks, sends stored batches to
+followers, and proposes changes of the in-sync set.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ ANSWER_NS: Final = 1_000 * MILLISECOND_NS
 
 
 class LeadingHost(Protocol):
-    """What a led partition asks of its owner."""
+    """The part of the owner that a led partition needs."""
 
     @property
     def broker(self) -> BrokerId:
@@ -75,7 +75,7 @@ class LeadingHost(Protocol):
 
     @property
     def catch_up(self) -> CatchUp["Leading"]:
-        """What may be spent on replicas that reassignments add."""
+        """Throttle for replicas that reassignments add."""
         ...
 
     @property
@@ -84,11 +84,11 @@ class LeadingHost(Protocol):
         ...
 
     def is_self_fenced(self, now: Instant) -> bool:
-        """Whether this broker was not heard for a session."""
+        """Whether no heartbeat of this broker was answered for a session."""
         ...
 
     def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
-        """Give a command to the metadata."""
+        """Propose a command to the metadata group."""
         ...
 
     def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
@@ -96,19 +96,19 @@ class LeadingHost(Protocol):
         ...
 
     def transition(self, kind: str, fields: dict[str, object]) -> None:
-        """Tell the observer."""
+        """Report a transition to the observer."""
         ...
 
     def is_current(self, role: "Leading") -> bool:
-        """Whether this is still what the broker is to the partition."""
+        """Whether this is still the broker's role for the partition."""
         ...
 
     def notify(self, leading: "Leading") -> None:
-        """There is news for followers."""
+        """Schedule answers to followers."""
         ...
 
     def watch(self, leading: "Leading") -> None:
-        """A change of the in-sync set may be due soon."""
+        """Schedule a check of the in-sync set."""
         ...
 
 
@@ -119,12 +119,12 @@ class Leading:
         partition: The partition.
         core: Its rules.
         is_commit_mode: Whether only what is on disk counts.
-        has_gap: Whether metadata were skipped since, so that its followers' positions must not be
-            taken over into another epoch.
+        has_gap: Whether metadata changes were skipped since, so that follower positions must not
+            carry over into another epoch.
     """
 
     def __init__(self, host: LeadingHost, partition: Partition, core: LeaderCore) -> None:
-        """Begin; nothing is served before `on_established`."""
+        """Start; serve nothing before `on_established`."""
         self.host = host
         self.partition = partition
         self.core = core
@@ -165,16 +165,16 @@ class Leading:
 
     @property
     def dropped_offset(self) -> Offset:
-        """Offset below which tombstones may be gone from the log."""
+        """Offset below which tombstones may have been removed from the log."""
         return self.partition.log.dropped_offset
 
     def on_compacted(self) -> None:
-        """The log here was compacted."""
+        """Handle a compaction of this log."""
         self.core.note_compacted()
         self._pass_on_compacted()
 
     def _pass_on_compacted(self) -> None:
-        """The log here and the followers go by what is compacted everywhere."""
+        """Pass the least compacted offset of all replicas to the log and the followers."""
         log, offset = self.partition.log, self.core.compacted_everywhere
         if log.compacted_everywhere != offset:
             log.compacted_everywhere = offset
@@ -183,7 +183,7 @@ class Leading:
     def on_fetch(
         self, replica: BrokerId, fetch: FetchPosition, clock: SessionClock, now: Instant
     ) -> FetchOutcome:
-        """Judge a position and take it down; it may commit records."""
+        """Check and record a follower's position; may commit records."""
         outcome = self.core.on_fetch(replica, fetch, clock, now)
         if isinstance(outcome, Accepted):
             self._pass_on_compacted()
@@ -193,11 +193,11 @@ class Leading:
         return outcome
 
     def on_answered(self, replica: BrokerId, asked_at: Instant) -> None:
-        """Records were sent for a position that held at `asked_at`."""
+        """Note that records were sent for a position valid at `asked_at`."""
         self.core.on_answered(replica, asked_at)
 
     def on_forgotten(self, replica: BrokerId) -> None:
-        """The follower's fetches say nothing about this partition any more."""
+        """Note that a follower's fetches no longer cover this partition."""
         self.core.on_forgotten(replica)
         reader = self._readers.pop(replica, None)
         if reader is not None and replica not in self._reading:
@@ -206,7 +206,7 @@ class Leading:
     def read(
         self, replica: BrokerId, offset: Offset, bytes_max: int
     ) -> Sequence[bytes | memoryview] | None:
-        """Whole batches of [offset, ...); see `LedPartition`."""
+        """Return whole batches of [offset, ...); see `LedPartition`."""
         if replica in self._reading or self.partition.offline_reason:
             return ()
         state = self.core.state
@@ -247,7 +247,7 @@ class Leading:
         self.host.submit_read(need, done)
 
     def close(self) -> None:
-        """It leads no longer."""
+        """End this leadership."""
         for replica, reader in self._readers.items():
             if replica not in self._reading:
                 reader.close()
@@ -255,12 +255,12 @@ class Leading:
 
     @property
     def is_latest_known(self) -> bool:
-        """Whether all that may be committed is known to be."""
+        """Whether every possibly committed record is known to be committed."""
         return self.core.is_high_watermark_known
 
     @property
     def is_recovering(self) -> bool:
-        """Whether an unclean election is not over: nothing is taken, nor kept waiting for it."""
+        """Whether an unclean election is not complete: runs are refused, not queued."""
         return self.core.state.is_recovering  # guard L1.recovering
 
     @property
@@ -282,7 +282,7 @@ class Leading:
             raise cut_off()
 
     def on_appended(self, now: Instant, wall_ns: int) -> None:
-        """Records were appended: followers get them, and whoever had everything begins to lag."""
+        """Handle an append: serve it to followers, and start their lag."""
         del wall_ns
         self.core.on_append(now)
         self.host.notify(self)
@@ -291,15 +291,15 @@ class Leading:
             self.commit()
 
     def on_flushed(self, wall_ns: int) -> None:
-        """More of the log is on disk."""
+        """Handle progress of the sync."""
         del wall_ns
         if self.is_commit_mode:
             self.commit()
 
     def on_offline(self, reason: str) -> None:
-        """Its own log failed: others that have everything take over (L8, C12).
+        """Declare this replica unclean after its log failed; another in sync takes over (L8, C12).
 
-        Where nobody else is in sync an operator has to act.
+        Without another in-sync replica an operator has to act.
         """
         state = self.core.state
         self._declared_at = self.host.now
@@ -320,7 +320,7 @@ class Leading:
     # -- commits and in-sync set --------------------------------------------------------------
 
     def commit(self) -> None:
-        """Store how far records are committed (L4)."""
+        """Store the high watermark (L4)."""
         partition = self.partition
         end = self.core.high_watermark()
         if end > partition.log.high_watermark:
@@ -328,7 +328,7 @@ class Leading:
             self.host.notify(self)
 
     def tell_of_loss(self) -> None:
-        """An unclean election is told by who won it, with what is left (C10)."""
+        """Report an unclean election, as its winner, with the log end (C10)."""
         partition = self.partition
         fields: dict[str, object] = {
             "stream": partition.stream,
@@ -340,12 +340,12 @@ class Leading:
         self.host.transition("possible_data_loss", fields)
 
     def on_eligible(self) -> None:
-        """Others may come into sync now; who may not is waited for no longer."""
+        """Handle a change of the eligible brokers; stop waiting for ineligible followers."""
         self.core.on_eligible(self.host.eligible, self.host.now)
         self.commit()
 
     def on_state(self) -> None:
-        """The core took newer metadata over (L7)."""
+        """Handle newer metadata in the core (L7)."""
         self._pass_on_compacted()
         self.on_eligible()
         self.partition.intake.takes_singles = (
@@ -358,11 +358,11 @@ class Leading:
         self.host.watch(self)
 
     def on_trimmed(self) -> None:
-        """Retention moved the log start: followers of an idle partition hear of it, too."""
+        """Announce a log start moved by retention, also to followers of an idle partition."""
         self.host.notify(self)
 
     def next_deadline(self) -> Instant | None:
-        """When `propose_if_due` is to be called though nothing happens."""
+        """Time of the next `propose_if_due` call without other events."""
         if self.partition.offline_reason:
             return Instant(self._declared_at + ANSWER_NS)
         due = self.core.next_deadline()
@@ -372,7 +372,7 @@ class Leading:
         return answer if due is None else min(due, answer)
 
     def propose_if_due(self, now: Instant) -> None:
-        """Ask for another in-sync set, if one is wanted (L5)."""
+        """Propose another in-sync set, if the core wants one (L5)."""
         if self.partition.offline_reason:
             if now - self._declared_at >= ANSWER_NS:
                 self.on_offline(self.partition.offline_reason)
@@ -381,8 +381,8 @@ class Leading:
             asked, self._asked = self._asked, None
             self.core.on_proposal_result(asked, ProposalOutcome.UNKNOWN, now)
         proposal = self.core.next_proposal(now, self.host.eligible)
-        # Who was about to join and is waited for no longer may have been all that was missing: with
-        # nothing appended and nothing fetched nobody else would look.
+        # A joining follower that is no longer waited for may have been the last obstacle to a
+        # commit: without an append or a fetch no other event would check.
         self.commit()
         if proposal is None:
             return
@@ -399,9 +399,9 @@ class Leading:
         self.host.propose(command, now, lambda outcome: self._answered(proposal, outcome, now))
 
     def _answered(self, proposal: IsrProposal, outcome: object, now: Instant) -> None:
-        """The controller answered, or the log failed the command (L6).
+        """Handle the answer of the controller, or the failure of the command in the log (L6).
 
-        A late answer is nothing to whoever leads or follows since: the log may be another one.
+        A late answer is ignored once this role has ended: the log may be another one by then.
         """
         if not self.host.is_current(self):  # guard L6.current
             return
@@ -424,15 +424,15 @@ class Leading:
 
 
 def result_of(outcome: object) -> ProposalOutcome:
-    """What an answer, or the failure to get one, says about a proposal (L6)."""
+    """Return the outcome of a proposal by its answer, or the failure to get one (L6)."""
     if not isinstance(outcome, LiftbridgeError):
         return outcome_of(None)
     if isinstance(outcome, InternalError):
-        # The log failed the command, which may be applied all the same unless the log denies it.
+        # The log failed the command, which may still be applied unless the error excludes that.
         is_denied = isinstance(outcome, ChangeNotMadeError)  # guard L6.cause
         return ProposalOutcome.NOT_ATTEMPTED if is_denied else ProposalOutcome.UNKNOWN
     return outcome_of(outcome)
 
 
 def _ignore(_outcome: object) -> None:
-    """What came of it shows in the metadata."""
+    """Ignore the outcome: the metadata show it."""

@@ -1,6 +1,6 @@
-"""Messages of NATS for the partitions led here, and copies of what came in another way.
+"""Receives NATS messages for partitions led here, and copies runs that came directly.
 
-The brokers' own streams take nothing from NATS: their leaders alone write to them.
+Internal streams receive nothing from NATS: only their leaders write to them.
 """
 
 from collections import deque
@@ -21,19 +21,19 @@ COPY_WEIGHT: Final = 100
 """Weight of a copy of a run, besides its records; see `node.chores`."""
 
 WEIGHT_BYTES: Final = 128
-"""Bytes of a copy that weigh as much as a record."""
+"""Bytes of a copy that count as one record."""
 
 RUN_BYTES: Final = 1_000
 RECORD_BYTES: Final = 64
-"""What a run, and a record or header of it, takes besides its bytes."""
+"""Memory overhead of a run, and of each record or header, besides its bytes."""
 
 WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Runs that wait to be copied to neighbours. A subject may have as much of it as is left free, so a
-busy one has half, two of them a third each, and there is always room for another."""
+"""Bytes of runs waiting to be copied to neighbours. A subject may use as much as is left free, so
+one busy subject has half, two have a third each, and there is always room for another."""
 
 
 class ListeningHost(Protocol):
-    """What this asks of its node."""
+    """The part of the node that this module needs."""
 
     chores: Chores
     now: Instant
@@ -42,21 +42,22 @@ class ListeningHost(Protocol):
 
 @dataclass(slots=True)
 class _Line:
-    """Runs of one subject that wait, in the order in which they were appended."""
+    """Waiting runs of one subject, in the order of their append."""
 
     runs: deque[tuple[Partition, PublishRun, tuple[Partition, ...]]]
     size_bytes: int
 
 
 class Listening:
-    """Subjects this broker stores the messages of.
+    """Subjects whose messages this broker stores.
 
     Attributes:
-        lost_copy_count: Messages that other listeners of a subject missed, NATS being away.
+        lost_copy_count: Messages that other listeners of a subject missed while NATS was
+            unavailable.
     """
 
     def __init__(self, messaging: Messaging, host: ListeningHost) -> None:
-        """Begin deaf; see `begin`."""
+        """Start without subscriptions; see `begin`."""
         self._messaging = messaging
         self._host = host
         self._waiting: dict[str, _Line] = {}
@@ -67,13 +68,13 @@ class Listening:
         self.lost_copy_count = 0
 
     def begin(self) -> None:
-        """Hear what is taken, from now on."""
+        """Subscribe to the subjects of all started partitions."""
         self._has_begun = True
         for partition in self._taken.values():
             self._subscribe(partition)
 
     def start(self, partition: Partition) -> None:
-        """Take the messages of a partition that is led here."""
+        """Start to receive the messages of a partition led here."""
         if partition.partition_id in self._taken:
             return
         self._taken[partition.partition_id] = partition
@@ -89,21 +90,21 @@ class Listening:
             )
 
     def is_listening(self, partition_id: PartitionId) -> bool:
-        """Whether the messages of a partition are taken: not dropped in a pause, nor refused."""
+        """Whether messages of a partition are stored: neither dropped in a pause nor refused."""
         partition = self._taken.get(partition_id)
         if not self._has_begun or partition is None or partition.is_paused:
             return False
         return partition.replication is None or not partition.replication.is_recovering
 
     def stop(self, partition: Partition) -> None:
-        """Take its messages no longer."""
+        """Stop receiving the messages of a partition."""
         if self._taken.pop(partition.partition_id, None) is not None:
             self._messaging.unsubscribe(SubscriptionId(partition.partition_id))
             self._subjects.remove(partition.subject, partition)
 
     @property
     def is_behind(self) -> bool:
-        """Whether publishers should be read no further until copies are made."""
+        """Whether to stop reading from publishers until copies are made."""
         return self._waiting_bytes > WAITING_BYTES_MAX // 8
 
     def has_room(self, subject: str) -> bool:
@@ -113,11 +114,11 @@ class Listening:
         return used < WAITING_BYTES_MAX - self._waiting_bytes
 
     def fan_out(self, partition: Partition, run: PublishRun) -> None:
-        """Copy a directly appended run to the partitions beside it and to NATS.
+        """Copy a directly appended run to neighbouring partitions and to NATS.
 
-        The quiet connection does not bring it back here, so the partitions of this broker on the
-        same subject, queue groups apart, get it from here (ADR 0005): at once, as far as the turn
-        allows, and in the order in which runs of the subject were appended. Subjects take turns.
+        The no-echo connection does not deliver it back here, so this method copies it to this
+        broker's partitions on the same subject, except queue groups (ADR 0005): at once, as far as
+        the turn allows, and in the order of appends to the subject. Subjects take turns.
         """
         try:
             self._messaging.publish_quiet(partition.envelopes_of(run))
@@ -136,7 +137,7 @@ class Listening:
             self._host.chores.begin(self._copy(run.subject))
 
     def _copy(self, subject: str) -> Iterator[int]:
-        """Copy what waits of a subject; whoever ceased to lead meanwhile takes nothing."""
+        """Copy the waiting runs of a subject; skip partitions no longer led here."""
         host, line = self._host, self._waiting[subject]
         while line.runs:
             partition, run, neighbours = line.runs[0]
@@ -154,7 +155,7 @@ class Listening:
 
 
 def _size_of(run: PublishRun) -> int:
-    """Bytes that a run takes, about."""
+    """Return the approximate memory size of a run in bytes."""
     size = RUN_BYTES + sum(map(len, run.values)) + RECORD_BYTES * len(run.values)
     for headers in run.headers or ():
         if headers:

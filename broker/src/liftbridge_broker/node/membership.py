@@ -1,7 +1,8 @@
-"""What makes a node a member of a cluster: control plane, data plane and the way in from peers.
+"""Cluster membership of a node: control plane, data plane and messages from peers.
 
-A node without it is a broker alone, whose partitions have no other replicas. Roles are taken only
-after the broker's own registration was applied: before, its metadata may be those of a former life.
+A node without it is a broker alone, whose partitions have no other replicas. The broker takes roles
+only after its own registration was applied: before that, its metadata may date from an earlier
+process.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,13 +50,13 @@ from liftbridge_broker.wire.peer_bodies import LogInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterParts:
-    """What a node needs to be a member of a cluster.
+    """Parts that a node needs to be a member of a cluster.
 
     Attributes:
-        link: How it speaks to the others; `incarnation_id` is the one it registers with.
-        consensus: Its member of the metadata group, the one its `MetadataDriver` drives.
-        joining: Its place in that group.
-        rng: Chance.
+        link: Sends messages to other brokers; it registers with the link's `incarnation_id`.
+        consensus: Its member of the metadata group, driven by its `MetadataDriver`.
+        joining: Its admission to that group.
+        rng: Random source.
         control: Times and bounds of the control plane.
         replication: Times and bounds of the data plane.
     """
@@ -71,7 +72,7 @@ class ClusterParts:
 class MembershipHost(
     OpeningHost, ReplicasHost, HearingHost, PartitionOwner, RetentionCursorsHost, Protocol
 ):
-    """What membership asks of its node."""
+    """The part of the node that membership needs."""
 
     metadata: MetadataDriver
     clock: ClusterClock
@@ -87,20 +88,20 @@ class Membership:
     """See the module.
 
     Attributes:
-        link: How it speaks to the others.
+        link: Sends messages to other brokers.
         control: The control plane.
         replicas: The data plane.
-        hearing: Those who wait for leaders of new partitions to listen.
-        sequences: Publishers that wait to be told where they stand.
-        held: Cursors that hold retention back, being looked up.
+        hearing: Callers that wait for leaders of new partitions to listen.
+        sequences: Publishers that wait for their next sequences.
+        held: Look-ups of retention cursors.
         answers: Questions about offsets that wait until they may be answered.
-        peers: The way in.
-        is_active: Whether the own registration was applied, so that roles are taken.
-        impostor_count: Messages in the name of a session by another start than its own.
+        peers: Dispatch of incoming messages.
+        is_active: Whether this broker's registration was applied, so that it takes roles.
+        impostor_count: Messages for a session sent by another process than the registered one.
     """
 
     def __init__(self, host: MembershipHost, parts: ClusterParts) -> None:
-        """Begin unregistered."""
+        """Start unregistered."""
         self._host = host
         self.link = parts.link
         self._consensus = parts.consensus
@@ -125,7 +126,7 @@ class Membership:
         return self.control.session
 
     def is_self_fenced(self, now: Instant) -> bool:
-        """Whether this broker cannot know any more what it is to the others."""
+        """Whether this broker has fenced itself: its roles may be outdated."""
         return self.session.is_self_fenced(now)
 
     # -- host of the control plane ------------------------------------------------------------
@@ -142,7 +143,7 @@ class Membership:
 
     @property
     def wall_ns(self) -> int:
-        """What the wall clock shows in this turn, Unix nanoseconds."""
+        """Wall clock of this turn, Unix nanoseconds."""
         return self._host.wall_ns
 
     @property
@@ -151,17 +152,17 @@ class Membership:
         return self._host.clock
 
     def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
-        """Give a command to the metadata."""
+        """Propose a command to the metadata group."""
         self._host.propose(command, now, reply)
 
     def transition(self, kind: str, fields: dict[str, object]) -> None:
-        """Tell the observer."""
+        """Report a transition to the observer."""
         self._host.transition(kind, fields)
 
     def log_infos(self, partitions: Sequence[PartitionId]) -> tuple[LogInfo, ...]:
-        """Ends of logs held here; a damaged one is told as such, so that nobody waits for it.
+        """Return the ends of logs held here; mark damaged logs, so that no broker waits for them.
 
-        One that went offline since is left out: nothing of it is vouched for.
+        Logs that went offline since are left out, as their contents are not vouched for.
         """
         found: list[LogInfo] = []
         for partition_id in partitions:
@@ -189,7 +190,7 @@ class Membership:
             and known.broker_epoch == header.broker_epoch
             and known.incarnation_id != header.incarnation_id  # guard Peer.incarnation
         ):
-            # What is said in the name of a session counts only from the start that registered it.
+            # Messages for a session count only from the process that registered it.
             self.impostor_count += 1
             return
         if not (self.replicas.on_peer(header, tail, now) or self.control.on_peer(header, now)):
@@ -197,19 +198,19 @@ class Membership:
             _ = any(one.on_peer(header) for one in others)
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant) -> bool:
-        """Take what arrived from another broker; whether it can have made anything due."""
+        """Handle a payload of another broker; return whether it may have made work due."""
         return self.peers.on_payload(channel, payload, now)
 
     # -- metadata -----------------------------------------------------------------------------
 
     def on_leader(self, event: LeaderChanged, now: Instant) -> None:
-        """Another broker leads the metadata group, or this one, or nobody that is known."""
+        """Handle a change of the metadata leader, or its loss."""
         self.control.on_leader(event, now)
         if event.leader is not None:
             self.replicas.repeat_reports()
 
     def on_applied(self, records: Sequence[Record], now: Instant) -> None:
-        """Metadata was applied, and the partitions were brought in line with it."""
+        """Handle applied records, after the partitions were updated."""
         if any(isinstance(record, BrokerChanged) for record in records):
             self.on_brokers(now)
         self._knows_cluster()
@@ -217,28 +218,28 @@ class Membership:
 
     @property
     def is_displaced(self) -> bool:
-        """Whether another start of this broker has the session that this one had.
+        """Whether another process of this broker has taken over this one's session.
 
-        A registration of a former start may come that late. Its process is over, and the replicas
-        here count as unclean: only a new start brings the broker back.
+        The registration of an earlier process may be applied that late. That process has ended, and
+        the replicas here count as unclean: only a restart brings the broker back.
         """
         return self.is_active and self._registration() is None
 
     def on_brokers(self, now: Instant) -> None:
-        """Brokers changed; perhaps this one is registered now."""
+        """Handle a change of brokers; this one may be registered now."""
         own = self._registration()
         if own is not None and own.broker_epoch != self.session.broker_epoch:
             self._begin(own.broker_epoch, now)
         self.replicas.on_brokers()
 
     def _registration(self) -> BrokerState | None:
-        """The session of this start, `None` before it was applied and after another one has it."""
+        """Registration of this process, `None` before it applies or once another replaced it."""
         own = self.state.brokers.get(self.broker)
         is_ours = own is not None and own.incarnation_id == self.link.incarnation_id
         return own if is_ours else None
 
     def _begin(self, broker_epoch: MetadataIndex, now: Instant) -> None:
-        """The own registration was applied: take up roles, and ask to be let in."""
+        """Take up roles and ask for membership, now that the registration was applied."""
         self.link.broker_epoch = broker_epoch
         self.replicas.broker_epoch = broker_epoch
         self.session.begin(broker_epoch, now)
@@ -254,12 +255,12 @@ class Membership:
                 host.assign_role(partition, stream, state, now)
 
     def _catch_up(self, now: Instant) -> None:
-        """Do what was put off while the metadata might have been those of a former life (S74)."""
+        """Do the work deferred while the metadata might date from an earlier process (S74)."""
         host = self._host
         for stream, state in self.state.partitions():
             partition = host.partitions.get(state.partition_id)
             if partition is not None and stream.publishers and host.broker in state.replicas:
-                # What the log holds is of publishers that are known only now.
+                # The log holds records of publishers that are known only now.
                 take_up_publishers(host, partition)
         take_state(host, now, host.wall_ns)
         finish_deletions(host, now)
@@ -271,7 +272,7 @@ class Membership:
     def takes(
         self, partition: Partition, stream: StreamState, state: PartitionState, now: Instant
     ) -> bool:
-        """Take care of the role of a partition; false when this broker has the only replica."""
+        """Assign the role of a partition; return false if this broker has its only replica."""
         if not self.is_active:
             return True
         is_alone = state.replicas == (self.broker,)
@@ -287,7 +288,7 @@ class Membership:
         return True
 
     def end_waits(self) -> None:
-        """The broker stops: whoever waits for others is answered."""
+        """Answer all callers that wait for other brokers, because the broker stops."""
         self.hearing.end()
         self.sequences.end()
         self.held.end()
@@ -296,7 +297,7 @@ class Membership:
     # -- time ---------------------------------------------------------------------------------
 
     def on_timer(self, now: Instant) -> None:
-        """Do what is due."""
+        """Run all work that is due."""
         self._joining.on_timer(now)
         self.control.on_timer(now)
         self.hearing.on_timer(now)
@@ -313,12 +314,12 @@ class Membership:
             self.control.report(silences, now)
 
     def flush(self, now: Instant) -> None:
-        """A turn ends: send what it made due."""
+        """Send messages that became due in this turn."""
         if self.replicas.is_due:
             self.replicas.flush(now)
 
     def next_deadline(self) -> Instant | None:
-        """When `on_timer` wants to be called, `None` for never."""
+        """Time of the next `on_timer` call, `None` for never."""
         return earliest(
             self._joining.next_deadline(),
             self.control.next_deadline(),

@@ -1,13 +1,12 @@
-"""The node's hold on the metadata: proposals in, state and answers out.
+"""The node's metadata driver: takes proposals, gives state and answers.
 
-Commands are answered with what `decide` says when they are committed, never before they are
-durable (architecture 5). Refusing early, by `decide` on the present state, only saves the log an
-entry that would change nothing. Whoever reacts to changes gets the records in the order of the log,
-before the proposer hears of it.
+A command is answered with the result of `decide` at its commit, never before it is durable
+(architecture 5). An early refusal, by `decide` on the present state, only saves the log an entry
+without effect. Listeners get the records in log order, before the proposer gets its answer.
 
-Snapshots of the state are made, and those of a leader read, in steps, over as many turns as needed.
-Nothing is applied meanwhile, so the state that is written is one of a single moment, and the state
-is replaced at once by one that is whole. The metadata group goes on: what it tells waits here.
+The driver writes snapshots, and reads those of a leader, in steps over as many turns as needed. It
+applies nothing meanwhile, so a snapshot is of a single index, and a restored state replaces the old
+one at once. The metadata group continues: its events queue here.
 """
 
 from collections import deque
@@ -76,8 +75,8 @@ from liftbridge_broker.wire.metadata import decode_command, encode_command
 from liftbridge_broker.wire.snapshots import decode_state_in_steps, encode_state_in_steps
 
 COMMANDS_PER_TURN: Final = 32
-"""Commands applied, or steps of a snapshot done, in a turn. A command may make or move directories,
-and thousands may be committed at once: in between others have their turns."""
+"""Commands applied, or steps of a snapshot done, in a turn. A command may create or move
+directories, and thousands may be committed at once: other work runs in between."""
 
 SNAPSHOT_ENTRIES_DEFAULT: Final = 8_192
 PROPOSAL_TIMEOUT_NS_DEFAULT: Final = 5_000_000_000
@@ -113,7 +112,7 @@ FAILURES: Final[dict[type[Command], str]] = {
     InitPublisher: "Failed to initialise publisher",
     MarkStream: "Failed to mark stream",
 }
-"""What a client is told when the log fails a command (spec 1.4), before the cause."""
+"""Error text for a client when the log fails a command (spec 1.4); the cause follows it."""
 
 _ESSENTIAL: Final = (
     RegisterBroker,
@@ -134,7 +133,7 @@ ReadReply = Callable[[LiftbridgeError | None], None]
 
 
 def ignore(*told: object) -> None:
-    """Nobody wants to know."""
+    """Ignore a notification."""
     del told
 
 
@@ -151,9 +150,9 @@ class MetadataDriver:
 
     Attributes:
         state: The state after `state.applied_index`; read only for everyone else.
-        deleted: Partitions whose deletion the log holds behind its snapshot, as it was opened.
-        is_behind: Whether what is committed, or the rest of a snapshot, waits for another turn,
-            which `on_timer` begins.
+        deleted: Partitions whose deletion lies in the log after its snapshot, as opened.
+        is_behind: Whether committed entries, or the rest of a snapshot, wait for a later turn,
+            started by `on_timer`.
     """
 
     def __init__(
@@ -169,18 +168,18 @@ class MetadataDriver:
         snapshot_entries: int = SNAPSHOT_ENTRIES_DEFAULT,
         proposal_timeout_ns: int = PROPOSAL_TIMEOUT_NS_DEFAULT,
     ) -> None:
-        """Restore the state of a log that was opened; no change is told for what it held.
+        """Restore the state of an opened log, without change notifications.
 
         Args:
             consensus: The log.
             recovered: What it held.
-            on_change: Told the records of every command applied from now on that changed
-                something, with its index.
-            on_failed: Told once when the log cannot be written any more: the process must end.
-            on_snapshot: Told the index and size of each state given to the log as a snapshot.
-            on_restored: Told when `state` was replaced by a leader's snapshot; what led there is
-                not known.
-            on_leader: Told when another broker leads the group, or nobody.
+            on_change: Called with the records and index of every later command that changed the
+                state.
+            on_failed: Called once when the log cannot be written any more: the process must end.
+            on_snapshot: Called with the index and size of each snapshot given to the log.
+            on_restored: Called when a leader's snapshot replaced `state`; the changes in between
+                are unknown.
+            on_leader: Called when the leader of the group changes or is lost.
             snapshot_entries: Commands between two snapshots.
             proposal_timeout_ns: Time after which a proposal is answered without its outcome.
 
@@ -214,7 +213,7 @@ class MetadataDriver:
         return len(self._pending)
 
     def propose(self, command: Command, now: Instant, reply: Reply) -> None:
-        """Ask for a change.
+        """Propose a change.
 
         Args:
             command: The change.
@@ -224,7 +223,7 @@ class MetadataDriver:
                 not answer in time. The outcome is open then, but for a `ChangeNotMadeError`.
         """
         if self._consensus.is_leader and not self.is_behind:
-            # Who is behind what others were told might refuse what is right by now.
+            # A state behind the answers already given might refuse a command that is valid by now.
             early = decide(self.state, MetadataIndex(self.state.applied_index + 1), command)
             if isinstance(early.answer, LiftbridgeError):
                 reply(early.answer)
@@ -237,23 +236,23 @@ class MetadataDriver:
         self._drain()
 
     def on_file_event(self, event: FileEvent) -> None:
-        """Take the outcome of a file call of the log."""
+        """Handle the outcome of a file call of the log."""
         self._consensus.on_file_event(event)
         self._drain()
 
     def read(self, reply: ReadReply) -> None:
-        """Ask to be told when the state holds everything that was answered before now."""
+        """Call `reply` once the state holds every outcome announced before this call."""
         self._read_last = ReadToken(self._read_last + 1)
         self._reads[self._read_last] = reply
         self._consensus.read(self._read_last)
         self._drain()
 
     def catch_up(self) -> None:
-        """Handle what the log has to tell, after it was given something without this driver."""
+        """Handle events of the log after a call that bypassed this driver."""
         self._drain()
 
     def next_deadline(self) -> Instant | None:
-        """When the oldest proposal runs out of time, or the log has something to do."""
+        """Time when the oldest proposal times out, or the log has work."""
         oldest = next((pending.deadline for pending in self._pending.values()), None)
         log = self._consensus.next_deadline()
         if oldest is None or log is None:
@@ -261,8 +260,8 @@ class MetadataDriver:
         return min(oldest, log)
 
     def on_timer(self, now: Instant) -> None:
-        """Answer proposals whose time is over; they may be applied all the same."""
-        # First what the log knows: a proposal that it never took was certainly not made.
+        """Answer proposals that timed out; they may still be applied."""
+        # First the log's answers: a proposal that it never took was certainly not made.
         self._consensus.on_timer(now)
         self.is_behind = False
         self._drain()
@@ -274,7 +273,7 @@ class MetadataDriver:
             self._settle(token, OutcomeUnknownError("raft operation timed out"))
 
     def _drain(self) -> None:
-        """Handle events in order, also those that a callback brings about by proposing."""
+        """Handle events in order, including those caused by proposals of callbacks."""
         if self._is_draining or self.is_behind:
             return
         self._is_draining = True
@@ -288,7 +287,7 @@ class MetadataDriver:
             self._is_draining = False
 
     def _advance(self) -> bool:
-        """Go on with a snapshot, else handle one event, else begin a snapshot; false when idle."""
+        """Continue a snapshot, else handle one event, else begin a snapshot; false when idle."""
         if self._work is not None:
             self._go_on(self._work)
             return True
@@ -302,7 +301,7 @@ class MetadataDriver:
         return True
 
     def _go_on(self, work: Iterator[None]) -> None:
-        """Do as many steps as the turn has left."""
+        """Run as many steps as the turn allows."""
         for _ in work:
             self._done_count += 1
             if self._done_count >= COMMANDS_PER_TURN:
@@ -336,7 +335,7 @@ class MetadataDriver:
                 self._reads.pop(token)(error)
 
     def _restore(self, event: Restored) -> Iterator[None]:
-        """Go on with a leader's snapshot, which this broker keeps as its own by now."""
+        """Restore the state from a leader's snapshot, which this broker has stored by now."""
         self.state = yield from _state_of(event.entry_index, event.state)
         self._snapshot_index = event.entry_index
         self._on_restored()
@@ -354,7 +353,7 @@ class MetadataDriver:
             pending.reply(decision.answer)
 
     def _settle(self, token: ProposalToken, error: LiftbridgeError) -> None:
-        """Answer a proposal that the log failed, in the words of the original."""
+        """Answer a proposal that the log failed, with the original's error text."""
         pending = self._pending.pop(token, None)
         if pending is None:
             return
@@ -366,7 +365,7 @@ class MetadataDriver:
 
 
 def restore(recovered: RecoveredMetadata) -> tuple[ClusterState, frozenset[PartitionId]]:
-    """State after everything a log holds, and the partitions that were deleted on the way.
+    """Return the state after all entries of a log, and the partitions deleted on the way.
 
     Raises:
         CorruptionError: The log holds what this version does not know.
@@ -386,10 +385,10 @@ def restore(recovered: RecoveredMetadata) -> tuple[ClusterState, frozenset[Parti
 
 
 def _state_of(index: MetadataIndex, snapshot: bytes) -> Generator[None, None, ClusterState]:
-    """State in the snapshot after an entry, read in steps.
+    """Decode the state from the snapshot at an index, in steps.
 
     Raises:
-        CorruptionError: It is none of this version, or of another index.
+        CorruptionError: It is not of this version, or of another index.
     """
     state = yield from decode_state_in_steps(snapshot)
     if state.applied_index != index:

@@ -1,8 +1,8 @@
 """The broker without I/O: routes requests, messages and timers to partitions and metadata.
 
-Everything runs to its end on the caller's turn. Time is an argument; slow work is submitted to a
-port and comes back as an event. One deadline covers all timers of the node: the shell arms one
-timer with `next_deadline` (architecture 5).
+Every call runs to completion in the caller's turn. Time is an argument; slow work is submitted to a
+port and its result arrives as an event. One deadline covers all timers of the node: the shell arms
+one timer with `next_deadline` (architecture 5).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -67,17 +67,17 @@ class Node:
     """One broker.
 
     Attributes:
-        parts: What makes it a member of a cluster; `None` for a broker alone.
+        parts: Parts of a cluster member; `None` for a broker alone.
         cluster: The member; `None` for a broker alone.
         partitions: Partitions of which a replica is held here, by id, in order of creation.
-        lost_ack_count: Acks that could not be published because NATS was away.
+        lost_ack_count: Acks that could not be published because NATS was unavailable.
         unanswered_bytes: Bytes of runs that are stored and wait for their acks.
         refused_counts: Messages refused by partitions, by code of the error.
         ack_times: Nanoseconds from the append of runs to their acks over NATS, by ack policy.
         has_stopped: Whether `stop` was called.
         cursors: Finds cursors in partitions of `__cursors` that are led here.
         chores: Work that is done in steps.
-        clock: The time by which records are old.
+        clock: The time by which records expire.
         openings: Replicas that wait to be opened.
     """
 
@@ -155,7 +155,7 @@ class Node:
 
     @property
     def leader_count(self) -> int:
-        """Partitions led here that take messages."""
+        """Number of partitions led here that accept messages."""
         return sum(p.is_led and not p.is_paused for p in self.partitions.values())
 
     def find_partition(self, stream: str, number: int) -> Partition:
@@ -167,11 +167,11 @@ class Node:
         return self._names.replica(stream, number)
 
     def find_for_publish(self, stream: str, number: int) -> Partition | RemotePartition:
-        """A partition to publish to, wherever it is led; see `PartitionNames.for_publish`."""
+        """Return a partition to publish to, led anywhere; see `PartitionNames.for_publish`."""
         return self._names.for_publish(stream, number)
 
     def find_led(self, stream: str, number: int) -> Partition:
-        """A partition for what only its leader does; see `PartitionNames.led_for_publish`."""
+        """Return a partition for a leader-only operation; see `PartitionNames.led_for_publish`."""
         return self._names.led_for_publish(stream, number)
 
     def _remote(self, stream: StreamState, state: PartitionState) -> RemotePartition:
@@ -191,7 +191,7 @@ class Node:
             partition.publish(run, now, wall_ns)
 
     def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
-        """Give a command to the metadata; `reply` gets its answer or a `LiftbridgeError`."""
+        """Propose a command; `reply` gets its answer or a `LiftbridgeError`."""
         if self._is_stopping:
             reply(UnavailableError("broker is stopping"))
             return
@@ -229,14 +229,14 @@ class Node:
         Args:
             publish: The message; its subject and inbox are checked.
             now: Time now.
-            waiter: Gets the ack; with `None` none is waited for: the caller's inbox gets all.
+            waiter: Gets the ack; with `None` no ack is awaited: the caller's inbox gets all.
 
         Returns:
-            What to call when the caller gives up.
+            Callback that cancels the wait.
 
         Raises:
             UnavailableError: The link to NATS is down.
-            LimitError: Too many acks are waited for.
+            LimitError: Too many acks are pending.
         """
         forget = self._to_subjects.publish(publish, now, waiter)
         self._arm()
@@ -253,44 +253,44 @@ class Node:
             self.lost_ack_count += 1
 
     def note_append(self, partition: Partition, now: Instant) -> None:
-        """Tell the store that bytes wait for a sync."""
+        """Notify the store that bytes wait for a sync."""
         self.store.note_append(partition.partition_id, now)
         self._alarm.set(self.store.next_deadline())
 
     def can_fan_out(self, subject: str) -> bool:
-        """Whether NATS and neighbours take messages of a subject; asked before they are stored."""
+        """Whether NATS and neighbours accept messages of a subject; checked before storing."""
         messaging = self.messaging
         is_behind = messaging.backlog_bytes >= messaging.backlog_bytes_max // 2
         return messaging.is_connected and not is_behind and self._listening.has_room(subject)
 
     @property
     def is_congested(self) -> bool:
-        """Whether publishers should be read no further until NATS or the disk has caught up."""
+        """Whether to stop reading from publishers until NATS or the disk has caught up."""
         is_behind = self.messaging.backlog_bytes > self.messaging.backlog_bytes_max // 8
         is_behind = is_behind or self._listening.is_behind
         return is_behind or self.unanswered_bytes > self.options.unanswered_bytes_max
 
     @property
     def lost_copy_count(self) -> int:
-        """Messages that other listeners of a subject missed because NATS was away."""
+        """Messages that other listeners of a subject missed because NATS was unavailable."""
         return self._listening.lost_copy_count
 
     def count_refused(self, error: LiftbridgeError, count: int) -> None:
-        """Note that messages were refused."""
+        """Count refused messages."""
         counts = self.refused_counts
         counts[error.code] = counts.get(error.code, 0) + count
 
     def note_append_failed(self, error: FilesError, now: Instant) -> None:
-        """An append failed: the store decides between a full disk and the end."""
+        """Report a failed append; the store decides whether it is a full disk or fatal."""
         self.store.note_append_failed(error, now)
         self._arm()
 
     def note_damage(self, partition: Partition, path: str) -> None:
-        """A read met damage in a file of the log."""
+        """Note damage that a read found in a file of the log."""
         self.store.note_damage(partition.partition_id, path, self.now)
 
     def note_roll(self, partition: Partition) -> None:
-        """A segment was sealed: the next start need not scan it for idempotent publishers."""
+        """Note a sealed segment: the next start need not scan it for idempotent publishers."""
         self.store.write_snapshot(partition.partition_id, self.now)
 
     def is_full(self) -> bool:
@@ -302,7 +302,7 @@ class Node:
         self._listening.fan_out(partition, run)
 
     def request_resume(self, partition: Partition, now: Instant) -> None:
-        """Resume because a message came."""
+        """Resume a partition because a message arrived."""
 
         def answered(error: LiftbridgeError | None) -> None:
             if error is not None:
@@ -319,7 +319,7 @@ class Node:
         return all(publisher.publisher_id != publisher_id for publisher in own)
 
     def transition(self, kind: str, fields: Mapping[str, object]) -> None:
-        """Tell the observer."""
+        """Report a transition to the observer."""
         self.observer.transition(kind, fields)
 
     # -- events -------------------------------------------------------------------------------
@@ -332,14 +332,14 @@ class Node:
         now: Instant,
         wall_ns: int,
     ) -> None:
-        """Messages of one subscription of one chunk."""
+        """Handle the messages of one subscription in one chunk."""
         if subscription == INBOX_SUBSCRIPTION:
             for payload in payloads:
                 self._to_subjects.inbox.on_message(payload)
             return
         partition = self.partitions.get(PartitionId(subscription))
         if partition is None:
-            return  # deleted while its last messages were under way
+            return  # deleted while its last messages were in flight
         self.now, self.wall_ns, self._is_in_turn = now, wall_ns, True
         for run in partition.intake.runs_of(arrivals, payloads):
             partition.take_copy(run, now, wall_ns)
@@ -347,15 +347,15 @@ class Node:
             self._end_turn(now)
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
-        """Another broker sent something."""
+        """Handle a payload of another broker."""
         self.now, self.wall_ns, self._is_in_turn = now, wall_ns, True
-        # Frames that are not believed come as fast as an attacker likes: nothing is looked up.
+        # An attacker may send unauthenticated frames at any rate: look nothing up for them.
         if self.cluster is not None and self.cluster.on_peer(channel, payload, now):
             self._end_turn(now)
         self._is_in_turn = False
 
     def _end_turn(self, now: Instant) -> None:
-        """Send other brokers what the turn made due, and see to what is due later."""
+        """Send messages to other brokers that became due, and arm the timer for later work."""
         self._is_in_turn = False
         if self.cluster is not None:
             self.cluster.flush(now)
@@ -364,12 +364,12 @@ class Node:
             self._tell_settled()
 
     def wake_soon(self) -> None:
-        """Have the timer called, unless the end of a turn sees to what is due."""
+        """Fire the timer soon, unless the end of a turn handles the due work."""
         if not self._is_in_turn:
             self._alarm.wake(self.now)
 
     def note_change(self, partition: Partition, *, is_cut: bool) -> None:
-        """The log of a follower was cut, or can be read again: publishers are known from it."""
+        """Rebuild publisher state after a follower's log was cut or is readable again."""
         self.cursors.forget(partition.partition_id)
         stream = self.state.stream(partition.stream)
         if (stream is not None and stream.publishers) or len(partition.publishers):
@@ -377,17 +377,17 @@ class Node:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether the metadata hold all that was decided before this process began."""
+        """Whether the metadata hold all decisions made before this process started."""
         return self.cluster is None or self.cluster.is_active
 
     def submit_read(self, need: ReadNeed, done: ReadDone) -> None:
-        """Read what is not in memory; `done` follows in a later turn."""
+        """Read from the disk; `done` is called in a later turn."""
         token = self.new_token()
         self._reads[token] = done
         self.files.submit_read(token, need.handle, need.position, need.length)
 
     def on_file_event(self, event: FileEvent, now: Instant, wall_ns: int) -> None:
-        """A submitted file operation ended."""
+        """Handle the end of a submitted file operation."""
         self.now, self.wall_ns, self._is_in_turn = now, wall_ns, True
         done = self._reads.pop(event.token, None)
         if done is not None:
@@ -402,14 +402,14 @@ class Node:
         self._end_turn(now)
 
     def on_change(self, records: Sequence[Record]) -> None:
-        """Metadata was applied; called from within another call."""
+        """Handle applied records; called from within another call."""
         applied.take_records(self, records, self.now, self.wall_ns)
         if self.cluster is not None:
             self.cluster.on_applied(records, self.now)
         self._remotes.on_change(self.now)
 
     def on_restored(self) -> None:
-        """The metadata are a leader's snapshot now; what led there is not known."""
+        """Handle metadata restored from a leader's snapshot; the changes in between are unknown."""
         if self.cluster is not None:
             self.cluster.replicas.forget_positions()
         applied.take_state(self, self.now, self.wall_ns)
@@ -420,12 +420,12 @@ class Node:
         self._remotes.on_change(self.now)
 
     def on_leader(self, event: LeaderChanged) -> None:
-        """Another broker leads the metadata group."""
+        """Handle a change of the metadata leader."""
         if self.cluster is not None:
             self.cluster.on_leader(event, self.now)
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:
-        """The deadline came, or `wake_soon` asked for the end of a turn."""
+        """Handle a due deadline, or the end of a turn that `wake_soon` asked for."""
         to_come = self._alarm.ring(now)
         self.now, self.wall_ns = now, wall_ns
         if to_come is not None and self.cluster is not None:
@@ -449,7 +449,7 @@ class Node:
         self._alarm.set(self.next_deadline())
 
     def next_deadline(self) -> Instant | None:
-        """When `on_timer` wants to be called, `None` for never."""
+        """Time of the next `on_timer` call, `None` for never."""
         return earliest(
             self.store.next_deadline(),
             self.metadata.next_deadline(),
@@ -469,14 +469,14 @@ class Node:
             applied.finish_deletions(self, now)
 
     def listen(self) -> None:
-        """Take messages from NATS from now on; called once, after the broker is registered."""
+        """Start to receive NATS messages; called once, after the broker is registered."""
         self.messaging.subscribe(INBOX_SUBSCRIPTION, self.options.inbox, "")
         self._listening.begin()
 
     def set_limits(
         self, *, publishers_max: int, publisher_ttl_ns: int, unanswered_bytes_max: int
     ) -> None:
-        """Put other limits into force; see `NodeOptions`."""
+        """Apply new limits; see `NodeOptions`."""
         self.options = replace(
             self.options,
             publishers_max=publishers_max,
@@ -487,7 +487,7 @@ class Node:
             partition.publishers.set_limits(publishers_max=publishers_max, ttl_ns=publisher_ttl_ns)
 
     def set_defaults(self, defaults: StreamOptions, now: Instant) -> None:
-        """Take over new defaults for what streams do not override."""
+        """Apply new defaults for settings that streams do not override."""
         self.options = replace(self.options, defaults=defaults)
         for stream, state in self.state.partitions():
             partition = self.partitions.get(state.partition_id)
@@ -496,7 +496,7 @@ class Node:
         self._arm()
 
     def set_options(self, partition: Partition, options: StreamOptions, now: Instant) -> None:
-        """Put settings of a stream into force for one of its partitions."""
+        """Apply settings of a stream to one of its partitions."""
         partition.set_options(options, self.wall_ns)
         self.store.set_options(partition.partition_id, options, now)
         self.watch_idle(partition, now)
@@ -504,20 +504,20 @@ class Node:
     def options_of(self, stream: StreamState) -> StreamOptions:
         """Settings in force of a stream.
 
-        When its records count as stored the metadata alone decide, not the default of a broker.
+        The metadata alone decide when records count as stored, not the default of a broker.
         """
         options = self.options.defaults.overridden(stream.overrides)
         return replace(options, fsync_policy=stream.policy.fsync_policy)  # guard C1.default
 
     def watch_idle(self, partition: Partition, now: Instant) -> None:
-        """Look again when the partition may have been idle for its auto-pause time."""
+        """Check the partition again when it may have been idle for its auto-pause time."""
         self._idle.watch(partition, now)
 
     def open_partition(self, stream: StreamState, state: PartitionState, now: Instant) -> None:
-        """Hold a replica, and be to it what the metadata say.
+        """Open a replica and take the role that the metadata say.
 
         Raises:
-            FilesError: The files of a new partition cannot be made.
+            FilesError: The files of a new partition cannot be created.
         """
         partition = self.partitions.get(state.partition_id)
         if partition is None:
@@ -537,7 +537,7 @@ class Node:
             self.stop_intake(partition)
             partition.follow(None)
         elif partition.role is not Role.LEADER or state.leader == self.broker:
-            # An only replica leads also while the broker is fenced: nobody else can have records.
+            # A sole replica leads even while its broker is fenced: no other replica has records.
             log = partition.log
             if not partition.offline_reason:
                 log.epochs.assign(state.leader_epoch, log.log_end_offset)
@@ -546,15 +546,15 @@ class Node:
             self.start_intake(partition)
 
     def start_intake(self, partition: Partition) -> None:
-        """Take the messages of a partition that is led here."""
+        """Start to receive the messages of a partition led here."""
         self._listening.start(partition)
 
     def is_listening(self, partition_id: PartitionId) -> bool:
-        """Whether the messages of a partition are taken here."""
+        """Whether this broker receives the messages of a partition."""
         return self._listening.is_listening(partition_id)
 
     def stop_intake(self, partition: Partition) -> None:
-        """Take its messages no longer."""
+        """Stop receiving the messages of a partition."""
         self._listening.stop(partition)
 
     def replace_log(self, partition_id: PartitionId) -> None:
@@ -562,7 +562,7 @@ class Node:
         applied.replace_log(self, partition_id, self.now, self.wall_ns)
 
     def close_partition(self, partition_id: PartitionId, error: LiftbridgeError) -> None:
-        """Stop serving a partition; its log stays open until the store lets it go."""
+        """Stop serving a partition; its log stays open until the store releases it."""
         partition = self.partitions.pop(partition_id, None)
         if partition is None:
             return

@@ -1,4 +1,4 @@
-"""Opening a partition: its log, its publishers, and what takes its messages."""
+"""Opens a partition: its log, its publisher state and its intake."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -23,18 +23,18 @@ from liftbridge_broker.wire.acks import AckEncoder
 
 
 class WatchingHost(Protocol):
-    """The node, as far as keeping snapshots of publishers needs it."""
+    """The part of the node that publisher snapshots need."""
 
     store: LogStore
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether the metadata hold all that was decided before this process began."""
+        """Whether the metadata hold all decisions made before this process started."""
         ...
 
 
 class OpeningHost(PartitionHost, WatchingHost, Protocol):
-    """The node, as far as opening a partition needs it."""
+    """The part of the node that opening a partition needs."""
 
     options: NodeOptions
     ack_times: Mapping[int, Histogram]
@@ -51,7 +51,7 @@ class OpeningHost(PartitionHost, WatchingHost, Protocol):
 
 
 def newest_timestamp(partitions: Mapping[PartitionId, Partition]) -> int:
-    """Latest timestamp of all records held here, below 1 when there is none."""
+    """Return the latest timestamp of all records held here, below 1 for none."""
     return max((one.log.largest_timestamp for one in partitions.values()), default=0)
 
 
@@ -65,7 +65,7 @@ def open_partition(
     """Open the log of a replica; it has no role yet.
 
     Raises:
-        FilesError: The files of a new partition cannot be made.
+        FilesError: The files of a new partition cannot be created.
     """
     partition_id = state.partition_id
     log, reason = host.store.open(partition_id, stream.name, options, now)
@@ -104,7 +104,7 @@ def open_partition(
     if reason:
         partition.go_offline(reason)
     elif not is_alone:
-        # Whether it may move the log start shows when it takes a role.
+        # The role that follows decides whether it may move the log start.
         host.store.set_leader(partition_id, is_leader=False)
     if stream.publishers and host.is_caught_up:
         take_up_publishers(host, partition)
@@ -112,7 +112,7 @@ def open_partition(
 
 
 def new_publishers(host: OpeningHost, log: PartitionLog) -> PublisherHistory:
-    """State of idempotent publishers that never published."""
+    """Return an empty state of idempotent publishers."""
 
     def make_table() -> PublisherTable:
         return PublisherTable(
@@ -125,10 +125,10 @@ def new_publishers(host: OpeningHost, log: PartitionLog) -> PublisherHistory:
 
 
 def take_up_publishers(host: OpeningHost, partition: Partition) -> None:
-    """Rebuild the state of publishers by its snapshot and the log; from here on it is kept.
+    """Rebuild the state of publishers from its snapshot and the log; keep it from here on.
 
-    To be called when the metadata tell whether there are any: before, a table would lack what the
-    log of a former life holds. A log that cannot be read takes the partition offline.
+    Call it once the metadata show whether there are any: before, the table would miss publishers in
+    the log of an earlier process. A log that cannot be read takes the partition offline.
     """
     if partition.offline_reason:
         return
@@ -156,7 +156,7 @@ def watch_publishers(host: WatchingHost, partition: Partition) -> None:
 def renew_publishers(
     host: OpeningHost, partition: Partition, now: Instant, *, is_cut: bool
 ) -> None:
-    """Bring the state of publishers to what a log holds that was cut, or can be read again."""
+    """Update the state of publishers after a log was cut, or is readable again."""
     if is_cut:
         _cut_publishers(host, partition, now)
     else:
@@ -164,10 +164,11 @@ def renew_publishers(
 
 
 def _cut_publishers(host: OpeningHost, partition: Partition, now: Instant) -> None:
-    """Bring the state of publishers to the end of a log that was cut, or began anew.
+    """Roll the state of publishers back to the end of a truncated or restarted log.
 
-    A cut takes back what came behind it, and nothing of what committed records told. Below what is
-    settled, after an unclean election, the snapshot and the headers that are left tell the state.
+    A cut undoes the batches above it, and nothing that committed records stated. For a cut below
+    the settled offset, after an unclean election, the snapshot and the remaining headers give the
+    state.
     """
     log = partition.log
     is_exact = False
@@ -180,11 +181,11 @@ def _cut_publishers(host: OpeningHost, partition: Partition, now: Instant) -> No
         return
     if not is_exact:
         partition.publishers = new_publishers(host, log)
-        # Of an empty log the snapshot may be of another branch: nothing is there to compare with.
+        # For an empty log the snapshot may be of another history: no header is left to compare.
         if log.log_end_offset > log.log_start_offset:
             take_up_publishers(host, partition)
     if partition.offline_reason:
-        # What was saved tells more than what could be read.
+        # The saved snapshot holds more than the log could give.
         host.store.set_snapshot_source(partition.partition_id, None)
         return
     host.store.write_snapshot(partition.partition_id, now)

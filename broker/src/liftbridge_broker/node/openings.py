@@ -1,7 +1,7 @@
-"""Replicas that wait to be opened, or closed for good: a turn does it to a bounded number of them.
+"""Queue of replicas to open or delete, a bounded number per turn.
 
 A stream may have thousands of partitions, and each takes some hundred microseconds to open or to
-delete. In between, the metadata group, fetches and clients have their turns.
+delete. The metadata group, fetches and clients run in between.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,10 +14,10 @@ CLOSINGS_PER_TURN: Final = 128
 
 
 class Openings:
-    """Replicas in the order in which they wait.
+    """Waiting replicas, in order.
 
-    What a replica is by then the metadata tell when it is opened, so nothing is forgotten here: one
-    that was deleted meanwhile is passed over. Ids of deleted ones are never given again.
+    The metadata give a replica's role when it is opened, so no entry is removed early: replicas
+    deleted meanwhile are skipped. Ids of deleted partitions are never reused.
 
     Args:
         per_turn: Replicas that one turn opens.
@@ -34,7 +34,7 @@ class Openings:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether `take` or `take_deleted` has something to give."""
+        """Whether replicas wait for `take` or `take_deleted`."""
         return bool(self._waiting or self._closing)
 
     def _turn_to(self, now: Instant) -> None:
@@ -53,7 +53,7 @@ class Openings:
     def admit_deleted(
         self, partitions: Sequence[PartitionId], now: Instant
     ) -> Sequence[PartitionId]:
-        """Those of some replicas that may be closed in the turn at `now`; the others wait."""
+        """Return the deleted replicas that may be closed in the turn at `now`; queue the rest."""
         self._turn_to(now)
         count = 0 if self._closing else CLOSINGS_PER_TURN - self._closed_count
         admitted = partitions[:count]
@@ -62,14 +62,14 @@ class Openings:
         return admitted
 
     def take_deleted(self) -> list[PartitionId]:
-        """Replicas to close in a turn of their own; they wait no longer."""
+        """Remove and return the replicas to close in this turn."""
         taken = list(self._closing)[:CLOSINGS_PER_TURN]
         for partition_id in taken:
             del self._closing[partition_id]
         return taken
 
     def take(self) -> list[PartitionId]:
-        """Replicas to open in a turn of their own; they wait no longer."""
+        """Remove and return the replicas to open in this turn."""
         taken = list(self._waiting)[: self._per_turn]
         for partition_id in taken:
             del self._waiting[partition_id]
@@ -81,14 +81,14 @@ class Openings:
         self.settle()
 
     def settle(self) -> None:
-        """Tell those who wait until all is open, if it is."""
+        """Call the `when_open` callbacks if no replica waits."""
         if not self._waiting:
             told, self._when_open = self._when_open, []
             for done in told:
                 done()
 
     def end(self) -> None:
-        """Open and close none of those that wait: the broker stops, and the next start does it."""
+        """Drop all waiting replicas: the broker stops, and the next start handles them."""
         self._waiting.clear()
         self._closing.clear()
         self.settle()

@@ -1,4 +1,4 @@
-"""What a node is told."""
+"""Options of a node."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ UNANSWERED_BYTES_MAX_DEFAULT: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOptions:
-    """What a node must know.
+    """Configuration of a node.
 
     Attributes:
         broker: Id of this broker.
         namespace: Prefix of internal subjects.
         inbox: Subject of this process's ack inbox, unique.
         ack_secret: Random bytes of this process, at most 64, that tokens of acks are made of.
-        keyring: Gives the keys by which brokers recognise one another.
+        keyring: Returns the keys by which brokers authenticate each other.
         defaults: Settings of streams that do not override them.
         record_bytes_max: Largest record.
         publishers_max: Idempotent publishers remembered for each partition.
         publisher_ttl_ns: Silence after which one is forgotten.
         unanswered_bytes_max: Bytes stored and not acknowledged above which publishing calls are
             read no further.
-        clock: When a clock counts as wrong.
+        clock: Limits beyond which a clock counts as wrong.
         openings_per_turn: New replicas that one turn opens.
     """
 

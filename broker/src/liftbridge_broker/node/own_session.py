@@ -1,8 +1,9 @@
 """This broker's own session with the metadata leader: heartbeats out, answers in (1.8, 1.15).
 
-A broker that hears nothing for a session cannot know whether it is still what it was: it *fences
-itself* and stops promising what only the leader of a partition may promise. The session is counted
-from when the last answered heartbeat was sent, so it ends here no later than at the other side.
+A broker without an answer for a session cannot know whether its roles still hold: it *fences
+itself* and stops giving guarantees that only the leader of a partition may give. The session is
+counted from when the last answered heartbeat was sent, so it ends here no later than at the
+metadata leader.
 """
 
 from collections import OrderedDict
@@ -15,11 +16,11 @@ from liftbridge_broker.wire.peer_heartbeat import Heartbeat, HeartbeatReply
 
 HEARTBEAT_NS: Final = 150 * MILLISECOND_NS
 OPEN_MAX: Final = 64
-"""Heartbeats whose answer is waited for; older ones count as lost."""
+"""Heartbeats awaiting an answer; older ones count as lost."""
 
 
 class OwnSession:
-    """When to send a heartbeat, and what its answers mean.
+    """Schedule of heartbeats, and the state that their answers give.
 
     Args:
         heartbeat_ns: Time between two heartbeats.
@@ -29,8 +30,8 @@ class OwnSession:
         broker_epoch: Registration of this broker; 0 before it is registered.
         want_fence: Whether the broker asks to stay fenced, until its replicas are in place.
         want_shutdown: Whether it asks to hand over and stop.
-        is_fenced: Whether the metadata leader said it is.
-        may_stop: Whether the metadata leader said that everything was handed over.
+        is_fenced: Whether the metadata leader reported it as fenced.
+        may_stop: Whether the metadata leader confirmed that all leaderships were handed over.
         answered_at: Send time of the last heartbeat that was answered; `None` before the first.
     """
 
@@ -49,7 +50,7 @@ class OwnSession:
         self.answered_at: Instant | None = None
 
     def begin(self, broker_epoch: MetadataIndex, now: Instant) -> None:
-        """A registration was applied: heartbeats begin, and so does the session."""
+        """Start heartbeats and the session, after a registration was applied."""
         self.broker_epoch = broker_epoch
         self.is_fenced = True
         self.may_stop = False
@@ -58,18 +59,18 @@ class OwnSession:
         self._due = now
 
     def hurry(self, now: Instant) -> None:
-        """Send the next heartbeat at once: there is news, or another metadata leader."""
+        """Send the next heartbeat at once, because of news or a new metadata leader."""
         if self._due is not None:
             self._due = now
 
     def next_deadline(self) -> Instant | None:
-        """When the next heartbeat is due; `None` before the registration."""
+        """Time of the next heartbeat, `None` before the registration."""
         return self._due
 
     def beat(
         self, applied_index: MetadataIndex, applied_hash: bytes, now: Instant, wall_ns: int
     ) -> tuple[int, Heartbeat] | None:
-        """The heartbeat that is due, with its correlation id; `None` when none is."""
+        """Return the heartbeat that is due, with its correlation id, or `None`."""
         if self._due is None or now < self._due:
             return None
         self._due = Instant(now + self._heartbeat_ns)
@@ -83,10 +84,10 @@ class OwnSession:
         return self._last_id, heartbeat
 
     def on_reply(self, correlation_id: int, reply: HeartbeatReply) -> Instant | None:
-        """Take an answer.
+        """Handle an answer.
 
         Returns:
-            When the heartbeat that it answers was sent; `None` for another registration's.
+            Send time of the heartbeat that it answers; `None` if of another registration.
         """
         sent_at = self._open.pop(correlation_id, None)
         if sent_at is None or reply.broker_epoch != self.broker_epoch:  # guard Self.session
@@ -98,7 +99,7 @@ class OwnSession:
         return sent_at
 
     def is_self_fenced(self, now: Instant) -> bool:
-        """Whether nothing was heard for a session, so that others may lead by now."""
+        """Whether no heartbeat was answered for a session, so that others may lead by now."""
         return (
             self.answered_at is None
             or now - self.answered_at >= self._session_ns  # guard Self.silence

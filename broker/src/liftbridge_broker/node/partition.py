@@ -57,7 +57,7 @@ NOT_LEADER_TEXT: Final = "Server not partition leader"
 
 
 class PartitionHost(Protocol):
-    """What a partition asks of its node.
+    """The part of the node that a partition needs.
 
     Attributes:
         unanswered_bytes: Bytes of runs that are stored and wait for their acks.
@@ -68,7 +68,7 @@ class PartitionHost(Protocol):
     clock: ClusterClock
 
     def note_append_failed(self, error: FilesError, now: Instant) -> None:
-        """Tell that the files refused an append."""
+        """Report that an append failed in the files."""
         ...
 
     def note_damage(self, partition: "Partition", path: str) -> None:
@@ -76,11 +76,11 @@ class PartitionHost(Protocol):
         ...
 
     def note_roll(self, partition: "Partition") -> None:
-        """Tell that the log of a partition with idempotent publishers began a new segment."""
+        """Note that the log of a partition with idempotent publishers began a new segment."""
         ...
 
     def note_append(self, partition: "Partition", now: Instant) -> None:
-        """Tell that bytes were appended and wait for a sync by the stream's policy."""
+        """Note that bytes were appended and wait for a sync by the stream's policy."""
         ...
 
     def fan_out(self, partition: "Partition", run: PublishRun) -> None:
@@ -88,7 +88,7 @@ class PartitionHost(Protocol):
         ...
 
     def can_fan_out(self, subject: str) -> bool:
-        """Whether NATS and the partitions beside take messages at this moment."""
+        """Whether NATS and neighbouring partitions accept messages at this moment."""
         ...
 
     def is_full(self) -> bool:
@@ -96,7 +96,7 @@ class PartitionHost(Protocol):
         ...
 
     def count_refused(self, error: LiftbridgeError, count: int) -> None:
-        """Note that messages were refused."""
+        """Count refused messages."""
         ...
 
     def request_resume(self, partition: "Partition", now: Instant) -> None:
@@ -133,7 +133,7 @@ class Partition:
         publishers: State of idempotent publishers.
         acks: Builds its acks.
         intake: Makes runs of its NATS messages.
-        role: What this broker is to it.
+        role: This broker's role for it.
         replication: The other replicas; `None` for an only replica, and in role `NONE`.
         has_read_error: Whether it is offline only because of a read error; its log may be intact.
     """
@@ -200,7 +200,7 @@ class Partition:
     def is_latest_known(self) -> bool:
         """Whether all that may be committed is known to be (I9).
 
-        What an only replica began with may have counted before it was on disk.
+        Records that a sole replica started with may have counted before they were on disk.
         """
         if self.replication is not None:
             return self.replication.is_latest_known
@@ -208,11 +208,11 @@ class Partition:
 
     @property
     def is_led(self) -> bool:
-        """Whether this broker leads it, perhaps in a moment only."""
+        """Whether this broker leads it, or is about to."""
         return self.role is Role.LEADER or self.role is Role.RISING
 
     def acks_for(self, subject: str) -> InboxAcks:
-        """A new sink for acks of messages on `subject`."""
+        """Return a new sink for acks of messages on `subject`."""
         return self.intake.acks_for(subject)
 
     @property
@@ -224,7 +224,7 @@ class Partition:
         return not self.options.optimistic_concurrency and not self.group
 
     def publish(self, run: PublishRun, now: Instant, wall_ns: int) -> None:
-        """Append a run that came in directly, and give it to the other listeners.
+        """Append a run that arrived directly, and copy it to the other listeners.
 
         A paused partition is resumed first; the run waits for that. Every pending ack of the run is
         answered exactly once, now or later.
@@ -233,7 +233,7 @@ class Partition:
             self._park(run, now)
             return
         if run.offsets is not None:
-            # A restore puts back what was published once: nobody else gets it again.
+            # A restore writes back old messages: other listeners do not get them again.
             self._append(run, now, wall_ns)
             return
         if not self.host.can_fan_out(run.subject):
@@ -245,7 +245,7 @@ class Partition:
             self.host.fan_out(self, appended)
 
     def envelopes_of(self, run: PublishRun) -> list[bytes]:
-        """NATS frames that carry a run to all other listeners; a new leader stores none again."""
+        """Return NATS frames of a run for other listeners; a new leader does not store them again."""
         return self._envelopes.frames(
             run.values,
             keys=run.keys,
@@ -258,13 +258,13 @@ class Partition:
         )
 
     def take_copy(self, run: PublishRun, now: Instant, wall_ns: int) -> None:
-        """Append a run that arrived over NATS, or by direct dispatch from a partition beside it.
+        """Append a run that arrived over NATS, or from a neighbouring partition.
 
         While paused by hand messages are counted and dropped, as the original does; an auto-paused
         partition wakes up.
         """
         if run.publisher is not None and self.host.is_foreign(self, run.publisher.publisher_id):
-            # Its sequence counts what it sent to another stream on this subject.
+            # Its sequence numbers belong to another stream on this subject.
             run.publisher = None
         if self.is_paused:
             if self.is_auto_paused and self.closed_error is None:
@@ -278,7 +278,7 @@ class Partition:
             self._park(run, now)
 
     def _append(self, run: PublishRun, now: Instant, wall_ns: int) -> PublishRun | None:
-        """Append a run and answer it; what of it was new, `None` for nothing."""
+        """Append a run and answer it; return its new part, `None` for none."""
         replication = self.replication
         try:
             self._check_open()
@@ -291,7 +291,7 @@ class Partition:
                 replication.check_append(is_all=run.waits_for_all, now=now)
             timestamp = self._write(rest, now, wall_ns)
         except LiftbridgeError as error:
-            # Who is cut off cannot tell why: the log, or the state, may be another by now.
+            # A cut-off leader cannot name the cause: the log, or the state, may have changed.
             is_cut_off = replication is not None and replication.is_cut_off  # guard A.refusal
             self._refuse(run, cut_off() if is_cut_off else error)
             return None
@@ -333,7 +333,7 @@ class Partition:
         self._pending.add(end, stored, acks, run.size_bytes)
 
     def _hold_here(self, end: Offset, stored: Stored, acks: Acks) -> Acks:
-        """Ack what waits for this replica only; gives what waits for the others too."""
+        """Send acks that need only this replica; return those that need other replicas too."""
         own = [ack for ack in acks if ack.policy != POLICY_ALL]
         if not own:
             return acks
@@ -345,10 +345,10 @@ class Partition:
         return [ack for ack in acks if ack.policy == POLICY_ALL]
 
     def _acknowledge(self, run: PublishRun, pieces: tuple[StoredPiece, ...], wall_ns: int) -> None:
-        """Answer a duplicate with where the original is stored, once that is committed."""
+        """Answer a duplicate with the position of the original, once that is committed."""
         last = pieces[-1]
         first = Stored(last.base_offset, wall_ns, wall_ns, self.leader_epoch, is_duplicate=True)
-        # Whatever its policy: who asks again wants to know whether it is there for good.
+        # Whatever its policy: a publisher that retries needs to know that the record is durable.
         run.pending_acks = [ack._replace(policy=POLICY_ALL) for ack in run.pending_acks]
         self._hold(Offset(last.base_offset + last.record_count), in_pieces(first, pieces), run)
 
@@ -365,7 +365,7 @@ class Partition:
             raise StorageFullError("not appended: storage full")
 
     def _write(self, run: PublishRun, now: Instant, wall_ns: int) -> int:
-        """Append a run, all of it or nothing; the timestamp of its first record."""
+        """Append a run atomically; return the timestamp of its first record."""
         log = self.log
         timestamp = max(log.largest_timestamp, self.host.clock.stamp(wall_ns, now))
         batches = self._sealer.seal(run, self.leader_epoch, log.log_end_offset, timestamp)
@@ -384,7 +384,7 @@ class Partition:
         return timestamp if run.timestamps is None else run.timestamps[0]
 
     def note_replicated(self, headers: Sequence[BatchHeader], segment_count: int) -> None:
-        """Batches of the leader were appended; `segment_count` is that of before."""
+        """Note appended batches of the leader; `segment_count` is the count before."""
         for header in headers:
             if header.publisher_id:
                 self.publishers.replay(header)
@@ -392,7 +392,7 @@ class Partition:
             self.host.note_roll(self)
 
     def _append_failed(self, error: FilesError, now: Instant) -> LiftbridgeError:
-        """What a failed write means for the caller and for the partition."""
+        """Return the refusal for a failed write, and update the partition."""
         self.host.note_append_failed(error, now)
         if error.is_full:
             return StorageFullError("not appended: storage full")
@@ -402,7 +402,7 @@ class Partition:
     # -- commit -------------------------------------------------------------------------------
 
     def on_flushed(self, flushed_offset: Offset, wall_ns: int) -> None:
-        """Everything below `flushed_offset` is on disk."""
+        """Handle a sync of everything below `flushed_offset`."""
         if self.replication is not None:
             self._pending_on_disk.release(flushed_offset, wall_ns)
             self.replication.on_flushed(wall_ns)
@@ -420,7 +420,7 @@ class Partition:
         self.wake_readers()
 
     def commit_alone(self, wall_ns: int) -> None:
-        """Commit what an only replica holds: all of it, or what is on disk.
+        """Commit the records of a sole replica: all of them, or those on disk.
 
         The original hides the last records after a crash until the next append (defect D14).
         """
@@ -428,14 +428,14 @@ class Partition:
         self.commit_to(log.recovery_point if self.is_commit_mode else log.log_end_offset, wall_ns)
 
     def set_options(self, options: StreamOptions, wall_ns: int) -> None:
-        """Put settings into force; acks that waited for the disk alone wait no longer."""
+        """Apply settings; release acks that waited only for the disk."""
         self.options = options
         self.intake.takes_singles = options.optimistic_concurrency
         if self.replication is None and self.role is Role.LEADER:
             self.commit_alone(wall_ns)
 
     def wake_readers(self) -> None:
-        """Wake those who wait for records."""
+        """Wake readers that wait for records."""
         if self._readers:
             waiting = list(self._readers)
             self._readers.clear()
@@ -449,11 +449,11 @@ class Partition:
         self._readers[wake] = None
 
     def stop_waiting(self, wake: Callable[[], None]) -> None:
-        """Forget a reader that waits; nothing happens when it does not."""
+        """Remove a waiting reader; no-op when it does not wait."""
         self._readers.pop(wake, None)
 
     def attach(self, subscriber: Subscriber) -> None:
-        """Tell a subscription when the partition closes."""
+        """Register a subscription, to be notified when the partition closes."""
         self.subscribers[subscriber] = None
 
     def detach(self, subscriber: Subscriber, now: Instant) -> None:
@@ -464,13 +464,13 @@ class Partition:
     # -- state --------------------------------------------------------------------------------
 
     def set_readonly(self, *, is_readonly: bool, wall_ns: int) -> None:
-        """Refuse, or accept again, new messages; readers at the end learn of it."""
+        """Refuse, or accept again, new messages; notify readers at the end."""
         self.is_readonly = is_readonly
         self.readonly_changed.mark(wall_ns)
         self.wake_readers()
 
     def set_paused(self, *, is_paused: bool, is_auto: bool, now: Instant, wall_ns: int) -> None:
-        """Stop intake and end subscriptions, or go on with the runs that waited."""
+        """Stop intake and end subscriptions, or continue with the runs that waited."""
         self.pause_changed.mark(wall_ns)
         self.is_paused = is_paused
         self.is_auto_paused = is_paused and is_auto
@@ -478,7 +478,7 @@ class Partition:
             self.end_subscriptions(FailedPreconditionError("commit log was closed"))
         else:
             self.last_active = now
-        # After a pause too: what waited for this leadership to begin must ask for the resume.
+        # After a pause too: runs that waited for this leadership must request the resume.
         self._unpark(now, wall_ns)
 
     def _unpark(self, now: Instant, wall_ns: int) -> None:
@@ -489,7 +489,7 @@ class Partition:
                 self.publish(run, now, wall_ns)
 
     def rise(self, replication: Replication) -> None:
-        """Lead by the metadata from now on, and take records once `lead` says so."""
+        """Become leader by the metadata; accept records only after `lead`."""
         self.replication = replication
         if self.role is not Role.LEADER:
             self.end_subscriptions(leader_changed(), stays=True)
@@ -498,7 +498,7 @@ class Partition:
     def lead(
         self, replication: Replication | None, leader_epoch: LeaderEpoch, now: Instant, wall_ns: int
     ) -> None:
-        """Take records from now on, those that wait first; with `None` as the only replica."""
+        """Accept records from now on, waiting runs first; `None` means a sole replica."""
         if self.role is not Role.LEADER or self.replication is not None:
             self._end_at_start = self.log.log_end_offset
         self.replication, self.leader_epoch = replication, leader_epoch
@@ -507,9 +507,9 @@ class Partition:
             self._unpark(now, wall_ns)
 
     def follow(self, replication: Replication | None) -> None:
-        """Lead no longer: another broker does, or with `None` nobody that is known.
+        """Stop leading: another broker leads, or with `None` no known broker.
 
-        What was stored here and not committed may go or stay: nobody knows.
+        Uncommitted records stored here have an unknown outcome.
         """
         was_leader = self.role in (Role.LEADER, Role.RISING)
         self.replication = replication
@@ -550,7 +550,7 @@ class Partition:
         return {"stream": self.stream, "partition": self.number, **fields}
 
     def go_offline(self, reason: str) -> None:
-        """Stop serving: the files failed or are damaged. Kept as it is for an operator."""
+        """Stop serving: the files failed or are damaged, and stay unchanged for an operator."""
         if self.offline_reason:
             return
         self.offline_reason = reason
@@ -570,15 +570,15 @@ class Partition:
         return len(self._pending) > 0 or len(self._pending_on_disk) > 0
 
     def refuse_appends(self, error: LiftbridgeError) -> None:
-        """Append nothing more, because of `error`; reads and pending acks go on."""
+        """Refuse all appends with `error`; reads and pending acks continue."""
         self.closed_error = error
         self.resume_failed(NotAppendedError(f"not appended: {error}"))
 
     def close(self, error: LiftbridgeError) -> None:
-        """End everything: the stream was deleted, or the broker stops.
+        """Close the partition: the stream was deleted, or the broker stops.
 
         Pending acks get an unknown outcome when the broker stops, because their records may
-        be on disk; with the stream gone there is nothing left to know.
+        be on disk; after a deletion of the stream their outcome no longer matters.
         """
         self.refuse_appends(error)
         self.end_subscriptions(error)
@@ -586,7 +586,7 @@ class Partition:
         self._give_up(error if is_deleted else OutcomeUnknownError(f"outcome unknown: {error}"))
 
     def fail_all_acks(self, error: LiftbridgeError) -> None:
-        """Give up the acks that wait for all replicas."""
+        """Fail the acks that wait for all replicas."""
         self._pending.fail(error)
 
     def _give_up(self, error: LiftbridgeError) -> None:
@@ -594,7 +594,7 @@ class Partition:
         self._pending_on_disk.fail(error)
 
     def end_subscriptions(self, error: LiftbridgeError, *, stays: bool = False) -> None:
-        """End subscriptions; with `stays` those that read any replica go on."""
+        """End subscriptions; with `stays`, those that read any replica continue."""
         for subscriber in list(self.subscribers):
             if not (stays and subscriber.reads_replica):
                 subscriber.on_closed(error)
