@@ -245,7 +245,7 @@ class Partition:
             self.host.fan_out(self, appended)
 
     def envelopes_of(self, run: PublishRun) -> list[bytes]:
-        """Return NATS frames of a run for other listeners; a new leader does not store them again."""
+        """Return NATS frames of a run for other listeners; new leaders do not store them again."""
         return self._envelopes.frames(
             run.values,
             keys=run.keys,

@@ -1,12 +1,12 @@
-"""Publishing to partitions that others may have to store: passed on over NATS, until somebody acks.
+"""Forwards published messages over NATS to the broker that stores them, and awaits the ack.
 
-A message for a queue group goes to whichever member NATS picks. Any other is bound to the leader
-that it was passed on to. When the metadata tell of another one, no ack may ever come: what the next
-leader knows from its stamp is sent again (`node.repeating`), and of everything else nobody knows
-whether it is stored, which its publisher is told as soon as no ack can be under way any more.
+A message for a queue group goes to whichever member NATS picks. Any other message is bound to the
+leader that it was sent to. When the metadata name another leader, the ack may never come: messages
+that the next leader recognises by their stamp are sent again (`node.repeating`). All others fail
+with an unknown outcome once no ack can be in flight any more.
 
-What waits to be sent - for a resume, because a leader drops what comes while its partition is
-paused by hand, or for a leader that listens - stands in one line for each partition.
+Unsent messages wait in one queue per partition: for a resume, because a leader drops messages while
+its partition is paused by hand, or for a leader that listens.
 """
 
 from collections.abc import Callable
@@ -48,11 +48,11 @@ from liftbridge_broker.node.subjects import (
 from liftbridge_proto import api_pb2
 
 SETTLE_NS: Final = 500 * MILLISECOND_NS
-"""How long an ack may still be under way once another broker leads."""
+"""How long an ack may still be in flight after a leader change."""
 
 
 class PassingHost(Protocol):
-    """What is asked of the node."""
+    """The part of the node that this module needs."""
 
     @property
     def now(self) -> Instant:
@@ -61,7 +61,7 @@ class PassingHost(Protocol):
 
     @property
     def wall_ns(self) -> int:
-        """What the wall clock shows in this turn, Unix nanoseconds."""
+        """Wall clock of this turn, Unix nanoseconds."""
         ...
 
     @property
@@ -70,11 +70,11 @@ class PassingHost(Protocol):
         ...
 
     def find_for_publish(self, stream: str, number: int) -> Partition | RemotePartition:
-        """A partition to publish to, wherever it is led."""
+        """Return a partition to publish to, wherever it is led."""
         ...
 
     def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
-        """Give a command to the metadata."""
+        """Propose a command to the metadata group."""
         ...
 
 
@@ -83,10 +83,10 @@ class _Passed:
     """A run of one message.
 
     Attributes:
-        deadline: When it is given up.
-        sent_count: How often it was sent.
-        bound: The partition when it was sent the last time.
-        forget: Stops waiting for its ack.
+        deadline: Time at which it fails.
+        sent_count: Number of times it was sent.
+        bound: The partition as of the last time it was sent.
+        forget: Cancels the wait for its ack.
     """
 
     partition: Partition | RemotePartition
@@ -98,7 +98,7 @@ class _Passed:
 
 
 class _Doubt(NamedTuple):
-    """What a run is refused with, and when: another broker leads."""
+    """Pending refusal of a run after a leader change: the error and its time."""
 
     settle_at: Instant
     refusal: LiftbridgeError
@@ -109,7 +109,7 @@ class _Line:
     """Runs that wait for one partition, in order, and their bytes.
 
     Attributes:
-        is_waiting: Whether a resume or a leader is waited for, so that nothing is to be begun.
+        is_waiting: Whether a resume or a leader is awaited already.
     """
 
     runs: dict[_Passed, None] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class RemotePublisher:
     def __init__(
         self, host: PassingHost, subjects: SubjectPublisher, hearing: Hearing | None
     ) -> None:
-        """Begin with nothing that waits; a broker alone has no `hearing`."""
+        """Start with empty queues; a broker alone has no `hearing`."""
         self._host = host
         self._subjects = subjects
         self._hearing = hearing
@@ -139,7 +139,7 @@ class RemotePublisher:
     def publish(
         self, partition: Partition | RemotePartition, run: PublishRun, now: Instant
     ) -> None:
-        """Send a run of one message to whoever leads the partition, or to its group."""
+        """Send a run of one message to the partition's leader, or to its queue group."""
         if len(self._all) >= WAITING_COUNT_MAX:
             run.refuse(LimitError(f"more than {WAITING_COUNT_MAX} acks are pending"))
             return
@@ -160,7 +160,7 @@ class RemotePublisher:
     # -- sending ------------------------------------------------------------------------------
 
     def _send(self, passed: _Passed, now: Instant) -> None:
-        """Send a run over NATS, bound to who leads now."""
+        """Send a run over NATS, bound to the present leader."""
         partition, run = passed.partition, passed.run
         passed.bound = self._host.state.partition(partition.partition_id)
         passed.sent_count += 1
@@ -186,14 +186,14 @@ class RemotePublisher:
             self._sent.setdefault(partition.partition_id, {})[passed] = None
 
     def _is_meant(self, partition: Partition | RemotePartition, stream: str) -> bool:
-        """Whether an ack in the name of a stream is one; others on the subject ack too."""
+        """Whether an ack is from the meant stream; other streams on the subject ack too."""
         if stream == partition.stream or not partition.group:
             return stream == partition.stream
         other = self._host.state.stream(stream)
         return other is not None and other.group == partition.group
 
     def _drop(self, passed: _Passed) -> None:
-        """A run is answered, or about to be."""
+        """Remove a run that is answered, or about to be."""
         partition_id = passed.partition.partition_id
         self._all.pop(passed, None)
         self._doubtful.pop(passed, None)
@@ -215,7 +215,7 @@ class RemotePublisher:
     # -- lines --------------------------------------------------------------------------------
 
     def _join(self, line: _Line, passed: _Passed, refusal: LiftbridgeError) -> None:
-        """Wait behind the others, where the bound allows."""
+        """Append a run to the queue, within the bound."""
         size = passed.run.size_bytes
         if line.size_bytes + size > PARKED_BYTES_MAX:
             self._refuse(passed, refusal)
@@ -224,7 +224,7 @@ class RemotePublisher:
             line.runs[passed] = None
 
     def _move(self, partition_id: PartitionId) -> None:
-        """Begin what a line waits for; without a leader the next change of the metadata does."""
+        """Start what a queue waits for; without a leader, the next metadata change does."""
         line = self._lines[partition_id]
         state = self._host.state.partition(partition_id)
         if not line.runs:
@@ -245,13 +245,13 @@ class RemotePublisher:
                 self._await_leader(partition_id)
 
     def _own(self, line: _Line) -> Partition | None:
-        """The partition of a line where this broker leads it by now, and nobody else may store."""
+        """The queue's partition if this broker now leads it and no other broker may store."""
         partition = next(iter(line.runs)).partition
         found = self._host.find_for_publish(partition.stream, partition.number)
         return found if isinstance(found, Partition) and not found.group else None
 
     def _take_here(self, partition_id: PartitionId, partition: Partition) -> None:
-        """This broker leads by now; what comes next from clients stands behind the line."""
+        """Publish a queue locally, as this broker now leads; new runs of clients follow it."""
         for passed in self._lines.pop(partition_id).runs:
             self._drop(passed)
             partition.publish(passed.run, self._host.now, self._host.wall_ns)
@@ -269,7 +269,7 @@ class RemotePublisher:
         self._host.propose(command, self._host.now, answered)
 
     def _await_leader(self, partition_id: PartitionId) -> None:
-        """Send a line as soon as the leader listens, or is silent for too long."""
+        """Send a queue once the leader listens, or stays silent for too long."""
         if self._hearing is None:
             self._let_go(partition_id)
         else:
@@ -300,7 +300,7 @@ class RemotePublisher:
     # -- changes of leaders -------------------------------------------------------------------
 
     def on_change(self, now: Instant) -> None:
-        """Metadata were applied: perhaps another broker leads what was passed on."""
+        """Handle applied metadata: the leader of forwarded runs may have changed."""
         state = self._host.state
         changed: list[tuple[PartitionId, PartitionState | None]] = []
         for partition_id, sent in self._sent.items():
@@ -323,7 +323,7 @@ class RemotePublisher:
     def _lose_leader(
         self, partition_id: PartitionId, found: PartitionState, recognised: Recognised, now: Instant
     ) -> None:
-        """Another broker leads, or the same one anew, or nobody."""
+        """Handle a new leader, a new epoch of the same leader, or the loss of the leader."""
         line = self._lines.setdefault(partition_id, _Line())
         behind, line.runs = line.runs, {}
         sent = self._sent.pop(partition_id)
@@ -343,7 +343,7 @@ class RemotePublisher:
     # -- time ---------------------------------------------------------------------------------
 
     def on_timer(self, now: Instant) -> None:
-        """Refuse what nobody acked in time."""
+        """Fail runs without an ack in time."""
         for passed, doubt in list(self._doubtful.items()):
             if doubt.settle_at > now:
                 break
@@ -352,7 +352,7 @@ class RemotePublisher:
             self._refuse(first, no_ack() if first.sent_count else _never_sent(first.partition))
 
     def next_deadline(self) -> Instant | None:
-        """When `on_timer` wants to be called, `None` for never."""
+        """Time of the next `on_timer` call, `None` for never."""
         doubt, first = next(iter(self._doubtful.values()), None), next(iter(self._all), None)
         return earliest(
             None if doubt is None else doubt.settle_at,
@@ -360,7 +360,7 @@ class RemotePublisher:
         )
 
     def end(self) -> None:
-        """The broker stops: what waits to be sent is refused."""
+        """Refuse all unsent runs, because the broker stops."""
         for partition_id in list(self._lines):
             self._end_line(partition_id, stopped())
 

@@ -1,8 +1,8 @@
-"""How this broker speaks to the others: headers, frames and signatures, both ways.
+"""Messages to and from other brokers: headers, frames and signatures.
 
-With a secret every frame is signed for the start of the broker that it is meant for, which has to
-be known first (`node.peer_sessions`): until it has answered, a few messages wait. Without one,
-frames are sent and believed as they are.
+With a secret, every frame is signed for one process of the target broker, which must be known first
+(`node.peer_sessions`): until it has answered, a few messages wait. Without a secret, frames are
+sent unsigned and accepted.
 """
 
 from collections.abc import Sequence
@@ -31,21 +31,21 @@ from liftbridge_broker.wire.peer_keys import OPEN_KEYRING
 from liftbridge_broker.wire.peer_membership import Discover, DiscoverReply, Hello, Join
 
 _WITHOUT_CLUSTER: Final = (Discover, DiscoverReply, Join)
-"""What a broker may say and hear that has no cluster yet."""
+"""Messages that a broker without a cluster may send and receive."""
 
 
 class NoPeers:
-    """The transport of a broker that is alone: nobody hears it."""
+    """Transport of a broker alone, which has no receivers."""
 
     is_connected = False
     payload_bytes_max = 1024 * 1024
 
     def send(self, broker: BrokerId, channel: Channel, payload: bytes) -> None:
-        """Say it to nobody."""
+        """Drop the payload."""
 
 
 class _NoChance:
-    """Chance of a broker without a secret, which challenges nobody."""
+    """Random source of a broker without a secret, which sends no challenges."""
 
     def randrange(self, stop: int, /) -> int:
         """Never called."""
@@ -62,27 +62,27 @@ class PeerLink:
 
     Args:
         transport: Carries frames.
-        sessions: Who is known; belongs to this start.
+        sessions: Known peer processes; belong to this process.
         cluster_id: Cluster it belongs to; empty before it has one.
 
     Attributes:
         sessions: See above.
         cluster_id: See above.
-        founders_id: What its members take for the id of a cluster that has none yet
-            (`node.bootstrap.founded_by`); empty where nobody is a member.
+        founders_id: Id that members use for a cluster without one (`node.bootstrap.founded_by`);
+            empty without members.
         broker: Its name.
-        incarnation_id: This start of it.
+        incarnation_id: This process of the broker.
         broker_epoch: Its registration; 0 before it has one.
-        lost_count: Messages that were too long to be sent.
+        lost_count: Messages too long to send.
         malformed_count: Frames that could not be read.
     """
 
     def __init__(self, transport: Transport, sessions: PeerSessions, cluster_id: str = "") -> None:
-        """Begin unregistered."""
+        """Start unregistered."""
         self._transport = transport
         self.sessions = sessions
         self._message_id = 0
-        # Chunks come in order on one connection, and each channel has its own.
+        # Chunks arrive in order on one connection, and each channel has a separate one.
         self._chunks = {channel: Reassembler() for channel in Channel}
         self.cluster_id = cluster_id
         self.founders_id = ""
@@ -94,12 +94,12 @@ class PeerLink:
 
     @property
     def is_connected(self) -> bool:
-        """Whether messages can leave at present."""
+        """Whether messages can be sent at present."""
         return self._transport.is_connected
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of messages of which only a part arrived."""
+        """Bytes of partially received messages."""
         return sum(chunks.held_bytes for chunks in self._chunks.values())
 
     # -- sending ------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class PeerLink:
         *,
         correlation_id: int = 0,
     ) -> None:
-        """Send at most once; what is too long is lost as any message may be."""
+        """Send at most once; a message that is too long is lost, as any message may be."""
         self._message_id += 1
         try:
             pieces = pack(
@@ -159,7 +159,7 @@ class PeerLink:
             self._transport.send(broker, channel, frame)
 
     def _park(self, broker: BrokerId, channel: Channel, pieces: Sequence[Piece]) -> None:
-        """Keep a message until the broker it is for has answered a challenge."""
+        """Hold a message until its target broker has answered a challenge."""
 
         def send() -> None:
             key = self.sessions.outgoing(broker)
@@ -169,12 +169,12 @@ class PeerLink:
         self.sessions.park(broker, sum(len(one.head) + len(one.tail) for one in pieces), send)
 
     def _greet(self, broker: BrokerId) -> None:
-        """Challenge a broker, unless it was challenged a moment ago."""
+        """Challenge a broker, unless it was challenged recently."""
         if self.sessions.may_greet(broker):
             self._say(broker, NO_START, Hello(self.sessions.challenge_for(broker), 0))
 
     def _say(self, broker: BrokerId, start: bytes, hello: Hello) -> None:
-        """Send a part of the exchange of challenges; with the first key while nothing is signed."""
+        """Send one message of the challenge exchange; use the first key while nothing is signed."""
         key = self.sessions.keys.first_key
         if key is not None:
             outgoing = self.sessions.outgoing_key(broker, start, key)
@@ -183,7 +183,7 @@ class PeerLink:
     # -- receiving ----------------------------------------------------------------------------
 
     def receive(self, channel: Channel, payload: bytes) -> tuple[PeerHeader, bytes] | None:
-        """Take a frame; returns the message that it is or completes, if that is to be believed."""
+        """Handle a frame; return the message that it holds or completes, if authentic."""
         try:
             if is_signed(payload):
                 return self._receive_signed(channel, read_signed(payload))
@@ -232,10 +232,10 @@ class PeerLink:
         return message
 
     def _read(self, origin: Origin, piece: Piece) -> tuple[PeerHeader, bytes]:
-        """Message of a frame that is no chunk, of the start that signed it.
+        """Decode the message of a frame that is no chunk, from the process that signed it.
 
         Raises:
-            WireError: It is a chunk, cannot be read, or names another sender or start.
+            WireError: It is a chunk, is malformed, or names another sender or process.
         """
         if piece.kind != MESSAGE:
             raise WireError("peer message: a chunk of an unknown start")
@@ -245,7 +245,7 @@ class PeerLink:
         return message
 
     def _receive_greeting(self, origin: Origin, piece: Piece) -> tuple[PeerHeader, bytes] | None:
-        """Take a frame that may be a repetition: it can ask, and change nothing."""
+        """Handle a frame that may be replayed: it can ask, but not change anything."""
         header, tail = self._read(origin, piece)
         match header.body:
             case Discover():  # guard Auth.greeting
@@ -257,7 +257,7 @@ class PeerLink:
         return None
 
     def _receive_unknown(self, origin: Origin, piece: Piece) -> None:
-        """Take a frame of a start that has not answered yet: only an answer counts."""
+        """Handle a frame of a process that has not answered yet: only an answer counts."""
         header, _ = self._read(origin, piece)
         if isinstance(header.body, Hello):
             self._on_hello(origin, header.body)
@@ -268,19 +268,19 @@ class PeerLink:
     def _on_hello(self, origin: Origin, hello: Hello) -> None:
         is_answer = self.sessions.on_answer(origin, hello.answer)
         if hello.challenge:
-            # Before anything else: what comes behind it is believed only then.
+            # First: the frames after it are accepted only then.
             self._answer(origin, hello.challenge)
         if is_answer:
             for send in self.sessions.take_parked(origin.sender):
                 send()
 
     def _answer(self, origin: Origin, challenge: int) -> None:
-        """Answer a challenge, with one in return while the other start is unknown."""
+        """Answer a challenge, and challenge in return while the other process is unknown."""
         hello = Hello(self.sessions.challenge_in_return(origin), challenge)
         self._say(origin.sender, origin.sender_start, hello)
 
     def is_ours(self, header: PeerHeader) -> bool:
-        """Whether a message is of this cluster, or of the search for one."""
+        """Whether a message belongs to this cluster, or to the search for one."""
         if isinstance(header.body, _WITHOUT_CLUSTER):
             return not (
                 header.cluster_id and self.cluster_id and header.cluster_id != self.cluster_id

@@ -1,10 +1,10 @@
-"""Which processes of other brokers are known to be there, and what they sent already.
+"""Known processes of other brokers, with replay protection for their frames.
 
 A signature proves who made a frame, not when. So two processes exchange challenges first (`Hello`):
-the answer proves that the other start is there now, and from then on its frames are signed for this
-very pair of starts and numbered. A frame recorded earlier fits no later start, and within one it
-falls out of the window. Delay is no attack: a frame that arrives late for the first time is taken,
-as the protocols above must bear anyway.
+the answer proves that the other process is alive, and from then on its frames are numbered and
+signed for this pair of processes. A recorded frame fits no later process, and within one process it
+falls out of the window. Delay is no attack: a frame that arrives late for the first time is
+accepted, as the protocols above must tolerate anyway.
 """
 
 from collections import OrderedDict
@@ -29,13 +29,13 @@ from liftbridge_broker.wire.peer_frame import (
 from liftbridge_broker.wire.peer_keys import Key, Keyring
 
 WINDOW: Final = 1_024
-"""Frames by which one may be overtaken."""
+"""Number of frames by which a frame may be overtaken."""
 
 PEERS_MAX: Final = 1_024
-"""Brokers that are remembered; a cluster has fewer."""
+"""Maximum number of remembered brokers; a cluster has fewer."""
 
 STARTS_MAX: Final = 4
-"""Starts of one broker that are remembered: late frames of a former one may still come."""
+"""Remembered processes per broker: late frames of an earlier one may still arrive."""
 
 GREET_NS: Final = 50 * MILLISECOND_NS
 """Shortest time between two challenges to one broker."""
@@ -49,37 +49,37 @@ _CHALLENGE_STOP: Final = 1 << 64
 
 
 class Refusal(StrEnum):
-    """Why a frame is not believed; the label of a metric."""
+    """Why a frame is rejected; the label of a metric."""
 
     UNSIGNED = "unsigned"
     """It has no signature, and the secret does not list `open`."""
     UNKNOWN_KEY = "unknown_key"
     SIGNATURE = "signature"
-    """It was changed, or made by somebody without the key."""
+    """It was modified, or signed without the key."""
     CHANNEL = "channel"
     """It was signed for the other channel."""
     START = "start"
-    """For a former start of this broker, or of one that answered no challenge yet."""
+    """For an earlier process of this broker, or from a process that answered no challenge yet."""
     REPLAYED = "replayed"
     KIND = "kind"
     """A greeting may only ask; only a signed frame may carry a challenge."""
 
 
 class Standing(Enum):
-    """What the frames between two starts are worth."""
+    """Trust in the frames between two processes."""
 
     KNOWN = "known"
-    """Of a start that answered a challenge, for this one, for the first time."""
+    """From a process that answered a challenge, for this process, not seen before."""
     GREETING = "greeting"
-    """For any start of this broker, perhaps repeated: it may ask."""
+    """For any process of this broker, possibly replayed: it may ask."""
     UNKNOWN = "unknown"
-    """For this start, of one that has not answered yet: it may answer."""
+    """For this process, from one that has not answered yet: it may answer."""
     FORMER = "former"
-    """For another start of this broker: its sender does not know this one."""
+    """For another process of this broker: its sender does not know this one."""
 
 
 class ReplayWindow:
-    """Which sequences arrived: the highest and those of the `WINDOW` below it (RFC 4303, 3.4.3)."""
+    """Sequences seen: the highest and those of the `WINDOW` below it (RFC 4303, 3.4.3)."""
 
     __slots__ = ("_highest", "_seen")
 
@@ -88,7 +88,7 @@ class ReplayWindow:
         self._seen = 0
 
     def admit(self, sequence: int) -> bool:
-        """Whether a sequence comes for the first time and is not too old; it is noted."""
+        """Record a sequence; return whether it is new and not too old."""
         ahead = sequence - self._highest
         if ahead > 0:
             self._seen = (self._seen << min(ahead, WINDOW) | 1) & ((1 << WINDOW) - 1)
@@ -105,13 +105,13 @@ def _windows() -> dict[Channel, ReplayWindow]:
 
 
 class Route(NamedTuple):
-    """All frames with one front: who signed them, and what they are worth.
+    """Signer and trust of all frames with one front.
 
     Attributes:
-        origin: What the front says.
-        standing: See there.
+        origin: The origin in the front.
+        standing: Trust in the frames.
         key: Key that must have signed them.
-        windows: What arrived already; `None` where repetitions cannot be told.
+        windows: Sequences seen; `None` where replays cannot be detected.
     """
 
     origin: Origin
@@ -122,13 +122,13 @@ class Route(NamedTuple):
 
 @dataclass(slots=True)
 class _Peer:
-    """A broker.
+    """Another broker.
 
     Attributes:
-        starts: Starts that answered, the present one last, and what arrived of each.
-        outgoing: Key for frames to the present one, made when it is needed.
-        challenge: Number that waits for its answer, 0 for none.
-        greeted_at: When it was asked last.
+        starts: Processes that answered, the present one last, with the sequences seen of each.
+        outgoing: Key for frames to the present process, derived on demand.
+        challenge: Challenge awaiting its answer, 0 for none.
+        greeted_at: Time of the last challenge.
         parked: Messages that wait until it has answered: when, and how to send it.
         parked_bytes: Their length.
     """
@@ -142,19 +142,19 @@ class _Peer:
 
 
 class PeerSessions:
-    """See the module; one for each start of a broker.
+    """See the module; one per process of a broker.
 
     Args:
         broker: This broker.
-        incarnation_id: This start of it.
+        incarnation_id: This process of the broker.
         keys: Keys of the cluster; may be replaced at any time.
-        rng: Chance for challenges; unpredictable in a real process.
+        rng: Random source for challenges; unpredictable in production.
         now: Reads the time.
 
     Attributes:
         keys: See above.
-        start: Short form of this start.
-        refused: Frames that were not believed, by reason.
+        start: Short form of this process's incarnation id.
+        refused: Rejected frames, by reason.
     """
 
     def __init__(
@@ -190,20 +190,20 @@ class PeerSessions:
 
     @property
     def remembered_count(self) -> int:
-        """Brokers and starts that are remembered."""
+        """Number of remembered brokers and processes."""
         return len(self._peers) + sum(len(peer.starts) for peer in self._peers.values())
 
     def refuse(self, reason: Refusal) -> None:
-        """Count a frame that is not believed."""
+        """Count a rejected frame."""
         self.refused[reason] += 1
 
     def next_sequence(self) -> int:
-        """Number of the next signed frame."""
+        """Return the number of the next signed frame."""
         self._sequence += 1
         return self._sequence
 
     def start_named(self, incarnation_id: str) -> bytes:
-        """Short form of a start that a header names, remembered."""
+        """Return the short form of a header's incarnation id, cached."""
         start = self._starts.get(incarnation_id)
         if start is None:
             if len(self._starts) >= PEERS_MAX:
@@ -214,9 +214,9 @@ class PeerSessions:
     # -- sending ------------------------------------------------------------------------------
 
     def outgoing(self, broker: BrokerId) -> SigningKey | None:
-        """Key for frames to the present start of a broker.
+        """Return the key for frames to the present process of a broker.
 
-        `None` when none of its starts has answered, or nothing is signed.
+        `None` when no process of it has answered, or nothing is signed.
         """
         peer, key = self._peers.get(broker), self.keys.signer
         if peer is None or key is None:
@@ -226,19 +226,19 @@ class PeerSessions:
         return peer.outgoing
 
     def outgoing_key(self, broker: BrokerId, start: bytes, key: Key) -> SigningKey:
-        """Key for frames to a start of a broker; `NO_START` for a greeting."""
+        """Return the key for frames to a process of a broker; `NO_START` for a greeting."""
         target = "" if start == NO_START else broker
         return SigningKey(key, self.broker, self.start, target, start)
 
     def challenge_for(self, broker: BrokerId) -> int:
-        """Number that a broker has to repeat; it stays the same until it did."""
+        """Return the challenge for a broker, the same until it has answered."""
         peer = self._peer(broker)
         if not peer.challenge:
             peer.challenge = 1 + self._rng.randrange(_CHALLENGE_STOP - 1)
         return peer.challenge
 
     def may_greet(self, broker: BrokerId) -> bool:
-        """Whether a broker may be challenged now; it is noted."""
+        """Whether a broker may be challenged now; records the time."""
         peer, now = self._peer(broker), self._now()
         if peer.greeted_at is not None and now - peer.greeted_at < GREET_NS:
             return False
@@ -246,14 +246,14 @@ class PeerSessions:
         return True
 
     def park(self, broker: BrokerId, length: int, send: Callable[[], None]) -> None:
-        """Keep a message until a broker has answered; dropped when too much waits."""
+        """Hold a message until a broker has answered; drop it when too many bytes wait."""
         peer = self._peer(broker)
         if len(peer.parked) < PARKED_MAX and peer.parked_bytes + length <= PARKED_BYTES_MAX:
             peer.parked.append((self._now(), send))
             peer.parked_bytes += length
 
     def take_parked(self, broker: BrokerId) -> list[Callable[[], None]]:
-        """Messages that waited for a broker, without those that are too old by now."""
+        """Remove and return the messages that waited for a broker; drop those too old."""
         peer = self._peer(broker)
         parked, peer.parked, peer.parked_bytes = peer.parked, [], 0
         earliest = self._now() - PARKED_NS
@@ -262,7 +262,7 @@ class PeerSessions:
     # -- receiving ----------------------------------------------------------------------------
 
     def judge(self, channel: Channel, frame: SignedFrame) -> Route | None:
-        """Say what a frame is worth that arrived on a channel; a refusal is counted, and `None`.
+        """Return the route of a frame from a channel, or count a refusal and return `None`.
 
         Raises:
             WireError: It names no sender.
@@ -281,7 +281,7 @@ class PeerSessions:
         return None
 
     def _route(self, front: bytes) -> Route | None:
-        """Route of frames with a front, kept if the sender is known; `None` when no key is listed.
+        """Return the route for a front, cached for known senders; `None` when no key is listed.
 
         Raises:
             WireError: It names no sender.
@@ -307,14 +307,14 @@ class PeerSessions:
         return route
 
     def challenge_in_return(self, origin: Origin) -> int:
-        """Challenge for the start that signed a frame; 0 when it has answered one already."""
+        """Return the challenge for a frame's signer; 0 when it has answered one already."""
         peer = self._peer(origin.sender)
         return 0 if origin.sender_start in peer.starts else self.challenge_for(origin.sender)
 
     def on_answer(self, origin: Origin, answer: int) -> bool:
-        """Take an answer in a genuine frame; whether it was one to the present challenge.
+        """Handle an answer in an authentic frame; return whether it fits the present challenge.
 
-        The start that gave it is the present one from now on.
+        The process that gave it is the present one from now on.
         """
         peer = self._peer(origin.sender)
         if not peer.challenge or answer != peer.challenge:  # guard Auth.answer
@@ -328,14 +328,14 @@ class PeerSessions:
         return True
 
     def names_itself(self, origin: Origin, header: PeerHeader) -> bool:
-        """Whether a header names the broker and the start that signed it."""
+        """Whether a header names the broker and the process that signed it."""
         return (
             header.sender == origin.sender
             and self.start_named(header.incarnation_id) == origin.sender_start
         )
 
     def set_keys(self, keys: Keyring) -> None:
-        """Use other keys from now on; what was recognised stays so."""
+        """Replace the keys; recognised processes stay recognised."""
         self.keys = keys
         self._routes.clear()
         for peer in self._peers.values():

@@ -1,4 +1,4 @@
-"""Messages of other brokers, handed to whom they are for."""
+"""Dispatch of messages from other brokers."""
 
 from collections.abc import Callable
 
@@ -17,20 +17,20 @@ _OF_SEARCH = (Discover, DiscoverReply)
 
 
 class Peers:
-    """The way in for messages of other brokers.
+    """Dispatcher of messages from other brokers.
 
     Args:
-        link: How this broker speaks to them; knows which cluster it belongs to.
+        link: Receives the messages; knows the cluster of this broker.
         to_metadata: Takes messages of the metadata group.
-        to_search: Takes questions for a cluster and their answers, of other clusters too.
-        to_others: Takes all others.
+        to_search: Takes cluster discovery questions and answers, also of other clusters.
+        to_others: Takes all other messages.
 
     Attributes:
         foreign_count: Messages of another cluster.
     """
 
     def __init__(self, link: PeerLink, to_metadata: Take, to_search: Take, to_others: Take) -> None:
-        """Begin with no message half there."""
+        """Start without partial messages."""
         self._link = link
         self._to_metadata = to_metadata
         self._to_search = to_search
@@ -38,7 +38,7 @@ class Peers:
         self.foreign_count = 0
 
     def on_payload(self, channel: Channel, payload: bytes, now: Instant) -> bool:
-        """Take what arrived on a channel; whether it was a whole message that is believed."""
+        """Handle a payload from a channel; return whether it completed an authentic message."""
         message = self._link.receive(channel, payload)
         if message is None:
             return False

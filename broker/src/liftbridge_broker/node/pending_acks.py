@@ -1,4 +1,4 @@
-"""Acks that wait until what they are for is committed, or on disk."""
+"""Pending acks of records that are not yet committed, or not yet on disk."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ Acks = Sequence[PendingAck]
 
 
 class PendingAcksHost(Protocol):
-    """Counts what waits.
+    """Counter of the waiting bytes.
 
     Attributes:
         unanswered_bytes: Bytes of runs that are stored and wait for their acks.
@@ -22,7 +22,7 @@ class PendingAcksHost(Protocol):
 
 
 class _Entry(NamedTuple):
-    """Acks that wait for everything below `end`."""
+    """Acks that wait until everything below `end` is committed or synced."""
 
     end: Offset
     stored: Stored
@@ -31,26 +31,26 @@ class _Entry(NamedTuple):
 
 
 class PendingAcks:
-    """Acks in the order of their ends."""
+    """Pending acks in the order of their ends."""
 
     __slots__ = ("_entries", "_host")
 
     def __init__(self, host: PendingAcksHost) -> None:
-        """Begin with none; `host` counts their bytes."""
+        """Start empty; `host` counts the bytes."""
         self._host = host
         self._entries: deque[_Entry] = deque()
 
     def __len__(self) -> int:
-        """Runs that wait."""
+        """Number of waiting runs."""
         return len(self._entries)
 
     def add(self, end: Offset, stored: Stored, pending_acks: Acks, size_bytes: int) -> None:
-        """Hold acks back until everything below `end` is there."""
+        """Hold acks until `release` reaches `end`."""
         self._host.unanswered_bytes += size_bytes
         self._entries.append(_Entry(end, stored, pending_acks, size_bytes))
 
     def release(self, end: Offset, wall_ns: int) -> None:
-        """Everything below `end` is there."""
+        """Release the acks of runs up to `end`."""
         entries = self._entries
         while entries and entries[0].end <= end:
             _, stored, pending_acks, size_bytes = entries.popleft()
@@ -60,7 +60,7 @@ class PendingAcks:
                 ack.sink.acked(released)
 
     def fail(self, error: LiftbridgeError) -> None:
-        """Give all of them up."""
+        """Fail all pending acks."""
         entries, self._entries = self._entries, deque()
         for entry in entries:
             self._host.unanswered_bytes -= entry.size_bytes

@@ -1,8 +1,8 @@
 """Proposals of this broker to the metadata group, until their outcome is known.
 
 An entry holds `<origin: 16 bytes><token: u64, big-endian><command>`. The origin is the random name
-of a process, so every process knows its own proposals among the entries that are applied, and no
-answer has to travel: the proposer learns the outcome when it applies the entry itself.
+of a process, so every process recognises its own proposals among the applied entries. No answer is
+sent: the proposer learns the outcome when it applies the entry.
 """
 
 from collections import deque
@@ -15,13 +15,13 @@ from liftbridge_broker.ports.metadata import ProposalToken, Urgency
 from liftbridge_broker.wire.peer_bodies import ORIGIN_SIZE
 
 PROPOSALS_MAX: Final = 10_000
-"""Proposals whose outcome is not known; more are refused."""
+"""Maximum number of proposals with open outcome; more are refused."""
 
 WAIT_NS: Final = 5_000 * MILLISECOND_NS
-"""How long a proposal waits for somebody who leads."""
+"""How long a proposal waits for a leader."""
 
 OPEN_NS: Final = 30_000 * MILLISECOND_NS
-"""How long the outcome of a proposal is looked for; its proposer has long given up by then."""
+"""How long a proposal is tracked; its proposer has timed out long before."""
 
 ORIGINS_MAX: Final = 1_024
 """Processes whose last proposal is remembered."""
@@ -32,7 +32,7 @@ NOBODY: Final = ProposalToken(0)
 
 
 class Waiting(NamedTuple):
-    """A proposal that was not appended and not sent yet."""
+    """A proposal that is neither appended nor sent yet."""
 
     token: ProposalToken
     command: bytes
@@ -41,14 +41,14 @@ class Waiting(NamedTuple):
 
 
 class OwnProposals:
-    """Proposals of this process by what is known of them.
+    """Proposals of this process by their progress.
 
     Attributes:
         waiting: Those that were neither appended here nor sent to a leader, oldest first.
     """
 
     def __init__(self, origin: bytes) -> None:
-        """Begin with none; `origin` is random and unique to this process."""
+        """Start empty; `origin` is random and unique to this process."""
         assert len(origin) == ORIGIN_SIZE
         self.origin = origin
         self.waiting: deque[Waiting] = deque()
@@ -56,32 +56,32 @@ class OwnProposals:
         self._places: dict[int, ProposalToken] = {}
 
     def __len__(self) -> int:
-        """Proposals without outcome."""
+        """Number of proposals without outcome."""
         return len(self.waiting) + len(self._open)
 
     def data_of(self, proposal: Waiting) -> bytes:
-        """Data of the entry of a proposal."""
+        """Return the entry data of a proposal."""
         return self.origin + proposal.token.to_bytes(TOKEN_SIZE, "big") + proposal.command
 
     def on_sent(self, proposal: Waiting) -> None:
-        """It was sent to a leader."""
+        """Note that a proposal was sent to a leader."""
         self._open[proposal.token] = proposal.entered_at
 
     def on_appended(self, proposal: Waiting, index: int) -> None:
-        """It got a place in the log here, which another leader may still give to something else."""
+        """Note its index in this log; another leader may still overwrite the entry."""
         self._open[proposal.token] = proposal.entered_at
         self._places[index] = proposal.token
 
     def settle(self, token: ProposalToken) -> bool:
-        """Its outcome is known; whether it was open."""
+        """Close a proposal whose outcome is known; return whether it was open."""
         return self._open.pop(token, None) is not None
 
     def on_committed(self, index: int, data: bytes) -> tuple[ProposalToken, ProposalToken]:
-        """An entry is committed.
+        """Handle a committed entry.
 
         Returns:
-            The open proposal of this process that it is, and one whose place it took; 0 for none.
-            The place was the only one that proposal had, so it will never be committed.
+            The open proposal of this process that it holds, and the proposal that it overwrote; 0
+            for none. The overwritten proposal had no other index, so it is never committed.
         """
         token = NOBODY
         if data.startswith(self.origin):
@@ -94,11 +94,11 @@ class OwnProposals:
         return token, displaced
 
     def on_restored(self, index: int) -> None:
-        """A snapshot covers everything up to an index; what became of places in it stays open."""
+        """Handle a snapshot up to an index; outcomes of proposals below it stay unknown."""
         self._places = {place: token for place, token in self._places.items() if place > index}
 
     def expire(self, now: Instant) -> Iterator[Waiting]:
-        """Forget what is older than `OPEN_NS`; gives what waited too long for a leader."""
+        """Drop proposals older than `OPEN_NS`; yield those that waited too long for a leader."""
         while self._open:
             token = next(iter(self._open))
             if self._open[token] + OPEN_NS > now:
@@ -108,11 +108,11 @@ class OwnProposals:
             yield self.waiting.popleft()
 
     def next_deadline(self) -> Instant | None:
-        """When `expire` has something to give."""
+        """Time of the next `expire` call."""
         return Instant(self.waiting[0].entered_at + WAIT_NS) if self.waiting else None
 
     def take_open(self, index_last: int) -> Iterator[tuple[ProposalToken, bool]]:
-        """Give up everything that is open; tells of each whether its place is behind an index."""
+        """Remove all open proposals; yield each with whether its index is above `index_last`."""
         behind = {token for index, token in self._places.items() if index > index_last}
         for token in self._open:
             yield token, token in behind
@@ -121,30 +121,30 @@ class OwnProposals:
 
 
 class LeaderClock:
-    """What the clock of the metadata leader shows at the least, by what its messages tell of it.
+    """Lower bound of the metadata leader's clock, from the clock values in its messages.
 
-    By it a proposal says until when it may be appended. A message shows what the clock showed
-    before it arrived, so the deadline that comes of it is never after the moment that is meant, and
-    before it by the time that the message took. Clocks of different processes begin anywhere, so
-    what is known belongs to one term: there one process leads.
+    Proposals express their append deadline by it. A message shows the clock as of its sending, so
+    the resulting deadline is never later than intended, and earlier by the travel time of the
+    message. Clocks of different processes have arbitrary origins, so a value is valid for one
+    term, which one process leads.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing told."""
+        """Start without a clock value."""
         self._term = 0
         self._clock_ns = 0
         self._heard_at = Instant(0)
 
     def on_told(self, term: int, clock_ns: int, now: Instant) -> None:
-        """A message of the leader of a term arrived."""
+        """Record the clock value in a message of the leader of a term."""
         if term == self._term and clock_ns <= self._clock_ns:
-            return  # it came late, or twice
+            return  # a late or duplicate message
         self._term, self._clock_ns, self._heard_at = term, clock_ns, now
 
     def at(self, term: int, moment: Instant) -> int:
-        """What the clock of the leader of a term shows at a moment of the own clock, or less.
+        """Return a lower bound of the clock of a term's leader at a local time.
 
-        0 when that leader told nothing of its clock.
+        0 when that leader sent no clock value.
         """
         if term != self._term:
             return 0
@@ -152,18 +152,19 @@ class LeaderClock:
 
 
 class SeenProposals:
-    """Last proposal of each process that came by message, so that none is appended twice.
+    """Last proposal received from each process, so that none is appended twice.
 
-    Tokens of a process rise, and messages keep their order on a connection: one that does not rise
-    came twice. What came to another leader is not known here, so a proposal is for one term.
+    Tokens of a process rise, and a connection keeps the order of messages: a token that does not
+    rise is a duplicate. Messages to another leader are not known here, so a proposal is for one
+    term.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing seen."""
+        """Start empty."""
         self._last: dict[bytes, int] = {}
 
     def is_new(self, origin: bytes, token: int) -> bool:
-        """Whether a proposal comes for the first time; it is remembered."""
+        """Record a proposal; return whether it is new."""
         last = self._last.pop(origin, 0)
         self._last[origin] = max(last, token)
         if len(self._last) > ORIGINS_MAX:
