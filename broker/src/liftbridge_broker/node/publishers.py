@@ -64,5 +64,5 @@ class LogOfPublishers:
 
 
 def history_of(make_table: Callable[[], PublisherTable], log: PartitionLog) -> PublisherHistory:
-    """Publishers of a log that never published."""
+    """Return an empty publisher history for a log."""
     return PublisherHistory(make_table, LogOfPublishers(log))

@@ -1,7 +1,7 @@
-"""The end of a read-only partition, for a reader that has come to the end of the log here.
+"""End of a read-only partition, for a reader that reached the end of the local log.
 
-The log here may end before the partition does: a replica may not have fetched the rest, and a
-leader may have been replaced. So it is asked for, as any other end (`answers`).
+The local log may end before the partition does: a follower may not have fetched the rest, and a
+leader may have been replaced. So the end is queried, as any other end (`answers`).
 """
 
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from liftbridge_broker.node.partition import Partition
 
 
 class EndHost(AskedNode, Protocol):
-    """The node, as far as the end of a partition is asked for."""
+    """The part of the node that this query needs."""
 
     now: Instant
 
 
 class ReadonlyEnd:
-    """Asks for one reader whether it has all of a read-only partition."""
+    """Query of one reader whether it has read all of a read-only partition."""
 
     __slots__ = (
         "_answer",
@@ -41,8 +41,8 @@ class ReadonlyEnd:
         Args:
             partition: What is read.
             host: The node.
-            wake: Called when `look` may tell more after it told nothing.
-            as_replica: Whether any replica may tell.
+            wake: Called when `look` may have a result after it returned `None`.
+            as_replica: Whether any replica may answer.
         """
         self._partition = partition
         self._host = host
@@ -54,7 +54,7 @@ class ReadonlyEnd:
         self._known_end: Offset | None = None
 
     def look(self) -> LiftbridgeError | None:
-        """What ends a reader at the end of the log here, `None` while that is being asked for."""
+        """Return the error that ends a reader at the local log end, `None` during the query."""
         if not self._is_asking and self._known_end != self._partition.log.log_end_offset:
             self._is_asking, self._ask_ends_later = True, False
             as_replica, now = self._as_replica, self._host.now
@@ -72,7 +72,7 @@ class ReadonlyEnd:
         return self._answer or EndOfStreamError("End of readonly partition")
 
     def _answered(self, error: LiftbridgeError | None) -> None:
-        """What was acknowledged before the question lies below the end of the log now."""
+        """Handle the answer: records acknowledged before the query are in the local log now."""
         self._is_asking = False
         self._answer, self._known_end = error, self._partition.log.log_end_offset
         if self._ask_ends_later:

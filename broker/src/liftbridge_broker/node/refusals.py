@@ -1,6 +1,6 @@
-"""Refusals that several parts of the node give, made anew for each who gets one.
+"""Refusals used by several parts of the node, a new object for each caller.
 
-An error that is raised keeps the frames it went through: one that is shared would keep all of them.
+A raised error keeps the frames it passed through: a shared object would keep all of them.
 """
 
 from typing import Final
@@ -16,13 +16,13 @@ from liftbridge_broker.errors import (
 )
 
 _NOTHING_DONE: Final = (ChangeNotMadeError, NotAppendedError, TooLargeError, UnavailableError)
-"""Causes by which a log says that it never took what it was given, and never will."""
+"""Causes that prove that the log did not accept a command, and never will."""
 
 
 def failed_change(cause: LiftbridgeError, text: str) -> InternalError:
-    """Wrap the error with which a log failed a change, in the status and text of the original.
+    """Wrap the error of a change that the log failed, with the original's status and text.
 
-    The code tells the outcome: not made if the cause says so, else unknown.
+    The code gives the outcome: not made if the cause proves it, else unknown.
     """
     kind = InternalError
     if isinstance(cause, _NOTHING_DONE):
@@ -33,15 +33,15 @@ def failed_change(cause: LiftbridgeError, text: str) -> InternalError:
 
 
 def cut_off() -> UnavailableError:
-    """Refusal of a leader that does not hear the metadata leader."""
+    """Return the refusal of a leader that does not hear the metadata leader."""
     return UnavailableError("not appended: cut off from the metadata leader")
 
 
 def leader_changed() -> UnavailableError:
-    """Refusal of a broker whose place in a partition is another by now."""
+    """Return the refusal of a broker whose role in a partition has changed."""
     return UnavailableError("leader changed")
 
 
 def stopped() -> UnavailableError:
-    """Refusal of a broker that stops."""
+    """Return the refusal of a broker that stops."""
     return UnavailableError("commit log was closed")

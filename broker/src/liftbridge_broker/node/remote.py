@@ -1,7 +1,7 @@
-"""A partition that another broker leads, as far as publishing to it needs to know.
+"""A partition that another broker leads, as a target of publishes.
 
-Its messages go out over NATS with this broker's ack inbox; the leader's ack is the answer. That is
-what happens to the messages of a queue group as well (`node.passing`).
+Its messages are sent over NATS with this broker's ack inbox; the leader's ack is the answer.
+Messages of a queue group take the same path (`node.passing`).
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from liftbridge_broker.wire.acks import AckEncoder
 
 @dataclass(slots=True, eq=False)
 class RemotePartition:
-    """See the module; made for each request, from the metadata of its moment.
+    """See the module; created per request, from the metadata at that time.
 
     Attributes:
         stream: Name of the stream.
@@ -31,7 +31,7 @@ class RemotePartition:
         is_readonly: Whether it refuses messages.
         is_paused: Whether it has to be resumed first.
         acks: Builds acks in its name.
-        takes_runs: Never: each message goes its own way.
+        takes_runs: Never: each message is sent separately.
     """
 
     stream: str
@@ -48,7 +48,7 @@ class RemotePartition:
     takes_runs: bool = False
 
     def acks_for(self, subject: str) -> InboxAcks:
-        """A new sink for acks of messages on `subject`."""
+        """Return a new sink for acks of messages on `subject`."""
         return InboxAcks(self.acks, subject, self.send_acks, self.ack_times)
 
 
@@ -59,7 +59,7 @@ def remote_partition(
     send_acks: Callable[[list[bytes]], None],
     ack_times: Mapping[int, Histogram],
 ) -> RemotePartition:
-    """A partition by the metadata."""
+    """Build a partition from the metadata."""
     return RemotePartition(
         stream.name,
         state.partition_id,

@@ -1,7 +1,7 @@
-"""Which messages may be sent to another leader once more, and what is told of those that were.
+"""Decides which messages may be sent again to a new leader, and adjusts their acks.
 
 The former leader may have stored the message, and the next one may hold that record. Only the stamp
-of an idempotent publisher tells it, and only in the stream where the publisher is registered.
+of an idempotent publisher shows that, and only in the stream where the publisher is registered.
 """
 
 from collections.abc import Callable
@@ -17,16 +17,15 @@ from liftbridge_broker.node.runs import AckSink, PendingAck, PublishRun, Stored
 from liftbridge_broker.node.subjects import Target
 
 SENDS_MAX: Final = 4
-"""How often one message is sent: leaders that change faster than they store get it no more."""
+"""Maximum sends of one message, in case leaders change faster than they store."""
 
 Recognised = Callable[[Target], frozenset[PublisherId]]
 
 
 def recognised_by(state: ClusterState) -> Recognised:
-    """Publishers of which a partition recognises what it stored before, and is the only one to get.
+    """Return a test for publishers whose repeats a partition recognises and alone receives.
 
-    It costs a look at every stream; what it gives is for all partitions of one change of the
-    metadata.
+    It costs a pass over every stream; the result serves all partitions of one metadata change.
     """
     plain: dict[str, list[StreamState]] = {}
     wild: list[StreamState] = []
@@ -58,7 +57,7 @@ def _hears(stream: StreamState, subject: str) -> bool:
 
 
 class _RepeatAcks:
-    """Acks of a run that was sent before: that this time it was refused proves nothing."""
+    """Acks of a run that was sent before: a refusal of the repeat proves nothing."""
 
     __slots__ = ("_sink",)
 
@@ -66,18 +65,18 @@ class _RepeatAcks:
         self._sink = sink
 
     def acked(self, stored: Stored) -> None:
-        """Pass it on."""
+        """Pass the ack on."""
         self._sink.acked(stored)
 
     def refused(self, error: LiftbridgeError) -> None:
-        """Say that nobody knows; the first time it may have been stored."""
+        """Report an unknown outcome, as the first attempt may have been stored."""
         if not isinstance(error, OutcomeUnknownError):  # guard Forward.repeated
             error = OutcomeUnknownError(f"{UNKNOWN_PREFIX}{error.text}")
         self._sink.refused(error)
 
 
 def repeated(run: PublishRun) -> PublishRun:
-    """A run that is sent once more."""
+    """Return a run to be sent once more."""
     return replace(
         run,
         pending_acks=tuple(

@@ -1,4 +1,4 @@
-"""What the data plane asks of its node, and its times and bounds."""
+"""Interface between data plane and node, with times and bounds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -56,11 +56,11 @@ class ReplicasHost(Protocol):
         ...
 
     def note_append(self, partition: Partition, now: Instant) -> None:
-        """Bytes wait for a sync."""
+        """Note that bytes wait for a sync."""
         ...
 
     def note_change(self, partition: Partition, *, is_cut: bool) -> None:
-        """A log was cut, or can be read again: what was derived from its records is void."""
+        """Note that a log was cut or is readable again, which voids state derived from it."""
         ...
 
     def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
@@ -68,15 +68,15 @@ class ReplicasHost(Protocol):
         ...
 
     def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
-        """Give a command to the metadata."""
+        """Propose a command to the metadata group."""
         ...
 
     def start_intake(self, partition: Partition) -> None:
-        """Take the messages of a partition."""
+        """Start to receive the messages of a partition."""
         ...
 
     def stop_intake(self, partition: Partition) -> None:
-        """Take them no longer."""
+        """Stop receiving the messages of a partition."""
         ...
 
     def replace_log(self, partition_id: PartitionId) -> None:
@@ -84,11 +84,11 @@ class ReplicasHost(Protocol):
         ...
 
     def wake_soon(self) -> None:
-        """Have the timer called at the end of this turn."""
+        """Fire the timer at the end of this turn."""
         ...
 
     def transition(self, kind: str, fields: dict[str, object]) -> None:
-        """Tell the observer."""
+        """Report a transition to the observer."""
         ...
 
 

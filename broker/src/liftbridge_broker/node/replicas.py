@@ -1,8 +1,8 @@
-"""The data plane of one broker: what it is to each replicated partition, and the fetch sessions.
+"""Data plane of one broker: its roles for replicated partitions, and the fetch sessions.
 
-Roles follow the applied metadata only. All partitions that one other broker leads share a session
-with it, and all that another follows here share one with that; both are looked at once a turn,
-after whatever the turn brought (replication protocol 1.6, 1.7, 1.15).
+Roles follow the applied metadata only. All partitions that another broker leads share one session
+with it, and all partitions that another broker follows here share one with that follower; both are
+processed once a turn, after its events (replication protocol 1.6, 1.7, 1.15).
 """
 
 from collections.abc import Callable
@@ -43,13 +43,13 @@ from liftbridge_broker.wire.peer_bodies import Silence
 from liftbridge_broker.wire.peer_fetch import records_of
 
 LOOK_NS: Final = 50 * MILLISECOND_NS
-"""Between two looks at partitions whose in-sync set or leader may be in trouble."""
+"""Time between two checks of partitions whose in-sync set or leader may need a change."""
 
 WATCHES: Final = 4
-"""Wake-ups within a silence that is reported, so that a loop that stood still shows as a gap."""
+"""Wake-ups within a reportable silence, so that a stalled loop shows as a gap."""
 
 RESIGN_NS: Final = 10_000 * MILLISECOND_NS
-"""Between two attempts to hand over what a full disk cannot store."""
+"""Time between two attempts to hand over leaderships because of a full disk."""
 
 NUMBER_MAX: Final = 1 << 62
 
@@ -59,9 +59,9 @@ class Replicas:
 
     Attributes:
         broker_epoch: Registration of this broker.
-        eligible: Brokers that may come into sync.
-        is_self_fenced: Tells whether this broker was not heard for a session.
-        catch_up: What may be spent on replicas that reassignments add.
+        eligible: Brokers that may join the in-sync set.
+        is_self_fenced: Returns whether no heartbeat of this broker was answered for a session.
+        catch_up: Throttle for replicas that reassignments add.
     """
 
     def __init__(
@@ -117,11 +117,11 @@ class Replicas:
         return self.host.store
 
     def note_append(self, partition: Partition, now: Instant) -> None:
-        """Bytes wait for a sync."""
+        """Note that bytes wait for a sync."""
         self.host.note_append(partition, now)
 
     def note_change(self, partition: Partition, *, is_cut: bool) -> None:
-        """A log was cut, or can be read again."""
+        """Note that a log was cut or is readable again."""
         self.host.note_change(partition, is_cut=is_cut)
 
     def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
@@ -129,7 +129,7 @@ class Replicas:
         self.host.submit_read(need, done)
 
     def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
-        """Give a command to the metadata."""
+        """Propose a command to the metadata group."""
         self.host.propose(command, now, reply)
 
     def replace_log(self, partition_id: PartitionId) -> None:
@@ -142,35 +142,35 @@ class Replicas:
         self._wake()
 
     def transition(self, kind: str, fields: dict[str, object]) -> None:
-        """Tell the observer."""
+        """Report a transition to the observer."""
         self.host.transition(kind, fields)
 
     def notify(self, leading: Leading) -> None:
-        """There is news of a partition for its followers."""
+        """Schedule answers to the followers of a partition."""
         partition_id = leading.partition.partition_id
         for session in self._serving.values():
             session.notify(partition_id)
         self._wake()
 
     def watch(self, leading: Leading) -> None:
-        """A change of the in-sync set may be due soon."""
+        """Schedule a check of the in-sync set."""
         self._watched[leading.partition.partition_id] = leading
         self._look_soon()
 
     def is_current(self, role: Leading | Following) -> bool:
-        """Whether this is still what the broker is to the partition."""
+        """Whether this is still the broker's role for the partition."""
         held = self.leading if isinstance(role, Leading) else self.following
         return held.get(role.partition_id) is role
 
     def tell_position(self, following: Following) -> None:
-        """The leader is to be told where a replica stands."""
+        """Schedule a replica's position for its leader."""
         session = self._fetching.get(following.leader)
         if session is not None and self.is_current(following):
             session.put(following.core.position())
             self._wake()
 
     def retry_position(self, following: Following) -> None:
-        """The same again after a pause."""
+        """Schedule the same position again after a pause."""
         session = self._fetching.get(following.leader)
         if session is not None and self.is_current(following):
             if not following.is_held:
@@ -193,7 +193,7 @@ class Replicas:
     # -- roles --------------------------------------------------------------------------------
 
     def on_brokers(self) -> None:
-        """Registrations or fences changed."""
+        """Handle a change of registrations or fences."""
         brokers = self.host.state.brokers
         self.eligible = frozenset(one.broker for one in brokers.values() if one.can_lead)
         for leader, session in self._fetching.items():
@@ -205,7 +205,7 @@ class Replicas:
         self._wake()
 
     def forget_positions(self) -> None:
-        """The metadata skip changes: what followers hold says nothing about later epochs (S73).
+        """Drop follower positions: the metadata skipped changes, so they prove nothing later (S73).
 
         Another broker may have led in between, and members of the in-sync set truncated for it.
         """
@@ -215,7 +215,7 @@ class Replicas:
     def on_state(
         self, partition: Partition, stream: StreamState, state: PartitionState, now: Instant
     ) -> None:
-        """Be to a partition what the metadata say (L1, L7, F1); idempotent."""
+        """Take the role for a partition that the metadata say (L1, L7, F1); idempotent."""
         if state.leader == self.broker:
             self._lead(partition, stream, state, now)
         elif state.leader is None:
@@ -227,7 +227,7 @@ class Replicas:
             self._follow(partition, stream, state, state.leader, now)
 
     def drop(self, partition: Partition, now: Instant) -> None:
-        """Neither lead nor follow a partition any more."""
+        """Stop leading or following a partition."""
         partition_id = partition.partition_id
         leading = self.leading.pop(partition_id, None)
         if leading is not None:
@@ -246,7 +246,7 @@ class Replicas:
         self._wake()
 
     def on_compacted(self, partition_id: PartitionId) -> None:
-        """The log of a partition was compacted: others have to know, to drop tombstones (1.15)."""
+        """Announce a compaction to other replicas, which then drop tombstones (1.15)."""
         leading, following = self.leading.get(partition_id), self.following.get(partition_id)
         if leading is not None:
             leading.on_compacted()
@@ -315,9 +315,9 @@ class Replicas:
         )
 
     def _established(self, leading: Leading) -> None:
-        """The epoch and its start are durable: serve (L1)."""
+        """Serve, now that the epoch and its start are durable (L1)."""
         if not self.is_current(leading):
-            return  # another one leads since
+            return  # another broker leads by now
         if leading.partition.offline_reason:
             return
         leading.core.on_established()
@@ -326,7 +326,7 @@ class Replicas:
         self._tell_leadership(leading.partition_id, self.now)
 
     def _serve(self, leading: Leading, now: Instant) -> None:
-        """Take records, unless that is so already or not yet."""
+        """Accept records, if the partition is ready and does not yet."""
         partition = leading.partition
         if leading.core.is_serving and partition.replication is not leading:
             partition.rise(leading)
@@ -358,7 +358,9 @@ class Replicas:
                 rng=self._rng,
                 now=now,
             )
-            partition.log.compacted_everywhere = Offset(0)  # until a leader of this epoch tells
+            partition.log.compacted_everywhere = Offset(
+                0
+            )  # until a leader of this epoch reports it
             following = self.following[partition_id] = Following(self, partition, core, leader)
         else:
             following.core.on_state(state, is_commit_mode=is_commit, now=now)
@@ -393,13 +395,13 @@ class Replicas:
                 now=now,
             )
         elif not session.partition_count:
-            session.heard_at = max(session.heard_at, now)  # nothing was asked for meanwhile
+            session.heard_at = max(session.heard_at, now)  # no fetch was sent meanwhile
         return session
 
     # -- messages -----------------------------------------------------------------------------
 
     def on_peer(self, header: PeerHeader, tail: bytes, now: Instant) -> bool:
-        """Take a message of another broker; returns whether it was one of the data plane."""
+        """Handle a message; return whether it belongs to the data plane."""
         match header.body:
             case FetchBody():
                 self._on_fetch(header, header.body, now)
@@ -460,7 +462,7 @@ class Replicas:
     # -- time ---------------------------------------------------------------------------------
 
     def flush(self, now: Instant) -> None:
-        """Send what this turn made due."""
+        """Send messages that became due in this turn."""
         self._is_due = False
         for leader, fetching in self._fetching.items():
             request = fetching.next_request(now)
@@ -475,15 +477,15 @@ class Replicas:
 
     @property
     def is_due(self) -> bool:
-        """Whether `flush` has something to do."""
+        """Whether `flush` has work."""
         return self._is_due
 
     def on_timer(self, now: Instant) -> list[Silence]:
-        """Do what is due; returns leaders that are to be reported."""
+        """Run work that is due; return the silent leaders to report."""
         silences: list[Silence] = []
         gap, self._ran_at = now - self._ran_at, now
         if gap > self._limits.follower.silence_ns // 2:  # guard F4.stall
-            # This loop stood still, and so did everything it should have heard (S78).
+            # This loop was stalled and may have missed messages (S78).
             for following in self.following.values():
                 following.core.restart_silence(now)
         self._resign_if_full(now)
@@ -501,7 +503,7 @@ class Replicas:
         return silences
 
     def _resign_if_full(self, now: Instant) -> None:
-        """Give up leaderships that others can take, when nothing more can be stored (L8)."""
+        """Resign leaderships that other replicas can take, when the disk is full (L8)."""
         if not self.store.is_full or now < self._resign_at:  # guard L8.resign
             return
         self._resign_at = Instant(now + RESIGN_NS)
@@ -523,7 +525,7 @@ class Replicas:
             self.propose(command, now, _ignore)
 
     def _propose(self, now: Instant) -> None:
-        """Look at the partitions whose in-sync set may have to change."""
+        """Check the partitions whose in-sync set may have to change."""
         for following in tuple(self._refused.values()):
             following.repair()
         watched, self._watched = self._watched, {}
@@ -540,7 +542,7 @@ class Replicas:
             self._look_at = Instant(now + LOOK_NS)
 
     def _silences(self, leader: BrokerId, session: FollowerSession, now: Instant) -> list[Silence]:
-        """Partitions whose leader is not heard (F4)."""
+        """Return reports about partitions whose leader is silent (F4)."""
         if not session.partition_count:
             return []
         if now - session.heard_at >= self._limits.follower.silence_ns:
@@ -551,12 +553,12 @@ class Replicas:
         return [silence for silence in silences if silence is not None]
 
     def repeat_reports(self) -> None:
-        """A new metadata leader knows of no report."""
+        """Repeat reports to a new metadata leader, which knows none."""
         for following in self.following.values():
             following.core.repeat_report()
 
     def fence(self, now: Instant, *, is_fenced: bool) -> None:
-        """This broker fenced itself, or was heard again: messages of NATS are for others."""
+        """Stop or resume NATS intake, after this broker fenced itself or was heard again."""
         for leading in self.leading.values():
             if is_fenced:
                 self.host.stop_intake(leading.partition)  # guard Self.intake
@@ -565,7 +567,7 @@ class Replicas:
                 self._serve(leading, now)
 
     def next_deadline(self) -> Instant | None:
-        """When `on_timer` wants to be called, `None` for never."""
+        """Time of the next `on_timer` call, `None` for never."""
         due = [
             self._look_at,
             self.catch_up.next_deadline(),
@@ -583,10 +585,10 @@ class Replicas:
         return earliest(*due)
 
     def _next_suspicion(self, session: FollowerSession) -> Instant:
-        """When a silent leader is to be looked at, again and again while it is silent."""
+        """Return the time of the next check of a silent leader, repeated during the silence."""
         first = Instant(session.heard_at + self._limits.follower.silence_ns)
         return max(first, Instant(self.now + LOOK_NS)) if first <= self.now else first
 
 
 def _ignore(_outcome: object) -> None:
-    """What came of it shows in the metadata."""
+    """Ignore the outcome: the metadata show it."""

@@ -1,8 +1,8 @@
-"""May this broker be restarted now, and is it back with all it had? Looks at the state, no more.
+"""Checks whether a broker may restart, and whether it recovered fully; only reads the state.
 
-Before: every other replica of its partitions is in sync, so that while it is away each partition
-has all replicas but one; the metadata group keeps a majority; nobody else is on the way out.
-After: it is a new process on the same directory, in every in-sync set it was in, and holds what was
+Before: every other replica of its partitions is in sync, so that during the restart each partition
+has all replicas but one; the metadata group keeps a majority; no other broker is stopping. After:
+it is a new process on the same directory, in every in-sync set of before, and holds the records
 committed then. A partition that was deleted, moved away or recovered uncleanly since is left out.
 """
 
@@ -33,7 +33,7 @@ LAG_ENTRIES_MAX: Final = 100
 
 
 class BlockerKind(IntEnum):
-    """Why not; numbers as in `liftbridge.ext.v1.RestartBlocker.Kind`."""
+    """Kinds of blockers; numbers as in `liftbridge.ext.v1.RestartBlocker.Kind`."""
 
     OUT_OF_SYNC = 1
     UNREPLICATED = 2
@@ -49,15 +49,15 @@ class BlockerKind(IntEnum):
 
 
 ACCEPTABLE: Final = frozenset({BlockerKind.UNREPLICATED, BlockerKind.NO_MAJORITY})
-"""What an operator may accept: something is away meanwhile, and nothing is lost."""
+"""Blockers that an operator may accept: something is unavailable meanwhile, nothing is lost."""
 
 
 class Blocker(NamedTuple):
-    """Something that stands against a restart, or is missing after it.
+    """A reason against a restart, or a deficit after it.
 
     Attributes:
-        kind: What.
-        text: For people.
+        kind: Its kind.
+        text: Human-readable description.
         brokers: Brokers it is about.
         stream: Stream of the partition it is about, empty for none.
         partition: Its number.
@@ -73,7 +73,7 @@ class Blocker(NamedTuple):
 def restart_blockers(
     state: ClusterState, broker: BrokerId, group: Group, *, needs_full_isr: bool
 ) -> Generator[None, None, list[Blocker]]:
-    """What in the cluster stands against the restart of a broker; in steps.
+    """Find the blockers in the cluster against the restart of a broker; in steps.
 
     Args:
         state: Applied metadata, confirmed.
@@ -110,7 +110,7 @@ def _partition_blocker(
         )
     behind = tuple(one for one in others if one not in partition.isr)
     in_sync, needed = len(others) - len(behind), effective_min_isr(stream, partition)
-    # That a partition with all replicas in sync cannot commit meanwhile is how it was made.
+    # A partition with all replicas in sync that cannot commit meanwhile was configured so.
     if not behind or (not needs_full_isr and in_sync >= needed):
         return None
     text = f"{name} is not in sync on {', '.join(behind)}"
@@ -139,7 +139,7 @@ def _group_blockers(state: ClusterState, broker: BrokerId, group: Group) -> list
 
 
 def _is_near(state: ClusterState, group: Group, peer: Peer) -> bool:
-    """Whether a voter is up to date; known by the leader only, and assumed elsewhere."""
+    """Whether a voter is up to date; known to the leader only, assumed elsewhere."""
     match = group.match(peer)
     return match is None or match + LAG_ENTRIES_MAX >= state.applied_index
 
@@ -150,13 +150,13 @@ def record_of(
     high_watermark_of: Callable[[PartitionId], Offset | None],
     expires: int,
 ) -> Generator[None, None, RestartRecord]:
-    """What a broker holds now; in steps.
+    """Record the present replicas of a broker; in steps.
 
     Args:
         state: Applied metadata.
         own: The broker.
-        high_watermark_of: Where what is committed ends here; `None` for what is not open.
-        expires: Until when the restart must have begun.
+        high_watermark_of: Returns the high watermark here; `None` for a log that is not open.
+        expires: Latest time for the restart to begin.
     """
     held: list[HeldReplica] = []
 
@@ -189,7 +189,7 @@ class Verification(NamedTuple):
     """Outcome of the comparison after a restart.
 
     Attributes:
-        blockers: What is missing.
+        blockers: Deficits found.
         compared: Partitions compared.
         excluded: Partitions that were deleted, moved away or recovered uncleanly since.
     """
@@ -206,12 +206,12 @@ def verify_restart(
     log_ends: Mapping[PartitionId, Offset],
     wall_ns: int,
 ) -> Generator[None, None, Verification]:
-    """Compare a broker with what it was before its restart; in steps.
+    """Compare a broker with its record from before the restart; in steps.
 
     Args:
         state: Applied metadata, confirmed.
         own: The broker.
-        record: What it was.
+        record: Its record from before the restart.
         log_ends: Ends of the logs it serves or follows now.
         wall_ns: Wall clock.
     """

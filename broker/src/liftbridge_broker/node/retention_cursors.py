@@ -1,11 +1,11 @@
-"""Cursors that hold retention back, looked up at whoever keeps them.
+"""Look-up of the cursors that hold retention back, at the brokers that keep them.
 
 Retention of a stream with `retention_cursor` removes what lies below that cursor. The cursor is a
-record in `__cursors`, whose leader may be another broker: it is asked whenever something would go,
-again and again for a bounded time, and answers only what it knows for certain (`node.answers`),
-because a cursor may go back and an older one would let too much go. Without an answer everything
-stays until the next round. So it does when an unclean election came since the cursor was set: what
-lies below it now may be other records, which nobody who set it has seen. Soft state on both sides.
+record in `__cursors`, whose leader may be another broker. That leader is asked before each removal,
+repeatedly for a bounded time, and answers only with certain knowledge (`node.answers`), because a
+cursor may move back and a stale value would remove too much. Without an answer nothing is removed
+until the next round. The same holds after an unclean election since the cursor was set: the records
+below it may be different ones, which the consumer has not seen. Soft state on both sides.
 """
 
 from collections.abc import Callable
@@ -29,20 +29,20 @@ from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_bodies import CursorReply, CursorRequest
 
 WAIT_NS: Final = 2_000 * MILLISECOND_NS
-"""Time after which a round of retention goes without an answer."""
+"""Time after which a round of retention stops waiting for an answer."""
 
 ASK_NS: Final = 200 * MILLISECOND_NS
 """Time between two questions for the same cursor."""
 
 WAITS_MAX: Final = 1_000
-"""Partitions that wait for their cursors at the same time; the others have to wait a round."""
+"""Partitions that may wait for their cursors at a time; the rest wait for the next round."""
 
 _QUESTION_BITS: Final = 31
-"""Bits of the number of a question below those of the start that asks it."""
+"""Low bits of a question's number; the higher bits identify the asking process."""
 
 
 class RetentionCursorsHost(Protocol):
-    """What is asked of the node."""
+    """The part of the node that this module needs."""
 
     partitions: dict[PartitionId, Partition]
     cursors: CursorTables
@@ -64,7 +64,7 @@ class RetentionCursorsHost(Protocol):
 
     @property
     def cluster(self) -> AnswersOwner | None:
-        """What makes it a member of a cluster."""
+        """Cluster part of the node, `None` for a broker alone."""
         ...
 
 
@@ -75,8 +75,8 @@ class _Wait:
     Attributes:
         partition: The partition.
         key: Key of its cursor.
-        found: What to call in the end.
-        ends_at: When it is called at the latest.
+        found: Called with the result.
+        ends_at: Latest time for `found`.
     """
 
     partition: PartitionId
@@ -86,26 +86,26 @@ class _Wait:
 
 
 class RetentionCursors:
-    """Partitions that wait for their cursors, and answers to the same question of others."""
+    """Partitions that wait for their cursors; also answers such questions of other brokers."""
 
     def __init__(
         self, host: RetentionCursorsHost, speaker: Speaker | None, *, start: str = ""
     ) -> None:
-        """Begin with nobody who waits.
+        """Start without waits.
 
         Args:
             host: The node.
-            speaker: Speaks to the others; without it this broker leads everything.
-            start: Name of this start: an answer to a question of a former one is none to ours.
+            speaker: Sends messages to other brokers; without it this broker leads everything.
+            start: Name of this process: answers to questions of an earlier process do not match.
         """
         self._host = host
         self._speaker = speaker
-        self._waits: dict[int, _Wait] = {}  # in the order in which their time is over
+        self._waits: dict[int, _Wait] = {}  # in the order of their deadlines
         self._ask_at = Instant(0)
         self._question = crc32(start.encode()) << _QUESTION_BITS
 
     def find(self, partition_id: PartitionId, name: str, found: CursorFound, now: Instant) -> None:
-        """Call `found` with where a cursor of a partition stands, or after `WAIT_NS`."""
+        """Call `found` with the position of a partition's cursor, or after `WAIT_NS`."""
         partition = self._host.partitions.get(partition_id)
         if partition is None or len(self._waits) >= WAITS_MAX:
             found(CursorUnknown.UNANSWERED, now)
@@ -119,7 +119,7 @@ class RetentionCursors:
         self._ask(self._question, wait)
 
     def on_peer(self, header: PeerHeader) -> bool:
-        """Take a message of another broker; returns whether it was one of these."""
+        """Handle a message; return whether it belongs to this exchange."""
         match header.body:
             case CursorRequest(question, partition, key):
                 self._answer(header.sender, question, partition, key)
@@ -133,7 +133,7 @@ class RetentionCursors:
         return True
 
     def on_timer(self, now: Instant) -> None:
-        """Ask again, and let those go whose time is over."""
+        """Repeat questions, and end waits that timed out."""
         for question in [number for number, wait in self._waits.items() if wait.ends_at <= now]:
             self._end(question, CursorUnknown.UNANSWERED)
         if self._waits and self._ask_at <= now:
@@ -142,12 +142,12 @@ class RetentionCursors:
                 self._ask(question, wait)
 
     def next_deadline(self) -> Instant | None:
-        """When `on_timer` wants to be called, `None` while nobody waits."""
+        """Time of the next `on_timer` call, `None` without waits."""
         first = next(iter(self._waits.values()), None)
         return None if first is None else min(first.ends_at, self._ask_at)
 
     def end(self) -> None:
-        """The broker stops: nobody waits any longer."""
+        """End all waits, because the broker stops."""
         for question in list(self._waits):
             self._end(question, CursorUnknown.UNANSWERED)
 
@@ -172,10 +172,10 @@ class RetentionCursors:
         if not isinstance(position, LiftbridgeError):
             self._told(question, None if position.offset < 0 else position)
         elif self._speaker is None:
-            self._end(question, CursorUnknown.UNANSWERED)  # nobody else can tell
+            self._end(question, CursorUnknown.UNANSWERED)  # no other broker can answer
 
     def _answer(self, sender: BrokerId, question: int, partition: PartitionId, key: bytes) -> None:
-        """Tell another broker where a cursor stands; who cannot know for certain says nothing."""
+        """Send a cursor's position to another broker; stay silent if it is not certain."""
 
         def found(position: CursorPosition | LiftbridgeError) -> None:
             if not isinstance(position, LiftbridgeError) and self._speaker is not None:
@@ -191,7 +191,7 @@ class RetentionCursors:
         key: bytes,
         found: Callable[[CursorPosition | LiftbridgeError], None],
     ) -> None:
-        """Look a cursor up that this broker keeps, if it leads and nobody can lead instead."""
+        """Look up a cursor kept here, if this broker certainly leads."""
         host = self._host
         partition = host.partitions.get(partition_id)
         if partition is None or partition.stream != CURSORS_STREAM:
@@ -206,7 +206,7 @@ class RetentionCursors:
         ask(host, partition, Question.END, may_look, host.now)  # guard Retention.certain
 
     def _told(self, question: int, position: CursorPosition | None) -> None:
-        """It is known where a cursor stands; an answer that nobody waits for is passed over."""
+        """Handle a cursor's position; ignore answers without a wait."""
         wait = self._waits.get(question)
         if wait is None:
             return
@@ -220,7 +220,7 @@ class RetentionCursors:
             self._end(question, Offset(position.offset))
 
     def _unclean(self, partition_id: PartitionId) -> int:
-        """Epoch of the last election that may have put other records at the offsets of a log."""
+        """Return the epoch of the last election that may have replaced records at known offsets."""
         return self._host.state.unclean_epoch(partition_id)
 
     def _end(self, question: int, cursor: Offset | CursorUnknown) -> None:

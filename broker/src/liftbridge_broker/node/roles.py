@@ -1,4 +1,4 @@
-"""What a broker is to a partition, and the other replicas as the partition sees them."""
+"""Role of a broker for a partition, and the partition's view of other replicas."""
 
 from enum import StrEnum
 from typing import Protocol
@@ -8,14 +8,14 @@ from liftbridge_broker.model.ids import Instant, Offset
 
 
 class Role(StrEnum):
-    """What this broker is to a partition it holds a replica of."""
+    """Role of this broker for a partition of which it holds a replica."""
 
     LEADER = "leader"
     RISING = "rising"
-    """Leader by the metadata, but not ready to take or give records yet."""
+    """Leader by the metadata, but not ready to accept or serve records yet."""
     FOLLOWER = "follower"
     NONE = "none"
-    """Nobody leads, or this broker does not know yet."""
+    """No leader, or none known to this broker yet."""
 
 
 class Replication(Protocol):
@@ -23,12 +23,12 @@ class Replication(Protocol):
 
     Attributes:
         is_commit_mode: Whether only what is on disk counts.
-        is_latest_known: Whether all that may be committed is known to be (I9).
+        is_latest_known: Whether every possibly committed record is known to be committed (I9).
     """
 
     @property
     def is_latest_known(self) -> bool:
-        """Whether all that may be committed is known to be (I9)."""
+        """Whether every possibly committed record is known to be committed (I9)."""
         ...
 
     @property
@@ -38,7 +38,7 @@ class Replication(Protocol):
 
     @property
     def is_recovering(self) -> bool:
-        """Whether this broker leads since an unclean election and has not begun (1.15)."""
+        """Whether this broker leads by an unclean election and does not serve yet (1.15)."""
         ...
 
     @property
@@ -50,24 +50,24 @@ class Replication(Protocol):
         """Refuse a run before it is appended.
 
         Args:
-            is_all: Whether somebody waits for all replicas.
+            is_all: Whether an ack of the run waits for all replicas.
             now: Time now.
 
         Raises:
-            LiftbridgeError: Nothing is to be appended.
+            LiftbridgeError: The run must not be appended.
         """
         ...
 
     def on_appended(self, now: Instant, wall_ns: int) -> None:
-        """The leader appended records."""
+        """Handle records that the leader appended."""
         ...
 
     def on_flushed(self, wall_ns: int) -> None:
-        """More of the log is on disk."""
+        """Handle progress of the sync."""
         ...
 
     def on_offline(self, reason: str) -> None:
-        """The log cannot be used any more."""
+        """Handle a log that cannot be used any more."""
         ...
 
 
@@ -81,9 +81,9 @@ class Subscriber(Protocol):
 
     @property
     def reads_replica(self) -> bool:
-        """Whether it goes on when this broker does not lead any more."""
+        """Whether it continues when this broker no longer leads."""
         ...
 
     def on_closed(self, error: LiftbridgeError) -> None:
-        """The partition serves no longer."""
+        """End the subscription, because the partition closed."""
         ...

@@ -1,4 +1,4 @@
-"""Whether a run may be stored: optimistic concurrency, restores and idempotent publishers."""
+"""Checks before a run is stored: optimistic concurrency, restores, idempotent publishers."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ def check_run(
     """Apply optimistic concurrency, restore and idempotence.
 
     Returns:
-        Where the first records of the run are stored already.
+        Positions at which the first records of the run are stored already.
 
     Raises:
         LiftbridgeError: Nothing of the run may be stored.
@@ -36,7 +36,7 @@ def check_run(
     if options.optimistic_concurrency and run.offsets is None:
         expected = run.expected_offsets[0] if run.expected_offsets is not None else 0
         if expected != -1 and replication is not None and not replication.is_latest_known:
-            # What lies behind the high watermark may go again, and the answer would be wrong.
+            # Records above the high watermark may be truncated, which would make the answer wrong.
             raise OffsetNotAvailableError(
                 "not appended: the new leader does not know yet what is committed"
             )
@@ -74,14 +74,14 @@ def _check_offsets_left(run: PublishRun, pieces: Sequence[StoredPiece], end: Off
 
 
 def without_stored(run: PublishRun, pieces: Sequence[StoredPiece]) -> PublishRun | None:
-    """What of a run is not stored yet, `None` for nothing."""
+    """Return the part of a run that is not stored yet, `None` for none."""
     stored_count = sum(piece.record_count for piece in pieces)
     count = len(run.values)
     return run.part(stored_count, count) if stored_count < count else None
 
 
 def joined(pieces: Sequence[StoredPiece]) -> tuple[StoredPiece, ...]:
-    """Pieces, those of neighbours that adjoin as one."""
+    """Return the pieces, with adjoining neighbours merged."""
     found: list[StoredPiece] = []
     for piece in pieces:
         last = found[-1] if found else None
@@ -93,7 +93,7 @@ def joined(pieces: Sequence[StoredPiece]) -> tuple[StoredPiece, ...]:
 
 
 def in_pieces(stored: Stored, pieces: tuple[StoredPiece, ...]) -> Stored:
-    """Where a run is stored, by its joined pieces."""
+    """Return the position of a run, from its joined pieces."""
     return stored._replace(
         base_offset=pieces[0].base_offset, pieces=pieces if len(pieces) > 1 else ()
     )

@@ -1,7 +1,7 @@
-"""What travels from the edge into a partition: runs of messages, and where their acks go.
+"""Values passed from the API and NATS into a partition: runs of messages and their ack sinks.
 
-A run is all that one loop turn brought for one partition from one caller, so objects are made for
-each run, never for each message (architecture 9).
+A run holds all messages of one loop turn for one partition from one caller, so objects are created
+per run, never per message (architecture 9).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ Entry = TypeVar("Entry")
 
 
 class Stored(NamedTuple):
-    """Where a run was stored.
+    """Position at which a run was stored.
 
     Attributes:
         base_offset: Offset of its first record; the others follow without gaps, unless `pieces`
@@ -30,8 +30,8 @@ class Stored(NamedTuple):
         commit_ns: Wall clock when the ack was released.
         leader_epoch: Epoch under which it was appended.
         is_duplicate: Whether an earlier run of the same idempotent publisher stored it.
-        pieces: Where a run of an idempotent publisher is stored that is not in one piece, because
-            others stored something between two attempts; else empty.
+        pieces: Positions of an idempotent publisher's run that is stored in several pieces, because
+            other records were stored between two attempts; else empty.
         acks: Builds acks in the name of another stream of the queue group, which stored it; `None`
             when the stream that was asked did.
     """
@@ -49,16 +49,16 @@ class AckSink(Protocol):
     """Receives the outcome of a run exactly once."""
 
     def acked(self, stored: Stored) -> None:
-        """Every record of the run is stored as its ack policy asks for."""
+        """Confirm that every record of the run is stored as its ack policy requires."""
         ...
 
     def refused(self, error: LiftbridgeError) -> None:
-        """No record of the run is stored, or, for `OutcomeUnknownError`, nobody knows."""
+        """Refuse the run: no record is stored, or, for `OutcomeUnknownError`, that is unknown."""
         ...
 
 
 class PendingAck(NamedTuple):
-    """A pending ack: to whom, and when. Never made for policy NONE."""
+    """A pending ack: its sink and its policy. Never created for policy NONE."""
 
     policy: int
     sink: AckSink
@@ -71,7 +71,7 @@ class PublishRun:
     Attributes:
         values: Values of the messages.
         subject: Concrete NATS subject they were, or are, published to.
-        path: Where they came in, for metrics: `grpc`, `batch` or `nats`.
+        path: How they arrived, for metrics: `grpc`, `batch` or `nats`.
         pending_acks: Pending acks, due once the run is stored.
         keys: Keys, empty for none; `None` when no message has one.
         headers: User headers; `None` when no message has any.
@@ -105,13 +105,13 @@ class PublishRun:
     replies: list[str] | None = None
 
     def refuse(self, error: LiftbridgeError) -> None:
-        """Tell every waiting caller that nothing of this run is stored."""
+        """Report to every waiting caller that nothing of this run is stored."""
         for ack in self.pending_acks:
             ack.sink.refused(error)
 
     @property
     def waits_for_all(self) -> bool:
-        """Whether anybody who published in it wants all replicas to have it."""
+        """Whether any pending ack of the run has policy ALL."""
         return any(ack.policy == POLICY_ALL for ack in self.pending_acks)
 
     @property
@@ -121,7 +121,7 @@ class PublishRun:
         return sum(map(len, self.values)) + keys
 
     def part(self, start: int, end: int) -> "PublishRun":
-        """Messages `start` to `end`, exclusive, with the pending acks of the whole."""
+        """Return messages `start` to `end`, exclusive, with the pending acks of the whole run."""
         publisher = self.publisher
         if publisher is not None:
             publisher = publisher._replace(first_sequence=publisher.first_sequence + start)
@@ -145,7 +145,7 @@ def _part(column: list[Entry] | None, start: int, end: int) -> list[Entry] | Non
 
 
 def batch_ends(run: PublishRun, bytes_max: int) -> list[int]:
-    """Exclusive ends of the slices of a run that become one batch, or one record, each."""
+    """Return exclusive ends of the slices of a run that become one batch, or one record, each."""
     values, keys = run.values, run.keys
     if run.size_bytes <= bytes_max:
         return [len(values)]
@@ -163,13 +163,13 @@ def batch_ends(run: PublishRun, bytes_max: int) -> list[int]:
 
 @dataclass(slots=True)
 class EventTimes:
-    """First and latest Unix nanoseconds at which something happened since the broker started."""
+    """First and latest time of an event since the broker started, Unix nanoseconds."""
 
     first: int = 0
     latest: int = 0
 
     def mark(self, wall_ns: int) -> None:
-        """Note that it happened."""
+        """Record an occurrence."""
         if not self.first:
             self.first = wall_ns
         self.latest = wall_ns

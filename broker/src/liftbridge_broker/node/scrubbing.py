@@ -1,9 +1,9 @@
-"""Reads all that is stored from time to time, so that rot is found while others hold the bytes.
+"""Reads all stored data from time to time, to find bit rot while other replicas are intact.
 
-A start scans only what is above the last proven sync, and a read only what somebody asks for. Bytes
-that nobody reads may rot at one replica after the other; whoever leads last has nothing to repair
-them from. What is found here takes the way of any damage that a read meets (C12): the replica is
-declared unclean and copied anew.
+A start scans only the log above the recovery point, and a read only the requested records. Unread
+bytes may rot at one replica after the other; the last leader then has no copy to repair from.
+Damage found here is handled as damage found by any read (C12): the replica is declared unclean and
+copied again.
 """
 
 from collections import deque
@@ -18,17 +18,17 @@ from liftbridge_broker.storage.batch_reader import ScrubReader
 from liftbridge_broker.storage.types import READ_BLOCK_BYTES, ReadNeed
 
 STEP_BYTES: Final = READ_BLOCK_BYTES
-"""Read at once: verified in a tenth of a millisecond, so that the loop does not stall."""
+"""Bytes per read: verified in a tenth of a millisecond, so that the loop does not stall."""
 
 PAUSE_NS_MIN: Final = 10 * MILLISECOND_NS
-"""Between two steps, however short the interval: at most 26 MB/s are read."""
+"""Shortest time between two steps, whatever the interval: reads at most 26 MB/s."""
 
 PAUSE_NS_MAX: Final = 3_600_000 * MILLISECOND_NS
-"""Between two steps, however little is stored: what was written since is looked at soon."""
+"""Longest time between two steps, however little is stored: new data is read soon."""
 
 
 class ScrubHost(Protocol):
-    """What scrubbing needs of its node."""
+    """The part of the node that scrubbing needs."""
 
     @property
     def partitions(self) -> Mapping[PartitionId, Partition]:
@@ -51,14 +51,13 @@ class Scrubber:
     """
 
     def __init__(self, host: ScrubHost, interval_ns: int, *, first: int) -> None:
-        """Read nothing yet.
+        """Start before the first pass.
 
         Args:
             host: The node.
-            interval_ns: How long a pass takes at most, unless that is faster than the disk is to be
-                read.
-            first: Any number; the first pass begins at the partition it points at, so that one who
-                is restarted often does not look at the same ones only.
+            interval_ns: Longest duration of a pass, unless the limit of the read rate prevents it.
+            first: Any number; it selects the first partition of the first pass, so that a broker
+                that restarts often does not always read the same partitions.
         """
         self.scrubbed_bytes = 0
         self.pass_count = 0
@@ -72,17 +71,17 @@ class Scrubber:
         self._pause_ns = PAUSE_NS_MIN
 
     def step(self) -> int:
-        """Verify the next piece; nanoseconds until the next step."""
+        """Verify the next piece; return the nanoseconds until the next step."""
         if not self._is_reading and (self._stands() or self._open_next()):
             self._verify()
         return self._pause_ns
 
     def _stands(self) -> bool:
-        """Whether the log that is read is still there, and has more that is committed."""
+        """Whether the present log still exists, and has more committed records."""
         partition, reader = self._partition, self._reader
         if partition is None or reader is None:
             return False
-        # Whoever replaces a log opens its partition anew.
+        # Replacing a log reopens its partition.
         if (
             self._host.partitions.get(partition.partition_id) is partition
             and _is_readable(partition)
@@ -98,7 +97,7 @@ class Scrubber:
         self._partition = self._reader = None
 
     def _open_next(self) -> bool:
-        """Go on to the next partition with something in it; false where another pass begins."""
+        """Open the next nonempty partition; return false where another pass begins."""
         while self._waiting:
             partition = self._host.partitions.get(self._waiting.popleft())
             if partition is None or not _is_readable(partition):
@@ -122,7 +121,7 @@ class Scrubber:
         self._pause_ns = min(max(pause_ns, PAUSE_NS_MIN), PAUSE_NS_MAX)
 
     def _verify(self) -> None:
-        """Read a piece; what is in memory at once, else `_read_done` goes on with it."""
+        """Read a piece: at once if cached, else continued by `_read_done`."""
         partition, reader = self._partition, self._reader
         assert partition is not None
         assert reader is not None

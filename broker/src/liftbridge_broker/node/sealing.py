@@ -1,4 +1,4 @@
-"""Making batches of a run: what one caller sent becomes the bytes that one write appends."""
+"""Seals a run into batches: turns the messages of one caller into the bytes of one write."""
 
 from itertools import compress
 from operator import ne, sub
@@ -35,14 +35,14 @@ class RunSealer:
     def seal(
         self, run: PublishRun, epoch: LeaderEpoch, log_end_offset: Offset, timestamp: int
     ) -> list[bytes]:
-        """One batch or, when the run is large, several; their ranges adjoin.
+        """Encode a run as one batch or, when it is large, several; their ranges adjoin.
 
         Args:
             run: What to store. A first offset above the log end gets a header-only batch in
                 front, because ranges of batches must adjoin.
             epoch: Epoch of this leadership.
             log_end_offset: Offset of the first batch.
-            timestamp: Of all records, unless the run has timestamps of its own.
+            timestamp: Timestamp of all records, unless the run sets timestamps.
         """
         count = len(run.values)
         batches = []
@@ -93,7 +93,7 @@ class RunSealer:
         )
 
     def _frames(self, run: PublishRun, base_offset: Offset, timestamp: int) -> list[bytes]:
-        """Frames of all records; neighbours that share timestamp and subjects are one run."""
+        """Encode all records; neighbours with equal timestamp and subjects share one encoding."""
         if run.timestamps is None and run.offsets is None:
             return self._encoder.encode(
                 base_offset=base_offset,
@@ -146,7 +146,7 @@ class RunSealer:
 
 
 def _ends_of_equals(run: PublishRun) -> list[int]:
-    """Ends of the stretches in which offsets count up and timestamps and subjects are equal."""
+    """Return ends of the ranges with consecutive offsets and equal timestamps and subjects."""
     count = len(run.values)
     ends = {count}
     for column in (run.timestamps, run.subjects, run.replies):

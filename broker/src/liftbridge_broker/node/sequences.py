@@ -1,10 +1,10 @@
-"""Where an idempotent publisher stands in each partition of its stream, as their leaders know.
+"""Next sequences of an idempotent publisher in each partition, as known to the leaders.
 
-`InitPublisher` answers with the next sequence of every partition. Only the leader of one knows it,
-and only once its metadata hold the registration: from then on it refuses what the former life of
-the publisher has under way. It tells once all that it knows of is committed, because a publisher
-does not send again what it is told to be stored. So the broker that proposed the registration asks
-the leaders, again and again until all have answered or the time is over. Soft state: a leader keeps
+`InitPublisher` answers with the next sequence of every partition. Only the partition's leader knows
+it, and only once its metadata hold the registration: from then on it refuses messages in flight
+from the publisher's earlier epoch. It answers once all records it knows of are committed, because a
+publisher does not resend records reported as stored. So the broker that proposed the registration
+asks the leaders repeatedly, until all have answered or the time is over. Soft state: a leader keeps
 nothing of a question it cannot answer yet.
 """
 
@@ -43,11 +43,11 @@ _SILENT: Final = "it is away, or messages of the publisher are not committed yet
 
 Sequences = Mapping[PartitionNumber, int]
 Done = Callable[[Sequences | LiftbridgeError], None]
-"""Gets the next sequence of each partition, or why one is not known; once."""
+"""Called once with the next sequence of each partition, or the error."""
 
 
 class SequencesHost(Protocol):
-    """What is asked of the node."""
+    """The part of the node that this module needs."""
 
     partitions: dict[PartitionId, Partition]
 
@@ -69,10 +69,10 @@ class _Wait:
     Attributes:
         stream: Name of its stream.
         publisher: What was registered.
-        unknown: Partitions that were not told of yet, by id.
-        done: What to call in the end.
+        unknown: Partitions without an answer yet, by id.
+        done: Called at the end.
         ends_at: When it is refused.
-        found: Sequences told so far.
+        found: Sequences received so far.
     """
 
     stream: StreamName
@@ -84,13 +84,13 @@ class _Wait:
 
 
 class PublisherSequences:
-    """Publishers that wait, and answers to the same question of others."""
+    """Waiting publishers; also answers such questions of other brokers."""
 
     def __init__(self, host: SequencesHost, speaker: Speaker | None) -> None:
-        """Begin with nobody who waits; without `speaker` this broker leads everything."""
+        """Start without waits; without `speaker` this broker leads everything."""
         self._host = host
         self._speaker = speaker
-        self._waits: dict[_Wait, None] = {}  # in the order in which their time is over
+        self._waits: dict[_Wait, None] = {}  # in the order of their deadlines
         self._ask_at = Instant(0)
 
     def find(self, stream: StreamName, publisher: PublisherState, done: Done, now: Instant) -> None:
@@ -99,8 +99,8 @@ class PublisherSequences:
         Args:
             stream: Name of the stream.
             publisher: A publisher whose registration was applied here.
-            done: Gets `UnavailableError` when a leader does not tell or `WAITS_MAX` wait already,
-                `NotFoundError` when the stream goes meanwhile.
+            done: Gets `UnavailableError` when a leader does not answer or `WAITS_MAX` wait already,
+                `NotFoundError` when the stream is deleted meanwhile.
             now: Present time.
         """
         found = self._host.state.stream(stream)
@@ -118,10 +118,10 @@ class PublisherSequences:
         self._waits[wait] = None
         self._ask(wait)
         if self._speaker is None and wait in self._waits:
-            self._give_up(wait)  # nobody else can tell
+            self._give_up(wait)  # no other broker can answer
 
     def on_peer(self, header: PeerHeader) -> bool:
-        """Take a message of another broker; returns whether it was one of these."""
+        """Handle a message; return whether it belongs to this exchange."""
         match header.body:
             case SequencesRequest(publisher_id, publisher_epoch, partitions):
                 places = self._known(publisher_id, publisher_epoch, partitions)
@@ -137,7 +137,7 @@ class PublisherSequences:
         return True
 
     def on_timer(self, now: Instant) -> None:
-        """Ask again, and refuse those whose time is over."""
+        """Repeat questions, and refuse publishers that timed out."""
         for wait in [wait for wait in self._waits if wait.ends_at <= now]:
             self._give_up(wait)
         if self._waits and self._ask_at <= now:
@@ -146,17 +146,17 @@ class PublisherSequences:
                 self._ask(wait)
 
     def next_deadline(self) -> Instant | None:
-        """When `on_timer` wants to be called, `None` while nobody waits."""
+        """Time of the next `on_timer` call, `None` without waits."""
         first = next(iter(self._waits), None)
         return None if first is None else min(first.ends_at, self._ask_at)
 
     def end(self) -> None:
-        """Refuse everybody; the broker stops."""
+        """Refuse all waiting publishers, because the broker stops."""
         for wait in list(self._waits):
             self._end(wait, UnavailableError("broker is stopping"))
 
     def _ask(self, wait: _Wait) -> None:
-        """Ask the present leaders of what is not known yet, this broker first."""
+        """Ask the leaders of the partitions still unknown, this broker first."""
         asked: dict[BrokerId, list[PartitionId]] = {}
         for partition_id in wait.unknown:
             state = self._host.state.partition(partition_id)
@@ -179,7 +179,7 @@ class PublisherSequences:
         publisher_epoch: int,
         partitions: Sequence[PartitionId],
     ) -> tuple[tuple[PartitionId, int], ...]:
-        """What this broker knows as a leader that fences former epochs."""
+        """Return the sequences known to this broker as a leader that fences former epochs."""
         if self._host.state.publisher_epochs.get(publisher_id, -1) < publisher_epoch:
             return ()
         places: list[tuple[PartitionId, int]] = []
@@ -188,7 +188,8 @@ class PublisherSequences:
             if partition is None or partition.offline_reason or partition.role is not Role.LEADER:
                 continue
             publishers = partition.publishers
-            # What is told counts as stored, and a leader to come may lack what is not committed.
+            # The publisher treats the answer as stored, and a later leader may lack uncommitted
+            # records.
             if publishers.end_of(publisher_id) > partition.log.high_watermark:  # guard L2.told
                 continue
             places.append((partition_id, publishers.next_sequence(publisher_id)))
@@ -197,7 +198,7 @@ class PublisherSequences:
     def _told(
         self, wait: _Wait, leader: BrokerId, places: Sequence[tuple[PartitionId, int]]
     ) -> None:
-        """A broker told; one that led before does not count."""
+        """Handle an answer; ignore former leaders."""
         for partition_id, sequence in places:
             state = self._host.state.partition(partition_id)
             if state is not None and state.leader == leader and partition_id in wait.unknown:

@@ -1,7 +1,7 @@
-"""Work in steps: a generator that yields wherever others may have their turn.
+"""Work in steps: a generator that yields where other work may run.
 
-What is looked at may change between two steps, so loops go over what was there when they began, and
-look again where it matters whether it is there still.
+The data may change between two steps, so loops iterate over a copy taken at their start, and check
+again where it matters that an item still exists.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +27,7 @@ def in_steps(items: Iterable[Item], handle: Callable[[Item], None]) -> Iterator[
 def all_partitions(state: ClusterState) -> Iterator[tuple[StreamState, PartitionState]]:
     """All partitions with their streams; as `ClusterState.partitions`, whatever changes meanwhile.
 
-    A stream that is deleted before its turn is told as it was.
+    A stream that is deleted before its step is returned as it was.
     """
     for stream in list(state.streams.values()):
         for partition in tuple(stream.partitions):

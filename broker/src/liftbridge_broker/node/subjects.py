@@ -1,6 +1,6 @@
-"""Messages that go out over NATS and come back as acks: `PublishToSubject`, and what is passed on.
+"""Publishes over NATS that wait for acks: `PublishToSubject`, and forwarded messages.
 
-Who appends them is not known beforehand. They carry an inbox of this broker and a token as
+The broker that appends them is not known beforehand. They carry this broker's inbox and a token as
 correlation id; the first ack with the token answers the caller (spec 1.8).
 """
 
@@ -26,31 +26,31 @@ from liftbridge_broker.wire.signed_message import MessageSigner, Purpose, signer
 from liftbridge_proto import api_pb2
 
 WAITING_COUNT_MAX: Final = 65_536
-"""Acks waited for at a time; a caller that gives up makes room."""
+"""Acks awaited at a time; a caller that gives up frees its slot."""
 
 TOKEN_BYTES: Final = 16
 """Length of a token."""
 
 ACK_WAIT_NS: Final = 60_000_000_000
-"""Time after which an ack is not waited for any more; NATS may have lost it."""
+"""Time after which a wait for an ack ends; NATS may have lost it."""
 
 
 def nothing() -> None:
-    """There is nothing to give up."""
+    """No-op cancel."""
 
 
 def any_ack(_ack: api_pb2.Ack) -> bool:
-    """Take the ack of any stream."""
+    """Accept the ack of any stream."""
     return True
 
 
 def no_ack() -> LiftbridgeError:
-    """What the publisher of a message is told whose ack did not come."""
+    """Return the error for the publisher of a message without an ack."""
     return OutcomeUnknownError(f"outcome unknown: no ack within {ACK_WAIT_NS // 10**9} s")
 
 
 def settle_unacked(run: PublishRun) -> None:
-    """Answer a run of policy NONE that is on its way; where it will be stored nobody tells."""
+    """Answer a run of policy NONE after sending it; its offsets stay unknown."""
     for ack in run.pending_acks:
         ack.sink.acked(Stored(Offset(0), 0, 0, LeaderEpoch(0), is_duplicate=False))
 
@@ -96,7 +96,7 @@ class Target(Protocol):
 
 
 def group_message(partition: Target, run: PublishRun) -> SubjectPublish:
-    """The one message of a run, for whoever leads the partition."""
+    """Return the single message of a run, addressed to the partition's leader."""
     assert len(run.values) == 1
     return SubjectPublish(
         subject=partition.subject,
@@ -111,7 +111,7 @@ def group_message(partition: Target, run: PublishRun) -> SubjectPublish:
 
 
 def forward_ack(run: PublishRun, ack: api_pb2.Ack) -> None:
-    """Give the ack of whichever broker stored a run to those who wait for it."""
+    """Pass the ack of the broker that stored a run to its waiting callers."""
     if ack.ackError:
         run.refuse(error_of_ack(ack))
         return
@@ -131,12 +131,12 @@ AckCallback = Callable[[api_pb2.Ack], None]
 
 
 class Waiter(NamedTuple):
-    """Who waits for an ack.
+    """Callbacks of a wait for an ack.
 
     Attributes:
-        acked: Gets the first ack that `takes` agrees to.
+        acked: Gets the first ack that `takes` accepts.
         expired: Called instead when none came within `ACK_WAIT_NS`.
-        takes: Other streams on the subject ack as well; says whose ack it may be.
+        takes: Whether an ack is accepted; other streams on the subject ack as well.
     """
 
     acked: AckCallback
@@ -155,13 +155,14 @@ class _Waiting(NamedTuple):
 class AckInbox:
     """Acks this broker waits for on its own inbox.
 
-    Anybody may publish there. So each wait has a token of 128 bits that nobody can guess, and takes
-    only an ack of its own message; those who see the token on its way lack the keys to sign an ack.
+    Any client may publish there. So each wait has an unguessable token of 128 bits, and accepts
+    only an ack of its own message; clients that see the token in transit lack the keys to sign an
+    ack.
 
     Args:
         inbox: Subject of the inbox, subscribed to by the owner.
-        secret: Random bytes of this process that tokens are made of.
-        keyring: Gives the keys by which brokers recognise one another.
+        secret: Random bytes of this process, from which tokens are derived.
+        keyring: Returns the keys by which brokers authenticate each other.
     """
 
     def __init__(
@@ -177,7 +178,7 @@ class AckInbox:
         """Register a caller; the token goes into the envelope as correlation id.
 
         Args:
-            waiter: Who waits.
+            waiter: Callbacks of the wait.
             subject: Subject of the message.
             now: Time now.
 
@@ -193,11 +194,11 @@ class AckInbox:
         return token
 
     def forget(self, token: str) -> None:
-        """The caller gave up."""
+        """Cancel the wait of a caller that gave up."""
         self._waiting.pop(token, None)
 
     def next_deadline(self) -> Instant | None:
-        """When the oldest wait is over; `None` when nobody waits."""
+        """Deadline of the oldest wait, `None` without waits."""
         return next((waiting.deadline for waiting in self._waiting.values()), None)
 
     def expire(self, now: Instant) -> None:
@@ -206,7 +207,7 @@ class AckInbox:
             self._waiting.pop(next(iter(self._waiting))).waiter.expired()
 
     def on_message(self, payload: bytes) -> None:
-        """Answer the caller an ack belongs to; anything else is dropped."""
+        """Pass an ack to its waiting caller; drop anything else."""
         try:
             ack = decode_ack(payload)
         except DecodeError:
@@ -255,7 +256,7 @@ class SubjectPublisher:
     """Publishes messages to subjects and waits for their acks.
 
     Attributes:
-        inbox: Acks that are waited for; its subject is subscribed to by the owner.
+        inbox: Pending acks; the owner subscribes to its subject.
     """
 
     def __init__(self, messaging: Messaging, options: NodeOptions) -> None:
@@ -270,10 +271,10 @@ class SubjectPublisher:
         Args:
             publish: The message; its subject and inbox are checked.
             now: Time now.
-            waiter: Gets the ack; with `None` none is waited for: the caller's inbox gets all.
+            waiter: Gets the ack; with `None` no ack is awaited: the caller's inbox gets all.
 
         Returns:
-            What to call when the caller gives up.
+            Callback that cancels the wait.
 
         Raises:
             UnavailableError: The link to NATS is down.

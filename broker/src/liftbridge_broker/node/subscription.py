@@ -1,7 +1,7 @@
 """One subscription: where it starts and stops, and the frames it reads (spec 1.5).
 
-A subscription is pulled: the edge asks for frames while its peer takes them, and is woken when
-there is more. Frames are slices of stored bytes, ready to be sent.
+A subscription is pulled: the API asks for frames while the client accepts them, and is woken when
+more are available. Frames are slices of stored bytes, ready to be sent.
 """
 
 from collections.abc import Callable
@@ -59,12 +59,12 @@ class Position(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """What a pull gave.
+    """Result of a pull.
 
     Attributes:
         slices: gRPC frames of whole messages, in order.
-        end: Why the subscription is over, `None` while it goes on.
-        waits: Whether nothing more is to be had until `wake` is called.
+        end: Why the subscription ended, `None` while it is open.
+        waits: Whether no more frames are available until `wake` is called.
     """
 
     slices: list[Buffer]
@@ -73,7 +73,7 @@ class Pulled(NamedTuple):
 
 
 class ReadHost(EndHost, Protocol):
-    """What a subscription asks of its node: reads that had to wait for the disk."""
+    """The part of the node that a subscription needs: reads from the disk."""
 
     def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
         """Read off the loop; `done` is called with the bytes or the error."""
@@ -88,11 +88,11 @@ def question_of(
     is_reverse: bool,
     reads_replica: bool = False,
 ) -> Question:
-    """What has to be known before positions can be resolved.
+    """Return what must be known before positions can be resolved.
 
-    A place that is committed here needs nothing else. Beyond it a leader has to know what is
-    committed: a reader that goes on there must not be sent back to what it has had. A replica lets
-    who reads forwards wait at that place, and backwards nobody may miss what lies before it.
+    An offset below the high watermark here needs nothing else. Above it, a leader must know what is
+    committed: a reader that continues there must not get records again. A follower lets a forward
+    reader wait at that offset, and a reverse reader must not miss records before it.
     """
     log = partition.log
     is_last = start.kind in (
@@ -113,7 +113,7 @@ def question_of(
 
 
 def start_offset(partition: Partition, start: Position) -> int:
-    """First offset asked for, before it is held against what is there (spec 1.5.1).
+    """Return the first offset requested, before it is bounded by the log (spec 1.5.1).
 
     Raises:
         InvalidRequestError: The kind of position is unknown.
@@ -136,12 +136,12 @@ def start_offset(partition: Partition, start: Position) -> int:
 
 
 def _begin(partition: Partition, start: Position, first: int) -> Offset:
-    """Where a reader of committed records stands at first; it may have to wait there.
+    """Return the first offset of a reader of committed records; it may have to wait there.
 
-    Who names a place never gets what lies before it, only because less is known to be committed
-    here than elsewhere, or than before a restart: it may have had that (replication 1.10). Beyond
-    the end of a leader's log nobody was ever given anything, so there delivery begins with what
-    comes next, as in the original; a follower cannot know that end.
+    A reader that names an offset never gets earlier records just because the high watermark here is
+    lower than elsewhere, or than before a restart: it may have read them (replication 1.10). No
+    reader ever received records beyond the end of a leader's log, so delivery begins there with the
+    next record, as in the original; a follower cannot know that end.
     """
     log = partition.log
     names_place = start.kind in (StartPosition.OFFSET, StartPosition.TIMESTAMP)
@@ -152,7 +152,7 @@ def _begin(partition: Partition, start: Position, first: int) -> Offset:
 
 
 def stop_end(partition: Partition, stop: Position) -> int | None:
-    """Exclusive end of the subscription, `None` for never (spec 1.5.2).
+    """Return the exclusive end of the subscription, `None` for never (spec 1.5.2).
 
     Raises:
         InvalidRequestError: The kind of position is unknown.
@@ -188,7 +188,7 @@ class Subscription:
 
     Attributes:
         partition: What is read.
-        reads_replica: Whether it goes on when this broker does not lead any more.
+        reads_replica: Whether it continues when this broker no longer leads.
         wake: Called, with nothing held, when `pull` may give more.
     """
 
@@ -230,11 +230,11 @@ class Subscription:
     ) -> "Subscription":
         """Resolve the positions and attach to the partition.
 
-        What `question_of` asks must have been answered in this turn (`answers.ask`).
+        The question of `question_of` must have been answered in this turn (`answers.ask`).
 
         Raises:
             LiftbridgeError: As `start_offset` and `stop_end`, or the stop lies before the start, or
-                this broker may not tell.
+                this broker may not answer.
         """
         question = question_of(
             partition, start, stop, is_reverse=is_reverse, reads_replica=reads_replica
@@ -293,9 +293,9 @@ class Subscription:
         )
 
     def pull(self, bytes_max: int) -> Pulled:
-        """Up to about `bytes_max` bytes of frames; never blocks.
+        """Return about `bytes_max` bytes of frames at most; never block.
 
-        After a pull with `waits` or an `end` nothing comes until `wake`, or ever.
+        After a pull with `waits`, no frames follow until `wake`; after an `end`, none at all.
         """
         if self._end is not None:
             return Pulled([], self._end, waits=False)
@@ -307,7 +307,7 @@ class Subscription:
         try:
             return self._pull_reverse(bytes_max) if self._is_reverse else self._pull(bytes_max)
         except (CorruptionError, FilesError) as error:
-            # It may be a publish that woke this reader: what that stored is stored all the same.
+            # A publish may have woken this reader: its records are stored regardless of this error.
             self.partition.on_unreadable(error)
             self._end = error
         return Pulled([], self._end, waits=False)
@@ -376,7 +376,7 @@ class Subscription:
             self.wake()
 
     def close(self, now: Instant) -> None:
-        """Detach; nothing is called afterwards."""
+        """Detach; no callback follows."""
         if self._is_open:
             self._is_open = False
             self.partition.stop_waiting(self.wake)
@@ -385,6 +385,6 @@ class Subscription:
 
 
 def _is_empty_readonly(partition: Partition, end: int) -> bool:
-    """An empty read-only partition opens and ends at once, whatever the positions say."""
+    """Whether the partition is empty and read-only: it then ends at once at any position."""
     log = partition.log
     return partition.is_readonly and end == log.log_end_offset == log.log_start_offset
