@@ -1,4 +1,4 @@
-"""Where a follower cuts its log when it differs from its leader's (KIP-101, 279, 320, 595)."""
+"""Truncation point of a follower's log that diverges from its leader's (KIP-101, 279, 320, 595)."""
 
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
 from liftbridge_broker.replication.views import Epochs
@@ -7,10 +7,10 @@ from liftbridge_broker.replication.views import Epochs
 def truncation_target(
     epochs: Epochs, log_end_offset: Offset, diverging: tuple[LeaderEpoch, Offset]
 ) -> Offset | None:
-    """New end of a follower's log after its leader found the logs to differ (F3).
+    """Return the new end of a follower's log after its leader found a divergence (F3).
 
     Every round strictly lowers the follower's last epoch or, within one, its end; several may be
-    needed, because each side tells only one epoch at a time.
+    needed, because each side sends only one epoch at a time.
 
     Args:
         epochs: Epochs of the follower's log.
@@ -20,7 +20,7 @@ def truncation_target(
 
     Returns:
         The new end, which may lie below the follower's log start; `None` when an honest leader
-        cannot have answered this, so that following it would lead nowhere.
+        cannot have sent this, so that following it would not converge.
     """
     leader_epoch, leader_end = diverging
     last = epochs.latest

@@ -1,7 +1,7 @@
-"""Values of a fetch: what a follower tells of its log and what its leader answers.
+"""Values of a fetch: a follower's positions and its leader's answers.
 
-They are what travels (`internal/v1/peer.proto`) and what the cores of both sides work with, so that
-nothing is converted on the way. Offsets are exclusive ends.
+They are sent as is (`internal/v1/peer.proto`) and used by the cores of both sides, so no conversion
+is needed. Offsets are exclusive ends.
 """
 
 from enum import IntEnum
@@ -11,7 +11,7 @@ from liftbridge_broker.model.ids import LeaderEpoch, MetadataIndex, Offset, Part
 
 
 class FetchError(IntEnum):
-    """Why a leader answers without records; the numbers travel (`FetchError` of `peer.proto`)."""
+    """Why a leader answers without records; numbers as in `FetchError` of `peer.proto`."""
 
     NOT_LEADER = 1
     FENCED_LEADER_EPOCH = 2
@@ -32,10 +32,10 @@ class FetchPosition(NamedTuple):
         replica_epoch: Session of the replica.
         leader_epoch: Epoch in which the follower believes the leader to lead.
         fetch_offset: First offset it wants, the end of its log.
-        flushed_offset: First offset it has not on disk for sure; 0 while that does not count.
+        flushed_offset: First offset not certain to be on disk; 0 while that does not count.
         last_fetched_epoch: Newest leader epoch of its log, `None` when it knows none.
         log_start: First offset it holds.
-        compacted_offset: Offset up to which no key has an older record beside its newest one.
+        compacted_offset: Offset below which each key has only its newest record.
     """
 
     partition: PartitionId
@@ -54,7 +54,7 @@ class FetchBody(NamedTuple):
     Attributes:
         session_id: Session, 0 for a new one.
         session_epoch: Number of this fetch in the session, 0 for a full one.
-        leader_broker_epoch: Registration of the leader that is asked.
+        leader_broker_epoch: Registration of the leader.
         partitions: Those that are new or whose position changed.
         forgotten: Those that are no longer wanted.
     """
@@ -71,15 +71,17 @@ class FetchedHead(NamedTuple):
 
     Attributes:
         partition: Which one.
-        fetch_offset: Offset that was asked for.
-        leader_epoch: Epoch in which the sender leads; 0 when it does not.
+        fetch_offset: Offset that was requested.
+        leader_epoch: Leader epoch of the sender; 0 when it does not lead.
         high_watermark: First offset not committed.
         log_start: First offset the leader holds.
         error: Why there are no records.
-        diverging: Leader epoch and end offset where the logs part, `None` when they agree.
+        diverging: Leader epoch and end offset at which the logs diverge, `None` when they agree.
         data_bytes: Length of its records.
-        compacted_offset: The least compacted offset of all replicas: tombstones below may go.
-        dropped_offset: Offset below which the leader may lack tombstones, and what they hid.
+        compacted_offset: The least compacted offset of all replicas: tombstones below may be
+            removed.
+        dropped_offset: Offset below which the leader may lack tombstones, and the records they
+            deleted.
     """
 
     partition: PartitionId
@@ -99,8 +101,8 @@ class FetchReplyBody(NamedTuple):
 
     Attributes:
         session_id: Session, 0 when the leader keeps none.
-        session_epoch: Number of the fetch that is answered.
-        is_session_lost: The session is not known, so a full fetch is needed.
+        session_epoch: Number of the answered fetch.
+        is_session_lost: The leader does not know the session, so a full fetch is needed.
         partitions: Those with news, in the order of their records.
     """
 
@@ -111,11 +113,11 @@ class FetchReplyBody(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """The position is a prefix of the leader's log; it was taken down."""
+    """The position is a prefix of the leader's log; the leader recorded it."""
 
 
 class Diverging(NamedTuple):
-    """The logs part: the follower truncates and asks again (KIP-320, KIP-595).
+    """The logs diverge: the follower truncates and fetches again (KIP-320, KIP-595).
 
     Attributes:
         leader_epoch: Largest epoch the leader knows that is not above the follower's last one.
@@ -127,7 +129,7 @@ class Diverging(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The fetch was not taken down; nothing changed."""
+    """The fetch was not recorded; nothing changed."""
 
     error: FetchError
 

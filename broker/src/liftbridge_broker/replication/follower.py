@@ -1,9 +1,9 @@
-"""The follower of one partition: what it asks for and what it does with answers (F1 to F5).
+"""The follower of one partition: its fetch positions and its handling of answers (F1 to F5).
 
-Knows no I/O: the owner sends `position` in the fetch session of the leader (`sessions.py`), gives
-each answer to `on_reply` and does what the outcome says before it gives the next one. Nothing that
-came from a peer is asserted. Marks such as `# guard F3.epoch` name the guards of the protocol;
-`tests/guards/replication.yaml` says which test notices that one of them is gone.
+Knows no I/O: the owner sends `position` in the fetch session of the leader (`sessions.py`), passes
+each answer to `on_reply` and applies the outcome before it passes the next. No value of a peer is
+asserted. Marks such as `# guard F3.epoch` name the guards of the protocol;
+`tests/guards/replication.yaml` names the test that fails when a guard is removed.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from liftbridge_broker.replication.views import LogView, Rng
 NOT_ALIVE: Final = frozenset(
     {FetchError.NOT_LEADER, FetchError.UNKNOWN_PARTITION, FetchError.CORRUPT}
 )
-"""Answers that a working leader of the partition does not give."""
+"""Errors that a working leader of the partition does not return."""
 
 
 class FollowerLimits(NamedTuple):
@@ -36,8 +36,8 @@ class FollowerLimits(NamedTuple):
 
     Attributes:
         silence_ns: A leader that gave no valid answer for this long is reported.
-        repeat_ns: Between two reports of the same leader.
-        jitter_ns: Added to both by chance, so that not all followers report at once.
+        repeat_ns: Time between two reports about the same leader.
+        jitter_ns: Random addition to both, so that not all followers report at once.
     """
 
     silence_ns: int = 600 * MS
@@ -49,9 +49,9 @@ class Wait(NamedTuple):
     """Nothing to do.
 
     Attributes:
-        error: Why the leader gave nothing.
-        is_retry: Whether the position is to be told again after a pause; else the answer was to an
-            earlier one and the present one is on its way.
+        error: Why the leader sent no records.
+        is_retry: Whether to send the position again after a pause; else the answer was to an
+            earlier position and the present one is in flight.
     """
 
     error: FetchError | None
@@ -59,7 +59,7 @@ class Wait(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """The records are not what was asked for: to be counted, told, and asked for again later."""
+    """The records are not those requested: count and report it, and request them again later."""
 
     reason: str
 
@@ -69,8 +69,8 @@ class Truncate(NamedTuple):
 
     Attributes:
         end: New log end offset.
-        is_below_high_watermark: Whether records that counted as committed go, after an unclean
-            election; then the high watermark goes down with the log and it is to be told.
+        is_below_high_watermark: Whether records that counted as committed are lost, after an
+            unclean election; then the high watermark falls with the log, and the owner reports it.
     """
 
     end: Offset
@@ -78,7 +78,7 @@ class Truncate(NamedTuple):
 
 
 class RestartAt(NamedTuple):
-    """Drop the log and go on at `offset`: the leader holds nothing older, or this log too much.
+    """Drop the log and restart at `offset`: the leader has no older records, or this log too many.
 
     Attributes:
         offset: New log start and end.
@@ -90,9 +90,9 @@ class RestartAt(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Append what was verified and take over what the leader told.
+    """Append verified records and store the leader's offsets.
 
-    New epochs enter the epoch cache durably before the records are served or counted by anybody.
+    New epochs enter the epoch cache durably before the records are served or counted.
 
     Attributes:
         data: Whole batches, empty when there are none.
@@ -100,7 +100,7 @@ class Append(NamedTuple):
         high_watermark: To be stored; it may go down.
         log_start: To be stored; segments below may be deleted.
         compacted_offset: To be stored: tombstones below may be dropped.
-        dropped_offset: To be stored durably before the records, when the log is empty: what comes
+        dropped_offset: To be stored durably before the records, when the log is empty: the records
             may lack tombstones below.
         copied: To be stored durably before the records if it changed: how far this copy of a
             compacted log must reach.
@@ -116,7 +116,7 @@ class Append(NamedTuple):
 
 
 class Damaged(NamedTuple):
-    """The log here contradicts what is committed: declare it unclean, then set it aside (F5)."""
+    """The local log contradicts committed records: declare it unclean, then set it aside (F5)."""
 
     reason: str
 
@@ -126,10 +126,10 @@ _DROP: Final = Wait(None, is_retry=False)
 
 
 class FollowerCore:
-    """Following one leader after the other in one partition.
+    """Follower state of one partition, across successive leaders.
 
-    Nothing is truncated when it begins (F1): what this replica holds above its high watermark may
-    be committed, and only the leader's answer tells.
+    It truncates nothing at its start (F1): records above its high watermark may be committed, and
+    only the leader's answer shows that.
 
     Attributes:
         me: This broker.
@@ -168,7 +168,7 @@ class FollowerCore:
             state: The partition by the metadata, led by another broker.
             is_commit_mode: Whether only what is on disk counts.
             limits: Times.
-            rng: Chance, for the jitter of reports.
+            rng: Random source, for the jitter of reports.
             now: Present time.
         """
         self.me = me
@@ -184,7 +184,7 @@ class FollowerCore:
         return self._state
 
     def on_state(self, state: PartitionState, *, is_commit_mode: bool, now: Instant) -> None:
-        """Take over newer metadata, with the same leader or another one; older change nothing.
+        """Apply newer metadata, with the same leader or another; ignore older metadata.
 
         Afterwards the owner puts `position` into the session of the leader.
         """
@@ -210,14 +210,14 @@ class FollowerCore:
         self._jitter_ns = self._rng.randrange(self._limits.jitter_ns + 1)
 
     def position(self) -> FetchPosition:
-        """What the leader is to be asked (F2)."""
+        """Position to send to the leader (F2)."""
         log, end = self._log, self._end_to_keep()
         return FetchPosition(
             self._state.partition_id,
             self._replica_epoch,
             self._state.leader_epoch,
             end,
-            # Told only where it counts: a position that changes costs a fetch.
+            # Sent only where it counts: a changed position costs a fetch.
             min(log.recovery_point, end) if self._is_commit_mode else Offset(0),
             log.epochs.latest,
             log.log_start_offset,
@@ -228,8 +228,8 @@ class FollowerCore:
         """Judge the answer of the leader for this partition (F3).
 
         Args:
-            head: What was told; of the session that is held with the leader.
-            data: Records, whole batches of [fetch_offset, ...), nothing of which is trusted.
+            head: The answer's head, from the present session with the leader.
+            data: Records, whole batches of [fetch_offset, ...), untrusted.
             now: Present time.
         """
         state = self._state
@@ -255,7 +255,7 @@ class FollowerCore:
         return self._on_records(head, data, now)
 
     def _on_trouble(self, head: FetchedHead, error: FetchError | None) -> FollowerOutcome:
-        """A leader that does its work has no records for this position."""
+        """Handle an answer without records for this position."""
         if error is FetchError.OFFSET_OUT_OF_RANGE:
             return self._on_out_of_range(head)
         if error is None and head.diverging is not None:
@@ -265,17 +265,18 @@ class FollowerCore:
     def _on_diverging(
         self, head: FetchedHead, diverging: tuple[LeaderEpoch, Offset]
     ) -> FollowerOutcome:
-        """Cut what the leader does not have; the high watermark never says where (KIP-101).
+        """Truncate records that the leader lacks; never by the high watermark (KIP-101).
 
-        Compaction goes by what is committed, so only an unclean election takes back a record that
-        made others go. Which ones did is not known: all from the first that went is copied again.
+        Compaction uses committed records only, so only an unclean election can undo a record that
+        superseded others. Which records were superseded is not known: the follower copies again
+        from the first one removed.
         """
         log = self._log
         target = truncation_target(log.epochs, log.log_end_offset, diverging)
         if target is None:
             return Rejected(f"divergence {diverging} that is none")
         if self._may_lose_committed():
-            # A record that goes here may have made older ones go, which the leader still has.
+            # A truncated record may have superseded older ones, which the leader still has.
             target = min(target, log.compacted_from)  # guard F3.compacted
         elif target < log.high_watermark:  # guard F3.floor
             return Damaged(
@@ -284,22 +285,22 @@ class FollowerCore:
             )
         end = max(target, log.log_start_offset)  # guard F3.log_start
         if log.high_watermark < end == head.log_start:  # guard F3.anew
-            # The logs may part further below, where the leader has nothing left to compare.
+            # The logs may diverge further below, where the leader has nothing left to compare.
             return RestartAt(end)
         return self._cut(end, is_below=target < log.high_watermark)
 
     def _cut(self, end: Offset, *, is_below: bool) -> Truncate | RestartAt:
         """Cut the log; a cut at the log start drops the hidden records below it, too.
 
-        Their leader epochs may be later than those of the records that come, and recovery takes
-        a log whose epochs fall for damaged.
+        Their leader epochs may be later than those of the next records, and recovery treats a log
+        with falling epochs as damaged.
         """
         if end == self._log.log_start_offset:  # guard F3.hidden
             return RestartAt(end, is_below_high_watermark=is_below)
         return Truncate(end, is_below_high_watermark=is_below)
 
     def _end_to_keep(self) -> Offset:
-        """The log end, or where a copy must be cut before the leader hears of it.
+        """Return the log end, or the offset to cut a copy at before its position is sent.
 
         A copy of a compacted log may have stopped before the superseding records, or lost them in a
         power cut. The leader of an unclean election may hold the superseded ones instead, which
@@ -313,10 +314,10 @@ class FollowerCore:
         return log.log_end_offset
 
     def _copied(self, head: FetchedHead, headers: Sequence[BatchHeader], end: Offset) -> Copied:
-        """How far this copy must reach, once these batches are appended up to `end`.
+        """Return how far this copy must reach once these batches are appended up to `end`.
 
-        Compaction counts on committed records only, and a member in sync holds all of these. The
-        high watermark alone would not show it: a new leader starts with one that is too low.
+        Compaction relies on committed records only, and an in-sync replica holds all of these. The
+        high watermark alone is no proof: that of a new leader starts too low.
         """
         known = self._log.copied
         has_gaps = sum(one.count for one in headers) < end - self._log.log_end_offset
@@ -327,32 +328,34 @@ class FollowerCore:
         return Copied(whole_from, self._state.leader_epoch if has_gaps else known.leader_epoch)
 
     def _may_lose_committed(self) -> bool:
-        """Whether an unclean election came after all this log holds (1.15, "RECOVERING")."""
+        """Whether an unclean election is newer than all records here (1.15, "RECOVERING")."""
         return (self._log.epochs.latest or 0) < self._state.unclean_epoch
 
     def _on_out_of_range(self, head: FetchedHead) -> FollowerOutcome:
         log = self._log
         state = self._state
         if head.log_start > log.log_end_offset:
-            # What is held here was deleted everywhere. A complete replica is never that far behind,
-            # so either the metadata here are late, or the leader soon takes it out of sync.
+            # The records held here were deleted everywhere. A complete replica is never that far
+            # behind, so either the metadata here are late, or the leader soon removes it from the
+            # in-sync set.
             if self.me in state.isr or self.me in state.elr:  # guard F3.complete
                 return Wait(head.error, is_retry=True)
             return RestartAt(head.log_start)
         latest = log.epochs.latest
         if latest is None and self._may_lose_committed():  # guard F3.empty
-            # Nothing is held here, and the leader of an unclean election ends before this place.
+            # This log is empty, and the leader of an unclean election ends before this offset.
             return RestartAt(head.log_start)
         if latest is not None and latest > state.leader_epoch:
             return Damaged(f"the log holds leader epoch {latest}, newer than {state.leader_epoch}")
         return Wait(head.error, is_retry=True)
 
     def _may_revive(self, head: FetchedHead) -> bool:
-        """Whether records here may be hidden by tombstones that do not come any more (S143).
+        """Whether records here may have been deleted by tombstones that no longer arrive (S143).
 
-        The leader dropped them when all who were replicas had dropped what they hid. A log that
-        ends before them was of none of these: it is of a replica that was taken and given back.
-        An empty log holds nothing hidden, and one that began so knows what it will not get.
+        The leader dropped them when all replicas of that time had dropped the deleted records. A
+        log that ends before them was none of these: its replica was removed and added again. An
+        empty log holds no deleted records, and one that began empty knows which tombstones it
+        lacks.
         """
         log = self._log
         end = log.log_end_offset
@@ -361,7 +364,7 @@ class FollowerCore:
     def _on_records(self, head: FetchedHead, data: bytes, now: Instant) -> FollowerOutcome:
         if self._may_revive(head):  # guard F3.dropped
             self._refused_since = None
-            # Who counts as complete was a replica all the time; should it not be so, it leaves.
+            # A complete replica was a replica all the time; if not, it leaves the in-sync set.
             if self.me in self._state.isr or self.me in self._state.elr:
                 return Wait(None, is_retry=True)
             return RestartAt(max(head.log_start, self._log.log_start_offset))
@@ -392,7 +395,7 @@ class FollowerCore:
         )
 
     def _mismatch(self, first: BatchHeader, last: BatchHeader) -> str:
-        """Why batches that are in order among themselves do not belong here, empty if they do."""
+        """Return why consecutive batches do not fit this log, empty if they do."""
         log = self._log
         if first.partition_id != self._state.partition_id:  # guard F3.records_partition
             return f"batch of partition {first.partition_id}"
@@ -412,19 +415,19 @@ class FollowerCore:
     # Suspicion of the leader (F4).
 
     def _alive_at(self, heard_at: Instant) -> Instant:
-        """When the leader was last known to do its work for this partition."""
+        """Return when the leader was last known to serve this partition."""
         if self._refused_since is not None:  # guard F4.refused
             return max(self._refused_since, self._since)
         return max(heard_at, self._since)
 
     def suspicion(self, heard_at: Instant, now: Instant) -> int | None:
-        """Silence of the leader that is to be reported now, in nanoseconds; `None` for none.
+        """Return the leader's silence to report now, in nanoseconds; `None` for none.
 
         A report is due again after a while, as long as the silence lasts.
 
         Args:
-            heard_at: When the leader's broker answered in the fetch session last. Partitions it
-                did not name are alive then, unless it refused them before.
+            heard_at: When the leader's broker last answered in the fetch session. Partitions not in
+                that answer count as served, unless refused before.
             now: Present time.
         """
         silence = now - self._alive_at(heard_at)
@@ -435,9 +438,9 @@ class FollowerCore:
         return silence
 
     def restart_silence(self, now: Instant) -> None:
-        """This process stood still: that nobody was heard meanwhile says nothing about others."""
+        """Restart the silence after a stall of this process: it proves nothing about the leader."""
         self._since = now
 
     def repeat_report(self) -> None:
-        """A new metadata leader knows of no report: a standing one is due again at once."""
+        """Make a standing report due again at once, as a new metadata leader does not know it."""
         self._report_at = NEVER

@@ -1,6 +1,6 @@
-"""What a leader knows of its followers, and which in-sync set follows from it (L5, KIP-497).
+"""A leader's state of its followers, and the in-sync set that follows from it (L5, KIP-497).
 
-Values and decisions; `leader.py` keeps the state they are about.
+Values and decisions; `leader.py` keeps the state.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,14 +38,14 @@ class LeaderLimits(NamedTuple):
 
     Attributes:
         lag_ns: A follower that lags this long leaves the in-sync set when enough others stay.
-        lag_hard_ns: The same when too few for a commit would stay: that only helps later.
+        lag_hard_ns: The same when too few for a commit would stay, which helps only later.
         retry_ns: Pause before a proposal of unknown outcome is sent again.
         ineligible_ns: Pause before a replica that the controller refused is proposed again.
-        recheck_ns: Between two looks whether a replica may join; at most `lag_ns`.
+        recheck_ns: Time between two checks whether a replica may join; at most `lag_ns`.
         pace_ns: Shortest time between two deadlines.
         flap_window_ns: A replica that falls out again within this time is kept out for a while.
-        flap_delay_ns: For how long the first time; it doubles.
-        flap_delay_ns_max: And at most.
+        flap_delay_ns: Length of the first exclusion; it doubles.
+        flap_delay_ns_max: Longest exclusion.
     """
 
     lag_ns: int = 700 * MS
@@ -60,14 +60,14 @@ class LeaderLimits(NamedTuple):
 
 
 class IsrProposal(NamedTuple):
-    """In-sync set a leader asks for (`AlterPartition`).
+    """In-sync set that a leader requests (`AlterPartition`).
 
     Attributes:
         partition_id: The partition.
         leader_epoch: Epoch it leads in.
         partition_epoch: Epoch of the state it decided on.
         isr: Members with the sessions they joined in, `MEMBER_ALREADY` for those in sync before.
-        is_recovering: Whether the leader has not taken up its work since an unclean election.
+        is_recovering: Whether the leader does not serve yet after an unclean election.
     """
 
     partition_id: PartitionId
@@ -78,10 +78,10 @@ class IsrProposal(NamedTuple):
 
 
 class ProposalOutcome(Enum):
-    """What became of a proposal (L6)."""
+    """Outcome of a proposal (L6)."""
 
     SETTLED = "settled"
-    """Applied, or refused because the metadata here are behind: they will tell."""
+    """Applied, or refused because the metadata here are behind: newer metadata will show it."""
     INELIGIBLE = "ineligible"
     """A member may not be in sync at present."""
     NOT_ATTEMPTED = "not attempted"
@@ -91,7 +91,7 @@ class ProposalOutcome(Enum):
 
 
 def outcome_of(error: LiftbridgeError | None) -> ProposalOutcome:
-    """Outcome that an answer of the controller means; `None` is success."""
+    """Return the outcome for an answer of the controller; `None` is success."""
     match error:
         case IneligibleReplicaError():
             return ProposalOutcome.INELIGIBLE
@@ -105,9 +105,9 @@ def outcome_of(error: LiftbridgeError | None) -> ProposalOutcome:
 
 @dataclass(slots=True)
 class SessionClock:
-    """When a follower fetched last; shared by all partitions of a fetch session (KIP-227).
+    """Time of a follower's last fetch; shared by all partitions of a fetch session (KIP-227).
 
-    A fetch says that all positions told before still hold, so one store stands for all of them.
+    A fetch confirms all positions sent before, so one value serves all of them.
     """
 
     last_fetch: Instant
@@ -115,7 +115,7 @@ class SessionClock:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Follower:
-    """What a leader knows of one follower in one leader epoch.
+    """A leader's state of one follower in one leader epoch.
 
     Attributes:
         broker: The follower.
@@ -134,7 +134,7 @@ class Follower:
         left_at: When it left the in-sync set.
         clock: Fetches of its session while the position stays as it is.
         shrunk_at: When it left for lagging.
-        flap_delay_ns: For how long it was kept out then.
+        flap_delay_ns: Length of that exclusion.
         barred_until: No proposal with it before.
     """
 
@@ -159,12 +159,12 @@ class Follower:
 
     @property
     def last_fetch(self) -> Instant:
-        """When it last said that it holds what is known of it."""
+        """When a fetch last confirmed the known position."""
         clock = self.clock
         return self.fetched_at if clock is None else max(self.fetched_at, clock.last_fetch)
 
     def count(self, *, is_commit_mode: bool) -> None:
-        """Find what counts for a commit."""
+        """Determine the offset that counts for a commit."""
         end = self.log_end_offset
         if end is None or not is_commit_mode:
             self.counted = end
@@ -172,7 +172,7 @@ class Follower:
             self.counted = min(end, self.flushed_offset)
 
     def forget(self) -> None:
-        """Nothing is known of its log any more."""
+        """Forget the position of its log."""
         self.replica_epoch = NO_SESSION
         self.log_end_offset = self.counted = None
         self.compacted_offset = Offset(0)
@@ -182,7 +182,7 @@ class Follower:
         self.clock = None
 
     def leave(self, now: Instant, limits: LeaderLimits, *, is_lagging: bool) -> None:
-        """It is out of sync; who falls out again and again for lagging stays out longer (S43)."""
+        """Note that it left the in-sync set; repeated lagging excludes it for longer (S43)."""
         self.left_at = now
         if not is_lagging:
             return
@@ -204,10 +204,10 @@ def may_join(
 ) -> bool:
     """Whether a follower out of sync may be proposed; the caller checks that it is eligible (L5).
 
-    It must hold all that is committed. What this leader found in its log may be committed although
-    its high watermark does not tell yet, hence the bound of the epoch's start (S41); a position
-    from before the epoch or from before the follower left proves nothing (S42), nor does one of
-    another session than the metadata's (S39).
+    It must hold all committed records. Records that this leader found in its log may be committed
+    above its present high watermark, hence the bound of the epoch's start (S41); a position from
+    before the epoch or from before the follower left proves nothing (S42), nor does one of another
+    session than the metadata's (S39).
     """
     counted = follower.counted
     if counted is None or not follower.has_fetched:  # guard L5.fetched
@@ -221,7 +221,7 @@ def may_join(
     last_fetch = follower.last_fetch
     if last_fetch <= follower.left_at:  # guard L5.left
         return False
-    # Who is silent would only have to be removed again.
+    # A silent follower would only have to be removed again.
     return now - last_fetch <= limits.lag_ns and now >= follower.barred_until  # guard L5.recent
 
 
@@ -233,12 +233,12 @@ def laggards(
     limits: LeaderLimits,
     now: Instant,
 ) -> Sequence[Follower]:
-    """In-sync followers to be removed, the longest behind first (L5).
+    """Return the in-sync followers to remove, the longest behind first (L5).
 
     Args:
         members: In-sync followers.
         log_end_offset: End of the leader's log.
-        spare: How many may go before too few for a commit are left.
+        spare: How many may be removed before too few for a commit are left.
         limits: How long they may lag.
         now: Present time.
     """
@@ -251,6 +251,6 @@ def laggards(
     return [
         one
         for place, one in enumerate(behind)
-        # Below the minimum nothing is committed, so removing one more helps nobody but readers.
+        # Below the minimum nothing is committed, so removing one more helps only readers.
         if place < spare or now - one.caught_up_at > limits.lag_hard_ns  # guard L5.spare
     ]

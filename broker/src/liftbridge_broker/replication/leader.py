@@ -1,10 +1,9 @@
-"""The leader of one partition: who is in sync and what is committed (L1 to L7, replication 1.6).
+"""The leader of one partition: in-sync set and high watermark (L1 to L7, replication 1.6).
 
 Knows offsets and epochs, never record bytes. The owner applies the metadata, appends to the log,
-stores the high watermark and sends proposals; every call tells it nothing but values, and none
-may be made by a broker that does not lead the partition by its own metadata. Marks such as
-`# guard L3.b` name the guards of the protocol; `tests/guards/replication.yaml` says which test
-notices that one of them is gone.
+stores the high watermark and sends proposals; every call passes values only, and only a broker that
+leads the partition by its own metadata may call. Marks such as `# guard L3.b` name the guards of
+the protocol; `tests/guards/replication.yaml` names the test that fails when a guard is removed.
 """
 
 from collections.abc import Container
@@ -38,13 +37,13 @@ from liftbridge_broker.replication.views import LogView
 
 @dataclass(slots=True)
 class _Pending:
-    """The one proposal under way.
+    """The single proposal under way.
 
     Attributes:
-        proposal: What was asked for.
+        proposal: The requested in-sync set.
         added: Replicas it would bring into sync.
         removed: Replicas it would remove for lagging.
-        has_unknown: Whether a request of this base may be applied at any time from now on.
+        has_unknown: Whether a request of this base may still be applied.
         retry_at: When it is to be sent; `None` while an answer or the metadata are awaited.
     """
 
@@ -62,7 +61,7 @@ class ReplicaLag(NamedTuple):
         broker: The follower.
         log_end_offset: End of its log; `None` while unknown.
         records: Records it lacks; all of them while its end is unknown.
-        lag_ns: Since when it has not held all that the leader has; 0 when it does.
+        lag_ns: Time since it last held all records of the leader; 0 when it does now.
         is_in_sync: Whether it is a member of the committed in-sync set.
     """
 
@@ -79,7 +78,7 @@ class LeaderCore:
     Attributes:
         me: This broker.
         leader_epoch: The epoch.
-        leader_epoch_start: End of the log when the epoch began; what is below may be committed.
+        leader_epoch_start: Log end when the epoch began; records below may be committed.
         is_established: Whether L1 is complete (`on_established`).
         maximal_isr: Members that count for a commit: the committed set and any that is proposed,
             in the order of the replicas.
@@ -131,10 +130,10 @@ class LeaderCore:
             is_commit_mode: Whether only what is on disk counts.
             limits: Times.
             now: Present time.
-            kept: The former core when this broker was leader until now: what members of the
-                in-sync set hold it may go on to count with; of others nothing is kept (S27).
-                Only if every change of the partition in between was seen: under another leader
-                that a snapshot of the metadata hides, a member may have truncated.
+            kept: The former core when this broker was leader until now: positions of in-sync
+                members stay valid; those of other replicas are dropped (S27). Only if every change
+                of the partition in between was seen: under another leader that a snapshot of the
+                metadata hides, a member may have truncated.
         """
         assert state.leader == me
         assert kept is None or kept.leader_epoch < state.leader_epoch
@@ -158,7 +157,7 @@ class LeaderCore:
                     _take_over(follower, kept.known(broker))
                     follower.count(is_commit_mode=is_commit_mode)
 
-    # What is taken over from the metadata.
+    # State from the metadata.
 
     @property
     def state(self) -> PartitionState:
@@ -178,8 +177,8 @@ class LeaderCore:
     def on_established(self) -> None:
         """L1 is complete: the epoch and its start are in the epoch cache, durably.
 
-        From here on fetches are served; with an entry that comes later a follower could be told
-        that a former epoch goes on for ever (KIP-101).
+        From here on fetches are served; with a later entry, a follower could receive an earlier
+        epoch without an end (KIP-101).
         """
         assert self._log.epochs.latest == self.leader_epoch
         assert self._log.log_end_offset == self.leader_epoch_start
@@ -188,10 +187,10 @@ class LeaderCore:
     def on_state(
         self, state: PartitionState, *, min_isr: int, is_commit_mode: bool, now: Instant
     ) -> None:
-        """Take over newer metadata; this broker leads in the same epoch (L7).
+        """Apply newer metadata; this broker leads in the same epoch (L7).
 
-        Afterwards the owner asks for the high watermark, and refuses what waits for it when
-        `is_below_min_isr`. Older metadata change nothing.
+        Afterwards the owner reads the high watermark, and fails pending acks when
+        `is_below_min_isr`. Older metadata are ignored.
         """
         assert state.partition_id == self._state.partition_id
         if state.partition_epoch < self._state.partition_epoch:  # guard L7.epoch
@@ -202,7 +201,7 @@ class LeaderCore:
         before = self._state
         removed: tuple[BrokerId, ...] = ()
         if state.partition_epoch > before.partition_epoch and self._pending is not None:
-            # Whatever is on its way was decided on an older state and can no longer be applied.
+            # Any request in flight is based on an older state and can no longer be applied.
             removed = self._pending.removed
             self._pending = None  # guard L7.pending
         self._adopt(state, min_isr, is_commit_mode)
@@ -217,7 +216,7 @@ class LeaderCore:
                     self._start_to_lag(follower, now)
 
     def _adopt(self, state: PartitionState, min_isr: int, is_commit_mode: bool) -> None:
-        """Take a state over: followers that are new, gone, or in another session."""
+        """Adopt a state: followers that are new, removed, or in another session."""
         self._state = state
         self._min_isr = min_isr
         self._is_commit_mode = is_commit_mode
@@ -239,7 +238,7 @@ class LeaderCore:
         self.note_compacted()
 
     def _count_members(self) -> None:
-        """Find the maximal in-sync set: who counts for a commit while a change is under way."""
+        """Determine the maximal in-sync set, which counts for a commit during a change."""
         isr = self._state.isr
         added = () if self._pending is None else self._pending.added
         self.maximal_isr = tuple(
@@ -257,10 +256,10 @@ class LeaderCore:
     def on_fetch(
         self, replica: BrokerId, fetch: FetchPosition, clock: SessionClock, now: Instant
     ) -> FetchOutcome:
-        """Judge a fetch and take its position down (L3); the order of the guards matters.
+        """Check a fetch and record its position (L3); the order of the guards matters.
 
         Args:
-            replica: Who fetches.
+            replica: The follower.
             fetch: Its position.
             clock: Later fetches of its session that leave the position as it is.
             now: Present time.
@@ -274,13 +273,14 @@ class LeaderCore:
         refusal = self._refusal(fetch, follower)
         if refusal is not None:
             if follower is not None:
-                follower.clock = None  # the position that goes on to hold is not a valid one
+                follower.clock = None  # the position still on record is not valid
             return refusal
         assert follower is not None
         log_end = log.log_end_offset
         offset = fetch.fetch_offset
         follower.replica_epoch = fetch.replica_epoch
-        # Not the maximum: a replica that lost its tail tells less, and that is what it holds (S44).
+        # Not the maximum: a replica that lost its tail reports less, and that is what it holds
+        # (S44).
         follower.log_end_offset = counted = offset  # guard L3.assign
         follower.flushed_offset = fetch.flushed_offset
         if fetch.compacted_offset != follower.compacted_offset:
@@ -307,7 +307,7 @@ class LeaderCore:
     def _refusal(
         self, fetch: FetchPosition, follower: Follower | None
     ) -> Refused | Diverging | None:
-        """Why a position does not count; `None` when it does."""
+        """Return why a position does not count, `None` when it does."""
         refused = self._refused_session(fetch, follower)
         if refused is not None:
             return refused
@@ -330,7 +330,7 @@ class LeaderCore:
         return None
 
     def _refused_session(self, fetch: FetchPosition, follower: Follower | None) -> Refused | None:
-        """Why a fetch is not one of this partition, epoch and session of the replica."""
+        """Return why a fetch does not match this partition, epoch and replica session."""
         error: FetchError | None = None
         if fetch.partition != self._state.partition_id:  # guard L3.a
             error = FetchError.UNKNOWN_PARTITION
@@ -342,7 +342,7 @@ class LeaderCore:
             error = FetchError.RECOVERING
         elif follower is None:  # guard L3.c_replica
             error = FetchError.NOT_REPLICA
-        # A higher one means that the metadata here are behind: it is heard, but does not join.
+        # A higher one means that the metadata here are behind: it is recorded, but does not join.
         elif (
             fetch.replica_epoch < follower.replica_epoch  # guard L3.c_held
             or fetch.replica_epoch < follower.expected_epoch  # guard L3.c_expected
@@ -351,17 +351,17 @@ class LeaderCore:
         return None if error is None else Refused(error)
 
     def note_compacted(self) -> None:
-        """A replica was compacted: find the least compacted offset of all of them (1.15).
+        """Update the least compacted offset of all replicas after a compaction (1.15).
 
-        Below it no replica holds what a tombstone hides, so that it may go. A broker that was not
-        a replica then and comes back with its old log begins anew (F3).
+        Below it no replica holds records that a tombstone deletes, so tombstones may be removed. A
+        broker that was no replica then and returns with its old log restarts the log (F3).
         """
         own = self._log.compacted_offset
         offsets = [one.compacted_offset for one in self._followers.values()]
         self.compacted_everywhere = min([own, *offsets])  # guard L3.compacted
 
     def on_answered(self, replica: BrokerId, asked_at: Instant) -> None:
-        """Records were sent for a position that was told earlier and held at `asked_at`.
+        """Note that records were sent for an earlier position that held at `asked_at`.
 
         A follower that then has everything up to the present end was caught up at that time,
         although its fetches did not name the partition (KIP-227).
@@ -372,13 +372,13 @@ class LeaderCore:
             follower.leader_end = self._log.log_end_offset
 
     def on_forgotten(self, replica: BrokerId) -> None:
-        """Further fetches of the replica's session say nothing about this partition."""
+        """Note that later fetches of the replica's session no longer cover this partition."""
         follower = self._followers.get(replica)
         if follower is not None:
             follower.clock = None
 
     def on_append(self, now: Instant) -> None:
-        """Records were appended: whoever had everything begins to lag now.
+        """Handle an append: followers that were caught up start to lag now.
 
         Counted from here and not from its last fetch, which is held back while there is nothing to
         send: a follower needs time to fetch in any case.
@@ -404,13 +404,13 @@ class LeaderCore:
                 f"not appended: {len(self._state.isr)} replicas in sync, {self._min_isr} needed"
             )
 
-    # The high watermark.
+    # High watermark.
 
     def high_watermark(self) -> Offset:
         """First offset that is not committed, for the owner to store (L4); it never falls.
 
         Every member of the maximal in-sync set must hold a record in this epoch, and the committed
-        set must be large enough: only then is any leader that may follow sure to have it.
+        set must be large enough: only then is every possible next leader sure to have it.
         """
         log = self._log
         present = log.high_watermark
@@ -430,10 +430,10 @@ class LeaderCore:
 
     @property
     def is_high_watermark_known(self) -> bool:
-        """Whether all that may be committed is known to be: the latest offset may be told (I9).
+        """Whether the latest offset may be returned: every possible commit is known (I9).
 
-        Before, a request for the latest offset, or for one from the high watermark on, is answered
-        with `OffsetNotAvailableError`.
+        Before that, a request for the latest offset, or for one at or above the high watermark,
+        gets `OffsetNotAvailableError`.
         """
         return self._log.high_watermark >= self.leader_epoch_start
 
@@ -457,9 +457,9 @@ class LeaderCore:
                 self._joining.remove(follower)
 
     def on_eligible(self, eligible: Container[BrokerId], now: Instant) -> None:
-        """Learn who may come into sync; a follower that may not is waited for no longer.
+        """Update the eligible brokers; stop waiting for ineligible followers.
 
-        Afterwards the owner asks for the high watermark.
+        Afterwards the owner reads the high watermark.
         """
         self._eligible = eligible
         for follower in tuple(self._joining):
@@ -468,15 +468,15 @@ class LeaderCore:
     # Proposals.
 
     def next_proposal(self, now: Instant, eligible: Container[BrokerId]) -> IsrProposal | None:
-        """The change of the in-sync set that is to be sent now, if any (L5).
+        """Return the change of the in-sync set to send now, if any (L5).
 
         Args:
             now: Present time.
             eligible: Brokers that by the metadata here are neither fenced nor about to stop.
 
         Returns:
-            At most one is under way: after one was given, `on_proposal_result` or newer metadata
-            come first.
+            At most one is under way: after a proposal, `on_proposal_result` or newer metadata come
+                first.
         """
         self.on_eligible(eligible, now)
         self._asked_at = now
@@ -543,10 +543,11 @@ class LeaderCore:
     def on_proposal_result(
         self, proposal: IsrProposal, outcome: ProposalOutcome, now: Instant
     ) -> None:
-        """Take the answer to a proposal (L6); an applied one comes as metadata, before or after.
+        """Handle the answer to a proposal (L6); an applied one arrives as metadata, before or
+        after.
 
-        As long as a request that adds members may still be applied, they go on to count: they may
-        be elected without this leader knowing (I3, S33).
+        While a request that adds members may still be applied, they keep counting: they may be
+            elected without this leader knowing (I3, S33).
         """
         pending = self._pending
         if pending is None or pending.proposal != proposal:  # guard L6.correlates
@@ -567,12 +568,12 @@ class LeaderCore:
                 self._on_ineligible(pending, now)
 
     def _on_ineligible(self, pending: _Pending, now: Instant) -> None:
-        """A member was refused; it is not proposed again for a while (S40).
+        """Handle a refused member; do not propose it again for a while (S40).
 
         A copy of the request that the network made or delayed might still be applied once the
-        member is eligible again. So the same set as at present is proposed: that raises the
-        partition epoch, after which no copy can be. Until then the member goes on to count, also
-        when that proposal is not even sent.
+        member is eligible again. So the leader proposes the present set again: that raises the
+            partition epoch, after which no copy can be applied. Until then the member keeps
+            counting, even if that proposal is never sent.
         """
         self._not_before = Instant(now + self._limits.ineligible_ns)
         if not pending.added:
@@ -591,7 +592,7 @@ class LeaderCore:
         self._count_members()
 
     def next_deadline(self) -> Instant | None:
-        """When `next_proposal` is to be asked though nothing happens; `None` while all is well."""
+        """Time of the next `next_proposal` call without other events, `None` for never."""
         pending = self._pending
         if pending is not None:
             return pending.retry_at
@@ -609,11 +610,11 @@ class LeaderCore:
         return Instant(max(min(due), asked_at + limits.pace_ns, self._not_before))
 
     def known(self, replica: BrokerId) -> Follower | None:
-        """What is known of a follower, for the core of the next epoch."""
+        """Return the state of a follower, for the core of the next epoch."""
         return self._followers.get(replica)
 
     def lags(self, now: Instant) -> tuple[ReplicaLag, ...]:
-        """All followers, for metrics."""
+        """Return the lag of all followers, for metrics."""
         log_end = self._log.log_end_offset
         found: list[ReplicaLag] = []
         for broker, one in self._followers.items():
@@ -627,7 +628,7 @@ class LeaderCore:
 
 
 def _take_over(follower: Follower, known: Follower | None) -> None:
-    """What a member of the in-sync set held in the former epoch it holds in this one (1.3)."""
+    """Carry over the position of an in-sync member from the former epoch (1.3)."""
     if known is None or known.replica_epoch != follower.expected_epoch:  # guard L1.session
         return
     follower.replica_epoch = known.replica_epoch

@@ -1,9 +1,9 @@
 """The leader's side of fetch sessions: parks a follower's fetch and answers it (KIP-227).
 
-One `LeaderSession` stands for one follower broker. It remembers the positions that the follower
-told, looks only at partitions where something happened, and answers when there is something to
-tell: records, a high watermark, a refusal; or when the fetch was held long enough. See
-`sessions.py` for the follower's side and for what an idle session costs.
+One `LeaderSession` represents one follower broker. It remembers the follower's positions, checks
+only partitions with events, and answers when it has news: records, a high watermark, a refusal; or
+when the fetch was held long enough. See `sessions.py` for the follower's side and for what an idle
+session costs.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,13 +34,14 @@ class LeaderSessionLimits(NamedTuple):
     """Bounds of a leader's session; times in nanoseconds.
 
     Attributes:
-        hold_ns: How long a fetch is held while there is nothing to tell. At most 0.5 s, and well
+        hold_ns: How long a fetch is held without news. At most 0.5 s, and well
             below the silence after which the follower reports this leader.
         quiet_ns: How long a high watermark may wait for records to travel with.
-        resend_ns: How long after records were sent the same are not sent again, when a fetch says
-            nothing of them: the answer may be on its way still.
-        reply_bytes_max: Records of one answer; the last partition may go over it.
-        partition_bytes_max: Records of one partition in one answer; at least one batch is sent.
+        resend_ns: How long after records were sent the same are not sent again, when a fetch does
+            not mention them: the answer may still be in flight.
+        reply_bytes_max: Bytes of records in one answer; the last partition may exceed it.
+        partition_bytes_max: Bytes of records of one partition in one answer; at least one batch is
+            sent.
     """
 
     hold_ns: int = 300 * MS
@@ -53,7 +54,7 @@ class LeaderSessionLimits(NamedTuple):
 class LedPartition(Protocol):
     """A partition that this broker leads, as the sessions of its followers see it.
 
-    The owner passes the calls on to its `LeaderCore`, and does what follows from them.
+    The owner forwards the calls to its `LeaderCore`, and applies the results.
     """
 
     @property
@@ -83,30 +84,30 @@ class LedPartition(Protocol):
 
     @property
     def dropped_offset(self) -> Offset:
-        """Offset below which tombstones may be gone from the log."""
+        """Offset below which tombstones may have been removed from the log."""
         ...
 
     def on_fetch(
         self, replica: BrokerId, fetch: FetchPosition, clock: SessionClock, now: Instant
     ) -> FetchOutcome:
-        """Judge a position and take it down."""
+        """Check and record a position."""
         ...
 
     def on_answered(self, replica: BrokerId, asked_at: Instant) -> None:
-        """Records were sent for a position that held at `asked_at`."""
+        """Note that records were sent for a position valid at `asked_at`."""
         ...
 
     def on_forgotten(self, replica: BrokerId) -> None:
-        """The follower's fetches say nothing about this partition any more."""
+        """Note that the follower's fetches no longer cover this partition."""
         ...
 
     def read(
         self, replica: BrokerId, offset: Offset, bytes_max: int
     ) -> Sequence[bytes | memoryview] | None:
-        """Whole batches of [offset, ...), at least one.
+        """Return whole batches of [offset, ...), at least one.
 
-        Empty when they must come from the disk first: `LeaderSession.notify` tells later that they
-        are there. `None` when they are damaged.
+        Empty when they must be read from the disk first: `LeaderSession.notify` follows when they
+            are available. `None` when they are damaged.
         """
         ...
 
@@ -130,13 +131,13 @@ class _Member:
     """One partition of the session.
 
     Attributes:
-        position: What the follower told last.
-        outcome: What became of it.
+        position: The follower's last position.
+        outcome: The leader's judgement of it.
         is_told: Whether a refusal or divergence was answered.
-        told_offset: Position that was answered last.
-        high_watermark: What was told then, `_UNTOLD` for nothing.
-        log_start: The same.
-        compacted: The same of the least compacted offset.
+        told_offset: Offset answered last.
+        high_watermark: High watermark sent then, `_UNTOLD` for none.
+        log_start: Log start sent then.
+        compacted: Least compacted offset sent then.
         sent_offset: Offset of the records sent last; `_UNTOLD` for none.
         resend_at: They are not sent again before.
     """
@@ -154,15 +155,15 @@ class _Member:
     def has_taken(self, fetch_offset: Offset) -> bool:
         """Whether a position shows that the follower took the last answer.
 
-        Beside records another answer may have been on its way, or the same records twice: of these
-        the follower takes the first and drops what else was told for the position before them.
+        Besides records, another answer may have been in flight, or the same records twice: the
+            follower takes the first answer and drops others for the same earlier position.
         """
         is_beside_records = self.sent_offset == self.told_offset
         return fetch_offset == self.told_offset and not is_beside_records
 
 
 class _Parked(NamedTuple):
-    """The fetch that is held."""
+    """The held fetch."""
 
     correlation_id: int
     session_epoch: int
@@ -170,14 +171,14 @@ class _Parked(NamedTuple):
 
 
 class _Gathered(NamedTuple):
-    """What an answer is made of, filled partition by partition."""
+    """Parts of an answer, filled partition by partition."""
 
     heads: list[FetchedHead]
     pieces: list[bytes | memoryview]
 
 
 class LeaderSession:
-    """What one follower broker fetches from this one.
+    """Fetch session of one follower broker at this broker.
 
     Attributes:
         follower: The follower.
@@ -212,7 +213,7 @@ class LeaderSession:
         Args:
             follower: The follower.
             resolve: Finds a partition that this broker leads.
-            first_session_id: By chance, so that no fetch in a session of a former process matches.
+            first_session_id: Random, so that no fetch in a session of an earlier process matches.
             limits: Bounds.
         """
         assert first_session_id > 0
@@ -225,7 +226,7 @@ class LeaderSession:
         self._members: dict[PartitionId, _Member] = {}
         self._clock = SessionClock(NEVER)
         self._parked: _Parked | None = None
-        # All as ordered sets: partitions with something to look at, in the order of their turns.
+        # All as ordered sets: partitions with news, in the order in which they are served.
         self._ready: dict[PartitionId, None] = {}
         self._quiet: dict[PartitionId, None] = {}
         self._quiet_until: Instant | None = None
@@ -247,7 +248,7 @@ class LeaderSession:
         follower_broker_epoch: int,
         now: Instant,
     ) -> list[Answer]:
-        """Take a fetch in and park it; afterwards the owner asks `take_answer`.
+        """Take a fetch and park it; afterwards the owner calls `take_answer`.
 
         Args:
             correlation_id: Id that its answer is to carry.
@@ -257,8 +258,8 @@ class LeaderSession:
             now: Present time.
 
         Returns:
-            Answers to be sent at once: to the fetch that was parked before, or that the session is
-            lost. A copy of an earlier fetch gets none.
+            Answers to be sent at once: to the fetch parked before, or a lost session. A copy of an
+                earlier fetch gets none.
         """
         if follower_broker_epoch < self._follower_broker_epoch:  # guard Session.follower
             return []
@@ -289,10 +290,10 @@ class LeaderSession:
         return answers
 
     def _begin(self, follower_broker_epoch: int) -> None:
-        """A full fetch: nothing of the former session counts."""
+        """Start a session for a full fetch; drop the former session."""
         self._session_id += 1
         self._follower_broker_epoch = follower_broker_epoch
-        # Partitions of the former session keep its clock, which stands still from now on.
+        # Partitions of the former session keep its clock, which no longer advances.
         self._clock = SessionClock(NEVER)
         self._members.clear()
         self._ready.clear()
@@ -301,7 +302,7 @@ class LeaderSession:
         self._parked = None
 
     def _answer_parked(self, now: Instant) -> list[Answer]:
-        """Answer the fetch that a newer one follows, with what there is."""
+        """Answer the parked fetch with present news, as a newer fetch arrived."""
         if self._parked is None:
             return []
         answer = self.take_answer(now)
@@ -349,10 +350,10 @@ class LeaderSession:
             self._ready[partition] = None
 
     def on_leadership(self, partition: PartitionId, now: Instant) -> None:
-        """This broker began or ceased to lead a partition, or its metadata changed.
+        """Handle a change of this broker's leadership of a partition, or of its metadata.
 
-        Positions told before are judged anew, so that a follower which knew of a new leader before
-        the leader itself did gets its records without asking again.
+        Earlier positions are checked again, so that a follower which knew of a new leader before
+        the leader itself did gets its records without a new fetch.
         """
         member = self._members.get(partition)
         if member is not None:
@@ -361,7 +362,7 @@ class LeaderSession:
     # Answers.
 
     def take_answer(self, now: Instant) -> Answer | None:
-        """The answer that is due now, `None` while there is nothing to tell or no fetch is held."""
+        """Return the answer that is due now, `None` without news or without a held fetch."""
         parked = self._parked
         if parked is None:
             return None
@@ -390,7 +391,7 @@ class LeaderSession:
         return Answer(parked.correlation_id, body, gathered.pieces)
 
     def next_deadline(self) -> Instant | None:
-        """When `take_answer` is to be asked though nothing happens."""
+        """Time of the next `take_answer` call without other events."""
         parked = self._parked
         if parked is None:
             return None
@@ -407,7 +408,7 @@ class LeaderSession:
                 self._ready[partition] = None
 
     def _gather_ready(self, gathered: _Gathered, now: Instant) -> None:
-        """Look at partitions with news until the answer is full; the rest comes first next time."""
+        """Gather partitions with news until the answer is full; the rest come first next time."""
         budget = self._limits.reply_bytes_max
         ready = self._ready
         for partition in list(ready):
@@ -424,7 +425,7 @@ class LeaderSession:
         budget: int,
         now: Instant,
     ) -> int:
-        """Put what is urgent of one partition into the answer; the bytes it took."""
+        """Add urgent news of one partition to the answer; return its bytes."""
         led = self._led(partition, member, now)
         if not isinstance(member.outcome, Accepted) or led is None:
             if not member.is_told:
@@ -460,7 +461,7 @@ class LeaderSession:
         return 0
 
     def _led(self, partition: PartitionId, member: _Member, now: Instant) -> LedPartition | None:
-        """The partition, after its position was judged anew where the old judgement is void."""
+        """Return the partition, after a new check of its position where the old one is void."""
         led = self._resolve(partition)
         position = member.position
         if isinstance(member.outcome, Accepted) and (
@@ -480,7 +481,7 @@ class LeaderSession:
         return True
 
     def _gather_quiet(self, gathered: _Gathered) -> None:
-        """Put in what could wait."""
+        """Add news that could wait."""
         for partition in self._quiet:
             led = self._resolve(partition)
             member = self._members[partition]
@@ -494,13 +495,13 @@ class LeaderSession:
 
 
 def _lost(correlation_id: int, session_epoch: int) -> Answer:
-    """Answer that makes the follower begin a new session."""
+    """Return an answer that makes the follower begin a new session."""
     body = FetchReplyBody(0, session_epoch, is_session_lost=True, partitions=())
     return Answer(correlation_id, body, ())
 
 
 def _head(member: _Member, led: LedPartition, size: int) -> FetchedHead:
-    """Head for an accepted position; notes what the follower is told."""
+    """Return the head for an accepted position; record the values sent."""
     position = member.position
     member.told_offset = position.fetch_offset
     member.high_watermark = high_watermark = led.high_watermark
@@ -521,7 +522,7 @@ def _head(member: _Member, led: LedPartition, size: int) -> FetchedHead:
 
 
 def _refusal(member: _Member, led: LedPartition | None) -> FetchedHead:
-    """Head for a position that does not count."""
+    """Return the head for a refused position."""
     outcome = member.outcome
     position = member.position
     return FetchedHead(

@@ -1,18 +1,18 @@
-"""The state of idempotent publishers together with the way back, for logs that may still be cut.
+"""State of idempotent publishers with rollback, for logs that may still be truncated.
 
 Compaction and retention remove the headers that a `PublisherTable` is a function of. So the state
-is also kept at an offset below which nothing will be cut any more, *settled* there, with the stamps
-of the batches behind it. What a log lacks after a cut or a crash lies behind that offset, and the
-state at any end it may have is what is settled and the stamps up to there.
+is also kept at an offset below which nothing will be truncated any more, the *settled* state, with
+the stamps of the batches after it. Records lost by a truncation or a crash lie above that offset,
+and the state at any possible log end is the settled state plus the stamps up to there.
 
     the log    [ compacted | committed and synced | committed | not committed )
     in here      settled ------------------------> stamps --------------------->
     saved        settled ------------------------> stamps ----> read from the log
 
-An unclean election may cut below what is settled; then headers tell what they still can. They also
-do after a restart when the log start was raised beyond what is synced here, by more stamps than are
-held; and a replica that copies a log knows no more than its headers. Compaction leaves the last one
-of each publisher, so that it is known from them; retention does not.
+An unclean election may truncate below the settled offset; then only the remaining headers give the
+state. The same holds after a restart when the log start was raised beyond the synced end, by more
+stamps than are held; and a replica that copies a log knows only its headers. Compaction keeps the
+last header of each publisher; retention does not.
 """
 
 from collections import deque
@@ -31,10 +31,10 @@ from liftbridge_broker.replication.publishers import (
 )
 
 STAMPS_MAX: Final = 8_192
-"""Headers held, about 400 bytes each; beyond it they are read from the log when they are needed."""
+"""Headers held, about 400 bytes each; beyond it they are read from the log on demand."""
 
 DRAIN_STAMPS: Final = 256
-"""Headers after which it is looked again for some that may be settled."""
+"""Headers between two checks for stamps that can be settled."""
 
 _MAGIC: Final = b"LBph"
 _VERSION: Final = 1
@@ -43,7 +43,7 @@ _STAMP: Final = Struct(">QIqqqqq")
 
 
 class PublisherLog(Protocol):
-    """The log of the partition, as far as it matters here."""
+    """The part of the partition's log that the history needs."""
 
     @property
     def log_start_offset(self) -> Offset:
@@ -62,7 +62,7 @@ class PublisherLog(Protocol):
 
     @property
     def settled_offset(self) -> Offset:
-        """Offset below which nothing is cut, whatever crashes: committed and synced."""
+        """Offset below which no crash can truncate: committed and synced."""
         ...
 
     def epoch_before(self, offset: Offset) -> LeaderEpoch:
@@ -80,7 +80,7 @@ class PublisherLog(Protocol):
 
 
 class _Stamp(NamedTuple):
-    """What replay needs of a batch header."""
+    """The part of a batch header that replay needs."""
 
     publisher_id: int
     publisher_epoch: int
@@ -92,10 +92,10 @@ class _Stamp(NamedTuple):
 
 
 class PublisherHistory:
-    """Idempotent publishers of one partition, and what they were at every end it may be cut to.
+    """Idempotent publishers of one partition, restorable to every end it may be truncated to.
 
-    Invariants: `table` is the state at the end of the log; `_settled` with `_stamps` behind it
-    equals it unless stamps were left out, from `_left_out` on.
+    Invariants: `table` is the state at the end of the log; `_settled` followed by `_stamps` equals
+    it unless stamps were omitted, from `_left_out` on.
 
     Attributes:
         table: State at the end of the log.
@@ -120,12 +120,12 @@ class PublisherHistory:
         *,
         stamps_max: int = STAMPS_MAX,
     ) -> None:
-        """Begin with publishers that never published.
+        """Start without publishers.
 
         Args:
             make_table: Makes an empty table.
             log: The log whose headers are replayed here.
-            stamps_max: Headers held behind what is settled.
+            stamps_max: Headers held above the settled offset.
         """
         assert stamps_max > 0
         self._make_table = make_table
@@ -134,7 +134,7 @@ class PublisherHistory:
         self._clear(make_table())
 
     def _clear(self, settled: PublisherTable) -> None:
-        """Begin at a settled state, with nothing behind it."""
+        """Restart at a settled state without stamps."""
         self._settled = settled
         self._stamps: deque[StampedBatch] = deque()
         self._drain_at = min(DRAIN_STAMPS, self._stamps_max)
@@ -152,16 +152,16 @@ class PublisherHistory:
         return len(self.table)
 
     def set_limits(self, *, publishers_max: int, ttl_ns: int) -> None:
-        """Put other bounds into force, see `PublisherTable.set_limits`."""
+        """Apply other bounds, see `PublisherTable.set_limits`."""
         for table in (self.table, self._settled):
             table.set_limits(publishers_max=publishers_max, ttl_ns=ttl_ns)
 
     def next_sequence(self, publisher_id: int) -> int:
-        """Sequence expected next of a publisher; 0 when it is not remembered."""
+        """Return the next sequence of a publisher; 0 when it is not remembered."""
         return self.table.next_sequence(publisher_id)
 
     def end_of(self, publisher_id: int) -> Offset:
-        """Offset behind the last record of a publisher; 0 when it is not remembered."""
+        """Return the offset after the last record of a publisher; 0 when it is not remembered."""
         return self.table.end_of(publisher_id)
 
     def check(self, stamp: PublisherStamp, count: int) -> tuple[StoredPiece, ...]:
@@ -177,17 +177,17 @@ class PublisherHistory:
     # -- forward ------------------------------------------------------------------------------
 
     def replay(self, batch: StampedBatch) -> None:
-        """Take in the header of a batch that was appended, in order of offsets."""
+        """Apply the header of an appended batch, in order of offsets."""
         if batch.base_offset >= self.table.end_offset:
             self.table.replay(batch)
             self._keep(batch)
 
     def _keep(self, batch: StampedBatch) -> None:
-        """Keep a stamp, or note from where on they are left out."""
+        """Keep a stamp, or note the offset from which stamps are omitted."""
         if self._left_out is not None:
             return
         if len(self._stamps) >= self._drain_at:
-            # No further: of a log that is being read the headers behind it are still to come.
+            # No further: in a log that is being read, the later headers are still to come.
             self._drain(Offset(batch.base_offset))
             self._drain_at = min(len(self._stamps) + DRAIN_STAMPS, self._stamps_max)
         if len(self._stamps) >= self._stamps_max:
@@ -196,7 +196,7 @@ class PublisherHistory:
         self._stamps.append(batch)
 
     def _drain(self, end: Offset) -> None:
-        """Settle what is below an offset, and neither cut any more nor left out."""
+        """Settle stamps below an offset that can no longer be truncated and are not omitted."""
         end = min(end, self._log.settled_offset)
         if self._left_out is not None:
             end = min(end, self._left_out)
@@ -212,7 +212,7 @@ class PublisherHistory:
         settled.note_end(end, self._log.epoch_before(end))
 
     def settle(self) -> None:
-        """Have all settled that may be, and all stamps behind it as far as there is room.
+        """Settle all stamps that may be, and load the stamps after them as far as room allows.
 
         Raises:
             FilesError: The disk refused to read.
@@ -229,10 +229,10 @@ class PublisherHistory:
     # -- back ---------------------------------------------------------------------------------
 
     def roll_back(self) -> bool:
-        """Be the state at the end of the log again, which was cut or began anew.
+        """Restore the state at the end of the log, after a truncation or restart.
 
         Returns:
-            Whether that is known here; if not, nothing has changed.
+            Whether that state is known; if not, nothing has changed.
 
         Raises:
             FilesError: The disk refused to read.
@@ -262,13 +262,13 @@ class PublisherHistory:
     # -- over restarts ------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
-        """What is settled as bytes, and stamps of what is committed behind it.
+        """Encode the settled state, and the stamps of committed batches after it.
 
         Big-endian: `LBph`, u16 version, u16 zero, u32 length of the snapshot of the settled table
         (`PublisherTable.snapshot`), u32 number of stamps; that snapshot; for each stamp u64
         publisher id, u32 its epoch, i64 first sequence, i64 base offset, i64 last offset, i64
-        leader epoch, i64 largest timestamp. The stamps are for a log that begins behind what was
-        settled; in others they are read from the log. The file around it carries the checksum.
+        leader epoch, i64 largest timestamp. The stamps serve a log that begins above the settled
+        offset; otherwise they are read from the log. The file around it carries the checksum.
         """
         committed = self._log.high_watermark
         table = self._settled.snapshot()
@@ -280,10 +280,10 @@ class PublisherHistory:
         return b"".join((_HEAD.pack(_MAGIC, _VERSION, 0, len(table), len(stamps)), table, *stamps))
 
     def take_up(self, snapshot: bytes | None) -> None:
-        """Be the state at the end of the log, by a snapshot of before and the headers behind it.
+        """Restore the state at the log end from a snapshot and the headers after it.
 
-        A snapshot that is missing, damaged, or of a log that was cut below it, is left aside: then
-        all headers are read. Former versions saved a table alone, at the end of the log.
+        A snapshot that is missing, damaged, or of a log truncated below it, is ignored: then all
+            headers are read. Former versions saved a table alone, at the end of the log.
 
         Raises:
             FilesError: The disk refused to read.
@@ -303,17 +303,17 @@ class PublisherHistory:
             if not self._is_of_log(settled):
                 settled = self._make_table()
         if settled.end_offset < log.log_start_offset:
-            # Nothing more can be known of what came before.
+            # Earlier publishers can no longer be known.
             settled.note_end(log.log_start_offset, LeaderEpoch(0))
         self._clear(settled)
         for batch in log.stamped(settled.end_offset):
             self.replay(batch)
 
     def _is_of_log(self, table: PublisherTable) -> bool:
-        """Whether the log still holds what a table was made of.
+        """Whether the log still holds the batches that a table is based on.
 
-        Equal epochs at one offset mean equal logs up to it (Raft, section 5.3). Below the log
-        start there is nothing to compare with, and nothing there is ever cut.
+        Equal epochs at one offset mean equal logs up to it (Raft, section 5.3). Below the log start
+        no epoch is left to compare, and nothing there is ever truncated.
         """
         end, log = table.end_offset, self._log
         if end <= log.log_start_offset:
@@ -322,7 +322,7 @@ class PublisherHistory:
 
 
 def _part(batch: StampedBatch, start: int, end: int) -> _Stamp:
-    """What a batch has in a range of offsets, which holds some of it."""
+    """Return the stamp of a batch's part in an overlapping range of offsets."""
     base_offset = max(start, batch.base_offset)
     sequence = batch.first_sequence + base_offset - batch.base_offset
     return _Stamp(
@@ -338,7 +338,7 @@ def _part(batch: StampedBatch, start: int, end: int) -> _Stamp:
 
 
 def _read_snapshot(table: PublisherTable, data: bytes) -> list[_Stamp]:
-    """Put what was settled into a table; gives the stamps behind it.
+    """Load the settled state into a table; return the stamps after it.
 
     Raises:
         CorruptionError: The bytes are no snapshot; the table stays as it was.

@@ -1,4 +1,4 @@
-"""Idempotent publishers of a partition: what each stored last, so that no retry is stored twice.
+"""Idempotent publishers of a partition: their last records, so that no retry is stored twice.
 
 Follows the replication protocol 1.9 and 1.15 (Kafka: KIP-98, KIP-360). A publisher numbers its
 records per partition without gaps; the batch header carries publisher id, epoch and first
@@ -6,9 +6,9 @@ sequence. The state is a function of the headers in log order, so every replica 
 has the same one; a snapshot of it lets a start scan only what follows. It is bounded by a number
 of publishers and by time measured in record timestamps, never in a clock.
 
-Instead of single batches *extents* are remembered: runs of batches whose sequences and offsets
-both follow one another. The last five of a publisher therefore cover at least its last five
-batches, and everything since another publisher came between when it is alone.
+The table remembers *extents* instead of single batches: ranges of batches with consecutive
+sequences and offsets. The last five extents of a publisher therefore cover at least its last five
+batches and, while it writes alone, all batches since another publisher wrote.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,13 +49,13 @@ _EXTENT: Final = Struct(">qqq")
 
 
 class PublisherStamp(NamedTuple):
-    """Place of consecutive records in what one publisher sends to one partition.
+    """Sequence position of consecutive records of one publisher in one partition.
 
     Attributes:
         publisher_id: Id from `InitPublisher`.
         publisher_epoch: Epoch from `InitPublisher`.
         first_sequence: Sequence of the first record.
-        may_skip: Whether sequences in front of it may be missing: they were never sent.
+        may_skip: Whether earlier sequences may be missing because they were never sent.
     """
 
     publisher_id: PublisherId
@@ -65,14 +65,14 @@ class PublisherStamp(NamedTuple):
 
 
 class StoredPiece(NamedTuple):
-    """Records of a run that follow one another where they are stored."""
+    """Records of a run that are stored consecutively."""
 
     base_offset: Offset
     record_count: int
 
 
 class StampedBatch(Protocol):
-    """What replay reads of a batch header; a range may hold fewer records after compaction."""
+    """Batch header fields that replay reads; a range may hold fewer records after compaction."""
 
     @property
     def publisher_id(self) -> int:
@@ -120,7 +120,7 @@ class _Extent(NamedTuple):
 
 @dataclass(slots=True)
 class _Publisher:
-    """What one publisher stored; extents oldest first, of its epoch, at most `EXTENTS_MAX`."""
+    """State of one publisher; extents of its epoch, oldest first, at most `EXTENTS_MAX`."""
 
     publisher_epoch: int
     next_sequence: int
@@ -129,7 +129,7 @@ class _Publisher:
 
 
 class Registrations(Protocol):
-    """What the metadata applied here say of publishers."""
+    """Registrations of publishers in the metadata applied here."""
 
     @property
     def applied_index(self) -> int:
@@ -146,9 +146,9 @@ class PublisherTable:
     """Idempotent publishers of one partition, the longest silent first.
 
     Attributes:
-        end_offset: Offset up to which the log is in here; earlier batches are not replayed again.
-        end_epoch: Leader epoch of the record before it: a log that holds another one there was cut
-            since, and this is not its state.
+        end_offset: Offset up to which the log was replayed; earlier batches are skipped.
+        end_epoch: Leader epoch of the record before it: a log with another epoch there was
+            truncated since, and this is not its state.
     """
 
     __slots__ = (
@@ -172,8 +172,8 @@ class PublisherTable:
         Args:
             publishers_max: Publishers remembered; beyond it the longest silent is forgotten.
             ttl_ns: Silence in record time after which a publisher is forgotten.
-            registered: Gives the present metadata, which a snapshot may have replaced; `None`
-                does without, and then only epochs seen in batches fence.
+            registered: Returns the present metadata, which a snapshot may have replaced; with
+                `None` only epochs seen in batches fence.
         """
         assert publishers_max > 0
         assert ttl_ns > 0
@@ -185,7 +185,7 @@ class PublisherTable:
         self.end_epoch = LeaderEpoch(0)
 
     def set_limits(self, *, publishers_max: int, ttl_ns: int) -> None:
-        """Put other bounds into force; what is too much goes with the next batch."""
+        """Apply other bounds; the excess is dropped with the next batch."""
         assert publishers_max > 0
         assert ttl_ns > 0
         self._publishers_max = publishers_max
@@ -215,15 +215,16 @@ class PublisherTable:
 
         Returns:
             Where its first records are stored already, in order; the others are to be appended.
-            Empty for a new run. A run that is written as several batches may be stored in part, by
-            a leader that stopped; what others stored since lies between. Duplicates may be
+            Empty for a new run. A run written as several batches may be stored in part, by a leader
+            that stopped; records of other publishers may lie between. Duplicates may be
             acknowledged only once their offsets are committed.
 
         Raises:
             FencedPublisherError: A newer epoch exists, or the publisher is not registered.
             OutOfOrderError: The sequence leaves a gap, or is stored too long ago for its offset to
-                be remembered, or by an earlier epoch: then whoever told the newer one where to
-                begin did not know it all, and other records may have had these sequences.
+                be remembered, or by an earlier epoch: then the leader that gave the newer epoch its
+                    first sequence did not know all records, and other records may have had these
+                    sequences.
             NotAppendedError: The metadata here do not know this publisher or epoch yet.
             InvalidRequestError: A number is outside its range.
         """
@@ -240,7 +241,8 @@ class PublisherTable:
         if (
             known is None
             or first_sequence > expected
-            # A leader that remembers less than this one told the newer epoch to begin lower.
+            # A leader that remembers less than this one gave the newer epoch a lower first
+            # sequence.
             or publisher_epoch > known.publisher_epoch  # guard L2.renewed
         ):
             raise OutOfOrderError(
@@ -258,7 +260,7 @@ class PublisherTable:
             metadata = self._registered()
             registered = metadata.publisher_epochs.get(PublisherId(publisher_id))
             if registered is None and publisher_id > metadata.applied_index:
-                # Another broker registered it, and that has not come here yet.
+                # Another broker registered it, and the registration is not applied here yet.
                 text = f"not appended: publisher {publisher_id} is not known here yet"
                 raise NotAppendedError(text)
             if registered is None:
@@ -275,7 +277,7 @@ class PublisherTable:
             )
 
     def replay(self, batch: StampedBatch) -> None:
-        """Take in the header of a batch of the log, in order of offsets; others are skipped."""
+        """Apply the header of a batch of the log, in order of offsets; skip others."""
         if batch.base_offset < self.end_offset:
             return
         self.note_end(Offset(batch.last_offset + 1), LeaderEpoch(batch.leader_epoch))
@@ -285,14 +287,14 @@ class PublisherTable:
         publisher = self._publishers.pop(batch.publisher_id, None)
         if publisher is None:
             publisher = _Publisher(batch.publisher_epoch, 0, batch.largest_timestamp)
-        # Back at the end: the order of the dict is the order of silence.
+        # Reinserted at the end: the dict is ordered by silence.
         self._publishers[batch.publisher_id] = publisher
         _note(publisher, batch)
         while len(self._publishers) > self._publishers_max:
             del self._publishers[next(iter(self._publishers))]
 
     def note_end(self, end_offset: Offset, end_epoch: LeaderEpoch) -> None:
-        """Nothing up to an offset is to be replayed any more; the record before has that epoch."""
+        """Skip replay up to an offset; the record before it has the given epoch."""
         self.end_offset = end_offset
         self.end_epoch = end_epoch
 
@@ -319,7 +321,7 @@ class PublisherTable:
         return Offset(last.base_offset + last.last - last.first + 1)
 
     def snapshot(self) -> bytes:
-        """State as bytes.
+        """Encode the state.
 
         Big-endian: `LBps`, u16 version, u16 zero, i64 end offset, i64 leader epoch before it, u32
         number of publishers; for each, the longest silent first, u64 id, u32 epoch, i64 next
@@ -343,7 +345,7 @@ class PublisherTable:
         return b"".join(pieces)
 
     def restore(self, data: bytes) -> None:
-        """Put the state of `snapshot` in place of the present one.
+        """Replace the state by that of `snapshot`.
 
         A snapshot of more publishers than this table may hold loses the longest silent ones.
 
@@ -368,7 +370,7 @@ class PublisherTable:
 def _pieces_of(
     known: _Publisher, publisher_id: int, first_sequence: int, count: int
 ) -> tuple[StoredPiece, ...]:
-    """Where the records of a run below the expected sequence are stored."""
+    """Return the stored positions of a run's records below the expected sequence."""
     pieces: list[StoredPiece] = []
     sequence, end = first_sequence, min(first_sequence + count, known.next_sequence)
     for extent in known.extents:
@@ -407,7 +409,7 @@ def _note(publisher: _Publisher, batch: StampedBatch) -> None:
 
 
 def _read_publishers(data: bytes, position: int, count: int) -> tuple[dict[int, _Publisher], int]:
-    """Publishers of a snapshot and the position behind them."""
+    """Decode the publishers of a snapshot; return them and the position after them."""
     publishers: dict[int, _Publisher] = {}
     for _ in range(count):
         if position + _PUBLISHER.size > len(data):
@@ -426,7 +428,7 @@ def _read_publishers(data: bytes, position: int, count: int) -> tuple[dict[int, 
 
 
 def parse_headers(headers: Mapping[str, bytes]) -> PublisherStamp | None:
-    """Stamp in the headers of a plain publish; `None` when there is none of the three headers.
+    """Return the stamp in the headers of a plain publish; `None` without any of the three.
 
     Raises:
         InvalidRequestError: A header is missing, no ASCII decimal number, or out of range.
@@ -441,7 +443,7 @@ def parse_headers(headers: Mapping[str, bytes]) -> PublisherStamp | None:
 
 
 def _number(headers: Mapping[str, bytes], name: str, minimum: int, maximum: int) -> int:
-    """Value of a header that must be there and hold ASCII digits only."""
+    """Return the value of a required header of ASCII digits."""
     text = headers.get(name, b"")
     # `bytes.isdigit` knows ASCII digits only; the length bounds the conversion.
     if not text.isdigit() or len(text) > _DIGITS_MAX or not minimum <= int(text) <= maximum:

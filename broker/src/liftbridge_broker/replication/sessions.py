@@ -1,9 +1,9 @@
 """The follower's side of fetch sessions: one incremental fetch per pair of brokers (KIP-227).
 
-A broker that follows partitions of another holds one fetch there at almost all times. It tells only
-positions that changed; the leader remembers the rest and holds the fetch until it has news, so an
-idle pair costs one small message each way per hold, whatever the number of partitions. The leader's
-side is `leader_session.py`. Both know no I/O; the owner sends and delivers.
+A broker that follows partitions of another holds one fetch there at almost all times. It sends only
+changed positions; the leader remembers the rest and holds the fetch until it has news, so an idle
+pair costs one small message each way per hold, whatever the number of partitions. The leader's side
+is `leader_session.py`. Both know no I/O; the owner sends and delivers.
 
 A fetch or an answer that is lost ends the session: the next fetch is a full one.
 """
@@ -24,8 +24,8 @@ class SessionLimits(NamedTuple):
 
     Attributes:
         timeout_ns: A fetch without an answer for this long is taken as lost.
-        lost_ns: Pause after the leader did not know the session.
-        retry_ns: Pause before a position that the leader refused is told again.
+        lost_ns: Pause after the leader lost the session.
+        retry_ns: Pause before a refused position is sent again.
     """
 
     timeout_ns: int = 1_500 * MS
@@ -53,7 +53,7 @@ class FollowerSession:
     Attributes:
         leader: The broker that leads them.
         leader_broker_epoch: Its registration; another one ends the session.
-        heard_at: When it answered last; the beginning counts as one.
+        heard_at: Time of its last answer; the start counts as an answer.
     """
 
     __slots__ = (
@@ -81,12 +81,12 @@ class FollowerSession:
         limits: SessionLimits,
         now: Instant,
     ) -> None:
-        """Begin without partitions.
+        """Start without partitions.
 
         Args:
             leader: The broker that leads them.
             leader_broker_epoch: Its registration by the metadata here.
-            first_correlation_id: By chance, so that no answer to a former process matches.
+            first_correlation_id: Random, so that no answer to an earlier process matches.
             limits: Times.
             now: Present time.
         """
@@ -110,7 +110,7 @@ class FollowerSession:
         return len(self._positions)
 
     def put(self, position: FetchPosition) -> None:
-        """Follow a partition, or tell where it stands now; nothing when that is known."""
+        """Follow a partition, or update its position; no-op when the position is known."""
         partition = position.partition
         if self._positions.get(partition) == position:
             return
@@ -120,12 +120,12 @@ class FollowerSession:
         self._retries.pop(partition, None)
 
     def retry(self, partition: PartitionId, now: Instant) -> None:
-        """Tell the position again after a pause, though it is the same: it was refused."""
+        """Send an unchanged position again after a pause, because it was refused."""
         if partition in self._positions and partition not in self._dirty:
             self._retries[partition] = Instant(now + self._limits.retry_ns)
 
     def drop(self, partition: PartitionId) -> None:
-        """Follow a partition no longer, or not this leader."""
+        """Stop following a partition at this leader."""
         if self._positions.pop(partition, None) is not None:
             self._dirty.pop(partition, None)
             self._retries.pop(partition, None)
@@ -133,13 +133,13 @@ class FollowerSession:
                 self._forgotten[partition] = None
 
     def set_leader_broker_epoch(self, broker_epoch: int) -> None:
-        """The leader registered anew: what it knew of the session is gone."""
+        """Handle a new registration of the leader, which lost the session."""
         if broker_epoch != self.leader_broker_epoch:
             self.leader_broker_epoch = broker_epoch
             self.reset()
 
     def reset(self) -> None:
-        """Begin a new session with the next fetch; also when this broker registered anew."""
+        """Begin a new session with the next fetch; also after a new registration of this broker."""
         self._session_id = 0
         self._session_epoch = FULL
         self._waiting.clear()
@@ -148,10 +148,10 @@ class FollowerSession:
         self._dirty = dict.fromkeys(self._positions)
 
     def next_request(self, now: Instant) -> FetchRequest | None:
-        """The fetch to be sent now, if any; the owner asks after every event of the session.
+        """Return the fetch to send now, if any; the owner calls it after every session event.
 
-        One fetch is held at the leader. When something changes meanwhile a newer one follows at
-        once, which makes the leader answer the former.
+        One fetch is held at the leader. On a change meanwhile a newer fetch follows at once, which
+        makes the leader answer the held one.
         """
         if not self._positions:
             if self._session_epoch != FULL:
@@ -197,11 +197,11 @@ class FollowerSession:
         return FetchRequest(self._correlation_id, body)
 
     def on_reply(self, correlation_id: int, body: FetchReplyBody, now: Instant) -> bool:
-        """Take an answer in.
+        """Handle an answer.
 
         Returns:
-            Whether it is one: then the owner gives each partition's part to its core and tells the
-            new positions (`put`, `retry`), and asks for the next fetch. Otherwise it is dropped.
+            Whether it is valid: then the owner passes each partition's part to its core, updates
+                positions (`put`, `retry`), and takes the next fetch. Otherwise it is dropped.
         """
         waiting = self._waiting.get(correlation_id)
         if waiting is None:  # guard F3.correlates
@@ -221,12 +221,12 @@ class FollowerSession:
         if next(iter(self._waiting)) == correlation_id:
             del self._waiting[correlation_id]
         else:
-            # The leader answers in order: an answer was lost, and it will not be told again.
+            # The leader answers in order: an answer was lost, and it will not be repeated.
             self.reset()  # guard Session.order
         return True
 
     def next_deadline(self) -> Instant | None:
-        """When `next_request` is to be asked though nothing happens; may lie in the past."""
+        """Time of the next `next_request` call without other events; may lie in the past."""
         if not self._positions:
             return None
         oldest = next(iter(self._waiting.values()), None)

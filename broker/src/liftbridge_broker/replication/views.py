@@ -1,4 +1,4 @@
-"""What the cores of a partition need from outside: its log and chance."""
+"""Inputs of the partition cores: the log and a random source."""
 
 from typing import Protocol
 
@@ -17,7 +17,7 @@ class Epochs(Protocol):
     def end_offset_for(
         self, epoch: LeaderEpoch, log_end_offset: Offset, /
     ) -> tuple[LeaderEpoch, Offset] | None:
-        """Largest known epoch not above `epoch` and where it ends.
+        """Return the largest known epoch not above `epoch`, and its end offset.
 
         `epoch` with the start of the first entry when all are above; `None` when `epoch` is newer
         than any known.
@@ -44,7 +44,7 @@ class LogView(Protocol):
 
     @property
     def high_watermark(self) -> Offset:
-        """First offset not known to be committed; the owner stores what the cores say."""
+        """First offset not known to be committed; the owner stores the cores' value."""
         ...
 
     @property
@@ -54,7 +54,7 @@ class LogView(Protocol):
 
     @property
     def compacted_offset(self) -> Offset:
-        """Offset up to which no key has an older record beside its newest one."""
+        """Offset below which each key has only its newest record."""
         ...
 
     @property
@@ -64,12 +64,12 @@ class LogView(Protocol):
 
     @property
     def dropped_offset(self) -> Offset:
-        """Offset below which tombstones may be gone; what they hid is gone for certain."""
+        """Offset below which tombstones may be removed; the records they deleted are removed."""
         ...
 
     @property
     def copied(self) -> Copied:
-        """How far it must reach where it was copied from a compacted log."""
+        """How far the log must reach where it was copied from a compacted log."""
         ...
 
     @property
@@ -79,8 +79,8 @@ class LogView(Protocol):
 
 
 class Rng(Protocol):
-    """Chance of one node; `random.Random` is one."""
+    """Random source of one node; `random.Random` is one."""
 
     def randrange(self, stop: int, /) -> int:
-        """A number from 0 to `stop` - 1."""
+        """Return a number from 0 to `stop` - 1."""
         ...
