@@ -1,8 +1,8 @@
-"""What the metadata leader proposes by itself to keep the cluster in shape.
+"""Proposals of the metadata leader that keep the cluster balanced.
 
-Pure looks at the state: which partitions should be led by their first replica (C9) unless that is
-cordoned, which must be moved off brokers that are drained (C20), and whether a broker may stop
-(C13). Each has a bound, so that one pass does not move everything at once.
+Pure functions of the state: which partitions should return to their first replica (C9) unless it is
+cordoned, which must move off drained brokers (C20), and whether a broker may stop (C13). Each is
+bounded, so that one pass does not move everything at once.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from liftbridge_broker.model.partitions import PartitionState
 
 
 def preferred_elections(state: ClusterState, partitions_max: int) -> ElectPreferred | None:
-    """Leaderships to give back to the first replica; `None` when all are where they belong."""
+    """Return leaderships to give back to the first replica, `None` if none."""
     found: list[PartitionId] = []
     for _, partition in state.partitions():
         if partition.leader != partition.replicas[0] and is_given_away(state, partition):
@@ -26,7 +26,7 @@ def preferred_elections(state: ClusterState, partitions_max: int) -> ElectPrefer
 
 
 def is_given_away(state: ClusterState, partition: PartitionState) -> bool:
-    """Whether another broker than the first replica leads, which could take it back."""
+    """Whether another broker than the first replica leads, although that one could."""
     first = partition.replicas[0]
     return (
         partition.leader not in (None, first)
@@ -40,11 +40,11 @@ def is_given_away(state: ClusterState, partition: PartitionState) -> bool:
 def drain_moves(
     state: ClusterState, load: tuple[BrokerLoad, ...], moves_max: int
 ) -> tuple[StartReassignment, ...]:
-    """Moves off drained brokers; a partition for which there is no other place stays.
+    """Return moves off drained brokers; a partition without another place stays.
 
     Args:
         state: Applied metadata.
-        load: What brokers carry, for the choice among them.
+        load: Load of the brokers, for the choice among them.
         moves_max: Reassignments that may be under way at once, those begun before included.
     """
     draining = {one.broker for one in state.brokers.values() if one.draining}
@@ -79,7 +79,7 @@ def may_stop(
     Args:
         state: Applied metadata.
         broker: The broker.
-        applied: Metadata index that each broker told in its last heartbeat.
+        applied: Metadata index that each broker reported in its last heartbeat.
     """
     stopping = state.brokers[broker]
     if not stopping.in_controlled_shutdown:

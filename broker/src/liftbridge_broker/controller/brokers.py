@@ -1,7 +1,7 @@
 """Decisions about brokers: sessions, fencing, stopping, leaving (C1 to C3, C13, C20, C21).
 
-Marks such as `# guard C1.removed` name the guards of the replication protocol; a list of tests
-says which test notices that one of them is gone.
+Marks such as `# guard C1.removed` name the guards of the replication protocol; a list names the
+test that fails when a guard is removed.
 """
 
 from dataclasses import replace
@@ -53,13 +53,13 @@ from liftbridge_broker.model.streams import FsyncPolicy
 from liftbridge_broker.model.subjects import check_group
 
 CATCH_UP_RATE_MIN: Final = 1_024
-"""A reassignment slower than this would not end."""
+"""Lowest catch-up rate: a slower reassignment would not end."""
 BROKERS_MAX: Final = 1_024
-"""Brokers of a cluster, those that left included, so that no requests take all memory."""
+"""Maximum brokers of a cluster, removed ones included, to bound memory."""
 
 
 def bootstrap(state: ClusterState, index: MetadataIndex, command: Bootstrap) -> Decision:
-    """The first name stays; asking for it again is answered alike."""
+    """Set the cluster id once; a repeat with the same id gets the same answer."""
     if not command.cluster_id:
         raise InvalidRequestError("Invalid cluster id, cannot be empty")
     if state.cluster_id == command.cluster_id:
@@ -75,23 +75,23 @@ def bootstrap(state: ClusterState, index: MetadataIndex, command: Bootstrap) -> 
 
 
 def register_broker(state: ClusterState, index: MetadataIndex, command: RegisterBroker) -> Decision:
-    """C1: a new session, fenced until it has caught up; what may be lost is no longer counted on.
+    """C1: start a session, fenced until caught up; replicas that may have lost data stop counting.
 
-    A live session of another process is replaced only when it holds the same data directory, whose
-    lock proves the former process gone.
+    A live session of another process is replaced only by one with the same data directory, whose
+    lock proves that the former process has ended.
     """
     known = _check_registration(state, command)
     if known is not None and known.incarnation_id == command.incarnation_id:
         return Decision((), BrokerEpochAnswer(known.broker_epoch))  # guard C1.retry
     former = [] if known is None else [start.incarnation_id for start in known.restarts]
     if command.incarnation_id in former:  # guard C1.former
-        # It would take the session, and the trust in the data, of the process that came after it.
+        # It would take over the session, and the trust in the data, of a later process.
         raise FailedPreconditionError(
             f"process {command.incarnation_id} of broker {command.broker} is over"
         )
     draft = Draft(state, index)
     if known is not None and not known.fenced:
-        # The former process is gone: a quick restart need not wait for its session to end.
+        # The former process has ended: a quick restart need not wait for its session to end.
         _fence(draft, known, Cause.REGISTERED)  # guard C1.fence_first
     keeps = known is not None and not known.removed
     broker = BrokerState(
@@ -119,12 +119,12 @@ def register_broker(state: ClusterState, index: MetadataIndex, command: Register
 
 
 def _knows_room(state: ClusterState) -> bool:
-    """Whether all brokers remember how many replicas one may have, and so decide alike."""
+    """Whether all brokers know replica limits, and so decide alike."""
     return state.feature_level >= ROOM_LEVEL  # guard Room.level
 
 
 def _restarts(command: RegisterBroker, known: BrokerState | None) -> tuple[Restart, ...]:
-    """The last starts, this one included."""
+    """Return the last starts, this one included."""
     before = () if known is None else known.restarts
     is_clean = known is not None and _stopped_in_order(command, known)
     started = Restart(command.incarnation_id, command.started, is_clean, command.version)
@@ -132,7 +132,7 @@ def _restarts(command: RegisterBroker, known: BrokerState | None) -> tuple[Resta
 
 
 def _stopped_in_order(command: RegisterBroker, known: BrokerState) -> bool:
-    """Whether the process before stopped in order, on the same data directory."""
+    """Whether the previous process shut down cleanly, on the same data directory."""
     return (
         known.data_dir_id == command.data_dir_id
         and command.previous_broker_epoch == known.broker_epoch
@@ -140,7 +140,7 @@ def _stopped_in_order(command: RegisterBroker, known: BrokerState) -> bool:
 
 
 def _check_registration(state: ClusterState, command: RegisterBroker) -> BrokerState | None:
-    """Refuse a broker that must not begin a session; its registration so far otherwise."""
+    """Refuse a broker that must not begin a session; else return its registration so far."""
     if not command.broker or not command.incarnation_id or not command.data_dir_id:
         raise InvalidRequestError("Invalid registration, broker and identities cannot be empty")
     check_group(command.broker)
@@ -166,7 +166,7 @@ def _check_registration(state: ClusterState, command: RegisterBroker) -> BrokerS
 
 
 def _renew_replicas(draft: Draft, command: RegisterBroker, known: BrokerState | None) -> None:
-    """Begin a new session of every replica, and take the unclean ones out of the pools."""
+    """Begin a new session of every replica, and remove unclean ones from the pools."""
     broker = command.broker
     same_data = known is not None and known.data_dir_id == command.data_dir_id  # guard C1.wiped
     is_clean = (
@@ -190,10 +190,10 @@ def _renew_replicas(draft: Draft, command: RegisterBroker, known: BrokerState | 
 
 
 def _may_be_verified(draft: Draft, partition: PartitionState, known_index: int) -> bool:
-    """Whether a replica that was not stopped in order can hold all that was acknowledged.
+    """Whether a replica without a clean shutdown can hold all acknowledged records.
 
-    Only under fsync policy `commit` did nothing count before it was on disk, or with an only
-    replica under `auto`; and only if the broker knew the policy that counted all the time.
+    Only under fsync policy `commit`, or for a sole replica under `auto`, no record counted before
+    it was on disk; and only if the broker knew the policy in force all the time.
     """
     policy = draft.policy(partition.partition_id)
     is_commit = policy.fsync_policy is FsyncPolicy.COMMIT
@@ -212,7 +212,7 @@ def _moved(
 
 
 def unfence_broker(state: ClusterState, index: MetadataIndex, command: UnfenceBroker) -> Decision:
-    """C2: the broker may lead; what waited for it gets a leader."""
+    """C2: let the broker lead; elect leaders for partitions that waited for it."""
     broker = check_session(state, command.broker, command.broker_epoch)  # guard C2.epoch
     if command.want_fence:  # guard C2.want_fence
         raise FailedPreconditionError(f"broker {broker.broker} asks to stay fenced")
@@ -239,7 +239,7 @@ def _unfence(draft: Draft, broker: BrokerState) -> None:
 
 
 def fence_broker(state: ClusterState, index: MetadataIndex, command: FenceBroker) -> Decision:
-    """C3: the broker leads nothing and is in sync nowhere."""
+    """C3: remove the broker from all leaderships and in-sync sets."""
     broker = check_session(state, command.broker, command.broker_epoch)  # guard C3.epoch
     if broker.fenced:  # guard C3.fenced
         return Decision((), Done())
@@ -260,7 +260,7 @@ def _fence(draft: Draft, broker: BrokerState, cause: Cause) -> None:
 def shut_down_broker(
     state: ClusterState, index: MetadataIndex, command: ShutDownBroker
 ) -> Decision:
-    """C13: others take over, except where nobody else could lead."""
+    """C13: hand over leaderships, except where no other replica could lead."""
     broker = check_session(state, command.broker, command.broker_epoch)  # guard C13.epoch
     if broker.fenced or broker.in_controlled_shutdown:
         return Decision((), Done())  # guard C13.again
@@ -282,7 +282,7 @@ def shut_down_broker(
 def advertise_listeners(
     state: ClusterState, index: MetadataIndex, command: AdvertiseListeners
 ) -> Decision:
-    """Clients that come by another listener are told other addresses; nothing else changes."""
+    """Set the addresses that clients of other listeners get; nothing else changes."""
     broker = check_session(state, command.broker, command.broker_epoch)
     fault = fault_of(command.listeners)
     if fault:
@@ -295,7 +295,7 @@ def advertise_listeners(
 
 
 def cordon_broker(state: ClusterState, index: MetadataIndex, command: CordonBroker) -> Decision:
-    """C20: placement passes the broker by; a drained one is cordoned as well."""
+    """C20: exclude the broker from placement; draining implies cordoning."""
     broker = _member(state, command.broker)
     cordoned = command.cordoned or command.draining
     if (broker.cordoned, broker.draining) == (cordoned, command.draining):
@@ -307,7 +307,7 @@ def cordon_broker(state: ClusterState, index: MetadataIndex, command: CordonBrok
 
 
 def remove_broker(state: ClusterState, index: MetadataIndex, command: RemoveBroker) -> Decision:
-    """A stopped broker that holds nothing is gone for good."""
+    """Remove a stopped broker without replicas permanently."""
     broker = check_session(state, command.broker, command.broker_epoch)  # guard Remove.epoch
     if not broker.fenced:  # guard Remove.fenced
         raise FailedPreconditionError(f"broker {broker.broker} is alive, stop it first")
@@ -330,7 +330,7 @@ def remove_broker(state: ClusterState, index: MetadataIndex, command: RemoveBrok
 def set_feature_level(
     state: ClusterState, index: MetadataIndex, command: SetFeatureLevel
 ) -> Decision:
-    """C21: rules that every broker knows; never back."""
+    """C21: raise the feature level to one that every broker knows; never lower it."""
     if command.feature_level == state.feature_level:
         return Decision((), Done())
     _check_feature_level(state, command.feature_level)
@@ -340,7 +340,7 @@ def set_feature_level(
 
 
 def set_catch_up_rate(state: ClusterState, command: SetCatchUpRate) -> Decision:
-    """Leaders slow down, or hurry, what reassignments copy."""
+    """Set the rate at which leaders copy for reassignments."""
     rate = command.bytes_per_second
     if rate and rate < CATCH_UP_RATE_MIN:
         raise InvalidRequestError(
@@ -365,10 +365,10 @@ def _check_feature_level(state: ClusterState, level: int) -> None:
 
 
 def check_session(state: ClusterState, broker: BrokerId, broker_epoch: int) -> BrokerState:
-    """State of a broker in its present session.
+    """Return the state of a broker in its present session.
 
     Raises:
-        StaleBrokerEpochError: The session is over, or there was never one.
+        StaleBrokerEpochError: The session has ended, or never existed.
     """
     known = state.brokers.get(broker)
     if known is None or known.removed or known.broker_epoch != broker_epoch:

@@ -1,4 +1,4 @@
-"""Guards of stream requests that need no more than the request and a number of brokers (spec 1.4).
+"""Guards of stream requests that need only the request and a number of brokers (spec 1.4).
 
 Values are checked on every node when the command is applied, so a broker with other rules or a
 forged command cannot bring a wrong value into the state.
@@ -26,7 +26,7 @@ from liftbridge_broker.model.subjects import (
 )
 
 PARTITIONS_MAX: Final = 1_000_000
-"""Partitions of one stream whatever the settings say, so that no command takes all memory."""
+"""Hard limit of partitions of one stream, so that no command exhausts memory."""
 
 PUBLISHER_BYTES_MAX: Final = 255
 OWNER_BYTES_MAX: Final = 1_024
@@ -44,7 +44,7 @@ _REQUEST_NAMES: Final = (
     ("tombstone_retention_ms", "tombstone_retention_ms"),
     ("retention_cursor_bytes_max", "retention_cursor_max_bytes"),
 )
-"""Settings that must not be negative: our field and the name a client knows it by."""
+"""Settings that must not be negative: our field and its name for clients."""
 
 
 def check_names(command: CreateStream, partition_count: int) -> None:
@@ -60,13 +60,13 @@ def check_names(command: CreateStream, partition_count: int) -> None:
 
 
 def check_not_reserved(name: str, *, is_internal: bool) -> None:
-    """Refuse a client that asks for a stream the broker itself keeps."""
+    """Refuse a client that asks for a reserved stream."""
     if name in RESERVED_STREAMS and not is_internal:
         raise InvalidRequestError("Stream is reserved")
 
 
 def check_partition_count(partitions: int, partitions_max: int) -> int:
-    """Number of partitions asked for, 0 meaning 1."""
+    """Return the number of partitions requested, 0 meaning 1."""
     if partitions < 0:
         raise InvalidRequestError(f"Invalid partitions {partitions}")
     limit = min(partitions_max, PARTITIONS_MAX)
@@ -80,12 +80,12 @@ def check_partition_count(partitions: int, partitions_max: int) -> int:
 def check_replication_factor(
     replication_factor: int, broker_count: int, placeable_count: int
 ) -> int:
-    """Number of replicas asked for, 0 meaning 1 and -1 every broker that takes replicas.
+    """Return the replicas requested, 0 meaning 1 and -1 every broker that takes replicas.
 
     Args:
-        replication_factor: What was asked for.
+        replication_factor: The requested factor.
         broker_count: Brokers of the cluster.
-        placeable_count: Those of them that take new replicas at present.
+        placeable_count: Brokers that take new replicas at present.
     """
     resolved = placeable_count if replication_factor == -1 else replication_factor or 1
     if resolved <= 0:
@@ -102,7 +102,7 @@ def check_replication_factor(
 
 
 def check_encryption(overrides: StreamOverrides) -> None:
-    """Refuse a protection that this version cannot give, instead of storing plain text."""
+    """Refuse encryption, which this version lacks, instead of storing plain text."""
     if overrides.encryption:
         raise FailedPreconditionError(
             "Failed on preconditions for stream's encryption handler: "
@@ -119,7 +119,7 @@ def check_values(overrides: StreamOverrides) -> None:
 
 
 def check_retention_cursor(overrides: StreamOverrides, *, has_cursors: bool) -> None:
-    """Refuse a cursor that cannot be, and one that no broker keeps: nothing would ever be removed.
+    """Refuse an invalid cursor, or one that no broker keeps: it would block retention for ever.
 
     Args:
         overrides: Settings of a stream.
@@ -156,7 +156,7 @@ def check_stream_count(stream_count: int, streams_max: int) -> None:
 
 
 def check_publisher(publisher: str) -> None:
-    """Refuse a name of a publisher that is empty, too long or cannot be printed."""
+    """Refuse a publisher name that is empty, too long or unprintable."""
     if not 1 <= len(publisher.encode()) <= PUBLISHER_BYTES_MAX or not publisher.isprintable():
         raise InvalidRequestError(
             f"Invalid publisher, must be 1 to {PUBLISHER_BYTES_MAX} bytes of printable text"
@@ -166,9 +166,9 @@ def check_publisher(publisher: str) -> None:
 def check_partitions(
     stream: StreamState | None, partitions: tuple[int, ...]
 ) -> tuple[StreamState, tuple[PartitionNumber, ...]]:
-    """The stream and the partitions meant, each once and in order; none given means all.
+    """Return the stream and the named partitions, each once and in order; none means all.
 
-    The original has two texts for an unknown stream, depending on how it looked for it.
+    The original has two texts for an unknown stream, depending on the look-up.
     """
     if stream is None:
         raise NotFoundError("stream does not exist" if partitions else "stream not found")

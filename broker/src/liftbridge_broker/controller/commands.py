@@ -1,8 +1,8 @@
-"""Commands: what a metadata log entry asks for (replication protocol 1.5 and 1.15).
+"""Commands: the requests in metadata log entries (replication protocol 1.5 and 1.15).
 
-A command says what is wanted and carries everything `decide` must know beyond the state, such as
-the wall clock. It is checked by `decide`, on every node alike, when it is committed; a value in a
-command may therefore be wrong in any way its type allows.
+A command states a request and carries all input of `decide` besides the state, such as the wall
+clock. It is checked by `decide`, on every node alike, when it is committed; a value in a command
+may therefore be wrong in any way its type allows.
 """
 
 from dataclasses import dataclass, field, replace
@@ -16,10 +16,10 @@ PARTITIONS_MAX_DEFAULT: Final = 10_000
 STREAMS_MAX_DEFAULT: Final = 100_000
 
 FEATURE_LEVEL: Final = 2
-"""Latest rules of decision that this version knows; 0 were those without clusters."""
+"""Latest feature level that this version knows; 0 is that of versions without clusters."""
 
 ROOM_LEVEL: Final = 2
-"""Feature level from which on a broker gets no more replicas than it told to have room for."""
+"""Feature level from which on a broker gets no more replicas than its reported limit."""
 
 NOBODY: Final = BrokerId("")
 
@@ -28,14 +28,14 @@ MEMBER_ALREADY: Final = -1
 
 
 class BrokerLoad(NamedTuple):
-    """How much a broker carries, counted in partitions that it leads."""
+    """Load of a broker, counted in partitions that it leads."""
 
     broker: BrokerId
     load: int
 
 
 class IsrMember(NamedTuple):
-    """A replica that is to be in sync, in the session that the leader knows it in.
+    """A member of a requested in-sync set, with its session as known to the leader.
 
     `replica_epoch` is `MEMBER_ALREADY` for one that is in sync as the leader proposes.
     """
@@ -45,11 +45,11 @@ class IsrMember(NamedTuple):
 
 
 class ReplicaAnswer(NamedTuple):
-    """What a replica told of its log, in which session of its broker.
+    """A replica's report about its log, with the session of its broker.
 
     Attributes:
         broker: The replica.
-        broker_epoch: Session of the broker that told it.
+        broker_epoch: Session of the reporting broker.
         last_epoch: Leader epoch of the last record it holds.
         log_end_offset: End of its log.
         is_damaged: Whether the log is damaged, so that the replica cannot lead.
@@ -63,7 +63,7 @@ class ReplicaAnswer(NamedTuple):
 
 
 class LeaderChange(NamedTuple):
-    """A leader that its followers do not hear, and the epochs they knew it by."""
+    """A leader that its followers do not hear, with the epochs known to them."""
 
     partition_id: PartitionId
     leader_epoch: int
@@ -72,7 +72,7 @@ class LeaderChange(NamedTuple):
 
 
 class Leadership(NamedTuple):
-    """A partition led in some epoch."""
+    """A partition with the leader epoch of its leadership."""
 
     partition_id: PartitionId
     leader_epoch: int
@@ -90,18 +90,18 @@ class RegisterBroker:
         host: Address clients reach the broker at.
         port: Port clients reach the broker at.
         previous_broker_epoch: Broker epoch in the clean-shutdown marker; 0 when there was none.
-        clean_partitions: Partitions of which every acknowledged record was found on disk, though
-            the shutdown was not clean (fsync policy `commit`).
-        known_index: Metadata that the broker had applied when it found that; what was changed
-            since may have let records count that it never had on disk.
-        quarantined_partitions: Partitions with damaged files; unclean however it stopped.
-        zone: Zone or rack it stands in; empty when unknown.
+        clean_partitions: Partitions with every acknowledged record on disk, although the shutdown
+            was not clean (fsync policy `commit`).
+        known_index: Metadata index applied when that was determined; later changes may have let
+            records count that it never had on disk.
+        quarantined_partitions: Partitions with damaged files; unclean after any kind of shutdown.
+        zone: Zone or rack of the broker; empty when unknown.
         version: Version of its software, for people.
-        feature_level: Latest rules of decision it knows. At 0, a version without clusters, the
-            broker is not fenced first, so that logs of that version mean what they meant.
+        feature_level: Latest feature level it knows. At 0, a version without clusters, the broker
+            is not fenced first, so that logs of that version keep their meaning.
         started: Wall clock of the broker, nanoseconds since 1970, for people.
-        replicas_max: Replicas that it may have at most, by the limits of its system; 0 when it
-            does not tell.
+        replicas_max: Replicas that it may have at most, by the limits of its system; 0 when not
+            reported.
     """
 
     broker: BrokerId
@@ -122,11 +122,11 @@ class RegisterBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bootstrap:
-    """A cluster begins: it gets its name and the rules it decides by, once.
+    """Give a new cluster its id and feature level, once.
 
     Attributes:
         cluster_id: Random text.
-        feature_level: Rules of decision; every broker that registers must know them.
+        feature_level: Feature level; every broker that registers must know it.
     """
 
     cluster_id: str
@@ -140,7 +140,7 @@ class UnfenceBroker:
     Attributes:
         broker: The broker.
         broker_epoch: Its session.
-        applied_index: Metadata index that its last heartbeat told.
+        applied_index: Metadata index in its last heartbeat.
         want_fence: Whether that heartbeat asked to stay fenced.
     """
 
@@ -152,7 +152,7 @@ class UnfenceBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceBroker:
-    """A broker was not heard of for a session: it leads nothing and is nowhere in sync (C3)."""
+    """Fence a broker silent for a session: it leads nothing and is in no in-sync set (C3)."""
 
     broker: BrokerId
     broker_epoch: int
@@ -160,7 +160,7 @@ class FenceBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShutDownBroker:
-    """A broker is about to stop: others take over what they can (C13)."""
+    """Start a controlled shutdown: other brokers take over its leaderships if they can (C13)."""
 
     broker: BrokerId
     broker_epoch: int
@@ -168,12 +168,12 @@ class ShutDownBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvertiseListeners:
-    """A broker says where clients reach it by its further listeners, all of them at once.
+    """Set the addresses of a broker's further listeners, all of them at once.
 
     Attributes:
         broker: The broker itself.
         broker_epoch: Its session.
-        listeners: At most `LISTENERS_MAX`; those that it leaves out it is not reached by.
+        listeners: At most `LISTENERS_MAX`; omitted listeners are removed.
     """
 
     broker: BrokerId
@@ -192,7 +192,7 @@ class CordonBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveBroker:
-    """A stopped broker without replicas leaves for good; its data directory never comes back."""
+    """Remove a stopped broker without replicas; its data directory may never return."""
 
     broker: BrokerId
     broker_epoch: int
@@ -200,7 +200,7 @@ class RemoveBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetFeatureLevel:
-    """Other rules of decision are in force, which every broker must know (C21)."""
+    """Set the feature level, which every broker must know (C21)."""
 
     feature_level: int
 
@@ -214,7 +214,7 @@ class SetCatchUpRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartition:
-    """A leader asks for another in-sync set (C5, KIP-497).
+    """Request of a leader for another in-sync set (C5, KIP-497).
 
     Attributes:
         broker: The leader.
@@ -223,7 +223,7 @@ class AlterPartition:
         leader_epoch: Epoch it leads in.
         partition_epoch: Epoch of the state it decided on.
         isr: In-sync set wanted.
-        is_recovering: Whether the leader has not taken up its work since an unclean election.
+        is_recovering: Whether the leader does not serve yet after an unclean election.
     """
 
     broker: BrokerId
@@ -252,12 +252,12 @@ class StartReassignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelReassignment:
-    """Give up the reassignment of a partition (C8).
+    """Cancel the reassignment of a partition (C8).
 
     Attributes:
         partition_id: The partition.
         partition_epoch: Epoch of the state this was decided on; 0 for any.
-        is_unclean: Whether it may be given up though too few of the former replicas are in sync,
+        is_unclean: Whether to cancel although too few of the former replicas are in sync,
             which may lose acknowledged records.
     """
 
@@ -268,7 +268,7 @@ class CancelReassignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectPreferred:
-    """Elect the first replica of partitions where it can lead (C9); told for each of them."""
+    """Elect the first replica of partitions where it can lead (C9); one outcome each."""
 
     partitions: tuple[PartitionId, ...]
 
@@ -282,7 +282,7 @@ class RecoverUnclean:
         chosen: Broker to elect.
         partition_epoch: Epoch of the state this was decided on.
         mode: Who decided: an operator (`manual`), or the controller in one of its modes.
-        answers: What replicas told of their logs; an operator needs none.
+        answers: Reports of replicas about their logs; not needed for an operator.
     """
 
     partition_id: PartitionId
@@ -294,21 +294,21 @@ class RecoverUnclean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeLeader:
-    """Replace leaders that most of their followers do not hear (C11); told for each of them."""
+    """Replace leaders that most of their followers do not hear (C11); one outcome each."""
 
     changes: tuple[LeaderChange, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclareUnclean:
-    """A replica lost some of what it had reported, without a restart of its broker (C12).
+    """Declare that a replica lost reported records, without a restart of its broker (C12).
 
     Attributes:
         broker: Broker of the replica.
         broker_epoch: Its session.
         partition_id: The partition.
         replica_epoch: Session of the replica.
-        reason: What happened, for people.
+        reason: Human-readable cause.
     """
 
     broker: BrokerId
@@ -320,15 +320,15 @@ class DeclareUnclean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resign:
-    """A broker gives leaderships up, where another can take them (C19); told for each of them.
+    """Resign leaderships where another broker can take them (C19); one outcome each.
 
     Attributes:
         broker: The leader.
         broker_epoch: Its session.
-        partitions: What it leads.
-        leaves_isr: Whether it leaves the in-sync sets as well, because it cannot follow either.
-        successor: Who is to lead; empty for the first that can.
-        reason: Why, for people.
+        partitions: Leaderships to resign.
+        leaves_isr: Whether it also leaves the in-sync sets, because it cannot follow either.
+        successor: The next leader; empty for the first replica that can lead.
+        reason: Human-readable reason.
     """
 
     broker: BrokerId
@@ -355,7 +355,7 @@ class CreateStream:
         partitions_max: Limit of partitions of one stream in the settings of that broker.
         streams_max: Limit of streams of the cluster in the settings of that broker.
         min_isr_default: In-sync replicas needed by its settings when `overrides` does not say;
-            0 leaves it to the replication factor: 2 from three replicas on, else 1.
+            0 derives it from the replication factor: 2 from three replicas on, else 1.
         fsync_policy_default: Likewise, when appended data reaches the disk.
         unclean_mode_default: Likewise, who may elect a replica that might lack records.
         load: What brokers carry already, for the choice among them.
@@ -377,7 +377,7 @@ class CreateStream:
     load: tuple[BrokerLoad, ...] = ()
 
     def with_defaults(self, defaults: StreamOptions) -> "CreateStream":
-        """This command with the defaults of the broker that takes the request."""
+        """Return this command with the defaults of the broker that takes the request."""
         return replace(
             self,
             min_isr_default=defaults.min_isr,
@@ -400,11 +400,11 @@ class AlterStream:
 
     Attributes:
         name: Name of the stream.
-        overrides: New settings; what is `None` stays as it is.
+        overrides: New settings; `None` leaves a setting unchanged.
         is_internal: Whether the broker itself asks, who may change reserved streams.
         replication_factor: New number of replicas, which partitions reach by reassignment; 0
             leaves it.
-        load: What brokers carry already, for the choice among them.
+        load: Present load of the brokers, for the choice among them.
     """
 
     name: StreamName
@@ -422,8 +422,8 @@ class PauseStream:
         name: Name of the stream.
         partitions: Numbers of the partitions; empty means all.
         resume_all: Whether the next publish to any partition resumes all of them.
-        is_automatic: Whether the leader pauses an idle partition by itself: it stays subscribed
-            and the first message resumes it.
+        is_automatic: Whether the leader pauses an idle partition: it stays subscribed and the first
+            message resumes it.
         is_internal: Whether the broker itself asks, who may pause reserved streams.
     """
 
@@ -436,7 +436,7 @@ class PauseStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeStream:
-    """Take up the intake of partitions again; all of them after a pause with `resume_all` (C17).
+    """Resume the intake of partitions; of all of them after a pause with `resume_all` (C17).
 
     Attributes:
         name: Name of the stream.
@@ -459,7 +459,7 @@ class SetReadonly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitPublisher:
-    """Register an idempotent publisher of a stream, or raise its epoch to fence its former self.
+    """Register an idempotent publisher of a stream, or raise its epoch to fence the earlier one.
 
     Attributes:
         stream: Stream the publisher writes to.
@@ -472,13 +472,13 @@ class InitPublisher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkStream:
-    """Say who manages a stream, if it is still managed by whom the caller believes.
+    """Set the owner mark of a stream, if it still has the expected mark.
 
     Attributes:
         name: Name of the stream.
-        stream_id: Its id, so that a stream created anew under the name is not taken for it.
-        expected: Mark it has; empty for none.
-        owner: Mark it gets, at most `OWNER_BYTES_MAX` bytes; empty for none.
+        stream_id: Its id, so that a recreated stream of the same name is not marked.
+        expected: Present mark; empty for none.
+        owner: New mark, at most `OWNER_BYTES_MAX` bytes; empty for none.
     """
 
     name: StreamName
@@ -518,4 +518,4 @@ StreamCommand = (
     | MarkStream
 )
 Command = ClusterCommand | BrokerCommand | PartitionCommand | StreamCommand
-"""Every command of this version; a log that holds another one stops the node."""
+"""Every command of this version; an unknown command in the log stops the node."""

@@ -1,10 +1,10 @@
-"""Decisions: a command and a state give records and an answer, or a refusal.
+"""Decisions: map a command and a state to records and an answer, or to a refusal.
 
 Every guard is behind this function (replication protocol, rule R0): `decide` runs on all nodes
 when a command is committed, so a zombie, a retry or a reordered request does no harm, and running
 it before proposing is only an early refusal. It is pure: it reads the state and changes nothing.
-What it returns for equal input must not change between versions that share a log, unless by a
-feature level (C21).
+Its result for equal input must not change between versions that share a log, except by a feature
+level (C21).
 """
 
 from typing import assert_never
@@ -54,8 +54,8 @@ def decide(state: ClusterState, index: MetadataIndex, command: Command) -> Decis
 
     Args:
         state: State after every entry before `index`.
-        index: Index of the command in the log; before proposing, the one it would get at best.
-        command: What is asked for, with values unchecked.
+        index: Index of the command in the log; before proposing, the lowest one it may get.
+        command: The request, with unchecked values.
 
     Returns:
         Records to replay with the answer, or the refusal without records.

@@ -1,7 +1,7 @@
-"""What a command is about to change: the state as it would be, and the records that get it there.
+"""Pending changes of a command: the resulting state, and the records that lead to it.
 
 A decision about a broker concerns many partitions, and each of them depends on what was decided
-about the broker. The draft lies over the state and leaves it as it is.
+about the broker. The draft overlays the state and leaves it unchanged.
 """
 
 from collections import Counter
@@ -36,8 +36,8 @@ class Draft:
         state: State before; never changed.
         index: Index of the command.
         brokers: Brokers as they will be.
-        policies: Policies of streams that will have another one.
-        records: Changes of streams so far, which go before those of partitions.
+        policies: New policies of streams that change them.
+        records: Changes of streams so far, which precede those of partitions.
         replica_counts: Replicas by broker as they will be.
     """
 
@@ -55,12 +55,12 @@ class Draft:
         self.replica_counts = self.state.replica_counts.copy()
 
     def put_broker(self, broker: BrokerState, cause: Cause) -> None:
-        """Give a broker another state."""
+        """Set the state of a broker."""
         self.brokers[broker.broker] = broker
         self._broker_causes[broker.broker] = cause
 
     def put(self, partition: PartitionState, cause: Cause) -> None:
-        """Give a partition another state; one equal to that before is no change."""
+        """Set the state of a partition; an equal state is no change."""
         assert partition.partition_epoch <= self.index
         if partition.partition_epoch == self.index:
             before = self.partition(partition.partition_id)
@@ -70,10 +70,10 @@ class Draft:
             self._partitions[partition.partition_id] = PartitionChanged(partition, cause)
 
     def partition(self, partition_id: PartitionId) -> PartitionState:
-        """A partition as it will be.
+        """Return a partition as it will be.
 
         Raises:
-            UnknownPartitionError: There is none of this id, or not any more.
+            UnknownPartitionError: No partition has this id, or it was deleted.
         """
         changed = self._partitions.get(partition_id)
         if changed is not None:
@@ -84,11 +84,11 @@ class Draft:
         return found
 
     def policy(self, partition_id: PartitionId) -> StreamPolicy:
-        """Policy of the stream of a partition that exists, as it will be."""
+        """Return the stream policy of an existing partition, as it will be."""
         return self.policy_of(self.state.streams[stream_of(partition_id)])
 
     def policy_of(self, stream: StreamState) -> StreamPolicy:
-        """Policy of a stream as it will be."""
+        """Return the policy of a stream as it will be."""
         return self.policies.get(stream.stream_id, stream.policy)
 
     def min_isr(self, partition: PartitionState) -> int:
@@ -103,7 +103,7 @@ class Draft:
                 yield current
 
     def decision(self, answer: Answer) -> Decision:
-        """All changes as records, with an answer."""
+        """Return all changes as records, with an answer."""
         brokers = (
             BrokerChanged(self.brokers[broker], cause)
             for broker, cause in self._broker_causes.items()

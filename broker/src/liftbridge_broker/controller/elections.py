@@ -1,7 +1,7 @@
-"""Who leads and who may: elections and the eligible leader replicas (C4, rule E, KIP-966).
+"""Elections and the eligible leader replicas (C4, rule E, KIP-966).
 
-Pure functions of a partition and the brokers. All of them are asked with the partition as it is and
-give the partition as it will be, with its epochs set to the index of the command when it changes.
+Pure functions of a partition and the brokers. Each takes the present partition and returns the
+resulting one, with its epochs set to the index of the command when it changes.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,7 +16,7 @@ NO_BROKERS: Final[frozenset[BrokerId]] = frozenset()
 
 
 class Eligible(NamedTuple):
-    """The pools that leaders are elected from when nobody is in sync."""
+    """Pools from which leaders are elected when no replica is in sync."""
 
     elr: tuple[BrokerId, ...]
     last_known_elr: tuple[BrokerId, ...]
@@ -30,10 +30,10 @@ def maintain_eligible(
     replicas: tuple[BrokerId, ...],
     unclean: Collection[BrokerId] = NO_BROKERS,
 ) -> Eligible:
-    """Rule E: who keeps the guarantee to hold every committed record.
+    """Apply rule E: which replicas are guaranteed to hold every committed record.
 
-    Below the minimum nothing is committed, so whoever was complete stays complete. At or above
-    it, only those in sync are.
+    Below the minimum nothing is committed, so complete replicas stay complete. At or above it, only
+    in-sync replicas are complete.
 
     Args:
         partition: The partition before.
@@ -74,7 +74,7 @@ def elect(
         brokers: State of all brokers.
         index: Index of the command.
         min_isr: In-sync replicas that a commit needs.
-        avoid: Leader that must not go on, though it could.
+        avoid: Leader that must not continue, although it could.
 
     Returns:
         The same object when its leader stays.
@@ -92,7 +92,7 @@ def elect(
         return led(partition, candidates[0], index)
     if not partition.isr:  # guard C4.elr
         return _elect_eligible(partition, brokers, index, min_isr)
-    # Those in sync are about to stop: the last of them leads until the end (C13).
+    # All in-sync replicas are about to stop: the last of them leads until the end (C13).
     remaining = [one for one in partition.isr if not brokers[one].fenced and one != avoid]
     if partition.leader in remaining:
         return partition
@@ -105,7 +105,7 @@ def _elect_eligible(
     index: MetadataIndex,
     min_isr: int,
 ) -> PartitionState:
-    """Nobody is in sync: a complete replica may lead, or the only replica there is."""
+    """Elect without an in-sync replica: a complete replica, or the sole replica."""
     eligible = [one for one in partition.elr if not brokers[one].fenced]  # guard C4.elr_fenced
     if eligible:
         isr = eligible[:1]
@@ -124,7 +124,7 @@ def _elect_eligible(
 
 
 def led(partition: PartitionState, leader: BrokerId | None, index: MetadataIndex) -> PartitionState:
-    """The partition under another leader, or without one; the same object when it has none yet."""
+    """Return the partition with another leader or none; the same object if it already has none."""
     if leader is None and partition.leader is None:
         return partition
     return replace(
@@ -138,14 +138,14 @@ def led(partition: PartitionState, leader: BrokerId | None, index: MetadataIndex
 def led_uncleanly(
     partition: PartitionState, leader: BrokerId, index: MetadataIndex, min_isr: int
 ) -> PartitionState:
-    """The partition under a leader that might lack acknowledged records: "possible data loss".
+    """Return the partition with a leader that might lack acknowledged records.
 
-    Rule E holds here as well: until enough have caught up with the leader, whoever else is known
-    to have been complete stays known. The leader may lose what it holds before anybody has it too.
+    Rule E holds here as well: until enough replicas have caught up with the leader, other replicas
+    known as complete stay known. The leader may lose its records before another replica has them.
 
     Args:
         partition: The partition without a leader.
-        leader: Who is to lead it.
+        leader: The new leader.
         index: Index of the command.
         min_isr: In-sync replicas that a commit needs.
     """
@@ -180,7 +180,7 @@ def with_isr(
     unclean: Collection[BrokerId] = NO_BROKERS,
     avoid: BrokerId | None = None,
 ) -> PartitionState:
-    """The partition with another in-sync set: rule E, then an election where one is due.
+    """Return the partition with another in-sync set: rule E, then an election if due.
 
     Args:
         partition: The partition before.
@@ -189,7 +189,7 @@ def with_isr(
         index: Index of the command.
         min_isr: In-sync replicas that a commit needs.
         unclean: Replicas that may have lost what they held.
-        avoid: Leader that must not go on.
+        avoid: Leader that must not continue.
 
     Returns:
         The same object when nothing changes.
@@ -213,7 +213,7 @@ def with_isr(
 def with_session(
     partition: PartitionState, broker: BrokerId, index: MetadataIndex
 ) -> PartitionState:
-    """The partition with a new session of one replica: what it told before is void."""
+    """Return the partition with a new session of one replica, which voids its earlier reports."""
     place = partition.replicas.index(broker)
     epochs = list(partition.replica_epochs)
     epochs[place] = index

@@ -1,7 +1,7 @@
 """Decisions about partitions: in-sync sets and leaders (C5, C9 to C12, C19).
 
-Marks such as `# guard C5.6` name the guards of the replication protocol; a list of tests says
-which test notices that one of them is gone.
+Marks such as `# guard C5.6` name the guards of the replication protocol; a list names the test that
+fails when a guard is removed.
 """
 
 from collections.abc import Callable, Iterable
@@ -52,11 +52,11 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import UncleanMode
 
 LIST_MAX: Final = 100_000
-"""Partitions of one command, so that none takes all memory."""
+"""Maximum partitions of one command, to bound memory."""
 
 
 def alter_partition(state: ClusterState, index: MetadataIndex, command: AlterPartition) -> Decision:
-    """C5. The order of the checks is Kafka's; a request sent twice fails the sixth."""
+    """Decide C5. The order of the checks is Kafka's; a duplicate request fails the sixth."""
     check_session(state, command.broker, command.broker_epoch)  # guard C5.1
     draft = Draft(state, index)
     before = draft.partition(command.partition_id)  # guard C5.2
@@ -157,7 +157,7 @@ def elect_preferred(state: ClusterState, index: MetadataIndex, command: ElectPre
 
 
 def _each(partitions: Iterable[PartitionId], act: Callable[[PartitionId], None]) -> Outcomes:
-    """Act on each partition of a list; what is refused of one is told and stops no other.
+    """Act on each partition of a list; report a refusal and continue with the rest.
 
     Raises:
         InvalidRequestError: The list is too long.
@@ -177,7 +177,7 @@ def _each(partitions: Iterable[PartitionId], act: Callable[[PartitionId], None])
 
 
 def recover_unclean(state: ClusterState, index: MetadataIndex, command: RecoverUnclean) -> Decision:
-    """C10: lead again with what is left; the record tells that acknowledged data may be lost."""
+    """C10: elect an incomplete replica; the record marks that acknowledged data may be lost."""
     draft = Draft(state, index)
     before = draft.partition(command.partition_id)
     name = f"partition {before.partition_id}"
@@ -199,7 +199,7 @@ def recover_unclean(state: ClusterState, index: MetadataIndex, command: RecoverU
 
 
 def _check_recovery(draft: Draft, partition: PartitionState, command: RecoverUnclean) -> None:
-    """What the controller may do by itself: the mode must allow it, the answers must show it."""
+    """Check a recovery by the controller: the mode must allow it, the answers must justify it."""
     name = f"partition {partition.partition_id}"
     mode = draft.policy(partition.partition_id).unclean_mode
     is_proactive = command.mode is UncleanMode.PROACTIVE
@@ -235,7 +235,7 @@ def _check_answer(draft: Draft, partition: PartitionState, answer: ReplicaAnswer
 def change_leader(state: ClusterState, index: MetadataIndex, command: ChangeLeader) -> Decision:
     """C11, partition by partition: the old leader leaves the in-sync set as well.
 
-    Otherwise what waits for all in-sync replicas would hang until it lags out.
+    Otherwise acks that wait for all in-sync replicas would hang until it is removed for lag.
     """
     draft = Draft(state, index)
     changes = {change.partition_id: change for change in command.changes}

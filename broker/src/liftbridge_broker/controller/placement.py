@@ -1,7 +1,7 @@
-"""Where replicas go: on brokers that are alive, in different zones, on those that carry least.
+"""Placement of replicas: on live brokers, in different zones, least loaded first.
 
-How much a broker carries is told by the command, because it is nothing that the log knows. With
-equal loads brokers take turns in the order of their registration.
+The command carries the load of brokers, because the log does not hold it. Brokers of equal load
+take turns in the order of their registration.
 """
 
 from collections import Counter
@@ -14,18 +14,18 @@ from liftbridge_broker.errors import LimitError
 from liftbridge_broker.model.ids import BrokerId
 
 NAMED_MAX: Final = 5
-"""Brokers without room that a refusal names."""
+"""Maximum full brokers named in a refusal."""
 
 
 def placeable(brokers: Mapping[BrokerId, BrokerState]) -> tuple[BrokerId, ...]:
-    """Brokers that take new replicas, in order of their registration."""
+    """Return brokers that take new replicas, in order of their registration."""
     return tuple(one.broker for one in brokers.values() if one.takes_replicas)
 
 
 def no_room(
     brokers: Mapping[BrokerId, BrokerState], replica_counts: Mapping[BrokerId, int], count: int
 ) -> str:
-    """Say that fewer than `count` brokers have room for another replica, and which have none."""
+    """Return the refusal that fewer than `count` brokers have room; it names full brokers."""
     takers = [brokers[one] for one in placeable(brokers)]
     full = [one for one in takers if not one.has_room(replica_counts[one.broker])]
     named = ", ".join(f"{one.broker} has {one.replicas_max}" for one in full[:NAMED_MAX])
@@ -38,13 +38,13 @@ def no_room(
 
 
 class Placement:
-    """Choices of one command; what was given out before counts for the next choice.
+    """Placement choices of one command; earlier choices count for later ones.
 
     Args:
         brokers: All brokers.
-        load: What they carry already; 0 for those not named.
-        replica_counts: Replicas that each has, for those that may have only so many.
-        turn: Number of the first choice, which says whose turn it is among equals.
+        load: Their present load; 0 for brokers not named.
+        replica_counts: Replicas of each broker, for brokers with a limit.
+        turn: Number of the first choice, which selects among equals in rotation.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Placement:
         self._turn = turn
 
     def place(self, count: int) -> tuple[BrokerId, ...]:
-        """Brokers of a new partition, the leader first; `count` is at most those that can.
+        """Return brokers for a new partition, the leader first; `count` is at most those placeable.
 
         Raises:
             LimitError: Fewer have room for another replica.
@@ -81,7 +81,7 @@ class Placement:
         return (leader, *self._chosen((leader,), after, count - 1))
 
     def extend(self, replicas: tuple[BrokerId, ...], count: int) -> tuple[BrokerId, ...]:
-        """Replicas of a partition with others added until there are `count` or no more to add."""
+        """Add replicas to a partition up to `count`, or as many as can be added."""
         self._drop_full()
         order = self._in_turn(self._candidates, self._turn % max(1, len(self._candidates)))
         self._turn += 1
@@ -107,7 +107,7 @@ class Placement:
         self._replica_counts[broker] += 1
 
     def _drop_full(self) -> None:
-        """Leave out those without room, whose turn passes."""
+        """Skip brokers without room in the rotation."""
         self._candidates = tuple(
             one
             for one in self._candidates

@@ -543,11 +543,10 @@ class LeaderCore:
     def on_proposal_result(
         self, proposal: IsrProposal, outcome: ProposalOutcome, now: Instant
     ) -> None:
-        """Handle the answer to a proposal (L6); an applied one arrives as metadata, before or
-        after.
+        """Handle the answer to a proposal (L6); the metadata of an applied one come before or after.
 
         While a request that adds members may still be applied, they keep counting: they may be
-            elected without this leader knowing (I3, S33).
+        elected without this leader knowing (I3, S33).
         """
         pending = self._pending
         if pending is None or pending.proposal != proposal:  # guard L6.correlates
@@ -572,8 +571,8 @@ class LeaderCore:
 
         A copy of the request that the network made or delayed might still be applied once the
         member is eligible again. So the leader proposes the present set again: that raises the
-            partition epoch, after which no copy can be applied. Until then the member keeps
-            counting, even if that proposal is never sent.
+        partition epoch, after which no copy can be applied. Until then the member keeps
+        counting, even if that proposal is never sent.
         """
         self._not_before = Instant(now + self._limits.ineligible_ns)
         if not pending.added:

@@ -107,7 +107,7 @@ class LedPartition(Protocol):
         """Return whole batches of [offset, ...), at least one.
 
         Empty when they must be read from the disk first: `LeaderSession.notify` follows when they
-            are available. `None` when they are damaged.
+        are available. `None` when they are damaged.
         """
         ...
 
@@ -156,7 +156,7 @@ class _Member:
         """Whether a position shows that the follower took the last answer.
 
         Besides records, another answer may have been in flight, or the same records twice: the
-            follower takes the first answer and drops others for the same earlier position.
+        follower takes the first answer and drops others for the same earlier position.
         """
         is_beside_records = self.sent_offset == self.told_offset
         return fetch_offset == self.told_offset and not is_beside_records

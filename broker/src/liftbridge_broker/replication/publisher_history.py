@@ -283,7 +283,7 @@ class PublisherHistory:
         """Restore the state at the log end from a snapshot and the headers after it.
 
         A snapshot that is missing, damaged, or of a log truncated below it, is ignored: then all
-            headers are read. Former versions saved a table alone, at the end of the log.
+        headers are read. Former versions saved a table alone, at the end of the log.
 
         Raises:
             FilesError: The disk refused to read.
