@@ -1,7 +1,7 @@
 """Moving partitions between brokers: grow, catch up, shrink (C6 to C8).
 
-A reassignment never makes the in-sync set smaller than its minimum and never adds to it; only the
-leader does that, when the new replicas have everything. What is no longer needed goes at the end.
+A reassignment never shrinks the in-sync set below its minimum and never adds to it; only the leader
+adds, when the new replicas have caught up. Replicas no longer needed are removed at the end.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ LARGE_FACTOR: Final = 3
 def start_reassignment(
     state: ClusterState, index: MetadataIndex, command: StartReassignment
 ) -> Decision:
-    """C6, and C7 where nothing must catch up."""
+    """C6, and C7 where no replica must catch up."""
     draft = Draft(state, index)
     before = draft.partition(command.partition_id)
     check_partition_epoch(before, command.partition_epoch)
@@ -57,7 +57,7 @@ def start_reassignment(
 
 
 def check_partition_epoch(partition: PartitionState, expected: int) -> None:
-    """Refuse a decision on another state of a partition; 0 expects none.
+    """Refuse a decision on an earlier state of a partition; 0 accepts any.
 
     Raises:
         InvalidPartitionEpochError: The partition changed since.
@@ -70,19 +70,19 @@ def check_partition_epoch(partition: PartitionState, expected: int) -> None:
 
 
 def partition_answer(before: PartitionState, after: PartitionState) -> PartitionAnswer:
-    """Answer of a command about one partition."""
+    """Return the answer of a command about one partition."""
     return PartitionAnswer(
         after.leader, after.leader_epoch, after.partition_epoch, after.leader != before.leader
     )
 
 
 def reassign(draft: Draft, partition: PartitionState, target: tuple[BrokerId, ...]) -> None:
-    """Begin to move a partition, and end it at once when nothing must catch up.
+    """Begin to move a partition; complete it at once when no replica must catch up.
 
     Raises:
         FailedPreconditionError: A reassignment is under way.
-        InvalidRequestError: The target is no set of brokers that the partition can live on.
-        LimitError: A broker that would get a replica has as many as it may have.
+        InvalidRequestError: The target is no valid set of brokers for the partition.
+        LimitError: A broker that would get a replica is at its limit.
     """
     if partition.is_reassigning:  # guard C6.running
         raise FailedPreconditionError(f"partition {partition.partition_id} is being reassigned")
@@ -127,7 +127,7 @@ def _check_target(draft: Draft, partition: PartitionState, target: tuple[BrokerI
 def complete_if_due(draft: Draft, partition: PartitionState) -> PartitionState:
     """C7: shrink to the target once enough of it is in sync; the same object when it is not due.
 
-    Both epochs change always, also when the leader stays.
+    Both epochs always change, even when the leader stays.
     """
     if not partition.is_reassigning:
         return partition
@@ -144,7 +144,7 @@ def complete_if_due(draft: Draft, partition: PartitionState) -> PartitionState:
 def _cut(
     draft: Draft, partition: PartitionState, replicas: tuple[BrokerId, ...], min_isr: int
 ) -> PartitionState:
-    """The partition with these of its replicas, no reassignment and a new leader epoch."""
+    """Return the partition with only these replicas, no reassignment and a new leader epoch."""
     index = draft.index
     isr = tuple(one for one in replicas if one in partition.isr)
     pools = maintain_eligible(partition, isr, min_isr, replicas=replicas)
@@ -169,7 +169,7 @@ def _cut(
 def cancel_reassignment(
     state: ClusterState, index: MetadataIndex, command: CancelReassignment
 ) -> Decision:
-    """C8: back to the former replicas, if enough of them are in sync or loss was agreed to."""
+    """C8: restore the former replicas, if enough of them are in sync or loss was accepted."""
     draft = Draft(state, index)
     before = draft.partition(command.partition_id)
     check_partition_epoch(before, command.partition_epoch)
@@ -185,7 +185,7 @@ def cancel_reassignment(
         )
     after = _cut(draft, before, replicas, min_isr)
     if not after.isr and not after.elr:
-        # Only replicas that were being added had everything: whoever is left is as good.
+        # Only replicas being added were complete: the remaining ones are equally good.
         after = replace(after, last_known_elr=replicas)
         live = [one for one in replicas if not draft.brokers[one].fenced]
         if live:
@@ -195,7 +195,7 @@ def cancel_reassignment(
 
 
 def resolve_min_isr(overrides: StreamOverrides, default: int, replication_factor: int) -> int:
-    """In-sync replicas that a commit of a stream needs: as given, by default, or by its factor."""
+    """Return the min ISR of a stream: as given, by default, or by its replication factor."""
     if overrides.min_isr is not None:
         return max(1, overrides.min_isr)
     if default:
@@ -209,7 +209,7 @@ def with_factor(
     replication_factor: int,
     index: MetadataIndex,
 ) -> StreamPolicy:
-    """Policy of a stream that gets another number of replicas, or other overrides, at `index`."""
+    """Return the policy of a stream with a new replica count or new overrides at `index`."""
     fsync_policy = overrides.fsync_policy or policy.fsync_policy
     return policy._replace(
         replication_factor=replication_factor,
@@ -221,7 +221,7 @@ def with_factor(
 
 
 def grow(draft: Draft, stream: StreamState) -> None:
-    """Add replicas to a stream that grows with the cluster, unless it is being moved anyway."""
+    """Add replicas to a stream that grows with the cluster, unless it is being reassigned."""
     policy = draft.policy_of(stream)
     if not policy.is_growing:
         return
@@ -231,7 +231,7 @@ def grow(draft: Draft, stream: StreamState) -> None:
         return
     targets = _targets(draft, partitions, wanted, ())
     if any(len(target) < wanted for target in targets):
-        return  # a broker without room; what grows by itself refuses nobody
+        return  # a broker without room; automatic growth refuses no command
     policy = with_factor(policy, stream.overrides, wanted, draft.index)
     draft.policies[stream.stream_id] = policy
     draft.records.append(StreamAltered(stream.stream_id, stream.name, stream.overrides, policy))
@@ -245,7 +245,7 @@ def resize(
     replication_factor: int,
     load: tuple[BrokerLoad, ...],
 ) -> None:
-    """Begin to give partitions another number of replicas.
+    """Begin to change the number of replicas of partitions.
 
     Raises:
         FailedPreconditionError: One of them is being reassigned.
@@ -264,7 +264,7 @@ def _targets(
     replication_factor: int,
     load: tuple[BrokerLoad, ...],
 ) -> list[tuple[BrokerId, ...]]:
-    """Where partitions go that get another number of replicas; fewer where there is no room."""
+    """Return the targets of partitions that get another replica count; fewer without room."""
     placement = Placement(draft.brokers, load, draft.replica_counts, draft.state.partition_count)
     return [
         placement.extend(partition.replicas, replication_factor)
@@ -275,7 +275,7 @@ def _targets(
 
 
 def _kept(partition: PartitionState, count: int) -> tuple[BrokerId, ...]:
-    """The replicas to keep: the leader, then those in sync, then the eligible, then the others."""
+    """Return the replicas to keep: leader, then in-sync, then eligible, then other replicas."""
     ranked = sorted(
         partition.replicas,
         key=lambda one: (

@@ -1,7 +1,7 @@
-"""Records: what `decide` made of a command, with every value `replay` puts in place; and answers.
+"""Records: the outcome of `decide`, with every value that `replay` sets; and answers.
 
-A record tells the outcome, never the request, so that replay has nothing to decide. Those who react
-to changes, such as the node, match on the same records.
+A record states the outcome, never the request, so that replay decides nothing. Listeners such as
+the node match on the same records.
 """
 
 from enum import StrEnum
@@ -24,7 +24,7 @@ from liftbridge_broker.model.streams import StreamOverrides
 
 
 class Cause(StrEnum):
-    """Why a broker or a partition changed, for those who watch."""
+    """Why a broker or a partition changed, for observers."""
 
     REGISTERED = "registered"
     UNFENCED = "unfenced"
@@ -46,20 +46,20 @@ class Cause(StrEnum):
 
 
 class Bootstrapped(NamedTuple):
-    """The cluster has a name."""
+    """The cluster got its id."""
 
     cluster_id: str
     feature_level: int
 
 
 class FeatureLevelSet(NamedTuple):
-    """Other rules of decision are in force."""
+    """Another feature level is in force."""
 
     feature_level: int
 
 
 class CatchUpRateSet(NamedTuple):
-    """Leaders spend this much on replicas that reassignments add."""
+    """Leaders copy at this rate to replicas that reassignments add."""
 
     bytes_per_second: int
 
@@ -76,7 +76,7 @@ class PartitionChanged(NamedTuple):
 
     Attributes:
         state: The state; its partition epoch is the index of the command.
-        cause: What brought it about.
+        cause: Reason for the change.
     """
 
     state: PartitionState
@@ -125,21 +125,21 @@ class StreamAltered(NamedTuple):
 
 
 class StreamMarked(NamedTuple):
-    """A stream is managed by somebody else from now on, or by nobody."""
+    """A stream has another owner from now on, or none."""
 
     stream_id: StreamId
     owner: str
 
 
 class PartitionsPaused(NamedTuple):
-    """Intake of partitions is stopped, also of those that were paused already.
+    """Intake of partitions is stopped, including partitions paused already.
 
     Attributes:
         stream_id: The stream.
         name: Its name.
         explicit: Partitions paused until someone resumes them.
         automatic: Partitions that the first message resumes.
-        resume_all: What resuming one partition does from now on.
+        resume_all: Whether resuming one partition resumes all from now on.
         partition_epoch: Index of the command.
     """
 
@@ -152,7 +152,7 @@ class PartitionsPaused(NamedTuple):
 
 
 class PartitionsResumed(NamedTuple):
-    """Intake of partitions goes on, and the stream's `resume_all` is used up."""
+    """Intake of partitions continues, and the stream's `resume_all` is cleared."""
 
     stream_id: StreamId
     name: StreamName
@@ -161,7 +161,7 @@ class PartitionsResumed(NamedTuple):
 
 
 class ReadonlySet(NamedTuple):
-    """Partitions refuse or accept publishes, also those that did already."""
+    """Partitions refuse or accept publishes, including those that already did."""
 
     stream_id: StreamId
     name: StreamName
@@ -171,7 +171,7 @@ class ReadonlySet(NamedTuple):
 
 
 class PublisherInitialised(NamedTuple):
-    """An idempotent publisher has a new epoch, and is the one used last of its stream."""
+    """An idempotent publisher has a new epoch, and is the most recently used of its stream."""
 
     stream_id: StreamId
     publisher: str
@@ -179,7 +179,7 @@ class PublisherInitialised(NamedTuple):
 
 
 class PublisherForgotten(NamedTuple):
-    """An idempotent publisher made place for another; its id is fenced for ever."""
+    """An idempotent publisher was evicted for another; its id is fenced for ever."""
 
     stream_id: StreamId
     publisher: str
@@ -221,13 +221,13 @@ class StreamIdAnswer(NamedTuple):
 
 
 class PartitionAnswer(NamedTuple):
-    """Answer to a command about one partition: what came of it.
+    """Answer to a command about one partition: the outcome.
 
     Attributes:
-        leader: Leader from now on.
+        leader: Present leader.
         leader_epoch: Its epoch.
         partition_epoch: Epoch of the partition.
-        is_new_leader: Whether another one leads than before: NEW_LEADER_ELECTED of the protocol.
+        is_new_leader: Whether the leader changed: NEW_LEADER_ELECTED of the protocol.
     """
 
     leader: BrokerId | None
@@ -237,7 +237,7 @@ class PartitionAnswer(NamedTuple):
 
 
 class PartitionOutcome(NamedTuple):
-    """What became of one partition of a list; code and text are empty when it was done."""
+    """Outcome for one partition of a list; code and text are empty on success."""
 
     partition_id: PartitionId
     code: str
@@ -251,11 +251,11 @@ class Outcomes(NamedTuple):
 
 
 Answer = Done | BrokerEpochAnswer | StreamIdAnswer | PublisherState | PartitionAnswer | Outcomes
-"""What a command is answered with; `InitPublisher` with the publisher's new state."""
+"""Answers of commands; `InitPublisher` gets the publisher's new state."""
 
 
 class Decision(NamedTuple):
-    """What becomes of a command: records and an answer, or a refusal and no records."""
+    """Outcome of a command: records and an answer, or a refusal and no records."""
 
     records: tuple[Record, ...]
     answer: Answer | LiftbridgeError

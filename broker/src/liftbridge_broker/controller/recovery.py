@@ -1,7 +1,7 @@
-"""Unclean recovery: which partitions need it, whom to ask, whom to choose (C10, KIP-966).
+"""Unclean recovery: the partitions that need it, the brokers to ask, the choice (C10, KIP-966).
 
-The metadata leader asks; what it heard travels in the command, and `decide` checks it. Nothing in
-here is remembered: a new metadata leader asks again.
+The metadata leader asks; the command carries the answers, and `decide` checks them. This module
+keeps no state: a new metadata leader asks again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,23 +13,23 @@ from liftbridge_broker.model.ids import BrokerId, MetadataIndex, PartitionId
 from liftbridge_broker.model.streams import MILLISECOND_NS, UncleanMode
 
 OTHERS_NS: Final = 3_000 * MILLISECOND_NS
-"""Time for the answers of those that are asked but not required."""
+"""Time to wait for answers of replicas that are asked but not required."""
 
 ABSENT_NS: Final = 60_000 * MILLISECOND_NS
-"""Time for replicas that are not alive to come back, when those complete last have lost records."""
+"""Time to wait for dead replicas, when the last complete replicas have lost records."""
 
 
 class Inquiry(NamedTuple):
-    """A partition that the controller may recover by itself, and whom it must ask.
+    """A partition that the controller may recover, and the brokers that it must ask.
 
     Attributes:
         partition_id: The partition.
         partition_epoch: Epoch at which it needs recovery.
         mode: `balanced` or `proactive`.
-        required: Brokers that are waited for, however long: all that were complete last
-            (`balanced`), or none. They may be fenced.
-        asked: Brokers to ask for the end of their logs: those required, and every replica that
-            is alive, which is waited for during some time only.
+        required: Brokers to wait for without limit: all last complete replicas (`balanced`), or
+            none. They may be fenced.
+        asked: Brokers to ask for the end of their logs: the required ones, and every live replica,
+            awaited for a limited time.
         replicas: All replicas, whose order decides among equal logs.
     """
 
@@ -42,7 +42,7 @@ class Inquiry(NamedTuple):
 
 
 def inquiries(state: ClusterState) -> Iterator[Inquiry]:
-    """Partitions without a leader that the mode of their stream lets the controller recover."""
+    """Yield partitions without a leader that their stream's mode lets the controller recover."""
     for stream, partition in state.partitions():
         mode = stream.unclean_mode
         if partition.leader is not None or mode is UncleanMode.MANUAL:
@@ -71,11 +71,11 @@ def inquiries(state: ClusterState) -> Iterator[Inquiry]:
 def conclude(
     inquiry: Inquiry, answers: Sequence[ReplicaAnswer], *, asked_ns: int, needed_ns: int
 ) -> RecoverUnclean | None:
-    """The command that an inquiry leads to; `None` while it must go on.
+    """Return the command that an inquiry leads to, `None` while it must continue.
 
     Args:
         inquiry: What was asked.
-        answers: What brokers told, one each.
+        answers: Reports of brokers, one each.
         asked_ns: Time since they were asked.
         needed_ns: Time since the partition was first found to need recovery.
     """
@@ -98,14 +98,14 @@ def conclude(
 
 
 def _is_kept(inquiry: Inquiry, answers: Sequence[ReplicaAnswer], chosen: BrokerId) -> bool:
-    """Whether one of those that were complete last holds records, and no less than the chosen."""
+    """Whether a last complete replica holds records, and no less than the chosen one."""
     told = _positions(answers)
     position = told[chosen]
     return position[1] > 0 and any(told.get(one) == position for one in inquiry.required)
 
 
 def _may_return(inquiry: Inquiry, needed_ns: int) -> bool:
-    """Whether a replica that is not alive, and may hold what others lost, is waited for."""
+    """Whether to wait for a dead replica that may hold records lost by other replicas."""
     is_absent = any(one not in inquiry.asked for one in inquiry.replicas)
     return is_absent and inquiry.mode is UncleanMode.BALANCED and needed_ns < ABSENT_NS
 
@@ -113,10 +113,10 @@ def _may_return(inquiry: Inquiry, needed_ns: int) -> bool:
 def best_answer(
     answers: Sequence[ReplicaAnswer], replicas: tuple[BrokerId, ...]
 ) -> BrokerId | None:
-    """The replica with the latest epoch and then the longest log; the first of equals.
+    """Return the replica with the latest epoch, then the longest log; the first of equals.
 
-    One whose log is damaged does not count: it could serve nothing of it, and would keep
-    others from being elected. `None` when there is no other.
+    A replica with a damaged log does not count: it could not serve, and would prevent the election
+    of another. `None` when no other is left.
     """
     told = _positions(answers)
     known = [one for one in replicas if one in told]
@@ -124,7 +124,7 @@ def best_answer(
 
 
 def _positions(answers: Sequence[ReplicaAnswer]) -> dict[BrokerId, tuple[int, int]]:
-    """Last epoch and log end offset of each replica whose log is not damaged."""
+    """Return last epoch and log end offset of each replica with an undamaged log."""
     return {
         one.broker: (one.last_epoch, one.log_end_offset)
         for one in answers

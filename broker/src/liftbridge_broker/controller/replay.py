@@ -1,4 +1,4 @@
-"""Replay: records change the state, and nothing else does. It never decides and never refuses."""
+"""Replay: only records change the state. It never decides and never refuses."""
 
 from dataclasses import replace
 from hashlib import blake2b
@@ -30,7 +30,7 @@ from liftbridge_broker.model.partitions import PartitionState
 
 
 def apply(state: ClusterState, index: MetadataIndex, command: Command) -> Decision:
-    """Apply a committed command: replay what `decide` says of it now.
+    """Apply a committed command: replay the result of `decide`.
 
     A refused command changes nothing but the applied index.
 
@@ -48,7 +48,7 @@ def apply(state: ClusterState, index: MetadataIndex, command: Command) -> Decisi
 
 
 def skip(state: ClusterState, index: MetadataIndex) -> None:
-    """Count an entry of the log that is no command.
+    """Advance over a log entry that is no command.
 
     Args:
         state: State after entry `index - 1`; changed in place.
@@ -59,10 +59,10 @@ def skip(state: ClusterState, index: MetadataIndex) -> None:
 
 
 def _advance(state: ClusterState, index: MetadataIndex, records: tuple[Record, ...]) -> None:
-    """Count an entry, and chain what it did to all that was done before.
+    """Advance over an entry, and chain its records to the hash of all before.
 
-    Nodes compare the chain at equal indices: one that decided otherwise is found (I16). What is
-    hashed is how Python prints the records, so only nodes of one version can be compared.
+    Nodes compare the chain at equal indices, which detects a node that decided differently (I16).
+    The hash covers Python's `repr` of the records, so only nodes of one version can be compared.
     """
     done = repr((state.chain, index, records)).encode()
     state.chain = int.from_bytes(blake2b(done, digest_size=8).digest())
@@ -70,7 +70,7 @@ def _advance(state: ClusterState, index: MetadataIndex, records: tuple[Record, .
 
 
 def replay(state: ClusterState, record: Record) -> None:
-    """Put the values of a record in place."""
+    """Set the values of a record in the state."""
     match record:
         case Bootstrapped() | FeatureLevelSet() | CatchUpRateSet() | BrokerChanged():
             _replay_cluster(state, record)
@@ -98,7 +98,7 @@ def _replay_cluster(
         case CatchUpRateSet():
             state.catch_up_rate = record.bytes_per_second
         case BrokerChanged(broker):
-            # An assignment keeps the place of a broker that registers again.
+            # An assignment keeps the dict position of a broker that registers again.
             state.brokers[broker.broker] = broker
         case _:
             assert_never(record)

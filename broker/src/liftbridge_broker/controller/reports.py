@@ -1,7 +1,7 @@
-"""Followers that do not hear their leader: when enough of them say so, it is replaced (C11).
+"""Reports of followers about silent leaders: enough of them replace the leader (C11).
 
-Soft state of the metadata leader: lost when another one takes over, which followers notice and then
-report again. A report only counts for the very state of the partition that the reporter knew.
+Soft state of the metadata leader: lost when another broker takes over, which followers notice and
+then report again. A report counts only for the exact partition state that the reporter knew.
 """
 
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ class LeaderReport(NamedTuple):
 
 @dataclass(slots=True)
 class _Tally:
-    """Reports on one state of a partition: when each reporter was heard last."""
+    """Reports on one state of a partition: time of the last report by reporter."""
 
     partition_epoch: int
     heard: dict[BrokerId, Instant] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class _Backoff:
     Attributes:
         until: End of the pause.
         pause_ns: Length of the next one.
-        deposed: The leader that was changed last.
+        deposed: The last replaced leader.
         broker_epoch: Its session then.
     """
 
@@ -64,10 +64,10 @@ class _Backoff:
     broker_epoch: int
 
     def was_right(self, state: ClusterState) -> bool:
-        """Whether the leader that was changed last had really gone, as its session shows.
+        """Whether the last replaced leader was really down, as its session shows.
 
-        Such a change is no flapping, so the next one need not wait: brokers that are killed one
-        after the other are replaced at once each time.
+        Such a change is no flapping, so the next change need not wait: brokers killed one after the
+        other are each replaced at once.
         """
         broker = state.brokers.get(self.deposed)
         return broker is None or broker.fenced or broker.broker_epoch != self.broker_epoch
@@ -79,10 +79,10 @@ class LeaderReports:
     Args:
         window_ns: Time within which reporters must be heard to be counted together.
         backoff_ns_min: Least time between two changes of the leader of one partition; it doubles
-            with each of them, and is forgotten after a quiet time of `backoff_ns_max`, and when
-            the leader that was changed last turns out to be fenced or to have begun anew.
+            with each change, and resets after a quiet time of `backoff_ns_max`, and when the last
+            replaced leader turns out to be fenced or restarted.
         backoff_ns_max: The longest such time.
-        tallies_max: Partitions that anything is kept of; the oldest makes place.
+        tallies_max: Maximum partitions with state; the oldest is evicted.
     """
 
     def __init__(
@@ -101,25 +101,25 @@ class LeaderReports:
         self._backoffs: dict[PartitionId, _Backoff] = {}
 
     def clear(self) -> None:
-        """Forget everything, as a new metadata leader must."""
+        """Clear all state, as a new metadata leader must."""
         self._tallies.clear()
         self._backoffs.clear()
 
     def on_report(
         self, state: ClusterState, report: LeaderReport, now: Instant
     ) -> LeaderChange | None:
-        """Count a report; the change to propose when it was the one that was missing.
+        """Count a report; return the change to propose if it completes the required number.
 
         Args:
             state: Applied metadata.
-            report: The report, of which nothing is believed that the state does not bear out.
+            report: The report, trusted only as far as the state confirms it.
             now: Time of its arrival.
         """
         partition = state.partition(report.partition_id)
         if partition is None or not _counts(state, partition, report):
             return None
         tally = self._tally(partition)
-        # A report of one does not put off that of another: each has its own time.
+        # A report of one follower does not extend another's: each expires separately.
         tally.heard[report.reporter] = now
         since = now - self._window_ns
         count = sum(heard >= since for heard in tally.heard.values())  # guard C11.window
@@ -133,7 +133,7 @@ class LeaderReports:
         )
 
     def _tally(self, partition: PartitionState) -> _Tally:
-        """Tally of the present state of a partition; that of a former one is dropped."""
+        """Return the tally of a partition's present state; drop that of an earlier state."""
         number = partition.partition_id
         tally = self._tallies.pop(number, None)
         if tally is None or tally.partition_epoch != partition.partition_epoch:
@@ -144,7 +144,7 @@ class LeaderReports:
         return tally
 
     def _may_change(self, state: ClusterState, report: LeaderReport, now: Instant) -> bool:
-        """Whether the pause since the last change is over; if so, begin the next, longer one."""
+        """Whether the pause since the last change is over; if so, begin the next, longer pause."""
         partition = report.partition_id
         backoff = self._backoffs.pop(partition, None)
         if backoff is not None and backoff.was_right(state):
@@ -166,7 +166,7 @@ class LeaderReports:
 
 
 def _counts(state: ClusterState, partition: PartitionState, report: LeaderReport) -> bool:
-    """Whether the reporter is an in-sync follower, alive, and knows the partition as it is."""
+    """Whether the reporter is a live in-sync follower that knows the present partition state."""
     reporter = state.brokers.get(report.reporter)
     return (
         reporter is not None

@@ -1,8 +1,8 @@
-"""State of the cluster: what all nodes agree on after the same log entries.
+"""State of the cluster, equal on all nodes after the same log entries.
 
 Everything is kept in an order that the log defines, never a hash, so that equal logs give equal
 states and equal snapshot bytes. Only `replay` changes a state; everyone else reads. Partition and
-broker states are values: one that was read stays as it was.
+broker states are values: a state that was read never changes.
 """
 
 from collections import Counter
@@ -28,10 +28,10 @@ from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, Unclea
 
 NOTHING_APPLIED: Final = MetadataIndex(0)
 RESTARTS_MAX: Final = 8
-"""Starts of a broker that are remembered."""
+"""Maximum remembered starts of a broker."""
 
 DELETED_MAX: Final = 10_000
-"""Deleted streams whose ids are remembered."""
+"""Maximum deleted streams with remembered ids."""
 
 
 class Restart(NamedTuple):
@@ -40,7 +40,7 @@ class Restart(NamedTuple):
     Attributes:
         incarnation_id: The process.
         started: When it registered by its own wall clock, nanoseconds since 1970.
-        is_clean: Whether the process before it had stopped in order, on the same data directory.
+        is_clean: Whether the process before it shut down cleanly, on the same data directory.
         version: Version of its software.
     """
 
@@ -64,18 +64,18 @@ class BrokerState:
         data_dir_id: Data directory it holds.
         host: Address clients reach it at.
         port: Port clients reach it at.
-        zone: Zone or rack it stands in; empty when unknown.
+        zone: Zone or rack of the broker; empty when unknown.
         version: Version of the software, for people.
-        feature_level: Latest rules of decision it knows.
+        feature_level: Latest feature level it knows.
         fenced: Whether it may neither lead nor be in sync.
-        in_controlled_shutdown: Whether it hands its work over to stop.
-        controlled_shutdown_index: Metadata index at which it began to; 0 when it did not.
+        in_controlled_shutdown: Whether it hands over its leaderships in order to stop.
+        controlled_shutdown_index: Metadata index at which that began; 0 for none.
         cordoned: Whether it gets no new replicas.
-        draining: Whether its replicas are to be moved away.
-        removed: Whether it was taken out of the cluster for good, with its data directory.
+        draining: Whether its replicas move to other brokers.
+        removed: Whether it was permanently removed from the cluster, with its data directory.
         restarts: Its last `RESTARTS_MAX` starts, the present one last.
         listeners: Where clients reach it by listeners other than the first.
-        replicas_max: Replicas that it may have at most; 0 when it did not tell.
+        replicas_max: Replicas that it may have at most; 0 when not reported.
     """
 
     broker: BrokerId
@@ -113,7 +113,7 @@ class BrokerState:
         return self.can_lead and not self.cordoned  # guard C20.placement
 
     def has_room(self, replica_count: int) -> bool:
-        """Whether its system carries another replica beside those that it has."""
+        """Whether its limit allows another replica."""
         return not self.replicas_max or replica_count < self.replicas_max  # guard Room.limit
 
 
@@ -125,13 +125,13 @@ class PublisherState(NamedTuple):
 
 
 class StreamPolicy(NamedTuple):
-    """Settings of a stream that the controller itself goes by, with the defaults put in.
+    """Settings of a stream that the controller uses, with defaults applied.
 
     Attributes:
         replication_factor: Replicas that each partition has or is on its way to.
         min_isr: In-sync replicas needed for a commit; see `effective_min_isr`.
-        min_isr_default: What `min_isr` is when the stream does not say; 0 for a default that
-            depends on the replication factor.
+        min_isr_default: Default of `min_isr` for the stream; 0 for a default that depends on the
+            replication factor.
         fsync_policy: When appended data reaches the disk.
         unclean_mode: Who may elect a replica that might lack acknowledged records.
         is_growing: Whether the replication factor grows with the number of brokers.
@@ -159,11 +159,11 @@ class StreamState:
         group: NATS queue group, empty for none.
         creation_timestamp: Nanoseconds since 1970.
         overrides: Settings other than the defaults.
-        policy: Settings that the controller goes by.
+        policy: Settings that the controller uses.
         resume_all: Whether resuming one partition resumes all.
         partitions: State of each partition, by number.
         publishers: Idempotent publishers by name, the longest unused first.
-        owner: Mark of whoever manages the stream; empty for nobody.
+        owner: Mark of the stream's owner; empty for none.
     """
 
     stream_id: StreamId
@@ -189,7 +189,7 @@ class StreamState:
 
     @property
     def min_isr(self) -> int:
-        """In-sync replicas asked for; `effective_min_isr` tells what that means at present."""
+        """Configured min ISR; `effective_min_isr` gives the number in force."""
         return self.policy.min_isr
 
     @property
@@ -204,22 +204,22 @@ class StreamState:
 
 
 def effective_min_isr(stream: StreamState, partition: PartitionState) -> int:
-    """In-sync replicas that a commit needs: never more than there are (replication 1.15).
+    """Return the min ISR in force: never more than the replica count (replication 1.15).
 
-    While replicas are being added the former number counts, so that growth refuses nobody.
+    While replicas are being added, the former count applies, so that growth refuses no publish.
     """
     return min_isr_of(stream.policy, partition.replication_factor)
 
 
 def min_isr_of(policy: StreamPolicy, replication_factor: int) -> int:
-    """In-sync replicas that a commit needs when there are `replication_factor` replicas."""
+    """Return the min ISR in force for `replication_factor` replicas."""
     return max(1, min(policy.min_isr, replication_factor))
 
 
 def is_commit_mode(stream: StreamState, partition: PartitionState) -> bool:
     """Whether only what was synced counts as replicated (replication 1.15).
 
-    With `auto` that is so while the in-sync set has no member to spare.
+    With `auto` it does while the in-sync set has no member to spare.
     """
     policy = stream.policy.fsync_policy
     if policy is FsyncPolicy.AUTO:
@@ -236,8 +236,8 @@ class ClusterState:
         streams: Streams by id, in order of creation.
         stream_ids: Ids by name, in order of creation.
         brokers: Registered brokers and those removed, in order of their first registration.
-        cluster_id: Random text chosen when the cluster was made; empty before.
-        feature_level: Rules of decision in force; every broker knows them.
+        cluster_id: Random text chosen when the cluster was founded; empty before.
+        feature_level: Feature level in force; every broker knows it.
         deleted: Metadata index of the deletion of streams by id, the last `DELETED_MAX`: the
             proof a broker needs before it removes their files.
         catch_up_rate: Bytes a second that a leader spends on replicas a reassignment adds; 0 is
@@ -263,17 +263,17 @@ class ClusterState:
     replica_counts: Counter[BrokerId] = field(default_factory=Counter)
 
     def stream(self, name: str) -> StreamState | None:
-        """Stream of a name, `None` when there is none."""
+        """Return the stream of a name, `None` when none exists."""
         stream_id = self.stream_ids.get(StreamName(name))
         return None if stream_id is None else self.streams[stream_id]
 
     def partition(self, partition: PartitionId) -> PartitionState | None:
-        """Partition of an id, `None` when it does not exist any more."""
+        """Return the partition of an id, `None` when it no longer exists."""
         stream = self.streams.get(stream_of(partition))
         return None if stream is None else stream.partition(number_of(partition))
 
     def unclean_epoch(self, partition: PartitionId) -> LeaderEpoch:
-        """Epoch of the last election that may have put other records at the offsets of a log."""
+        """Return the epoch of the last election that may have replaced records at known offsets."""
         found = self.partition(partition)
         return NEVER_UNCLEAN if found is None else found.unclean_epoch
 
@@ -284,7 +284,7 @@ class ClusterState:
                 yield stream, partition
 
     def add_stream(self, stream: StreamState) -> None:
-        """Enter a stream; for `replay` and the reader of snapshots."""
+        """Add a stream; for `replay` and the reader of snapshots."""
         assert stream.stream_id not in self.streams
         assert stream.name not in self.stream_ids
         self.streams[stream.stream_id] = stream

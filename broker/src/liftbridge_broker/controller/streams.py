@@ -79,7 +79,7 @@ from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, Unclea
 from liftbridge_broker.model.subjects import CURSORS_STREAM, RESERVED_STREAMS
 
 PUBLISHERS_MAX: Final = 10_000
-"""Idempotent publishers of one stream; beyond it the longest unused is forgotten."""
+"""Idempotent publishers of one stream; beyond it the least recently used is dropped."""
 
 PUBLISHER_EPOCH_MAX: Final = 2**32 - 1
 MIN_ISR_MAX: Final = 2**31 - 1
@@ -135,7 +135,7 @@ def create_stream(state: ClusterState, index: MetadataIndex, command: CreateStre
 def _new_partition(
     stream_id: StreamId, number: PartitionNumber, replicas: tuple[BrokerId, ...]
 ) -> PartitionState:
-    """A partition without records, which all of its replicas therefore hold."""
+    """Return an empty partition, for which all replicas are in sync."""
     index = MetadataIndex(stream_id)
     return PartitionState(
         partition_id=partition_id(stream_id, number),
@@ -154,7 +154,7 @@ def _normalised(overrides: StreamOverrides) -> StreamOverrides:
 
 
 def delete_stream(state: ClusterState, index: MetadataIndex, command: DeleteStream) -> Decision:
-    """C14: the partition ids go with the stream and are never given again."""
+    """C14: delete a stream; its partition ids are never reused."""
     check_not_reserved(command.name, is_internal=command.is_internal)  # guard C14.reserved
     stream = _existing(state, command.name)
     partition_ids = tuple(partition.partition_id for partition in stream.partitions)
@@ -170,7 +170,7 @@ def _existing(state: ClusterState, name: str) -> StreamState:
 
 
 def alter_stream(state: ClusterState, index: MetadataIndex, command: AlterStream) -> Decision:
-    """C16: values given replace those the stream has; its pools follow in the same command."""
+    """C16: replace the given settings of a stream; its pools follow in the same command."""
     check_not_reserved(command.name, is_internal=command.is_internal)  # guard C16.reserved
     stream = _existing(state, command.name)
     check_encryption(command.overrides)
@@ -199,7 +199,7 @@ _OVERRIDE_NAMES: Final = tuple(field.name for field in fields(StreamOverrides))
 
 
 def _new_factor(draft: Draft, stream: StreamState, wanted: int) -> int:
-    """Replication factor that a stream is to have; 0 leaves it."""
+    """Return the new replication factor of a stream; 0 leaves it."""
     if not wanted:
         return stream.policy.replication_factor
     takers = placeable(draft.brokers)
@@ -213,7 +213,7 @@ def _new_factor(draft: Draft, stream: StreamState, wanted: int) -> int:
 
 
 def _adjust(draft: Draft, stream: StreamState) -> None:
-    """Rule E and C7 again under another minimum, so that no pool of the former one is left."""
+    """Apply rule E and C7 under a new minimum, so that no pool of the former minimum remains."""
     for before in stream.partitions:
         partition = with_isr(before, before.isr, draft.brokers, draft.index, draft.min_isr(before))
         partition = complete_if_due(draft, partition)
@@ -221,7 +221,7 @@ def _adjust(draft: Draft, stream: StreamState) -> None:
 
 
 def pause_stream(state: ClusterState, index: MetadataIndex, command: PauseStream) -> Decision:
-    """C17. Pausing twice is answered alike; a pause by hand outlasts one for idleness."""
+    """C17. A repeated pause gets the same answer; a manual pause outlasts an auto-pause."""
     check_not_reserved(command.name, is_internal=command.is_internal)  # guard C17.reserved
     stream, numbers = check_partitions(state.stream(command.name), command.partitions)
     automatic: list[PartitionNumber] = []
@@ -230,7 +230,7 @@ def pause_stream(state: ClusterState, index: MetadataIndex, command: PauseStream
         before = stream.partitions[number]
         by_hand = not command.is_automatic or (before.paused and not before.auto_paused)
         (explicit if by_hand else automatic).append(number)  # guard C17.by_hand
-    # An idle partition does not take back what a client asked for the stream.
+    # An auto-pause does not revoke a client's request for the stream.
     resume_all = stream.resume_all if command.is_automatic else command.resume_all
     paused = PartitionsPaused(
         stream.stream_id, stream.name, tuple(explicit), tuple(automatic), resume_all, index
@@ -250,7 +250,7 @@ def resume_stream(state: ClusterState, index: MetadataIndex, command: ResumeStre
 
 
 def set_readonly(state: ClusterState, index: MetadataIndex, command: SetReadonly) -> Decision:
-    """C18. Asking for the present state is answered alike."""
+    """C18. A request for the present state gets the same answer."""
     check_not_reserved(command.name, is_internal=command.is_internal)  # guard C18.reserved
     stream, numbers = check_partitions(state.stream(command.name), command.partitions)
     record = ReadonlySet(stream.stream_id, stream.name, numbers, command.readonly, index)
@@ -258,7 +258,7 @@ def set_readonly(state: ClusterState, index: MetadataIndex, command: SetReadonly
 
 
 def init_publisher(state: ClusterState, index: MetadataIndex, command: InitPublisher) -> Decision:
-    """A new publisher gets an id, a known one the next epoch, which fences its former self."""
+    """Give a new publisher an id, a known one the next epoch, which fences earlier instances."""
     check_publisher(command.publisher)
     stream = _existing(state, command.stream)
     known = stream.publishers.get(command.publisher)
@@ -277,7 +277,7 @@ def init_publisher(state: ClusterState, index: MetadataIndex, command: InitPubli
 
 
 def mark_stream(state: ClusterState, command: MarkStream) -> Decision:
-    """Compare and set: of two who want to manage a stream, one is told of the other."""
+    """Compare and set the owner: of two contenders, one gets a refusal that names the other."""
     stream = _existing(state, command.name)
     if command.stream_id != stream.stream_id:  # guard Mark.stream_id
         raise FailedPreconditionError(

@@ -543,7 +543,7 @@ class LeaderCore:
     def on_proposal_result(
         self, proposal: IsrProposal, outcome: ProposalOutcome, now: Instant
     ) -> None:
-        """Handle the answer to a proposal (L6); the metadata of an applied one come before or after.
+        """Handle the answer to a proposal (L6); metadata of an applied one come before or after.
 
         While a request that adds members may still be applied, they keep counting: they may be
         elected without this leader knowing (I3, S33).
