@@ -1,4 +1,4 @@
-"""The promise a peer makes once per term, and what it knows of the others' (Raft 5.2)."""
+"""A peer's term and vote, and the votes received from other peers (Raft 5.2)."""
 
 from liftbridge_broker.raft.log import Log
 from liftbridge_broker.raft.quorum import tally
@@ -6,20 +6,20 @@ from liftbridge_broker.raft.types import HardState, Peer
 
 
 class Ballot:
-    """Term and vote, in memory and as they are durable, and the votes for this peer.
+    """Term and vote, in memory and durable, and the votes for this peer.
 
     Invariants: the term never falls; within a term the vote is set once.
 
     Attributes:
         term: Latest term seen.
-        vote: Whom this peer voted for in it.
+        vote: Candidate that this peer voted for in `term`.
         votes: Answers to the election this peer holds, by voter.
     """
 
     __slots__ = ("_durable_term", "_durable_vote", "term", "vote", "votes")
 
     def __init__(self, hard_state: HardState, last_term: int) -> None:
-        """Begin with what is durable.
+        """Start from the durable state.
 
         Entries are written before the hard state, so a crash can leave them without their term. A
         vote in that term cannot have been promised: it would have been durable earlier.
@@ -31,16 +31,16 @@ class Ballot:
 
     @property
     def is_term_durable(self) -> bool:
-        """Whether a crash would not lower the term."""
+        """Whether the term survives a crash."""
         return self._durable_term == self.term
 
     @property
     def is_durable(self) -> bool:
-        """Whether a crash would leave term and vote as they are."""
+        """Whether term and vote survive a crash."""
         return self._durable_term == self.term and self._durable_vote == self.vote
 
     def raise_to(self, term: int) -> None:
-        """Enter `term`, not voted yet; nothing when it is the present one."""
+        """Enter `term` without a vote; no-op for the present term."""
         assert term >= self.term
         if term > self.term:
             self.term = term
@@ -52,7 +52,7 @@ class Ballot:
         self.vote = candidate
 
     def on_persisted(self, written: HardState) -> None:
-        """`written` is durable."""
+        """Note that `written` is durable."""
         self._durable_term, self._durable_vote = written.term, written.vote
 
     def result(self, log: Log) -> bool | None:

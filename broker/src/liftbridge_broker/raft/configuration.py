@@ -1,4 +1,4 @@
-"""Who belongs to the group, and how that changes: one server at a time (Diss. 4.1).
+"""Group membership and its changes: one server at a time (Diss. 4.1).
 
 Layout of a `CONFIG` entry: u8 version (1), u16 voters, u16 learners, big-endian, then each member
 as u16 length and UTF-8 of the broker, u16 length and UTF-8 of the data directory id, both lists
@@ -45,7 +45,7 @@ def decode(data: bytes) -> Configuration:
 
     Raises:
         BadConfigurationError: The bytes are cut, too long, of another version, not sorted, or name
-            a member twice or nobody.
+            a member twice or none.
     """
     try:
         version, voter_count, learner_count = _HEADER.unpack_from(data)
@@ -68,7 +68,7 @@ def decode(data: bytes) -> Configuration:
 
 
 def _text(data: bytes, position: int) -> tuple[str, int]:
-    """A length-prefixed text at `position`, and where the next one begins."""
+    """Decode a length-prefixed text at `position`; return it and the next position."""
     if position + _LENGTH.size > len(data):
         raise ValueError("cut short")
     (length,) = _LENGTH.unpack_from(data, position)
@@ -79,7 +79,7 @@ def _text(data: bytes, position: int) -> tuple[str, int]:
 
 
 def is_well_formed(configuration: Configuration) -> bool:
-    """Whether there is a voter, both lists rise, and nobody is in both."""
+    """Whether a voter exists, both lists are sorted, and no member is in both."""
     voters, learners = configuration
     return (
         bool(voters)
@@ -90,10 +90,10 @@ def is_well_formed(configuration: Configuration) -> bool:
 
 
 def changed(configuration: Configuration, change: ConfigChange) -> Configuration:
-    """The configuration after `change`.
+    """Return the configuration after `change`.
 
     Raises:
-        ConfigChangeRefusedError: It makes no sense from here: the text says why.
+        ConfigChangeRefusedError: It is invalid for this configuration: the text says why.
     """
     voters, learners = configuration
     peer = change.peer
@@ -106,7 +106,7 @@ def changed(configuration: Configuration, change: ConfigChange) -> Configuration
             if peer not in learners:
                 raise ConfigChangeRefusedError(f"{peer.broker} is no learner")
             if any(voter.broker == peer.broker for voter in voters):
-                # Two disks of one broker would be two votes of one failure (KIP-853).
+                # Two disks of one broker would be two votes in one failure domain (KIP-853).
                 raise ConfigChangeRefusedError(
                     f"{peer.broker} still votes with its former data directory; remove that first"
                 )

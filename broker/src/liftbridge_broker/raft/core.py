@@ -5,7 +5,7 @@ always on, read-index instead of leases, single-server membership changes that t
 appended. One `RaftCore` per process start; its host calls `ready` after every call until it gives
 `None`, and does what `Ready` says. Time is monotonic nanoseconds.
 
-Nothing here raises because of what a peer sent: such messages are dropped and counted by reason.
+No message of a peer raises an error here: invalid ones are dropped and counted by reason.
 """
 
 from collections.abc import Callable
@@ -56,13 +56,13 @@ from liftbridge_broker.raft.types import (
 class RaftCore:
     """One member of the group.
 
-    Invariants: a vote, a term, entries and snapshots are promised to others only behind the sync
-    that makes them durable; the own vote and the own entries count only then, too.
+    Invariants: a vote, a term, entries and snapshots are promised to other peers only after the
+    sync that makes them durable; this peer's vote and entries count only then, too.
 
     Attributes:
         me: Identity of this peer; it never changes.
-        role: What it is at the moment.
-        leader: Whom it takes for the leader of `term`.
+        role: Its present role.
+        leader: Presumed leader of `term`.
         dropped: Messages not acted upon, counted by `Drop`.
     """
 
@@ -87,7 +87,7 @@ class RaftCore:
     def __init__(
         self, peer: Peer, storage: StableLog, options: RaftOptions, rng: Rng, now: int
     ) -> None:
-        """Begin as a follower with what is durable.
+        """Start as a follower from the durable state.
 
         The state before `storage.snapshot_meta.last_index` is taken as applied: the host has
         restored that snapshot, and entries behind it come in `Ready.committed`.
@@ -112,7 +112,7 @@ class RaftCore:
         self._told_leader = LeaderChange(None, self.term)
         self.dropped = [0] * len(Drop)
         if self._log.membership.latest.voters == (peer,):
-            self._timers.election_deadline = now  # alone: nobody else could be leading
+            self._timers.election_deadline = now  # alone: no other peer can lead
 
     # --- What is known --------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class RaftCore:
 
     @property
     def told(self) -> int:
-        """Last index that was handed out as committed."""
+        """Last index handed out as committed."""
         return self._log.told
 
     @property
@@ -153,7 +153,7 @@ class RaftCore:
 
     @property
     def is_member(self) -> bool:
-        """Whether this peer belongs to the group, as far as it knows; else it does not vote.
+        """Whether this peer belongs to the group as far as it knows; otherwise it does not vote.
 
         A learner votes: it may have been promoted by an entry that it does not know yet.
         """
@@ -161,16 +161,16 @@ class RaftCore:
 
     @property
     def transferee(self) -> Peer | None:
-        """Who is to take over leadership from this leader."""
+        """Target of a leadership transfer under way."""
         return self._leading.transferee if self._leading is not None else None
 
     def configuration_at(self, index: int) -> Configuration:
-        """The configuration for a snapshot of the state at `index`, which was told."""
+        """Return the configuration for a snapshot at `index`, which was handed out."""
         assert index <= self._log.told
         return self._log.membership.at(index)
 
     def term_at(self, index: int) -> int | None:
-        """Term of the entry at `index`; `None` when it is not here."""
+        """Return the term of the entry at `index`, `None` when it is not held here."""
         return self._log.term_at(index)
 
     def match(self, peer: Peer) -> int | None:
@@ -194,8 +194,8 @@ class RaftCore:
         """Append a command to the log of the leader.
 
         Returns:
-            Its index. It is committed if an entry of this index *and of the present term* is told
-            as committed; another leader may put something else there.
+            Its index. It is committed if an entry of this index *and of the present term* is handed
+            out as committed; another leader may place another entry there.
 
         Raises:
             NotRaftLeaderError: Another peer leads, or nobody.
@@ -207,11 +207,11 @@ class RaftCore:
         return self._leading.propose(data)
 
     def propose_config(self, change: ConfigChange) -> int:
-        """Change one member; in force at the leader when this returns. The index of the entry.
+        """Change one member, in force at the leader on return; return the index of the entry.
 
         Raises:
             NotRaftLeaderError: Another peer leads, or nobody.
-            ConfigChangeRefusedError: Not allowed now, or makes no sense.
+            ConfigChangeRefusedError: Not allowed now, or invalid.
         """
         if self._leading is None:
             raise NotRaftLeaderError(self.leader)
@@ -220,7 +220,7 @@ class RaftCore:
         return index
 
     def transfer(self, peer: Peer, now: int) -> None:
-        """Hand leadership to `peer`; ends by itself after an election timeout (Diss. 3.10).
+        """Hand leadership to `peer`; the attempt ends after an election timeout (Diss. 3.10).
 
         Raises:
             NotRaftLeaderError: Another peer leads, or nobody.
@@ -235,7 +235,7 @@ class RaftCore:
         """Begin a linearizable read; `Ready.reads` or `Ready.reads_failed` names the token.
 
         Raises:
-            NotRaftLeaderError: Nobody is known to lead.
+            NotRaftLeaderError: No leader is known.
             RaftBusyError: Too many reads wait.
         """
         self._pass_time(now)
@@ -249,7 +249,7 @@ class RaftCore:
         self._outbox.send(ReadIndex(self.me, self.leader, self.term, context))
 
     def step(self, message: Message, now: int) -> None:
-        """Take a message from another peer."""
+        """Handle a message of another peer."""
         self._pass_time(now)
         if message.target != self.me or message.sender == self.me:  # guard R.identity
             drop: Drop | None = Drop.WRONG_TARGET
@@ -263,7 +263,7 @@ class RaftCore:
             self.dropped[drop] += 1
 
     def tick(self, now: int) -> None:
-        """Let time do its work; to be called at `next_deadline`, harmless at any other time."""
+        """Process timeouts; to be called at `next_deadline`, harmless at any other time."""
         self._pass_time(now)
         self._reads.expire(now)
         if self._leading is not None:
@@ -273,7 +273,7 @@ class RaftCore:
             self._on_election_timeout()
 
     def next_deadline(self) -> int | None:
-        """When `tick` has to be called at the latest; `None` while nothing depends on time."""
+        """Return the latest time of the next `tick`, `None` while no timeout is set."""
         if self._leading is not None:
             return self._timers.heartbeat_due if self._leading.progress else None
         deadline = self._timers.follower_deadline()
@@ -281,10 +281,10 @@ class RaftCore:
         return deadline if expiry is None else min(deadline, expiry)
 
     def ready(self) -> Ready | None:
-        """What there is to do, `None` for nothing; asked again until then, after every call.
+        """Return the pending work; to be called after every call, until it returns `None`.
 
-        While an earlier `Ready` is not persisted, this one has nothing to persist: what needs it
-        waits, everything else goes on.
+        While an earlier `Ready` is not persisted, this one has nothing to persist: work that needs
+        a sync waits, all other work continues.
         """
         log, leading = self._log, self._leading
         if leading is not None:
@@ -323,7 +323,7 @@ class RaftCore:
         return told.leader != self.leader or told.term != self.term
 
     def persisted(self, ready: Ready) -> None:
-        """The hard state, entries and snapshot of `ready` are durable; `storage` shows them."""
+        """Note that hard state, entries and snapshot of `ready` are durable and in `storage`."""
         assert ready is self._in_flight
         assert ready.hard_state is not None
         self._in_flight = None
@@ -339,7 +339,7 @@ class RaftCore:
     # --- Time -----------------------------------------------------------------------------------
 
     def _pass_time(self, now: int) -> None:
-        """Note the time; after standing still, start timers anew instead of acting on them."""
+        """Note the time; after a stall, restart timers instead of acting on them."""
         if not self._timers.pass_to(now):
             return
         if self._leading is not None:
@@ -348,7 +348,7 @@ class RaftCore:
             self._timers.restart_election()
 
     def _beat(self, leading: Leader, now: int) -> None:
-        """Step down when no quorum answers any more, else show that this leader lives."""
+        """Step down without answers of a quorum, else send heartbeats."""
         if not leading.is_quorum_heard(now):  # guard R.check_quorum
             self._become_follower(self.term, None)
             return
@@ -358,7 +358,7 @@ class RaftCore:
     # --- Roles ----------------------------------------------------------------------------------
 
     def _become_follower(self, term: int, leader: Peer | None) -> None:
-        """Follow `leader`, or nobody yet, in `term`."""
+        """Follow `leader`, or no leader yet, in `term`."""
         self._ballot.raise_to(term)
         if self._leading is not None:
             self._leading.fail_reads()
@@ -385,7 +385,7 @@ class RaftCore:
         self._count_votes()
 
     def _campaign(self, *, is_transfer: bool) -> None:
-        """Begin a term and ask for votes (Raft 5.2); the own vote counts when it is durable."""
+        """Begin a term and ask for votes (Raft 5.2); its own vote counts once durable."""
         self._become_follower(self.term + 1, None)
         self.role = Role.CANDIDATE
         self._ballot.cast(self.me)
@@ -397,7 +397,7 @@ class RaftCore:
                 self._outbox.send(request, is_durable=False)  # guard R.request_durable
 
     def _count_votes(self) -> None:
-        """Go on when a majority of the voters in force said yes, give up when it said no."""
+        """Proceed when a majority of the voters in force agrees, give up when it refuses."""
         result = self._ballot.result(self._log)
         if result is None:
             return
@@ -406,7 +406,7 @@ class RaftCore:
         elif self.role is Role.PRE_CANDIDATE:
             self._campaign(is_transfer=False)
         elif self._ballot.is_durable:  # guard R.own_vote_durable
-            # Before, a crash could let the own vote be cast again.
+            # Earlier, a crash could let this peer vote again.
             self._become_leader()
 
     def _become_leader(self) -> None:
@@ -426,7 +426,7 @@ class RaftCore:
         self._timers.restart_heartbeat()
 
     def _after_commit(self) -> None:
-        """A leader whose removal is committed has nothing left to do (Diss. 4.2.2)."""
+        """Step down as a leader whose removal is committed (Diss. 4.2.2)."""
         leading = self._leading
         if leading is not None and leading.is_removed:  # guard R.removed_leader
             leading.say_goodbye(self._timers.now)
@@ -435,9 +435,9 @@ class RaftCore:
     # --- Elections ------------------------------------------------------------------------------
 
     def _is_in_lease(self) -> bool:
-        """Whether a leader is alive as far as this peer knows: then it elects nobody else."""
+        """Whether this peer knows a live leader, and therefore refuses other candidates."""
         if self._leading is not None:
-            return True  # it steps down by itself when no quorum answers
+            return True  # it steps down when no quorum answers
         return self.leader is not None and self._timers.is_leader_fresh()
 
     def _on_pre_vote(self, message: PreVote) -> Drop | None:
@@ -448,7 +448,7 @@ class RaftCore:
         is_granted = message.term > self.term and self._log.is_up_to_date(  # guard R.prevote_log
             message.last_index, message.last_term
         )
-        # A yes promises nothing; a no tells a term, which must be durable.
+        # A grant promises nothing; a refusal carries a term, which must be durable.
         term = message.term if is_granted else self.term
         self._outbox.send(
             PreVoteReply(self.me, message.sender, max(term, 1), is_granted),
@@ -504,7 +504,7 @@ class RaftCore:
         return None
 
     def _on_timeout_now(self, message: TimeoutNow) -> Drop | None:
-        """Hold an election at once, without asking first: the leader wants it (Diss. 3.10)."""
+        """Start an election at once, without pre-vote, as the leader asked (Diss. 3.10)."""
         if message.term != self.term or message.sender != self.leader:  # guard R.transfer_asked
             return Drop.STALE_TERM if message.term < self.term else Drop.SECOND_LEADER
         log = self._log
@@ -516,10 +516,10 @@ class RaftCore:
     # --- From a leader --------------------------------------------------------------------------
 
     def _on_from_leader(self, message: FromLeader) -> Drop | None:
-        """Follow the leader of the newest term; tell one of an older term that it is over."""
+        """Follow the leader of the newest term; notify a leader of an older term."""
         if message.term < self.term:
-            # Its term never rises by elections refused in a lease, so this peer must tell it:
-            # else the two would ignore each other for ever (etcd/raft, `checkQuorum`).
+            # Elections refused in a lease never raise its term, so this peer must announce its own:
+            # otherwise the two would ignore each other for ever (etcd/raft, `checkQuorum`).
             self._outbox.send(  # guard R.tell_newer
                 AppendReply(self.me, message.sender, self.term, is_success=False, log_index=0),
                 is_durable=self._ballot.is_term_durable,
@@ -546,7 +546,7 @@ class RaftCore:
     # --- To a leader ----------------------------------------------------------------------------
 
     def _is_known(self, peer: Peer) -> bool:
-        """Whether answers of `peer` mean anything: strangers cannot even raise the term."""
+        """Whether answers of `peer` count: strangers cannot even raise the term."""
         return self._log.membership.is_member(peer, self._log.commit)
 
     def _check_reply_term(self, message: VoteReply | ToLeader) -> Drop | None:

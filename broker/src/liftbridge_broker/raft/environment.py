@@ -1,4 +1,4 @@
-"""What the core needs from outside: its log on disk, chance, and the numbers it works by."""
+"""Inputs of the core: its log on disk, a random source, and its options."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,29 +12,29 @@ MIB: Final = 1024 * KIB
 
 
 class Rng(Protocol):
-    """Chance of one node; `random.Random` is one."""
+    """Random source of one node; `random.Random` is one."""
 
     def randrange(self, stop: int, /) -> int:
-        """A number from 0 to `stop` - 1."""
+        """Return a number from 0 to `stop` - 1."""
         ...
 
 
 class StableLog(Protocol):
     """The durable log as the core reads it.
 
-    The core asks only for what it was told to be durable by `RaftCore.persisted`, or what was there
-    at the start; what is being written at the moment it knows itself. The host may take snapshots
-    and drop entries up to them at any time, never above the last `Ready.committed`.
+    The core reads only entries that `RaftCore.persisted` reported as durable, or that existed at
+    the start; it holds entries being written in memory. The host may take snapshots and drop
+    entries up to them at any time, never above the last `Ready.committed`.
     """
 
     @property
     def first_index(self) -> int:
-        """Lowest index whose entry is here; `last_index` + 1 when there is none."""
+        """Lowest index with an entry; `last_index` + 1 when the log has none."""
         ...
 
     @property
     def last_index(self) -> int:
-        """Highest index whose entry is here, or the snapshot's index when there is none behind."""
+        """Highest index with an entry, or the snapshot's index when no entry follows it."""
         ...
 
     @property
@@ -52,20 +52,20 @@ class StableLog(Protocol):
     def entries(self, low: int, high: int, bytes_max: int) -> Sequence[Entry]:
         """Entries from `low` to `high` - 1, as many as `bytes_max` of data hold but at least one.
 
-        Asked with `first_index` <= `low` < `high` <= `last_index` + 1 only.
+        Called with `first_index` <= `low` < `high` <= `last_index` + 1 only.
         """
         ...
 
     def hard_state(self) -> HardState:
-        """What was written last; asked once, at the start."""
+        """Last hard state written; read once, at the start."""
         ...
 
     def config_entries(self) -> Sequence[Entry]:
-        """Entries of kind `CONFIG` behind the snapshot, in order; asked once, at the start."""
+        """Entries of kind `CONFIG` after the snapshot, in order; read once, at the start."""
         ...
 
     def read_snapshot(self, index: int, position: int, bytes_max: int) -> bytes | None:
-        """Bytes of the state of snapshot `index` from `position` on; `None` when it is gone."""
+        """Bytes of the state of snapshot `index` from `position` on; `None` when it was removed."""
         ...
 
 
@@ -115,7 +115,7 @@ class RaftOptions:
     members_max: int = 256
 
     def __post_init__(self) -> None:
-        """Check the relations the algorithm stands on."""
+        """Check the relations that the algorithm requires."""
         assert 0 < self.heartbeat_ns <= self.election_ns // 2
         assert self.election_spread_ns > 0
         assert self.inflight_messages_max > 0

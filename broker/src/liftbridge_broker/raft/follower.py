@@ -1,4 +1,4 @@
-"""What a follower does with what its leader sends (Raft 5.3, 7).
+"""A follower's handling of its leader's messages (Raft 5.3, 7).
 
 The core has checked the term and the sender; here the content is checked and answered.
 """
@@ -26,7 +26,7 @@ from liftbridge_broker.raft.types import (
 class Follower:
     """Applies appends, heartbeats and snapshots to the log.
 
-    Each handler gives `None`, or why the message was dropped.
+    Each handler returns `None`, or why the message was dropped.
     """
 
     __slots__ = ("_log", "_me", "_options", "_outbox", "_receiver")
@@ -40,10 +40,10 @@ class Follower:
         self._receiver = SnapshotReceiver(options.snapshot_bytes_max)
 
     def on_append(self, message: Append, *, is_term_durable: bool) -> Drop | None:
-        """Take entries if the logs meet at `prev_index`, else say where they may (Raft 5.3).
+        """Append entries if the logs match at `prev_index`, else hint where they may (Raft 5.3).
 
-        Entries that are here already stay: a late append with fewer entries must not cut off what
-        was acknowledged since.
+        Entries held already stay: a late append with fewer entries must not truncate entries
+        acknowledged since.
         """
         log = self._log
         if not _is_well_formed(message):
@@ -67,7 +67,7 @@ class Follower:
         verified = prev + len(entries)
         if message.commit > log.commit:
             log.commit_to(max(min(message.commit, verified), log.commit))  # guard R.append_commit
-        # What is committed is equal at every leader to come (Raft 5.4), so it matches as well.
+        # Committed entries are equal at every later leader (Raft 5.4), so they match as well.
         match = max(verified, log.commit)
         self._outbox.send(
             AppendReply(self._me, message.sender, message.term, is_success=True, log_index=match),
@@ -76,20 +76,20 @@ class Follower:
         return None
 
     def _first_new(self, entries: tuple[Entry, ...]) -> int:
-        """Position of the first entry that is not here already."""
+        """Return the position of the first entry not held already."""
         log = self._log
         last_index = log.last_index
         for position, entry in enumerate(entries):
             if entry.entry_index > last_index:
                 return position
             known = log.term_at(entry.entry_index)
-            # A term that is not known is compacted, and so committed.
+            # An entry of unknown term is compacted, and so committed.
             if known is not None and known != entry.term:
                 return position
         return len(entries)
 
     def _reject(self, message: Append, *, is_term_durable: bool) -> None:
-        """Say how far back the leader should go: past all entries of terms it cannot have."""
+        """Send how far back the leader should go: past all entries of terms it cannot have."""
         index, term = self._log.last_not_above(message.prev_index, message.prev_term)
         self._outbox.send(
             AppendReply(
@@ -105,7 +105,7 @@ class Follower:
         )
 
     def on_heartbeat(self, message: Heartbeat, *, is_term_durable: bool) -> Drop | None:
-        """Learn what is committed, and answer."""
+        """Learn the commit index, and answer."""
         self._outbox.send(
             HeartbeatReply(self._me, message.sender, message.term, message.read_context),
             is_durable=is_term_durable,
@@ -116,13 +116,13 @@ class Follower:
         return None
 
     def on_chunk(self, message: InstallChunk, *, is_term_durable: bool) -> Drop | None:
-        """Add a piece of a snapshot, and take it when it is whole (Raft 7)."""
+        """Add a chunk of a snapshot, and restore the snapshot once complete (Raft 7)."""
         receiver, log = self._receiver, self._log
         meta = message.snapshot
         if not receiver.is_sensible(message):
             return Drop.BAD_SNAPSHOT
         if log.term_at(meta.last_index) == meta.term:  # guard R.snapshot_held
-            log.commit_to(meta.last_index)  # all of it is here: the log stays (Raft 7)
+            log.commit_to(meta.last_index)  # all its entries are held: the log stays (Raft 7)
         drop = None
         if meta.last_index > log.commit:
             taken = receiver.take(message)

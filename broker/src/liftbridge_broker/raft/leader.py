@@ -1,8 +1,8 @@
-"""What a leader does in its term: replicate, commit, confirm reads, change members, hand over.
+"""A leader's work in its term: replicate, commit, confirm reads, change members, hand over.
 
-Lives from the election to the end of the term; the core makes it and throws it away. Appends are
-not sent when a proposal comes but when the host asks what there is to do, so that proposals of one
-turn share a message. Follows Raft 5.3 and 5.4, Diss. 3.10, 4, 6.4 and 10.2.1, and etcd/raft.
+Lives from the election to the end of the term; the core creates and discards it. Appends are sent
+when the host calls `ready`, not when a proposal arrives, so that proposals of one turn share a
+message. Follows Raft 5.3 and 5.4, Diss. 3.10, 4, 6.4 and 10.2.1, and etcd/raft.
 """
 
 from collections import deque
@@ -42,7 +42,7 @@ ENTRY_OVERHEAD_BYTES: Final = 64
 """Counted for each uncommitted proposal beside its data, so that empty ones are bounded too."""
 
 DEPARTURE_ELECTIONS: Final = 4
-"""Election timeouts for which a removed member is still sent what removes it."""
+"""Election timeouts for which a removed member still receives the entry that removes it."""
 
 
 class Leader:
@@ -52,10 +52,10 @@ class Leader:
     member, and members that were removed a moment ago (`_departing`).
 
     Attributes:
-        term: The term that is led.
+        term: The term of this leadership.
         first_own_index: Index of the no-op that began it.
-        progress: What is known about each follower.
-        transferee: Who is to take over, while no proposals are taken.
+        progress: Replication state of each follower.
+        transferee: Target of a transfer, during which proposals are refused.
         uncommitted_bytes: Own proposals that are not committed.
     """
 
@@ -89,7 +89,7 @@ class Leader:
         options: RaftOptions,
         now: int,
     ) -> None:
-        """Begin to lead `term`: nothing is known about the followers; append a no-op (Raft 8)."""
+        """Begin to lead `term` without follower state; append a no-op (Raft 8)."""
         self._me = me
         self.term = term
         self._log = log
@@ -112,7 +112,7 @@ class Leader:
     # --- Proposals ------------------------------------------------------------------------------
 
     def propose(self, data: bytes) -> int:
-        """Append a command; its index.
+        """Append a command; return its index.
 
         Raises:
             RaftBusyError: Too much is uncommitted, or leadership is being handed over.
@@ -142,9 +142,9 @@ class Leader:
     def propose_config(self, change: ConfigChange, now: int) -> int:
         """Append the configuration after `change`; in force at once (Diss. 4.1). Its index.
 
-        One server at a time, each after the one before is committed, and only when an entry of the
-        own term is: else two leaders could hold configurations without a common voter (the bug of
-        the single-server change, found by Ongaro in 2015).
+        One server at a time, each after the previous change is committed, and only once an entry of
+        this term is committed: otherwise two leaders could hold configurations without a common
+        voter (the bug of the single-server change, found by Ongaro in 2015).
 
         Raises:
             ConfigChangeRefusedError: Not now, or not at all; the text says why.
@@ -176,7 +176,7 @@ class Leader:
             )
 
     def _check_caught_up(self, learner: Peer, now: int) -> None:
-        """A voter that is far behind would hold up every commit (Diss. 4.2.1)."""
+        """Refuse a learner far behind: as a voter it would delay every commit (Diss. 4.2.1)."""
         progress = self.progress[learner]
         behind = self._log.last_index - progress.match
         if (
@@ -188,7 +188,7 @@ class Leader:
             raise ConfigChangeRefusedError(f"{learner.broker} is {behind} entries behind")
 
     def _follow_members(self, next_index: int, now: int) -> None:
-        """Track exactly the members, new ones from `next_index` on, and a while who just left."""
+        """Track all members, new ones from `next_index` on, and for a while those just removed."""
         voters, learners = self._log.membership.latest
         deadline = now + DEPARTURE_ELECTIONS * self._options.election_ns
         for peer in self.progress:
@@ -202,7 +202,7 @@ class Leader:
     # --- Commit ---------------------------------------------------------------------------------
 
     def recount(self) -> bool:
-        """Commit what a majority holds durably, if it is of this term (Raft 5.4.2, fig. 8).
+        """Commit entries that a majority holds durably, if of this term (Raft 5.4.2, fig. 8).
 
         An entry of an older term is committed only together with one of this term behind it: a
         majority that holds it does not keep another leader from overwriting it.
@@ -231,7 +231,7 @@ class Leader:
         )
 
     def say_goodbye(self, now: int) -> None:
-        """Tell what is committed, and ask the most advanced voter to lead (Diss. 4.2.2)."""
+        """Announce the commit index, and ask the most advanced voter to lead (Diss. 4.2.2)."""
         self.send_appends(now)
         voters = [v for v in self._log.membership.latest.voters if v in self.progress]
         if voters:
@@ -241,9 +241,9 @@ class Leader:
     # --- Sending --------------------------------------------------------------------------------
 
     def send_appends(self, now: int) -> None:
-        """Send each follower what it lacks and may be sent, and begin a read round if one is due.
+        """Send followers missing entries within their windows, and begin a read round if due.
 
-        Called once for every `Ready`, so it is cheap when there is nothing to send.
+        Called once for every `Ready`, so it is cheap without entries to send.
         """
         last_index, commit = self._log.last_index, self._log.commit
         for peer, progress in self.progress.items():
@@ -260,7 +260,7 @@ class Leader:
             self._confirm_reads()
 
     def _send_append(self, peer: Peer, progress: Progress, now: int) -> None:
-        """Send appends until there is nothing more, or the follower has enough to do."""
+        """Send appends until none is left, or the follower's window is full."""
         log, options = self._log, self._options
         while not progress.is_paused:
             prev = progress.next_index - 1
@@ -283,12 +283,12 @@ class Leader:
                 return
 
     def _send_heartbeat(self, peer: Peer, progress: Progress) -> None:
-        # No higher than its match: behind it the follower may hold another leader's entries.
+        # No higher than its match: above it the follower may hold another leader's entries.
         commit = min(progress.match, self._log.commit)  # guard R.heartbeat_commit
         self._outbox.send(Heartbeat(self._me, peer, self.term, commit, self._reads.context))
 
     def beat(self, now: int) -> None:
-        """Send heartbeats; send chunks again; let time end what it ends."""
+        """Send heartbeats, resend chunks, and end what has timed out."""
         self._reads.is_round_due = False
         for peer, progress in list(self.progress.items()):
             self._send_heartbeat(peer, progress)
@@ -305,14 +305,14 @@ class Leader:
             self.transferee = None
 
     def _begin_snapshot(self, peer: Peer, progress: Progress, now: int) -> None:
-        """Entries it needs are compacted: send the newest snapshot, if it was heard lately."""
+        """Send the newest snapshot, as needed entries are compacted, if it was heard recently."""
         meta = self._storage.snapshot_meta
         if meta.last_index and now - progress.heard_at < self._options.election_ns:
             progress.send_snapshot(meta)
             self._send_chunk(peer, progress, now)
 
     def _send_chunk(self, peer: Peer, progress: Progress, now: int) -> None:
-        """Send the piece of the snapshot that is next; of a newer one if that is gone."""
+        """Send the next chunk of the snapshot; restart with a newer one if it was removed."""
         progress.chunk_sent_at = now
         meta = progress.snapshot
         assert meta is not None
@@ -330,7 +330,7 @@ class Leader:
     # --- Answers --------------------------------------------------------------------------------
 
     def on_append_reply(self, message: AppendReply, now: int) -> Drop | None:
-        """Note how far a follower has come, or go back to where the logs meet (Raft 5.3)."""
+        """Record a follower's match, or go back to where the logs match (Raft 5.3)."""
         progress = self.progress[message.sender]
         progress.heard_at = now
         if message.log_index > self._log.last_index or message.log_index < 0:
@@ -351,14 +351,14 @@ class Leader:
         return None
 
     def _is_met(self, progress: Progress, index: int) -> bool:
-        """Whether a follower that holds `index`, and is not replicated to, can be from now on."""
+        """Whether replication to a follower that holds `index` can start."""
         if progress.state is ProgressState.PROBE:
             return progress.match == index
         is_reachable = progress.match + 1 >= self._log.first_index
         return progress.state is ProgressState.SNAPSHOT and is_reachable
 
     def on_heartbeat_reply(self, message: HeartbeatReply, now: int) -> Drop | None:
-        """The follower lives: confirm reads, and ask again for what may have been lost."""
+        """Confirm reads, and probe for lost appends, as the follower is alive."""
         progress = self.progress[message.sender]
         progress.heard_at = now
         progress.is_probe_sent = False
@@ -374,10 +374,10 @@ class Leader:
         return None
 
     def _ask_again(self, peer: Peer, progress: Progress) -> None:
-        """No append was answered between two heartbeats: find out whether one was lost.
+        """Check for a lost append, as none was answered between two heartbeats.
 
-        An append without entries behind all that was sent is accepted when everything arrived,
-        which frees the window, and refused when not, which leads back to probing.
+        An empty append after all that was sent is accepted when everything arrived, which frees the
+        window, and refused otherwise, which leads back to probing.
         """
         prev = progress.next_index - 1
         prev_term = self._log.term_at(prev)
@@ -388,7 +388,7 @@ class Leader:
         self._outbox.send(Append(self._me, peer, self.term, prev, prev_term, (), commit))
 
     def on_chunk_reply(self, message: InstallChunkReply, now: int) -> Drop | None:
-        """Send the next chunk, or go on behind the snapshot."""
+        """Send the next chunk, or continue after the snapshot."""
         progress = self.progress[message.sender]
         progress.heard_at = now
         if message.is_done:
@@ -445,7 +445,7 @@ class Leader:
                 )
 
     def fail_reads(self) -> None:
-        """Leadership ends: nobody confirms these reads any more."""
+        """Fail all waiting reads, because the leadership ends."""
         self._local_reads.failed += self._reads.own_tokens()
 
     # --- Hand-over and life signs ---------------------------------------------------------------
@@ -454,7 +454,7 @@ class Leader:
         """Hand leadership to `peer` once it holds the whole log (Diss. 3.10).
 
         Raises:
-            TransferRefusedError: It is no other voter, or was not heard lately.
+            TransferRefusedError: It is no other voter, or was not heard recently.
         """
         if peer == self._me or peer not in self._log.membership.latest.voters:
             raise TransferRefusedError(f"{peer.broker} is no other voter")
@@ -490,6 +490,6 @@ class Leader:
         return heard >= majority(len(members.voters))
 
     def forget_silence(self, now: int) -> None:
-        """This peer stood still: that nobody was heard says nothing about the others."""
+        """Restart silence timers after a stall of this peer, which proves nothing about others."""
         for progress in self.progress.values():
             progress.heard_at = now

@@ -1,8 +1,8 @@
-"""The log as the algorithm sees it: what is on disk, and behind it what is on its way there.
+"""The log as the algorithm sees it: entries on disk, then entries not yet written.
 
-The tail in memory takes precedence over the disk: it holds all that is not durable, and what was
-not handed out as committed yet, so that a log which is followed closely is never read back.
-Follows `log.go` and `log_unstable.go` of etcd/raft.
+The tail in memory takes precedence over the disk: it holds all entries that are not durable or not
+yet handed out as committed, so that a closely followed log is never read back. Follows `log.go` and
+`log_unstable.go` of etcd/raft.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ TAIL_BYTES_KEPT: Final = 4 * 1024 * 1024
 
 
 class Log:
-    """Entries by index, and how far each has come.
+    """Entries by index, and their progress.
 
     Invariants: `told <= commit <= last_index`; `durable <= handed <= last_index`;
     `told <= durable`; the tail holds exactly the entries from `_tail_first` on.
@@ -32,11 +32,11 @@ class Log:
     Attributes:
         last_index: Index of the last entry, durable or not.
         commit: Last index known to be committed.
-        told: Last index that was handed out as committed.
-        handed: Last index that was handed to the host for writing.
-        durable: Last index that the host said is durable, and that was not truncated since.
+        told: Last index handed out as committed.
+        handed: Last index handed to the host for writing.
+        durable: Last index that the host reported as durable, and that was not truncated since.
         tail_bytes: Data of the entries in memory.
-        pending_snapshot: Takes the place of the log; not durable yet.
+        pending_snapshot: Snapshot that replaces the log; not durable yet.
         membership: Configurations of this log.
     """
 
@@ -56,11 +56,11 @@ class Log:
     )
 
     def __init__(self, storage: StableLog, hard_state: HardState) -> None:
-        """Begin with what is durable.
+        """Start from the durable state.
 
         Raises:
-            CorruptionError: The hard state speaks of entries that the log has lost, or a
-                configuration in it cannot be read.
+            CorruptionError: The hard state names entries that the log has lost, or a configuration
+                in the log cannot be read.
         """
         meta = storage.snapshot_meta
         self._storage = storage
@@ -86,7 +86,7 @@ class Log:
 
     @property
     def first_index(self) -> int:
-        """Lowest index whose entry is here."""
+        """Lowest index with an entry."""
         if self.pending_snapshot is not None:
             return self.pending_snapshot.meta.last_index + 1
         return self._storage.first_index
@@ -153,9 +153,9 @@ class Log:
         return tuple(found)
 
     def append(self, entries: tuple[Entry, ...]) -> None:
-        """Put `entries`, contiguous, in the place of everything from the first one on.
+        """Replace everything from the first entry's index on by `entries`, contiguous.
 
-        The caller made sure that they lie above `commit`, and that configurations are readable.
+        The caller ensures that they lie above `commit`, and that configurations are readable.
         """
         first = entries[0].entry_index
         assert self.commit < first <= self.last_index + 1
@@ -170,7 +170,7 @@ class Log:
                 self.membership.add(entry.entry_index, configuration.decode(entry.data))
 
     def _truncate(self, first: int) -> None:
-        """Drop all from `first` on; what is being written of it no longer counts."""
+        """Drop all entries from `first` on; writes of them in flight no longer count."""
         if first < self._tail_first:
             self._tail.clear()
             self._tail_first = first
@@ -185,7 +185,7 @@ class Log:
         self.membership.truncate(first)  # guard R.change_undone
 
     def commit_to(self, index: int) -> bool:
-        """Everything up to `index`, which is here, is committed; never goes back."""
+        """Advance the commit index to `index`, which is held; never move it back."""
         if index <= self.commit:
             return False
         assert index <= self.last_index
@@ -193,7 +193,7 @@ class Log:
         return True
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Put a snapshot from the leader, which lies above `commit`, in the place of the log."""
+        """Replace the log by a leader's snapshot, which lies above `commit`."""
         meta = snapshot.meta
         assert meta.last_index > self.commit
         self.pending_snapshot = snapshot
@@ -206,11 +206,11 @@ class Log:
         self.membership.reset(meta.last_index, meta.configuration)
 
     def is_durable(self, index: int) -> bool:
-        """Whether everything up to `index` survives a crash from now on."""
+        """Whether all entries up to `index` survive a crash."""
         return index <= self.durable and self.pending_snapshot is None
 
     def take_unwritten(self) -> tuple[Snapshot | None, tuple[Entry, ...]]:
-        """What the host has to write now; asked only when nothing is being written."""
+        """Return what the host must write now; called only without a write in flight."""
         snapshot = None
         if self.pending_snapshot is not None and not self._is_snapshot_handed:
             snapshot = self.pending_snapshot
@@ -222,13 +222,13 @@ class Log:
         return snapshot, entries
 
     def has_unwritten(self) -> bool:
-        """Whether `take_unwritten` has something."""
+        """Whether `take_unwritten` has anything to write."""
         return self.handed < self.last_index or (
             self.pending_snapshot is not None and not self._is_snapshot_handed
         )
 
     def on_persisted(self, snapshot: Snapshot | None) -> None:
-        """What was taken last is durable, except what was truncated or replaced meanwhile."""
+        """Mark the last taken write as durable, except parts truncated or replaced meanwhile."""
         if snapshot is not None and self.pending_snapshot is snapshot:
             self.pending_snapshot = None
         self.durable = self.handed
@@ -236,19 +236,19 @@ class Log:
             self._trim(self.durable)
 
     def has_committed(self) -> bool:
-        """Whether `take_committed` has something."""
+        """Whether `take_committed` has entries."""
         return self.told < min(self.commit, self.durable)
 
     @property
     def applicable(self) -> int:
-        """Up to where the host's state is, when it has done what it was handed; -1 = not known.
+        """Index of the host's state once it has applied all handed out; -1 = not known.
 
-        A snapshot takes the place of the state only when it is durable.
+        A snapshot replaces the state only when it is durable.
         """
         return self.told if self.pending_snapshot is None else -1
 
     def take_committed(self, bytes_max: int) -> tuple[Entry, ...]:
-        """Next entries that are committed and durable here."""
+        """Return the next entries that are committed and durable here."""
         high = min(self.commit, self.durable)  # guard R.told_durable
         if self.told >= high:
             return ()
@@ -258,7 +258,7 @@ class Log:
         return entries
 
     def _trim(self, index: int) -> None:
-        """Leave entries up to `index`, which are durable, to the disk."""
+        """Drop durable entries up to `index` from memory."""
         drop = index + 1 - self._tail_first
         if drop > 0:
             for entry in self._tail[:drop]:

@@ -1,8 +1,8 @@
-"""Which configuration was in force where: the newest in the log counts, committed or not.
+"""Configurations by log index: the newest in the log is in force, committed or not.
 
 A configuration takes effect when its entry is appended and is undone when that entry is truncated
-(Diss. 4.1). While it is not committed, the one before matters too: who was a member there may
-still be needed to elect a leader (Diss. 4.2.2).
+(Diss. 4.1). While it is not committed, the previous one matters too: its members may still be
+needed to elect a leader (Diss. 4.2.2).
 """
 
 from bisect import bisect_right
@@ -14,31 +14,31 @@ class Membership:
     """Configurations of a log by the index of their entries, rising; never empty.
 
     Attributes:
-        latest: The one in force.
+        latest: The configuration in force.
         latest_index: Index of its entry.
     """
 
     __slots__ = ("_configurations", "_indexes", "latest", "latest_index")
 
     def __init__(self, index: int, configuration: Configuration) -> None:
-        """Begin with what a snapshot or the bootstrap says."""
+        """Start with the configuration of a snapshot or the bootstrap."""
         self.reset(index, configuration)
 
     def reset(self, index: int, configuration: Configuration) -> None:
-        """Forget everything before a snapshot that takes the place of the log."""
+        """Forget all configurations before a snapshot that replaces the log."""
         self._indexes = [index]
         self._configurations = [configuration]
         self._use_newest()
 
     def add(self, index: int, configuration: Configuration) -> None:
-        """An entry with `configuration` was appended at `index`."""
+        """Add the configuration of an entry appended at `index`."""
         assert index > self.latest_index
         self._indexes.append(index)
         self._configurations.append(configuration)
         self._use_newest()
 
     def truncate(self, index: int) -> None:
-        """Entries from `index` on are gone."""
+        """Drop configurations of truncated entries from `index` on."""
         if index > self.latest_index:
             return
         keep = max(bisect_right(self._indexes, index - 1), 1)
@@ -46,13 +46,13 @@ class Membership:
         self._use_newest()
 
     def forget(self, index: int) -> None:
-        """Nobody asks for a configuration below `index` any more: the log begins there."""
+        """Forget configurations below `index`, where the log begins."""
         drop = bisect_right(self._indexes, index) - 1
         if drop > 0:
             del self._indexes[:drop], self._configurations[:drop]
 
     def at(self, index: int) -> Configuration:
-        """The configuration that was in force at `index`."""
+        """Return the configuration in force at `index`."""
         found = bisect_right(self._indexes, index) - 1
         return self._configurations[max(found, 0)]
 

@@ -1,7 +1,7 @@
-"""Messages that wait for the host: those that may leave now, and those that promise something.
+"""Outgoing messages: those that may be sent now, and those that promise something.
 
-A message promises what it lets others count on: a term, a vote, entries, a snapshot. It may leave
-only when that is durable here (Raft fig. 2, `MustSync` and `msgsAfterAppend` of etcd/raft).
+A message promises state that other peers rely on: a term, a vote, entries, a snapshot. It may be
+sent only when that is durable here (Raft fig. 2, `MustSync` and `msgsAfterAppend` of etcd/raft).
 """
 
 from liftbridge_broker.raft.types import Message
@@ -17,7 +17,7 @@ class Outbox:
     __slots__ = ("_after", "_before", "_messages_max", "dropped_count")
 
     def __init__(self, messages_max: int) -> None:
-        """Hold so many messages at most."""
+        """Hold at most `messages_max` messages."""
         self._messages_max = messages_max
         self._before: list[Message] = []
         self._after: list[Message] = []
@@ -33,7 +33,7 @@ class Outbox:
             self._after.append(message)
 
     def has_any(self, *, is_writing: bool) -> bool:
-        """Whether `take` with nothing to persist has something."""
+        """Whether `take` without anything to persist has messages."""
         return bool(self._before) or (bool(self._after) and not is_writing)
 
     def take(

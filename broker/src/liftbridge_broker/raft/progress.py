@@ -1,7 +1,7 @@
-"""What a leader knows about one follower, and how fast it may send to it (etcd/raft `tracker`).
+"""A leader's replication state and flow control for one follower (etcd/raft `tracker`).
 
-`PROBE`: where the logs meet is not known; one append at a time, the next after an answer or a
-heartbeat's. `REPLICATE`: they meet; appends are sent without waiting, up to a number and a size.
+`PROBE`: the matching index is unknown; one append at a time, the next after its answer or a
+heartbeat's. `REPLICATE`: the logs match; appends are pipelined, up to a number and a size.
 `SNAPSHOT`: the follower needs entries that are compacted; it gets a snapshot, no appends.
 """
 
@@ -18,7 +18,7 @@ from one that comes late."""
 
 
 class ProgressState(IntEnum):
-    """How a follower is sent to."""
+    """Replication mode of a follower."""
 
     PROBE = 0
     REPLICATE = 1
@@ -31,13 +31,13 @@ class Progress:
     Invariants: `match < next_index`; `inflight` is empty unless replicating.
 
     Attributes:
-        match: Last index known to be equal and durable there.
+        match: Last index known to match and be durable there.
         next_index: First index of the next append.
         is_probe_sent: Probing, and the answer is outstanding.
-        commit_sent: Committed index that the appends sent so far have told.
+        commit_sent: Commit index in the appends sent so far.
         heard_at: When the last answer of this term came, in nanoseconds.
         read_context: Highest read round it confirmed.
-        snapshot: What is being sent while in `SNAPSHOT`.
+        snapshot: Snapshot being sent while in `SNAPSHOT`.
         position: Next byte of it to send.
         chunk_sent_at: When a chunk was sent last.
         match_at_beat: `match` when it answered a heartbeat last.
@@ -90,7 +90,7 @@ class Progress:
         return self.state is ProgressState.SNAPSHOT or self.is_probe_sent
 
     def probe(self) -> None:
-        """Look for the place where the logs meet, from what is known to match."""
+        """Probe for the matching index, starting after `match`."""
         floor = self.match
         if self.state is ProgressState.SNAPSHOT and self.snapshot is not None:
             floor = max(floor, self.snapshot.last_index)
@@ -98,7 +98,7 @@ class Progress:
         self.next_index = floor + 1
 
     def replicate(self) -> None:
-        """The logs meet at `match`."""
+        """Start replication after `match`."""
         self._enter(ProgressState.REPLICATE)
         self.next_index = self.match + 1
 
@@ -125,7 +125,7 @@ class Progress:
             self._inflight_bytes += size
 
     def on_match(self, index: int) -> bool:
-        """The follower holds everything up to `index`; whether that is news."""
+        """Record that the follower holds all up to `index`; return whether that is new."""
         self._denied_count = 0
         inflight = self._inflight
         while inflight and inflight[0][0] <= index:
@@ -137,10 +137,10 @@ class Progress:
         return True
 
     def _is_lost(self, rejected: int, hint: int) -> bool:
-        """Whether the disk of the follower went back in time, so that the log is sent again (S58).
+        """Whether the follower's disk lost acknowledged entries, so the log is resent (S58).
 
-        Else the answer is late: it matched since. One that lacks what it had acknowledged is asked
-        for just that with each heartbeat, and refuses without end.
+        Otherwise the answer is late: it matched since. A follower without entries that it
+        acknowledged is asked for exactly these with each heartbeat, and refuses without end.
         """
         if rejected < self.match or hint >= self.match:
             return False
@@ -154,7 +154,7 @@ class Progress:
         return True
 
     def on_reject(self, rejected: int, hint: int) -> bool:
-        """The follower lacks `rejected`; whether the answer is about the present state."""
+        """Handle a refusal of `rejected`; return whether it is about the present state."""
         if rejected <= self.match:
             return self._is_lost(rejected, hint)
         if self.state is ProgressState.REPLICATE:

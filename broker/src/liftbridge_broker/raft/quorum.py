@@ -6,7 +6,7 @@ from liftbridge_broker.raft.types import Peer
 
 
 def majority(voter_count: int) -> int:
-    """How many of so many voters decide."""
+    """Return the size of a majority of `voter_count` voters."""
     return voter_count // 2 + 1
 
 
@@ -17,7 +17,7 @@ def reached_by_majority(values: Iterable[int]) -> int:
 
 
 def tally(voters: tuple[Peer, ...], votes: Mapping[Peer, bool]) -> bool | None:
-    """Whether the election is won or lost; `None` while it is open. Others' votes do not count."""
+    """Whether the election is won or lost, `None` while open. Only votes of `voters` count."""
     needed = majority(len(voters))
     granted = refused = 0
     for voter in voters:

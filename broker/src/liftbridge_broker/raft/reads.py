@@ -1,9 +1,9 @@
 """Linearizable reads without log entries: read-index (Diss. 6.4).
 
-The leader notes its committed index, makes sure by a round of heartbeats that it still was the
-leader after the read began, and answers with the index; the reader waits until that is applied. A
-leader that has committed nothing of its own term yet does not know what is committed, so reads wait
-for that. Leases are not used: a stopped clock must not make a read stale.
+The leader notes its commit index, confirms by a round of heartbeats that it was still the leader
+after the read began, and answers with the index; the reader waits until it is applied. A leader
+that has committed nothing of its own term yet does not know what is committed, so reads wait for
+that. Leases are not used: a stopped clock must not make a read stale.
 """
 
 from collections import deque
@@ -60,24 +60,24 @@ class LeaderReads:
             self._enter(read, commit)
 
     def on_own_term_committed(self, commit: int) -> None:
-        """From now on the committed index is known: reads that waited for it begin."""
+        """Begin the reads that waited for the commit index, which is known from now on."""
         early, self._early = self._early, []
         for read in early:
             self._enter(read, commit)
 
     def _enter(self, read: _Read, commit: int) -> None:
         if not self.is_round_due:
-            # Reads that come before the next heartbeats leave share their round.
+            # Reads that arrive before the next heartbeats share their round.
             self.context += 1
             self.is_round_due = True
         self._waiting.append((self.context, commit, read))
 
     def confirm(self, context: int) -> list[ConfirmedRead]:
-        """A quorum answered round `context`: all reads up to it are final."""
+        """Finalise all reads up to round `context`, which a quorum answered."""
         done: list[ConfirmedRead] = []
         waiting = self._waiting
         if self.is_round_due:
-            context = min(context, self.context - 1)  # nobody can have answered what was not sent
+            context = min(context, self.context - 1)  # no peer can have answered an unsent round
         while waiting and waiting[0][0] <= context:
             _, index, read = waiting.popleft()
             done.append(ConfirmedRead(read.origin, read.number, index))
@@ -102,8 +102,8 @@ class LocalReads:
     def __init__(self, reads_max: int, first_context: int) -> None:
         """Hold so many reads at most.
 
-        Questions are numbered from `first_context` on, another one for each start of the process:
-        else the answer to a former process would pass for one to a later question.
+        Questions are numbered from `first_context` on, which differs for each process: otherwise an
+        answer to an earlier process could match a later question.
         """
         self._reads_max = reads_max
         self._asked: dict[int, tuple[int, int]] = {}
@@ -121,13 +121,13 @@ class LocalReads:
             raise RaftBusyError("too many reads wait for the metadata leader")
 
     def ask(self, token: int, deadline: int) -> int:
-        """Note that the leader is asked; the context for the message."""
+        """Note a question to the leader; return the context for the message."""
         self._context += 1
         self._asked[self._context] = (token, deadline)
         return self._context
 
     def on_answer(self, context: int, index: int) -> bool:
-        """The leader answered; whether that was asked."""
+        """Handle the leader's answer; return whether it was asked for."""
         asked = self._asked.pop(context, None)
         if asked is None:
             return False
@@ -135,16 +135,16 @@ class LocalReads:
         return True
 
     def add_final(self, token: int, index: int) -> None:
-        """The read may be served when everything up to `index` is applied."""
+        """Add a read that may be served once everything up to `index` is applied."""
         self._final.append(ReadState(token, index))
 
     def fail_asked(self) -> None:
-        """The leader that was asked is no more."""
+        """Fail questions to a leader that was lost."""
         self.failed += [token for token, _ in self._asked.values()]
         self._asked.clear()
 
     def expire(self, now: int) -> None:
-        """Give up what was asked too long ago; deadlines rise in the order of asking."""
+        """Fail questions that timed out; deadlines rise in the order of asking."""
         while self._asked:
             context = next(iter(self._asked))
             token, deadline = self._asked[context]
@@ -154,7 +154,7 @@ class LocalReads:
             self.failed.append(token)
 
     def next_deadline(self) -> int | None:
-        """When `expire` has something to do."""
+        """Time of the next `expire` call."""
         for _, deadline in self._asked.values():
             return deadline
         return None
@@ -171,5 +171,5 @@ class LocalReads:
         return served, failed
 
     def has_any(self, told: int) -> bool:
-        """Whether `take` has something."""
+        """Whether `take` has reads."""
         return bool(self.failed) or any(read.read_index <= told for read in self._final)

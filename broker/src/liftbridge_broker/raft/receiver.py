@@ -1,4 +1,4 @@
-"""Puts a snapshot together from chunks, in any order of arrival and with any of them twice."""
+"""Assembles a snapshot from chunks, which may arrive reordered or duplicated."""
 
 import hashlib
 from enum import IntEnum
@@ -10,25 +10,25 @@ SHA256_BYTES = 32
 
 
 class Taken(IntEnum):
-    """What became of a chunk."""
+    """Outcome for a chunk."""
 
     PARTIAL = 0
-    """Kept or known already: `SnapshotReceiver.position` says which byte is needed next."""
+    """Stored or known already: `SnapshotReceiver.position` says which byte is needed next."""
     WHOLE = 1
     """`SnapshotReceiver.take_whole` has the snapshot."""
     DAMAGED = 2
-    """All bytes are here and they are not those of the digest; it begins anew."""
+    """All bytes arrived but do not match the digest; the transfer restarts."""
     REFUSED = 3
-    """The chunk makes no sense, or belongs to an older snapshot."""
+    """The chunk is invalid, or belongs to an older snapshot."""
 
 
 class SnapshotReceiver:
     """Holds at most one unfinished snapshot in memory, the newest one offered.
 
-    What is here survives a change of leader: another one goes on if it offers the same bytes.
+    Received bytes survive a leader change: a new leader continues if it offers the same bytes.
 
     Attributes:
-        meta: What is being received; `None` for nothing.
+        meta: Snapshot being received, `None` for none.
         position: Next byte needed.
     """
 
@@ -42,7 +42,7 @@ class SnapshotReceiver:
         self.drop()
 
     def drop(self) -> None:
-        """Forget what was received."""
+        """Drop the received bytes."""
         self.meta = None
         self._restart()
 
@@ -69,8 +69,8 @@ class SnapshotReceiver:
         if meta != self.meta:
             is_older = self.meta is not None and meta.last_index < self.meta.last_index
             if is_older and chunk.term == self._term:  # guard R.snapshot_older
-                # A late chunk: a leader goes on to newer snapshots only. Another leader may well
-                # have an older one.
+                # A late chunk: a leader moves to newer snapshots only. Another leader may have an
+                # older one.
                 return Taken.REFUSED
             self.drop()
             self.meta = meta

@@ -1,4 +1,4 @@
-"""What a leader can tell an operator about the members."""
+"""A leader's view of the members, for operators."""
 
 from typing import NamedTuple
 
@@ -13,8 +13,8 @@ class PeerStatus(NamedTuple):
 
     Attributes:
         match: Last index known to be durable there.
-        state: How it is sent to; `None` for the leader itself.
-        silent_ns: Since its last answer.
+        state: Replication mode; `None` for the leader itself.
+        silent_ns: Time since its last answer.
         snapshot_position: Bytes of a snapshot it has, when one is being sent.
     """
 
@@ -27,7 +27,7 @@ class PeerStatus(NamedTuple):
 
 
 def peer_statuses(me: Peer, leading: Leader, log: Log, now: int) -> tuple[PeerStatus, ...]:
-    """All members, voters first."""
+    """Return the status of all members, voters first."""
     voters, learners = log.membership.latest
     found = []
     for peer in voters + learners:

@@ -1,4 +1,4 @@
-"""The clock of a member: when to elect, when to beat, and whether the loop itself stood still."""
+"""Timers of a member: elections, heartbeats, and detection of a stalled loop."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ class Timers:
     Attributes:
         now: Time of the last call; never falls.
         election_deadline: When a peer that hears no leader asks for an election.
-        heartbeat_due: When a leader beats next.
+        heartbeat_due: When a leader sends its next heartbeats.
         leader_heard_at: When the leader of the present term was heard last.
     """
 
@@ -37,10 +37,10 @@ class Timers:
         self.restart_election()
 
     def pass_to(self, now: int) -> bool:
-        """Note the time; whether this loop stood still for more than half an election timeout.
+        """Note the time; return whether this loop stalled for more than half an election timeout.
 
-        After such a gap messages may lie unread: that nobody was heard says nothing about the
-        others, so nobody may be deposed or elected by it.
+        After such a gap messages may lie unread: silence proves nothing about other peers, so it
+        may not depose or elect a leader.
         """
         gap = now - self.now
         if gap <= 0:
@@ -55,11 +55,11 @@ class Timers:
         self.election_deadline = self.now + options.election_ns + spread
 
     def restart_heartbeat(self) -> None:
-        """Beat an interval from now."""
+        """Schedule the next heartbeats one interval from now."""
         self.heartbeat_due = self.now + self._options.heartbeat_ns
 
     def on_leader_heard(self) -> None:
-        """The leader lives."""
+        """Note that the leader was heard."""
         self.leader_heard_at = self.now
         self.restart_election()
 
@@ -68,6 +68,6 @@ class Timers:
         return self.now - self.leader_heard_at < self._options.election_ns
 
     def follower_deadline(self) -> int:
-        """When a peer that does not lead has to be woken."""
+        """Return the next wake-up time of a peer that does not lead."""
         watch = self.now + self._options.election_ns // WATCHES_PER_ELECTION
         return min(self.election_deadline, watch)

@@ -1,7 +1,7 @@
 """Values of Raft: identities, log entries, messages, refusals, and what the core asks of its host.
 
 Everything here is plain data, compared by value. Messages name sender and target by identity, that
-is broker *and* data directory, so what was meant for a disk that is gone reaches nobody (KIP-853).
+is broker *and* data directory, so a message for a lost disk reaches no peer (KIP-853).
 Indexes count from 1, and 0 stands before the first entry; terms count from 1 as well.
 """
 
@@ -11,24 +11,24 @@ from typing import Final, NamedTuple
 from liftbridge_broker.model.ids import BrokerId
 
 TERM_MAX: Final = 2**62
-"""A message of a higher term is refused: terms rise by one, so nobody honest gets there."""
+"""A message of a higher term is refused: terms rise by one, so no honest peer gets there."""
 
 TERM_LEAP_MAX: Final = 2**24
-"""A message of a term so far beyond the own one is refused.
+"""A message of a term this far beyond the peer's own is refused.
 
-Otherwise one forged or broken message could use up all terms, and with the last one nobody can be
-elected any more. It costs no liveness: a term begins only when a majority has granted a pre-vote,
-at most once in an election timeout, so a peer would have to be away for 97 days of nothing but
-elections (0.5 s each) to be left behind; a group with a leader begins no term at all. The highest
-term is 2**38 such leaps away, each of which has to be made durable.
+Otherwise one forged or broken message could use up all terms, and after the last term no leader can
+be elected any more. It costs no liveness: a term begins only when a majority has granted a
+pre-vote, at most once in an election timeout, so a peer would have to be down for 97 days of
+nothing but elections (0.5 s each) to be left behind; a group with a leader begins no term at all.
+The highest term is 2**38 such steps away, each of which must be made durable.
 """
 
 
 class Peer(NamedTuple):
     """Identity of a voter or learner: a broker with one data directory.
 
-    A broker whose disk was wiped has a new directory id and so is somebody else, who has promised
-    nothing and may not vote in the old one's place.
+    A broker with a wiped disk has a new directory id and so is another peer, which has promised
+    nothing and may not vote in place of the old one.
     """
 
     broker: BrokerId
@@ -36,18 +36,18 @@ class Peer(NamedTuple):
 
 
 class EntryKind(IntEnum):
-    """What an entry holds; the numbers are stored."""
+    """Kind of an entry; the numbers are stored."""
 
     COMMAND = 0
     """Bytes of the host."""
     NOOP = 1
-    """Nothing: a new leader commits it, and with it all before it (Raft 8)."""
+    """No-op: a new leader commits it, and with it all entries before it (Raft 8)."""
     CONFIG = 2
-    """A whole configuration (`configuration.encode`), in force from the moment it is appended."""
+    """A whole configuration (`configuration.encode`), in force from its append on."""
 
 
 class Entry(NamedTuple):
-    """One place in the log."""
+    """One entry of the log."""
 
     entry_index: int
     term: int
@@ -56,13 +56,13 @@ class Entry(NamedTuple):
 
 
 class HardState(NamedTuple):
-    """What must survive a crash beside the entries (Raft fig. 2).
+    """State that must survive a crash besides the entries (Raft fig. 2).
 
     Attributes:
         term: Latest term seen; 0 before the first election.
-        vote: Whom this peer voted for in `term`.
+        vote: Candidate that this peer voted for in `term`.
         commit: An index known to be committed. Written only along with something else, so after a
-            crash it may be lower than it was; the leader tells it again.
+            crash it may be lower than it was; the leader sends it again.
     """
 
     term: int
@@ -82,9 +82,9 @@ class SnapshotMeta(NamedTuple):
 
     Attributes:
         last_index: Last entry the state covers. 0 is the beginning of every log: no state, and
-            `configuration` is the one the group was bootstrapped with.
+            `configuration` is that of the bootstrap.
         term: Term of that entry.
-        configuration: The one in force at `last_index`.
+        configuration: The configuration in force at `last_index`.
         size_bytes: Length of the state.
         sha256: Its digest, 32 bytes; empty for index 0.
     """
@@ -107,9 +107,9 @@ class Snapshot(NamedTuple):
 
 
 class PreVote(NamedTuple):
-    """Would you vote for me? Changes nothing at the receiver (Diss. 9.6).
+    """Request for a pre-vote; changes no state of the receiver (Diss. 9.6).
 
-    `term` is the one an election would be held in: the sender's own plus one.
+    `term` is that of the possible election: the sender's own plus one.
     """
 
     sender: Peer
@@ -181,7 +181,7 @@ class AppendReply(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """The leader lives. Never depends on flow control.
+    """Sign of life of the leader; independent of flow control.
 
     Attributes:
         commit: Committed index, no higher than what the target has acknowledged in this term.
@@ -277,10 +277,10 @@ Message = (
 
 
 FromLeader = Append | Heartbeat | InstallChunk
-"""What shows that the leader lives."""
+"""Messages that show that the leader is alive."""
 
 ToLeader = AppendReply | HeartbeatReply | InstallChunkReply
-"""The answers to it."""
+"""Answers to these messages."""
 
 
 # --- Membership changes -------------------------------------------------------------------------
@@ -311,7 +311,7 @@ ConfigChange = AddLearner | Promote | Remove
 
 
 class Role(IntEnum):
-    """What a peer is at the moment."""
+    """Role of a peer."""
 
     FOLLOWER = 0
     PRE_CANDIDATE = 1
@@ -322,8 +322,8 @@ class Role(IntEnum):
 class Drop(IntEnum):
     """Why a message was not acted upon; counted in `RaftCore.dropped`.
 
-    Nothing that a peer sends is asserted. Up to `REPEATED` these happen in healthy groups; the rest
-    means a peer that is broken or forged.
+    No value of a peer is asserted. Reasons up to `REPEATED` occur in healthy groups; the rest mean
+    a broken or forged peer.
     """
 
     STALE_TERM = 0
@@ -331,29 +331,29 @@ class Drop(IntEnum):
     IN_LEASE = 1
     """An election while the leader is heard (Diss. 6.4, check-quorum)."""
     NOT_LEADER = 2
-    """For a leader, and this peer is none."""
+    """For a leader, which this peer is not."""
     NOT_A_MEMBER = 3
     """An answer of, or an election among, peers that do not belong to the group."""
     OVERLOADED = 4
     """A bound is reached."""
     REPEATED = 5
-    """An answer to what is not asked any more."""
+    """An answer to a question no longer open."""
     WRONG_TARGET = 6
     """For another identity, such as this broker with its former disk, or from this very one."""
     BAD_TERM = 7
     """No term at all."""
     SECOND_LEADER = 8
-    """Of another leader of the term whose leader is known."""
+    """Of a second leader in a term with a known leader."""
     MALFORMED = 9
     """Fields that no honest peer sends together."""
     BELOW_COMMIT = 10
     """Contradicts what is committed here."""
     BEYOND_LOG = 11
-    """Speaks of entries that do not exist."""
+    """Refers to entries that do not exist."""
     BAD_SNAPSHOT = 12
-    """The bytes do not have the digest, or no snapshot looks so."""
+    """The bytes do not match the digest, or cannot be a snapshot."""
     TERM_LEAP = 13
-    """Of a term that no honest peer can have reached since this one was heard of."""
+    """Of a term that no honest peer can have reached by now."""
 
 
 class ReadState(NamedTuple):
@@ -364,14 +364,14 @@ class ReadState(NamedTuple):
 
 
 class LeaderChange(NamedTuple):
-    """Whom this peer takes for the leader of `term`; `None` while it knows nobody."""
+    """Presumed leader of `term`, `None` while unknown."""
 
     leader: Peer | None
     term: int
 
 
 class Ready(NamedTuple):
-    """What the host has to do, in this order; empty parts are skipped.
+    """Work for the host, in this order; empty parts are skipped.
 
     1. Send `messages_before`.
     2. Hand out `committed`, then `reads`, `reads_failed` and `leader_change`. Committed entries
@@ -384,12 +384,12 @@ class Ready(NamedTuple):
 
     Attributes:
         hard_state: New value, `None` when it need not be written.
-        entries: To be appended, contiguous. What the log holds from the first one's index on is
-            dropped before: it is not committed, and another leader's entries take its place.
-        snapshot: Takes the place of the whole log: the first entry is then behind it.
+        entries: To be appended, contiguous. The host first drops all log entries from the first
+            one's index on: they are not committed, and another leader's entries replace them.
+        snapshot: Replaces the whole log: the first entry then follows it.
         messages_before: May leave before anything is written.
         messages_after: May leave only when 3 is done.
-        committed: Next committed entries, contiguous over all `Ready`s, each told once.
+        committed: Next committed entries, contiguous over all `Ready`s, each handed out once.
         reads: Reads that may be served when `committed` is applied.
         reads_failed: Tokens of reads that got no answer in time or lost their leader.
         leader_change: Set when the leader or the term of a known leader changed.
@@ -407,7 +407,7 @@ class Ready(NamedTuple):
 
     @property
     def must_persist(self) -> bool:
-        """Whether something has to be written and `RaftCore.persisted` called."""
+        """Whether the host must write and call `RaftCore.persisted`."""
         return self.hard_state is not None or bool(self.entries) or self.snapshot is not None
 
 
@@ -415,18 +415,18 @@ class Ready(NamedTuple):
 
 
 class RaftRefusalError(Exception):
-    """A call that cannot be served now; nothing was done, and the host tells its caller."""
+    """A call that cannot be served now; nothing was done, and the host reports it to its caller."""
 
 
 class NotRaftLeaderError(RaftRefusalError):
-    """Only the leader takes this.
+    """Only the leader accepts this call.
 
     Attributes:
-        leader: Who leads as far as this peer knows.
+        leader: The leader as far as this peer knows.
     """
 
     def __init__(self, leader: Peer | None) -> None:
-        """Name whom to ask instead."""
+        """Create the error with the peer to ask instead."""
         who = "no leader is known" if leader is None else f"the leader is {leader.broker}"
         super().__init__(f"not the metadata leader: {who}")
         self.leader = leader
@@ -441,7 +441,7 @@ class RaftTooLargeError(RaftRefusalError):
 
 
 class ConfigChangeRefusedError(RaftRefusalError):
-    """The membership change is not allowed now, or makes no sense."""
+    """The membership change is not allowed now, or is invalid."""
 
 
 class TransferRefusedError(RaftRefusalError):
