@@ -137,7 +137,7 @@ def _check_eligible(
 
 
 def elect_preferred(state: ClusterState, index: MetadataIndex, command: ElectPreferred) -> Decision:
-    """C9, partition by partition."""
+    """Decide C9, partition by partition."""
     draft = Draft(state, index)
 
     def prefer(number: PartitionId) -> None:

@@ -90,7 +90,7 @@ class Placement:
     def _chosen(
         self, taken: tuple[BrokerId, ...], order: Sequence[BrokerId], count: int
     ) -> list[BrokerId]:
-        """The next `count` brokers: a zone with fewest replicas of this partition goes first."""
+        """Return the next `count` brokers, zones with fewest replicas of this partition first."""
         zones = [self._zones[one] for one in taken]
         left = [one for one in order if one not in taken]
         chosen: list[BrokerId] = []

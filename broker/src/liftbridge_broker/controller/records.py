@@ -107,7 +107,7 @@ class StreamCreated(NamedTuple):
 
 
 class StreamDeleted(NamedTuple):
-    """A stream is gone; its partition ids never come back. `deleted_index` is the command's."""
+    """A stream was deleted and its partition ids retired; `deleted_index` is the command's."""
 
     stream_id: StreamId
     name: StreamName

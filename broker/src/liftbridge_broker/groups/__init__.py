@@ -1,1 +1,1 @@
-"""Cores of what clients keep at the broker: cursors."""
+"""Cores of client state kept by brokers: cursors."""

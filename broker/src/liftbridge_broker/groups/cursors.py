@@ -1,6 +1,6 @@
-"""Cursors: where each consumer of a partition stands, kept in the stream `__cursors`.
+"""Cursors: positions of consumers in partitions, kept in the stream `__cursors`.
 
-A cursor is a record whose key is `<cursorId>,<stream>,<partition>` and whose value tells the
+A cursor is a record whose key is `<cursorId>,<stream>,<partition>` and whose value holds the
 offset; compaction keeps the last record of each key (spec 1.11, 6.8). The broker that leads the
 responsible partition answers from a `CursorIndex`, which its owner feeds with the committed records
 of that partition in order: all of them once, at the first use, and then only what is new.
@@ -20,7 +20,7 @@ CURSORS_MAX_DEFAULT: Final = 100_000
 """Cursors kept in memory for one partition of `__cursors`, about 350 bytes each."""
 
 UNKNOWN_OFFSET: Final = -1
-"""What a client is told of a cursor that was never set."""
+"""Offset that a client gets for a cursor that was never set."""
 
 
 class Cursor(NamedTuple):
@@ -30,7 +30,7 @@ class Cursor(NamedTuple):
         stream: Stream the consumer reads; it need not exist.
         partition: Number of the partition.
         cursor_id: Name of the consumer.
-        offset: Whatever the consumer stored, usually the offset of the last record it handled.
+        offset: Offset that the consumer stored, usually that of the last record it processed.
         stream_id: Id that the stream had when it was stored; 0 when that is not known.
         unclean_epoch: Epoch of the last unclean election of the partition then; 0 for none.
     """
@@ -44,17 +44,17 @@ class Cursor(NamedTuple):
 
     @property
     def key(self) -> bytes:
-        """Key of the record that keeps it."""
+        """Key of its record."""
         return cursor_key(self.stream, self.partition, self.cursor_id)
 
 
 class CursorPosition(NamedTuple):
-    """What is kept of a cursor: its offset, and the stream that this is an offset of.
+    """Stored position of a cursor: its offset, and the stream that the offset refers to.
 
     Attributes:
         offset: See `Cursor.offset`.
-        stream_id: See `Cursor.stream_id`: a stream made anew under the same name has another one.
-        unclean_epoch: See `Cursor.unclean_epoch`: the election may have put other records there.
+        stream_id: See `Cursor.stream_id`: a recreated stream of the same name has another id.
+        unclean_epoch: See `Cursor.unclean_epoch`: the election may have replaced the records there.
     """
 
     offset: int
@@ -63,7 +63,7 @@ class CursorPosition(NamedTuple):
 
 
 def position_of(cursor: Cursor | None) -> CursorPosition | None:
-    """What is kept of a cursor that a record holds; `None` for one that removes it."""
+    """Return the position in a cursor record, `None` for a record that removes the cursor."""
     if cursor is None:
         return None
     return CursorPosition(cursor.offset, cursor.stream_id, cursor.unclean_epoch)
@@ -95,17 +95,18 @@ def check_cursor(stream: str, cursor_id: str) -> None:
 def stamp(
     cursor: Cursor, present: int, unclean_epoch: int, *, read_in: int | None = None
 ) -> Cursor:
-    """A cursor as it is stored: with the stream and the history that it is a position in.
+    """Return a cursor as stored: with the stream and the history that its offset refers to.
 
     Args:
-        cursor: What is to be stored; its `stream_id` is the one that is meant, 0 for any.
-        present: Id that the stream of that name has now, 0 when there is none.
+        cursor: The cursor to store; its `stream_id` is the intended one, 0 for any.
+        present: Present id of the stream of that name, 0 for none.
         unclean_epoch: Epoch of the last unclean election of its partition, 0 for none.
-        read_in: The same epoch when the caller began to read what it has; `None` if not told.
+        read_in: The same epoch when the caller began to read; `None` if not given.
 
     Raises:
-        FailedPreconditionError: Another stream is meant, or another history of the partition. An
-            offset of it would let retention free records of this one that nobody has.
+        FailedPreconditionError: Another stream is intended, or another history of the partition.
+            Its offset would let retention remove records of this one that the consumer has not
+            read.
     """
     if cursor.stream_id not in (0, present):  # guard Cursor.stream
         now = f"has id {present}, not {cursor.stream_id}: it was recreated"
@@ -137,10 +138,10 @@ def cursors_partition(key: bytes, partition_count: int) -> PartitionNumber:
 
 
 class IndexState(Enum):
-    """Whether an index can answer."""
+    """State of an index."""
 
     LOADING = "loading"
-    """Committed records are still to be fed."""
+    """Some committed records are not fed yet."""
     READY = "ready"
     """Every committed record was fed."""
 
@@ -151,14 +152,14 @@ class Missing(Enum):
     ABSENT = "absent"
     """No such cursor is stored: answer `UNKNOWN`."""
     FORGOTTEN = "forgotten"
-    """There are more cursors than memory for them: scan the partition with a `CursorScan`."""
+    """The cursors exceed the memory bound: scan the partition with a `CursorScan`."""
 
 
 class CursorIndex:
     """Latest position of each cursor in one partition of `__cursors`, bounded in number.
 
-    The owner keeps it one leadership long, and before each look-up feeds it what was committed
-    since: records from `next_offset` up to the high watermark.
+    The owner keeps it for one leadership, and before each look-up feeds it newly committed records:
+    records from `next_offset` up to the high watermark.
 
     Attributes:
         next_offset: First offset of the partition not fed yet.
@@ -171,11 +172,11 @@ class CursorIndex:
 
         Args:
             log_start: First offset of the partition, where feeding begins.
-            cursors_max: Cursors kept; beyond it the longest unused is forgotten.
+            cursors_max: Cursors kept; beyond it the least recently used is dropped.
         """
         assert cursors_max > 0
         self.next_offset = log_start
-        # Of a plain dict the first one is looked for among all that were removed before it.
+        # A plain dict would search for its first entry among all removed before it.
         self._cursors: OrderedDict[bytes, CursorPosition] = OrderedDict()
         self._cursors_max = cursors_max
         self._has_forgotten = False
@@ -185,15 +186,15 @@ class CursorIndex:
         return len(self._cursors)
 
     def state(self, high_watermark: Offset) -> IndexState:
-        """Whether everything committed was fed; loading again is as quick as the news are few."""
+        """Return whether everything committed was fed; reloading takes only the new records."""
         return IndexState.READY if self.next_offset >= high_watermark else IndexState.LOADING
 
     def feed(self, key: bytes, position: CursorPosition | None, offset: Offset) -> None:
-        """Take in a committed record; one that was fed before is skipped.
+        """Feed a committed record; skip it if it was fed before.
 
         Args:
             key: Key of the record.
-            position: What its value tells; `None` for an empty value, which removes it.
+            position: Position in its value; `None` for an empty value, which removes the cursor.
             offset: Offset of the record in `__cursors`.
         """
         if offset < self.next_offset:
@@ -208,25 +209,25 @@ class CursorIndex:
             self._has_forgotten = True
 
     def skip_to(self, offset: Offset) -> None:
-        """Tell that no record lies between `next_offset` and `offset` (compaction, retention)."""
+        """Note that no record lies between `next_offset` and `offset` (compaction, retention)."""
         self.next_offset = max(self.next_offset, offset)
 
     def look_up(self, key: bytes) -> CursorPosition | Missing:
-        """Latest position of a cursor, or why there is none; only right in state `READY`."""
+        """Return the latest position of a cursor, or why none is known; valid only if `READY`."""
         found = self._cursors.get(key)
         if found is None:
             return Missing.FORGOTTEN if self._has_forgotten else Missing.ABSENT
         if self._has_forgotten:
-            # Order is use only once it decides who is forgotten; until then reads stay cheap.
+            # Order entries by use only once some were dropped; until then reads stay cheap.
             self._cursors.move_to_end(key)
         return found
 
 
 class CursorScan:
-    """Search of the partition for cursors that the index has forgotten.
+    """Search of the partition for cursors that the index has dropped.
 
     Attributes:
-        next_offset: First offset not looked at yet.
+        next_offset: First offset not scanned yet.
         results: Latest positions found so far, by key; `UNKNOWN` until then.
     """
 
@@ -237,7 +238,7 @@ class CursorScan:
         self.results = dict.fromkeys(keys, UNKNOWN)
 
     def feed(self, key: bytes, position: CursorPosition | None, offset: Offset) -> None:
-        """Look at a committed record; records come in order up to the high watermark."""
+        """Scan a committed record; records arrive in order up to the high watermark."""
         self.next_offset = Offset(offset + 1)
         if key in self.results:
             self.results[key] = UNKNOWN if position is None else position

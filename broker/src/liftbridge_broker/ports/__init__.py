@@ -1,4 +1,4 @@
-"""What the deterministic layers ask of the outside, as structural types.
+"""Interfaces of the deterministic layers to the outside, as structural types.
 
 Adapters and the test kit implement them.
 """

@@ -1,4 +1,4 @@
-"""Time, for the layers that may ask; the deterministic ones get it as an argument."""
+"""Clock, for layers that may read it; the deterministic layers get time as an argument."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ from liftbridge_broker.model.ids import Instant
 
 
 class Clock(Protocol):
-    """Two clocks: one that only measures, one that tells the date."""
+    """Two clocks: a monotonic one, and one for dates."""
 
     def now(self) -> Instant:
         """Monotonic nanoseconds."""

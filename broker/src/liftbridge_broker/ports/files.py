@@ -4,7 +4,7 @@ Paths are relative to the data directory, `/`-separated, without `.` or `..`. Ev
 `FilesError`, with `is_full` for a full disk, and nothing is retried. Three kinds of call:
 
 - *At once*: `append` writes to the page cache on the calling thread (measured 0.8 us for one
-  record, 14 us for 40 KB), `try_read` returns only what memory already holds.
+  record, 14 us for 40 KB), `try_read` returns only cached bytes.
 - *By token*: `submit_*` return at once; the owner of the port delivers `FileEvent(token, ...)` to
   the node later, for one file in the order of submission of calls of one kind (reads may overtake
   syncs). These calls wait for a device.
@@ -98,11 +98,11 @@ class Files(Protocol):
         ...
 
     def rewrite(self, handle: FileHandle, position: int) -> None:
-        """Write what the file holds from `position` on in its own place again, blocking.
+        """Rewrite the file's bytes from `position` on in place, blocking.
 
-        After a failed sync the kernel calls pages clean that never reached the disk: they are read
-        as if nothing had happened, and no later sync writes them. What was written again is
-        written by the next sync; until then a crash leaves these bytes or the former ones.
+        After a failed sync the kernel calls pages clean that never reached the disk: reads return
+        them as usual, and no later sync writes them. The next sync writes the rewritten pages;
+        until then a crash leaves these bytes or the earlier ones.
         """
         ...
 

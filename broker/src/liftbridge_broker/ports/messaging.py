@@ -4,10 +4,10 @@ The port carries bytes of the NATS client protocol for publishing because format
 behind a call would double its cost (architecture 8); `wire.nats` builds and parses them, also for a
 simulated network.
 
-Two connections stand behind it. The *quiet* one has `no_echo` set: it carries subscriptions without
+It uses two connections. The *quiet* one has `no_echo` set: it carries subscriptions without
 a queue group and everything the broker publishes for partitions it appended to directly, so the
 broker never gets its own message back. The *echo* one carries queue-group subscriptions and
-whatever must reach this broker's own subscriptions too.
+messages that must reach this broker's own subscriptions too.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,19 +31,19 @@ class Arrival(NamedTuple):
 
 
 class MessageSink(Protocol):
-    """Receives what subscriptions deliver; implemented by the node's shell."""
+    """Receiver of subscribed messages; implemented by the node's shell."""
 
     def on_messages(
         self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
     ) -> None:
-        """Take messages of one subscription in order; both lists have one length.
+        """Handle messages of one subscription in order; both lists have the same length.
 
         Called once for each subscription and chunk; the lists belong to the receiver.
         """
         ...
 
     def on_link(self, *, connected: bool, reason: str) -> None:
-        """The link went down or came back; subscriptions are restored first."""
+        """Handle the loss or return of the link; subscriptions are restored first."""
         ...
 
 
@@ -52,7 +52,7 @@ class Messaging(Protocol):
 
     @property
     def is_connected(self) -> bool:
-        """Whether both connections stand."""
+        """Whether both connections are established."""
         ...
 
     @property
@@ -75,9 +75,9 @@ class Messaging(Protocol):
         ...
 
     def when_subscribed(self, done: Callable[[], None]) -> None:
-        """Call `done` once every subscription made so far hears what anybody publishes.
+        """Call `done` once every subscription made so far receives all publishes.
 
-        Bounded: it is called after a second, or with the link down, all the same.
+        Bounded: it is also called after a second, or while the link is down.
         """
         ...
 
@@ -94,5 +94,5 @@ class Messaging(Protocol):
         ...
 
     def publish_echo(self, frames: Sequence[bytes]) -> None:
-        """As `publish_quiet`, on the echo connection, so that own subscriptions get it too."""
+        """Do as `publish_quiet`, on the echo connection, so that this broker gets it too."""
         ...

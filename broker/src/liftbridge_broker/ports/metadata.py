@@ -1,8 +1,8 @@
 """The replicated log of metadata commands as the node sees it.
 
-Its members agree on it by Raft; a broker alone is a group of one. Proposals are taken by token, and
-what became of them is told as events, in the order of the log. A command is told as committed only
-when it is durable at a majority and here: nothing is answered before.
+Its members agree on it by Raft; a broker alone is a group of one. Proposals carry tokens, and their
+outcomes arrive as events, in the order of the log. A command is reported as committed only when it
+is durable at a majority and here: no answer is given before.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.raft.types import Peer
 
 ProposalToken = NewType("ProposalToken", int)
-"""Names a proposal of this node, from 1; chosen by the proposer, rising."""
+"""Number of a proposal of this node, from 1, rising; chosen by the proposer."""
 
 
 class Urgency(IntEnum):
-    """Whether a proposal may use the space kept back for a full disk."""
+    """Whether a proposal may use the space reserved for a full disk."""
 
     ORDINARY = 0
     ESSENTIAL = 1
@@ -31,8 +31,8 @@ class Committed(NamedTuple):
 
     Attributes:
         entry_index: Its index, one above that of the event before.
-        command: Its bytes; empty for an entry that is no command and only counts.
-        token: The proposal of this node that it came from; 0 for none.
+        command: Its bytes; empty for an entry that is no command.
+        token: The originating proposal of this node; 0 for none.
     """
 
     entry_index: MetadataIndex
@@ -58,11 +58,11 @@ class Failed(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """A leader's snapshot takes the place of the state; commands before it are never told.
+    """A leader's snapshot replaces the state; commands before it are not reported.
 
     Attributes:
         entry_index: Last index the state covers; the next `Committed` is one above it.
-        state: Bytes that some member gave to `MetadataConsensus.snapshot`.
+        state: Bytes that a member passed to `MetadataConsensus.snapshot`.
     """
 
     entry_index: MetadataIndex
@@ -70,10 +70,10 @@ class Restored(NamedTuple):
 
 
 class LeaderChanged(NamedTuple):
-    """Another broker leads the group, or nobody that is known.
+    """The leader of the group changed or is unknown.
 
     Attributes:
-        leader: The leader, `None` while nobody is known.
+        leader: The leader, `None` while unknown.
         term: The term it leads in, or the latest one seen.
         is_self: Whether this broker is the leader.
     """
@@ -84,11 +84,11 @@ class LeaderChanged(NamedTuple):
 
 
 ReadToken = NewType("ReadToken", int)
-"""Names a read of this node; chosen by the reader."""
+"""Number of a read of this node; chosen by the reader."""
 
 
 class ReadReady(NamedTuple):
-    """The state holds everything that was answered before `read` was called."""
+    """The state holds every outcome announced before `read` was called."""
 
     token: ReadToken
 
@@ -104,13 +104,13 @@ MetadataEvent = Committed | Refused | Failed | Restored | LeaderChanged | ReadRe
 
 
 class RecoveredMetadata(NamedTuple):
-    """What a log held when it was opened.
+    """Contents of a log when it was opened.
 
     Attributes:
         snapshot_index: Last index the snapshot covers, 0 without one.
         snapshot: State bytes, empty without a snapshot.
         entries: Committed commands behind the snapshot, contiguous, with token 0.
-        findings: What was repaired, for the log of the process; empty when all was well.
+        findings: Repairs made, for the process log; empty for none.
     """
 
     snapshot_index: MetadataIndex
@@ -134,12 +134,12 @@ class MetadataConsensus(Protocol):
 
     @property
     def leader(self) -> Peer | None:
-        """Who leads the group as far as this broker knows."""
+        """Leader of the group as far as this broker knows."""
         ...
 
     @property
     def is_full(self) -> bool:
-        """Whether only essential commands are taken because the disk is full."""
+        """Whether the log accepts only essential commands because the disk is full."""
         ...
 
     @property
@@ -158,11 +158,11 @@ class MetadataConsensus(Protocol):
         ...
 
     def match(self, peer: Peer) -> MetadataIndex | None:
-        """How far a member has come, asked at the leader; `None` elsewhere and for strangers."""
+        """Match index of a member, known to the leader; `None` elsewhere and for strangers."""
         ...
 
     def propose(self, token: ProposalToken, command: bytes, urgency: Urgency) -> None:
-        """Ask for a place in the log; the outcome is an event, possibly at once, or never.
+        """Propose a command; the outcome is an event, possibly at once, or never.
 
         It never comes when a message is lost: the proposer bounds its wait, and the outcome is
         unknown then.
@@ -170,11 +170,11 @@ class MetadataConsensus(Protocol):
         ...
 
     def read(self, token: ReadToken) -> None:
-        """Ask to be told when the state holds everything that was answered before now."""
+        """Request an event for when the state holds every outcome announced before this call."""
         ...
 
     def transfer(self, broker: BrokerId) -> None:
-        """Hand leadership to another voter; ends by itself when that one cannot take it."""
+        """Hand leadership to another voter; the attempt ends if that voter cannot take it."""
         ...
 
     def add_learner(self, peer: Peer) -> None:
@@ -190,25 +190,25 @@ class MetadataConsensus(Protocol):
         ...
 
     def on_file_event(self, event: FileEvent) -> None:
-        """Take the outcome of a file call that this log submitted."""
+        """Handle the outcome of a file call that this log submitted."""
         ...
 
     def on_timer(self, now: Instant) -> None:
-        """Let time do its work; called at `next_deadline`, harmless at any other time."""
+        """Process timeouts; called at `next_deadline`, harmless at any other time."""
         ...
 
     def next_deadline(self) -> Instant | None:
-        """When `on_timer` has to be called at the latest; `None` while nothing depends on time."""
+        """Latest time of the next `on_timer` call, `None` while no timeout is set."""
         ...
 
     def take_events(self) -> Sequence[MetadataEvent]:
-        """Events since the last call, oldest first; asked for after every call of the owner."""
+        """Return events since the last call, oldest first; called after every call of the owner."""
         ...
 
     def snapshot(self, index: MetadataIndex, state: bytes) -> None:
-        """Keep the state after entry `index`, which was told as committed; drop entries before it.
+        """Store the state after committed entry `index`; drop the entries before it.
 
-        A full disk leaves the log as it is, whole and longer, and so does a state that the log has
-        a newer snapshot than, of a leader; a broken disk is told as `Failed`.
+        A full disk leaves the log unchanged, and so does a state older than a leader's snapshot in
+        the log; a broken disk is reported as `Failed`.
         """
         ...

@@ -1,4 +1,4 @@
-"""Where transitions are told: one call, from which one log event and one metric are made."""
+"""Reporting of transitions: each call yields one log event and one metric."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -8,7 +8,7 @@ class Observer(Protocol):
     """Receives every transition of the node, its storage and its adapters."""
 
     def transition(self, kind: str, fields: Mapping[str, object]) -> None:
-        """Tell that something happened.
+        """Report a transition.
 
         Args:
             kind: Name from the catalogue (`adapters/observe/catalogue.yaml`), such as

@@ -1,8 +1,8 @@
 """Messages between brokers as the node sees them.
 
-Delivery is that of core NATS: at most once, in order per connection, nothing is told of a loss.
-Every protocol above repeats what it needs. The owner of the port hands what arrives to the node
-with the channel it came on.
+Delivery is that of core NATS: at most once, in order per connection, losses are not reported. Every
+protocol above repeats its messages as needed. The owner of the port passes received payloads to the
+node with their channel.
 """
 
 from enum import StrEnum
@@ -12,7 +12,7 @@ from liftbridge_broker.model.ids import BrokerId
 
 
 class Channel(StrEnum):
-    """Two ways to a broker, each with a connection of its own, so that bulk delays no election."""
+    """Channels to a broker, each with a separate connection, so that bulk delays no election."""
 
     METADATA = "meta"
     DATA = "data"
@@ -21,12 +21,12 @@ class Channel(StrEnum):
 EVERYONE: Final = BrokerId("_all")
 """Target of a message to every broker of the namespace, the sender too; `METADATA` only.
 
-A broker of this name would be spoken to by everybody.
+A broker of this name would receive the messages of all brokers.
 """
 
 
 class Transport(Protocol):
-    """The way to the other brokers.
+    """Transport to other brokers.
 
     Attributes:
         is_connected: Whether messages can leave at present.

@@ -174,7 +174,7 @@ class RaftCore:
         return self._log.term_at(index)
 
     def match(self, peer: Peer) -> int | None:
-        """How far `peer` has come, asked at the leader; `None` elsewhere and for strangers."""
+        """Match index of `peer`, known to the leader; `None` elsewhere and for strangers."""
         if self._leading is None:
             return None
         if peer == self.me:

@@ -160,7 +160,7 @@ class LocalReads:
         return None
 
     def take(self, told: int) -> tuple[tuple[ReadState, ...], tuple[int, ...]]:
-        """Reads to be served when everything up to `told` is applied, and the failed ones."""
+        """Return reads to serve once everything up to `told` is applied, and failed tokens."""
         if not self._final and not self.failed:
             return (), ()
         served = tuple(read for read in self._final if read.read_index <= told)  # guard R.applied
