@@ -179,7 +179,7 @@ class StreamState:
     owner: str = ""
 
     def partition(self, number: int) -> PartitionState | None:
-        """State of a partition, `None` when there is none of this number."""
+        """Return the state of a partition, `None` when no partition has this number."""
         return self.partitions[number] if 0 <= number < len(self.partitions) else None
 
     @property

@@ -159,7 +159,7 @@ def check_still(partition: Partition, seen: Offset, *, as_replica: bool) -> None
     Args:
         partition: What is asked about.
         seen: High watermark in that turn.
-        as_replica: Whether any replica may tell.
+        as_replica: Whether any replica may answer.
 
     Raises:
         LiftbridgeError: The answer is not allowed any more; retriable.
@@ -230,7 +230,7 @@ class Answers:
     """
 
     def __init__(self, host: AnswersHost) -> None:
-        """Begin without questions."""
+        """Start without questions."""
         self._host = host
         self._now = Instant(0)
         self._asked: list[_Waiting] = []
@@ -368,7 +368,7 @@ class Answers:
             self._look()
 
     def next_deadline(self) -> Instant | None:
-        """When `on_timer` wants to be called, `None` for never."""
+        """Time of the next `on_timer` call, `None` for never."""
         return self._look_at
 
 

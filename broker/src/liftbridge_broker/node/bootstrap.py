@@ -113,7 +113,7 @@ class Discovery:
         self._founders: dict[BrokerId, Peer] = {}
 
     def next_deadline(self) -> Instant | None:
-        """When to ask again; `None` when the search is over."""
+        """Time of the next question, `None` after the search."""
         return None if self.beginning is not None else self._ask_at
 
     def on_timer(self, now: Instant) -> None:

@@ -108,7 +108,7 @@ class PartitionHost(Protocol):
         ...
 
     def transition(self, kind: str, fields: Mapping[str, object]) -> None:
-        """Tell the observer."""
+        """Report a transition to the observer."""
         ...
 
 
@@ -457,7 +457,7 @@ class Partition:
         self.subscribers[subscriber] = None
 
     def detach(self, subscriber: Subscriber, now: Instant) -> None:
-        """Forget a subscription."""
+        """Remove a subscription."""
         del self.subscribers[subscriber]
         self.last_active = now
 

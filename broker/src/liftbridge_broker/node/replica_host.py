@@ -30,7 +30,7 @@ class ReplicationLimits:
 
 
 class ReplicasHost(Protocol):
-    """What the data plane asks of its node."""
+    """The part of the node that the data plane needs."""
 
     partitions: dict[PartitionId, Partition]
     store: LogStore

@@ -21,7 +21,7 @@ PAUSE_NS: Final = 1_000 * MILLISECOND_NS
 
 
 class VerifyingHost(Protocol):
-    """What verifications need from their owner."""
+    """The part of the owner that verifications need."""
 
     def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
         """Read off the loop."""
@@ -69,7 +69,7 @@ class LogVerifications:
             self._queue[following] = _Verification(following.partition.log, due)
 
     def next_deadline(self) -> Instant | None:
-        """When `on_timer` wants to be called, `None` for never."""
+        """Time of the next `on_timer` call, `None` for never."""
         first = next(iter(self._queue.values()), None)
         return None if first is None or first.is_reading else first.due
 

@@ -198,7 +198,7 @@ class RaftCore:
             out as committed; another leader may place another entry there.
 
         Raises:
-            NotRaftLeaderError: Another peer leads, or nobody.
+            NotRaftLeaderError: Another peer leads, or no leader is known.
             RaftBusyError: Too much is uncommitted, or leadership is being handed over.
             RaftTooLargeError: It is longer than an entry may be.
         """
@@ -210,7 +210,7 @@ class RaftCore:
         """Change one member, in force at the leader on return; return the index of the entry.
 
         Raises:
-            NotRaftLeaderError: Another peer leads, or nobody.
+            NotRaftLeaderError: Another peer leads, or no leader is known.
             ConfigChangeRefusedError: Not allowed now, or invalid.
         """
         if self._leading is None:
@@ -223,7 +223,7 @@ class RaftCore:
         """Hand leadership to `peer`; the attempt ends after an election timeout (Diss. 3.10).
 
         Raises:
-            NotRaftLeaderError: Another peer leads, or nobody.
+            NotRaftLeaderError: Another peer leads, or no leader is known.
             TransferRefusedError: That peer cannot lead.
         """
         self._pass_time(now)

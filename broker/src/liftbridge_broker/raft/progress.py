@@ -13,8 +13,8 @@ from liftbridge_broker.raft.environment import RaftOptions
 from liftbridge_broker.raft.types import SnapshotMeta
 
 DENIALS_MIN: Final = 3
-"""Refusals in a row of what a follower had acknowledged, one a heartbeat, after which it is told
-from one that comes late."""
+"""Consecutive refusals of acknowledged entries, one per heartbeat, that prove a loss rather than a
+late answer."""
 
 
 class ProgressState(IntEnum):

@@ -127,7 +127,7 @@ class Follower:
         counted: What counts for a commit: `log_end_offset`, or in commit mode what is flushed.
         is_member: Whether it is in the maximal in-sync set.
         has_fetched: Whether it was accepted in this epoch, not only taken over from the last.
-        fetched_at: When its position was told last.
+        fetched_at: When its position was last received.
         leader_end: End of the leader's log then.
         caught_up_at: When it last held all that the leader had.
         is_at_end: Whether it holds all that the leader has.
