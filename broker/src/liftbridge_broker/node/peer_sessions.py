@@ -153,7 +153,7 @@ class PeerSessions:
 
     Attributes:
         keys: See above.
-        start: Short form of this process's incarnation id.
+        start: Short form of this process's `incarnation_id`.
         refused: Rejected frames, by reason.
     """
 
@@ -203,7 +203,7 @@ class PeerSessions:
         return self._sequence
 
     def start_named(self, incarnation_id: str) -> bytes:
-        """Return the short form of a header's incarnation id, cached."""
+        """Return the short form of a header's `incarnation_id`, cached."""
         start = self._starts.get(incarnation_id)
         if start is None:
             if len(self._starts) >= PEERS_MAX:

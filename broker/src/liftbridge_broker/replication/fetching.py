@@ -28,7 +28,7 @@ class FetchPosition(NamedTuple):
     """Position of a follower in one partition.
 
     Attributes:
-        partition: Which one.
+        partition: The partition.
         replica_epoch: Session of the replica.
         leader_epoch: Epoch in which the follower believes the leader to lead.
         fetch_offset: First offset it wants, the end of its log.
@@ -70,7 +70,7 @@ class FetchedHead(NamedTuple):
     """Answer for one partition, without its records.
 
     Attributes:
-        partition: Which one.
+        partition: The partition.
         fetch_offset: Offset that was requested.
         leader_epoch: Leader epoch of the sender; 0 when it does not lead.
         high_watermark: First offset not committed.

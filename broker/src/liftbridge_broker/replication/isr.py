@@ -122,20 +122,21 @@ class Follower:
         expected_epoch: Its session by the metadata.
         replica_epoch: Session of its last accepted fetch; `NO_SESSION` for none.
         log_end_offset: End of its log; `None` while unknown.
-        flushed_offset: What of it is on disk.
-        compacted_offset: Up to where it was compacted cleanly; 0 while unknown.
-        counted: What counts for a commit: `log_end_offset`, or in commit mode what is flushed.
+        flushed_offset: End of the part of it on disk.
+        compacted_offset: Offset up to which it was cleanly compacted; 0 while unknown.
+        counted: Offset that counts for a commit: `log_end_offset`, or in commit mode what is
+            flushed.
         is_member: Whether it is in the maximal in-sync set.
         has_fetched: Whether it was accepted in this epoch, not only taken over from the last.
         fetched_at: When its position was last received.
         leader_end: End of the leader's log then.
-        caught_up_at: When it last held all that the leader had.
-        is_at_end: Whether it holds all that the leader has.
+        caught_up_at: When it last held all records of the leader.
+        is_at_end: Whether it holds all records of the leader.
         left_at: When it left the in-sync set.
         clock: Fetches of its session while the position stays as it is.
         shrunk_at: When it left for lagging.
         flap_delay_ns: Length of that exclusion.
-        barred_until: No proposal with it before.
+        barred_until: Earliest time of the next proposal with it.
     """
 
     broker: BrokerId
