@@ -151,7 +151,7 @@ class BrokerSessions:
     def expired(self, state: ClusterState, now: Instant) -> list[Command]:
         """Return the brokers to fence, because no heartbeat came for a session.
 
-        When this check runs much later than due, this process was stalled and may have missed
+        When this check runs much later than due, this process was suspended and may have missed
         heartbeats: all sessions restart (S78).
         """
         stalled = now - self._looked_at > self._session_ns
