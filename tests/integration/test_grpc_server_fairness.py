@@ -1,6 +1,10 @@
 """A client that sends without end leaves turns to the others (uvloop reads on while it can)."""
 
 import asyncio
+import gc
+import weakref
+
+import pytest
 
 from liftbridge_broker.api.grpc_connection import TURN_BYTES, GrpcConnection
 from liftbridge_broker.api.transport import GrpcServer
@@ -25,6 +29,12 @@ class RecordingTransport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self.is_read = True
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.is_read = False
 
     def close(self) -> None:
         self.is_read = False
@@ -68,3 +78,31 @@ async def test_connection_that_is_lost_meanwhile_is_not_read_again() -> None:
     connection.connection_lost(None)
     await asyncio.sleep(0)
     assert not transport.is_read
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        Http2Peer().hello(),
+        Http2Peer().hello() + unknown_frame(TURN_BYTES),
+        b"no HTTP/2 at all",
+    ],
+    ids=["nothing", "hello", "too much for a turn", "garbage"],
+)
+async def test_closed_connection_is_freed_without_the_garbage_collector(sent: bytes) -> None:
+    """A flood of connections would be collected in turns of a second otherwise."""
+    gc.collect()
+    gc.disable()
+    try:
+        connection, transport = GrpcConnection(GrpcServer()), RecordingTransport()
+        connection.connection_made(transport)
+        if sent:
+            connection.data_received(sent)
+        connection.connection_lost(None)
+        await asyncio.sleep(0)
+        closed = weakref.ref(connection)
+        del connection
+        assert closed() is None
+    finally:
+        gc.enable()

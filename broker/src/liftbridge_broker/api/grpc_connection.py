@@ -6,8 +6,8 @@ a slice leaves as one write at its end; output sent between slices requests a sl
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ClassVar, Final, NamedTuple, cast
 
 from liftbridge_broker.api.call import MAIN_LISTENER, Call, PeerCertificate
 from liftbridge_broker.api.owner import ConnectionOwner
@@ -86,17 +86,6 @@ class GrpcConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ns = NEVER
         self._linger: asyncio.TimerHandle | None = None
-        self._handlers: dict[type[Event | _StepsBegun], Callable[..., None]] = {
-            _StepsBegun: self._on_steps,
-            RequestReceived: self._on_request,
-            MessagesReceived: self._on_messages,
-            RequestEnded: self._on_request_end,
-            StreamCancelled: self._on_stream_cancelled,
-            MessageRefused: self._on_refused,
-            DeadlineExpired: self._on_deadline,
-            StreamWritable: self._on_writable,
-            ConnectionEnded: self._on_ended,
-        }
 
     # Calls of the event loop.
 
@@ -322,7 +311,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def _handle(self) -> None:
         """Pass events to their methods for a slice; their output leaves with the next flush."""
-        handlers, events, now = self._handlers, self._events, self._turns.now
+        handlers, events, now = self._HANDLERS, self._events, self._turns.now
         end = now() + SLICE_NS
         self._is_in_turn = True
         try:
@@ -332,7 +321,7 @@ class GrpcConnection(asyncio.Protocol):
                 if not events or self._steps is not None:
                     return
                 event = events.popleft()
-                handlers[type(event)](event)
+                handlers[type(event)](self, event)
                 if now() >= end:
                     return
         finally:
@@ -588,6 +577,19 @@ class GrpcConnection(asyncio.Protocol):
         self._armed_ns = NEVER
         self._is_time_due = True
         self._schedule()
+
+    # Not of each connection: bound methods would leave a closed one to the garbage collector.
+    _HANDLERS: ClassVar[Mapping[type[Event | _StepsBegun], Callable[..., None]]] = {
+        _StepsBegun: _on_steps,
+        RequestReceived: _on_request,
+        MessagesReceived: _on_messages,
+        RequestEnded: _on_request_end,
+        StreamCancelled: _on_stream_cancelled,
+        MessageRefused: _on_refused,
+        DeadlineExpired: _on_deadline,
+        StreamWritable: _on_writable,
+        ConnectionEnded: _on_ended,
+    }
 
 
 def _peer_text(name: object) -> str:
