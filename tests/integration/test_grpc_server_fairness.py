@@ -6,9 +6,13 @@ import weakref
 
 import pytest
 
+from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.grpc_connection import TURN_BYTES, GrpcConnection
 from liftbridge_broker.api.transport import GrpcServer
 from liftbridge_testkit.http2_peer import Http2Peer
+
+RESET = (4).to_bytes(3, "big") + b"\x03\0" + (1).to_bytes(4, "big") + (8).to_bytes(4, "big")
+"""RST_STREAM of stream 1: CANCEL."""
 
 
 class RecordingTransport(asyncio.Transport):
@@ -106,3 +110,44 @@ async def test_closed_connection_is_freed_without_the_garbage_collector(sent: by
         assert closed() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("ends", ["answered", "refused", "cancelled"])
+async def test_call_that_ended_is_freed_without_the_garbage_collector(ends: str) -> None:
+    class Service:
+        """Refers to its call, as the call does to it."""
+
+        def __init__(self, call: Call) -> None:
+            self.call = call
+            call.on_messages = self.on_messages
+            call.on_half_close = call.on_cancel = call.on_writable = self.on_end
+            ended.append(weakref.ref(self))
+
+        def on_messages(self, _: list[bytes]) -> None:
+            if ends != "cancelled":
+                self.call.finish(0 if ends == "answered" else 3)
+
+        def on_end(self) -> None:
+            pass
+
+    def serve(call: Call) -> None:
+        Service(call)
+
+    ended: list[weakref.ref[Service]] = []
+    server, peer, transport = GrpcServer(), Http2Peer(), RecordingTransport()
+    server.streaming("/test.Echo/Bidi", serve)
+    connection = GrpcConnection(server)
+    connection.connection_made(transport)
+    connection.data_received(peer.hello())
+    gc.collect()
+    gc.disable()
+    try:
+        connection.data_received(peer.request(1) + peer.message(1, b"x"))
+        if ends == "cancelled":
+            connection.data_received(RESET)
+        await asyncio.sleep(0)
+        (service,) = ended
+        assert service() is None
+    finally:
+        gc.enable()
+    connection.connection_lost(None)

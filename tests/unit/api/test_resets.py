@@ -23,7 +23,7 @@ def test_who_resets_most_goes_first_and_the_rest_stay_within_the_bound(
     steps: list[tuple[str, int]],
 ) -> None:
     resets: Resets[str] = Resets(RESETS_MAX)
-    now = began = WINDOW_NS
+    now, began = WINDOW_NS, 0
     done: Counter[str] = Counter()
     for user, count in steps:
         if not user:

@@ -204,6 +204,7 @@ class Call:
             self.is_open = False
             self.writable = False
             self._port.finish(self, code, text, error_code)
+            self._drop_callbacks()
 
     def expect_request(self) -> None:
         """Bound the time in which the whole request must arrive by `Limits.message_ns`.
@@ -227,6 +228,12 @@ class Call:
             self.is_open = False
             self.writable = False
             self.on_cancel()
+            self._drop_callbacks()
+
+    def _drop_callbacks(self) -> None:
+        """Part from the service, which refers to the call: no cycle is left to the collector."""
+        self.on_messages, self.on_half_close = _ignore_messages, _ignore
+        self.on_cancel, self.on_writable = _ignore, None
 
     def pause_reading(self) -> None:
         """Grant the client no further flow-control window on this stream.
