@@ -9,39 +9,8 @@ import pytest
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.grpc_connection import TURN_BYTES, GrpcConnection
 from liftbridge_broker.api.transport import GrpcServer
-from liftbridge_testkit.http2_peer import Http2Peer
-
-RESET = (4).to_bytes(3, "big") + b"\x03\0" + (1).to_bytes(4, "big") + (8).to_bytes(4, "big")
-"""RST_STREAM of stream 1: CANCEL."""
-
-
-class RecordingTransport(asyncio.Transport):
-    """A transport that notes what the connection asks of it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_read = True
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        assert low is None or high is None or low <= high
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        assert data
-
-    def pause_reading(self) -> None:
-        self.is_read = False
-
-    def resume_reading(self) -> None:
-        self.is_read = True
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        self.is_read = False
-
-    def close(self) -> None:
-        self.is_read = False
+from liftbridge_broker.http2.frames import Http2Code, rst_stream_frame
+from liftbridge_testkit.http2_peer import Http2Peer, RecordingTransport
 
 
 def opened() -> tuple[GrpcConnection, RecordingTransport]:
@@ -144,7 +113,7 @@ async def test_call_that_ended_is_freed_without_the_garbage_collector(ends: str)
     try:
         connection.data_received(peer.request(1) + peer.message(1, b"x"))
         if ends == "cancelled":
-            connection.data_received(RESET)
+            connection.data_received(rst_stream_frame(1, Http2Code.CANCEL))
         await asyncio.sleep(0)
         (service,) = ended
         assert service() is None

@@ -202,7 +202,7 @@ class FetchBatchesCall:
     def __init__(self, context: Context, call: Call, turns: Turns) -> None:
         self._context = context
         self._call = call
-        self._waker = Waker(turns, self._pump)
+        self._turns = turns
         self._read: BulkRead | None = None
         self._unclean_epoch: int | None = None
         self._has_request = False
@@ -261,7 +261,8 @@ class FetchBatchesCall:
         self._check_history(partition)
         self._context.take_subscription()
         try:
-            self._read = BulkRead(partition, self._context.node, self._waker.wake, wanted)
+            wake = Waker(self._turns, self._pump).wake
+            self._read = BulkRead(partition, self._context.node, wake, wanted)
         except LiftbridgeError:
             self._context.subscription_count -= 1
             raise

@@ -39,7 +39,7 @@ class SubscribeCall:
     def __init__(self, context: Context, call: Call, turns: Turns) -> None:
         self._context = context
         self._call = call
-        self._waker = Waker(turns, self._pump)
+        self._turns = turns
         self._subscription: Subscription | None = None
         self._has_request = False
         self._is_pumping = False
@@ -128,7 +128,7 @@ class SubscribeCall:
             self._subscription = Subscription.open(
                 partition,
                 self._context.node,
-                self._waker.wake,
+                Waker(self._turns, self._pump).wake,
                 start=start,
                 stop=stop,
                 is_reverse=request.reverse,

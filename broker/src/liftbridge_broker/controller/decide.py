@@ -69,7 +69,8 @@ def decide(state: ClusterState, index: MetadataIndex, command: Command) -> Decis
             return _decide_partition(state, index, command)
         return _decide_stream(state, index, command)
     except LiftbridgeError as refusal:
-        return Decision((), refusal)
+        # The traceback refers to frames that hold the decision: a cycle for the collector.
+        return Decision((), refusal.with_traceback(None))
 
 
 def _decide_cluster(state: ClusterState, index: MetadataIndex, command: ClusterCommand) -> Decision:

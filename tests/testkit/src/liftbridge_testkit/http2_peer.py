@@ -3,6 +3,7 @@
 It keeps no rules. A test says what goes on the wire and looks at each frame that comes back.
 """
 
+import asyncio
 from typing import Final, NamedTuple
 
 from hpack import Decoder, Encoder
@@ -144,3 +145,32 @@ def prefixed(message: bytes) -> bytes:
 def of_kind(found: list[Frame], kind: int) -> list[Frame]:
     """The frames of one type."""
     return [frame for frame in found if frame.kind == kind]
+
+
+class RecordingTransport(asyncio.Transport):
+    """A transport that notes what the connection asks of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_read = True
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert low is None or high is None or low <= high
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert data
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.is_read = False
+
+    def close(self) -> None:
+        self.is_read = False
