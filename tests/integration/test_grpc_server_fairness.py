@@ -9,12 +9,20 @@ import pytest
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.grpc_connection import TURN_BYTES, GrpcConnection
 from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.api.turns import Turns
 from liftbridge_broker.http2.frames import Http2Code, rst_stream_frame
 from liftbridge_testkit.http2_peer import Http2Peer, RecordingTransport
 
 
+def unhurried_server() -> GrpcServer:
+    """A server whose turns do not end early where the machine is busy."""
+    server = GrpcServer()
+    server.turns = Turns(lambda: 0)
+    return server
+
+
 def opened() -> tuple[GrpcConnection, RecordingTransport]:
-    connection, transport = GrpcConnection(GrpcServer()), RecordingTransport()
+    connection, transport = GrpcConnection(unhurried_server()), RecordingTransport()
     connection.connection_made(transport)
     connection.data_received(Http2Peer().hello())
     return connection, transport
@@ -68,7 +76,7 @@ async def test_closed_connection_is_freed_without_the_garbage_collector(sent: by
     gc.collect()
     gc.disable()
     try:
-        connection, transport = GrpcConnection(GrpcServer()), RecordingTransport()
+        connection, transport = GrpcConnection(unhurried_server()), RecordingTransport()
         connection.connection_made(transport)
         if sent:
             connection.data_received(sent)
@@ -103,7 +111,7 @@ async def test_call_that_ended_is_freed_without_the_garbage_collector(ends: str)
         Service(call)
 
     ended: list[weakref.ref[Service]] = []
-    server, peer, transport = GrpcServer(), Http2Peer(), RecordingTransport()
+    server, peer, transport = unhurried_server(), Http2Peer(), RecordingTransport()
     server.streaming("/test.Echo/Bidi", serve)
     connection = GrpcConnection(server)
     connection.connection_made(transport)
