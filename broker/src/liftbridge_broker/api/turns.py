@@ -29,10 +29,18 @@ class Worker(Protocol):
         ...
 
 
-class Turns:
-    """The queue of all connections of a server."""
+def _raise(error: Exception) -> None:
+    raise error
 
-    __slots__ = ("_clock", "_has_overflow", "_is_due", "_line", "_spent_ns")
+
+class Turns:
+    """The queue of all connections of a server.
+
+    Attributes:
+        on_bug: Called with an exception of queued work; by default it reaches the event loop.
+    """
+
+    __slots__ = ("_clock", "_has_overflow", "_is_due", "_line", "_spent_ns", "on_bug")
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         """Start with an empty queue."""
@@ -41,6 +49,7 @@ class Turns:
         self._is_due = False
         self._has_overflow = False
         self._spent_ns = 0
+        self.on_bug: Callable[[Exception], None] = _raise
 
     @property
     def is_free(self) -> bool:
@@ -83,6 +92,8 @@ class Turns:
                     line.append(worker)
                 if clock() >= end:
                     break
+        except Exception as error:  # noqa: BLE001 - the pump: the owner ends all
+            self.on_bug(error)
         finally:
             self._has_overflow = bool(line) and clock() >= end
             if line:

@@ -177,6 +177,7 @@ class _Life:
         self._core.open(self.messaging, None, None)
         await register(self._core, port)
         api = self._api = make_api(options, self._core.node, self.clock, self, self._health)
+        api.server.turns.on_bug = self._on_failed
         self._server = await asyncio.get_running_loop().create_server(
             lambda: self._gates.new(GrpcConnection(api.server)),
             host,
