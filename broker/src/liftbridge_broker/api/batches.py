@@ -285,6 +285,7 @@ class FetchBatchesCall:
                     call.finish()
                     return
                 call.send_message(self._response(read, chunk))
+            read.release()
         except LiftbridgeError as error:
             self._close()
             refuse(call, error)

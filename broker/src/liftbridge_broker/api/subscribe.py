@@ -161,6 +161,7 @@ class SubscribeCall:
                     return
                 if waits:
                     return
+            subscription.release()
         finally:
             self._is_pumping = False
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from liftbridge_broker.errors import (
     CorruptionError,
@@ -18,6 +18,9 @@ from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.readonly_end import ReadonlyEnd
 from liftbridge_broker.node.subscription import ReadHost
 from liftbridge_broker.storage.log import PartitionLog
+
+if TYPE_CHECKING:
+    from liftbridge_broker.node.client_reads import DiskRead
 
 
 class Chunk(NamedTuple):
@@ -108,6 +111,7 @@ class BulkRead:
         self._failed: LiftbridgeError | None = None
         self._reader = log.batch_reader(Offset(max(wanted.start, log.log_start_offset)))
         self._is_reading = False
+        self._disk_read: DiskRead | None = None
         self._is_open = True
         replica = wanted.reads_replica
         self._readonly_end = ReadonlyEnd(partition, host, wake, as_replica=replica)
@@ -142,6 +146,7 @@ class BulkRead:
             raise FailedPreconditionError("commit log was closed")
         if self._is_reading:
             return None
+        self._end_read()
         self._check_start(self.partition.log, self.next_offset)
         if self._follows:
             self._end = self.partition.log.high_watermark
@@ -155,7 +160,7 @@ class BulkRead:
             raise
         if result.need is not None:
             self._is_reading = True
-            self._host.submit_read(result.need, self._read_done)
+            self._disk_read = self._host.client_reads.submit(result.need, self._read_done)
             return None
         data = b"".join(result.slices)
         if self._bytes_left is not None:
@@ -163,6 +168,12 @@ class BulkRead:
         self.partition.delivered_count += result.count
         self.partition.delivered_bytes += len(data)
         return Chunk(data, self.next_offset, result.count)
+
+    def release(self) -> None:
+        """Release what is held for the next pull: the client accepts nothing for now."""
+        if not self._is_reading:
+            self._end_read()
+        self._reader.release()
 
     def _at_end(self) -> Chunk | None:
         if not self._follows:
@@ -174,10 +185,13 @@ class BulkRead:
         self.partition.wait_for_data(self._wake)
         return None
 
+    def _end_read(self) -> None:
+        if self._disk_read is not None:
+            self._disk_read.end()
+            self._disk_read = None
+
     def _read_done(self, outcome: bytes | LiftbridgeError) -> None:
         self._is_reading = False
-        if not self._is_open:
-            return
         if isinstance(outcome, LiftbridgeError):
             self.partition.on_unreadable(outcome)
             self._failed = outcome
@@ -194,6 +208,7 @@ class BulkRead:
         """Detach and release the files; no callback follows."""
         if self._is_open:
             self._is_open = False
+            self._end_read()
             self.partition.stop_waiting(self._wake)
             self.partition.detach(self, now)
             self._reader.close()

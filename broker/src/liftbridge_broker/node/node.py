@@ -29,6 +29,7 @@ from liftbridge_broker.node import applied
 from liftbridge_broker.node.alarm import Alarm
 from liftbridge_broker.node.auto_pause import AutoPause
 from liftbridge_broker.node.chores import Chores
+from liftbridge_broker.node.client_reads import ClientReads, ReadDone
 from liftbridge_broker.node.cluster_clock import ClusterClock, Date
 from liftbridge_broker.node.cursors import CursorTables
 from liftbridge_broker.node.finding import PartitionNames
@@ -59,8 +60,6 @@ from liftbridge_broker.storage.types import ReadNeed
 INBOX_SUBSCRIPTION: Final = SubscriptionId(0)
 """Subscription of the broker's own ack inbox; partitions use their ids, which are above."""
 
-ReadDone = Callable[[bytes | LiftbridgeError], None]
-
 
 @dataclass(slots=True, eq=False)
 class Node:
@@ -75,6 +74,7 @@ class Node:
         refused_counts: Messages refused by partitions, by code of the error.
         ack_times: Nanoseconds from the append of runs to their acks over NATS, by ack policy.
         has_stopped: Whether `stop` was called.
+        client_reads: Reads from the disk for clients, bounded.
         cursors: Finds cursors in partitions of `__cursors` that are led here.
         chores: Work that is done in steps.
         clock: The time by which records expire.
@@ -93,6 +93,7 @@ class Node:
     parts: ClusterParts | None = None
     partitions: dict[PartitionId, Partition] = field(default_factory=dict)
     cluster: Membership | None = None
+    client_reads: ClientReads = field(init=False)
     cursors: CursorTables = field(init=False)
     chores: Chores = field(init=False)
     _alarm: Alarm = field(init=False)
@@ -121,6 +122,7 @@ class Node:
         options = self.options
         self._alarm = Alarm(self.timer)
         self.chores = Chores(lambda: self.now, self._arm)
+        self.client_reads = ClientReads(self.submit_read)
         self.cursors = CursorTables(self)
         self.openings = Openings(options.openings_per_turn)
         newest = partial(newest_timestamp, self.partitions)
@@ -219,10 +221,7 @@ class Node:
     # -- publishing over NATS -----------------------------------------------------------------
 
     def publish_to_subject(
-        self,
-        publish: SubjectPublish,
-        now: Instant,
-        waiter: Waiter | None,
+        self, publish: SubjectPublish, now: Instant, waiter: Waiter | None
     ) -> Callable[[], None]:
         """Publish an envelope to a subject, and wait for an ack.
 

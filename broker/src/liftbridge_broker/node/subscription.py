@@ -7,7 +7,7 @@ more are available. Frames are slices of stored bytes, ready to be sent.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, cast
 
 from liftbridge_broker.errors import (
     CorruptionError,
@@ -21,6 +21,7 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import Instant, Offset
 from liftbridge_broker.node.answers import Question, check
+from liftbridge_broker.node.client_reads import ClientReads, DiskRead
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.readonly_end import EndHost, ReadonlyEnd
 from liftbridge_broker.node.roles import Role
@@ -29,6 +30,9 @@ from liftbridge_broker.storage.reverse import ReverseReader
 from liftbridge_broker.storage.types import ReadNeed
 
 Buffer = bytes | memoryview
+
+VIEW_BYTES_MIN: Final = 1024
+"""Mean size of slices below which a copy takes less memory than the views, 200 bytes each."""
 
 
 class StartPosition(IntEnum):
@@ -73,7 +77,13 @@ class Pulled(NamedTuple):
 
 
 class ReadHost(EndHost, Protocol):
-    """The part of the node that a subscription needs: reads from the disk."""
+    """The part of the node that a subscription needs: reads from the disk.
+
+    Attributes:
+        client_reads: Reads for clients, bounded.
+    """
+
+    client_reads: ClientReads
 
     def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
         """Read off the loop; `done` is called with the bytes or the error."""
@@ -201,6 +211,7 @@ class Subscription:
     reads_replica: bool = False
     _end: LiftbridgeError | None = None
     _is_reading: bool = False
+    _disk_read: DiskRead | None = None
     _is_open: bool = True
     _readonly_end: ReadonlyEnd = field(init=False)
 
@@ -304,6 +315,7 @@ class Subscription:
         if self.partition.is_paused:
             self._end = FailedPreconditionError("commit log was closed")
             return Pulled([], self._end, waits=False)
+        self._end_read()
         try:
             return self._pull_reverse(bytes_max) if self._is_reverse else self._pull(bytes_max)
         except (CorruptionError, FilesError) as error:
@@ -311,6 +323,12 @@ class Subscription:
             self.partition.on_unreadable(error)
             self._end = error
         return Pulled([], self._end, waits=False)
+
+    def release(self) -> None:
+        """Release what is held for the next pull: the client accepts nothing for now."""
+        if not self._is_reading:
+            self._end_read()
+        self._reader.release()
 
     def _pull(self, bytes_max: int) -> Pulled:
         partition, reader = self.partition, self._reader
@@ -327,7 +345,7 @@ class Subscription:
             partition.delivered_count += result.count
             partition.delivered_bytes += sum(map(len, result.slices))
             if reader.next_offset < end or result.slices:
-                return Pulled(result.slices, None, waits=False)
+                return Pulled(_owned(result.slices), None, waits=False)
         if stop is not None and reader.next_offset >= stop:
             self._end = EndOfStreamError("Stop offset reached")
         elif partition.is_readonly and reader.next_offset >= log.log_end_offset:
@@ -346,7 +364,7 @@ class Subscription:
         if result.slices:
             self.partition.delivered_count += result.count
             self.partition.delivered_bytes += sum(map(len, result.slices))
-            return Pulled(result.slices, None, waits=False)
+            return Pulled(_owned(result.slices), None, waits=False)
         if self._stop_end is not None:
             self._end = EndOfStreamError("Stop offset reached")
         else:
@@ -355,13 +373,16 @@ class Subscription:
 
     def _read_later(self, need: ReadNeed) -> Pulled:
         self._is_reading = True
-        self.host.submit_read(need, self._read_done)
+        self._disk_read = self.host.client_reads.submit(need, self._read_done)
         return Pulled([], None, waits=True)
+
+    def _end_read(self) -> None:
+        if self._disk_read is not None:
+            self._disk_read.end()
+            self._disk_read = None
 
     def _read_done(self, outcome: bytes | LiftbridgeError) -> None:
         self._is_reading = False
-        if not self._is_open:
-            return
         if isinstance(outcome, LiftbridgeError):
             self.partition.on_unreadable(outcome)
             self._end = outcome
@@ -379,9 +400,31 @@ class Subscription:
         """Detach; no callback follows."""
         if self._is_open:
             self._is_open = False
+            self._end_read()
             self.partition.stop_waiting(self.wake)
             self.partition.detach(self, now)
             self._reader.close()
+
+
+def _owned(slices: list[Buffer]) -> list[Buffer]:
+    """Copy slices that are small, or a small part of their blocks: a view keeps a whole block.
+
+    They may wait long for the client, and only their bytes are counted as held.
+    """
+    if not slices:
+        return slices
+    size = sum(map(len, slices))
+    # The blocks between the first and the last one are used from end to end.
+    first, last = _block_of(slices[0]), _block_of(slices[-1])
+    held = len(first) + (0 if first is last else len(last))
+    if 2 * size < held or size < VIEW_BYTES_MIN * len(slices):
+        return [b"".join(slices)]
+    return slices
+
+
+def _block_of(piece: Buffer) -> bytes:
+    """The bytes that a slice keeps in memory."""
+    return piece if isinstance(piece, bytes) else cast("bytes", piece.obj)
 
 
 def _is_empty_readonly(partition: Partition, end: int) -> bool:

@@ -57,7 +57,7 @@ class BatchReader(Place):
                 self.next_offset = Offset(QUICK.unpack_from(piece)[5] + 1)
             elif stop != RELOAD:
                 break
-        self._release_block()
+        self._release_finished()
         return ReadResult(slices, count, None if slices else self._need)
 
     def _take_run(

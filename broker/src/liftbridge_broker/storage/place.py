@@ -83,6 +83,13 @@ class Place:
         if len(data) < need.length:
             self._error = self._damage(segment, "file is shorter than its log")
 
+    def release(self) -> None:
+        """Release the block until the next read, which may be long after; idle readers hold none.
+
+        What is left of it is read again, from memory as a rule.
+        """
+        self._block = b""
+
     def close(self) -> None:
         """End the use; the result of a read in flight is dropped."""
         if self._pinned is not None:
@@ -229,7 +236,7 @@ class Place:
         self._expected = last_offset + 1
         self.next_offset = Offset(last_offset + 1)
 
-    def _release_block(self) -> None:
-        """Release a block that was read to its end: idle readers hold no memory."""
+    def _release_finished(self) -> None:
+        """Release a block that was read to its end."""
         if self._position >= self._block_start + len(self._block):
             self._block = b""

@@ -73,7 +73,7 @@ class LogReader(Place):
             if is_full:
                 break
             budget = max_bytes - sum(map(len, slices))
-        self._release_block()
+        self._release_finished()
         return ReadResult(slices, count, None if slices else self._need)
 
     def _take_whole(

@@ -132,6 +132,13 @@ class ReverseReader:
         except CorruptionError as error:
             self._error = error  # raised by the next read, as in the other readers
 
+    def release(self) -> None:
+        """Release the frames until the next read, which may be long after; idle readers hold none.
+
+        What is left of them is read again, from memory as a rule.
+        """
+        self._frames.clear()
+
     def close(self) -> None:
         """End the use; the result of a read in flight is dropped."""
         if self._need is not None and self._stretch is not None:

@@ -22,7 +22,7 @@ from liftbridge_broker.controller.records import BrokerEpochAnswer, Done
 from liftbridge_broker.controller.state import PublisherState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.groups.cursors import CursorPosition
-from liftbridge_broker.logformat.frames import Frame, decode_frame, iter_frames
+from liftbridge_broker.logformat.frames import Frame, decode_frame, frame_end
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
 from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
 from liftbridge_broker.model.subjects import internal_subject
@@ -136,10 +136,11 @@ class Reading:
         while self.is_taking and subscription is not None and self.end is None:
             slices, end, waits = subscription.pull(self.pull_bytes)
             for piece in slices:
-                self.frames += [
-                    decode_frame(piece, position, stop)
-                    for position, stop, _ in iter_frames(piece, 0, len(piece))
-                ]
+                at = 0
+                while at < len(piece):  # offsets fall in a reverse subscription
+                    behind = frame_end(piece, at, len(piece))
+                    self.frames.append(decode_frame(piece, at, behind))
+                    at = behind
             if end is not None:
                 self.end = end
                 subscription.close(self.world.now)

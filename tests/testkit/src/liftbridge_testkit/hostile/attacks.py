@@ -16,6 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 from liftbridge_broker.http2 import frames
 from liftbridge_broker.http2.grpc import literal
 from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2
 from liftbridge_testkit.http2_peer import Http2Peer, prefixed
 from liftbridge_testkit.nats_floods import ARRIVALS, PAYLOADS, published
 from liftbridge_testkit.request_lists import ADMIN, CASES, STREAM, UNARY, named
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from google.protobuf.descriptor import MethodDescriptor
+    from google.protobuf.message import Message
 
 FRAME_BYTES: Final = 16 << 10
 FLOOD_BYTES: Final = 64 << 10
@@ -205,10 +207,29 @@ def _idle() -> list[Attack]:
     ]
 
 
-def _subscribe() -> bytes:
-    return api_pb2.SubscribeRequest(
-        stream=LARGE_STREAM, startPosition=api_pb2.EARLIEST
-    ).SerializeToString()
+def _unread() -> list[Attack]:
+    """Readers of every kind that read nothing of what they ask for."""
+    forward = api_pb2.SubscribeRequest(stream=LARGE_STREAM, startPosition=api_pb2.EARLIEST)
+    reverse = api_pb2.SubscribeRequest(
+        stream=LARGE_STREAM, startPosition=api_pb2.LATEST, reverse=True
+    )
+    batches = data_pb2.FetchBatchesRequest(stream=LARGE_STREAM, follow=True)
+    kinds: tuple[tuple[str, str, Message], ...] = (
+        ("subscriptions", "/proto.API/Subscribe", forward),
+        ("reverse subscriptions", "/proto.API/Subscribe", reverse),
+        ("batches", "/liftbridge.ext.v1.Data/FetchBatches", batches),
+    )
+    return [
+        Attack(
+            f"unread {name}",
+            MANY,
+            partial(calls, path, message.SerializeToString(), MANY),
+            _WIDE,
+            is_reading=False,
+            rounds_max=1,
+        )
+        for name, path, message in kinds
+    ]
 
 
 def _woken(first: int) -> tuple[bytes, int]:
@@ -235,13 +256,12 @@ def attacks() -> Sequence[Attack]:
         ("PRIORITY", frames.frame(2, 0, 1, bytes(5))),
         ("unknown frames", frames.frame(0xEE, 0, 0, b"")),
     )
-    subscribe = partial(calls, "/proto.API/Subscribe", _subscribe(), MANY)
     tiny = prefixed(
         api_pb2.PublishRequest(stream=STREAM, ackPolicy=api_pb2.NONE).SerializeToString()
     )
     return [
         *(Attack(name, 1, partial(_repeated, data, BURST)) for name, data in pairs),
-        Attack("unread subscriptions", MANY, subscribe, _WIDE, is_reading=False, rounds_max=1),
+        *_unread(),
         Attack("waiting subscriptions", MANY, _woken, rounds_max=5),
         Attack("messages that do not end", 120, partial(_begun, publish, begun, 4), rounds_max=4),
         Attack("open and reset on 1", 1, partial(_resets, publish, BURST)),
@@ -263,6 +283,7 @@ def short() -> Sequence[str]:
     return (
         "SETTINGS",
         "unread subscriptions",
+        "unread reverse subscriptions",
         "messages that do not end",
         "open and reset on 100",
         "too many headers",
