@@ -4,23 +4,27 @@ import asyncio
 import resource
 import socket
 import ssl
+import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
+from select import select
 from typing import Any
 
 import pytest
 
-from liftbridge_broker.api.listener import ACCEPTS_MAX, HANDSHAKES_MAX
+from liftbridge_broker.api.listener import ACCEPTS_MAX, HANDSHAKES_MAX, STARTS_MAX
 from liftbridge_broker.api.tls import ServerTls, TlsFiles
 from liftbridge_testkit.certs import Authority
 from liftbridge_testkit.grpc_echo import EchoServer, echo_server, eventually
 from liftbridge_testkit.http2_peer import Http2Peer
 
 CLIENTS = 60
+GONE = 5 * ACCEPTS_MAX
 RECORD = 5
+SOMAXCONN = Path("/proc/sys/net/core/somaxconn")
 
 
 class Turns:
@@ -99,9 +103,41 @@ async def test_turn_takes_a_few_connections() -> None:
             while not taken or taken[-1] < CLIENTS:
                 taken.append(echo.server.stats.connections_total)
                 await asyncio.sleep(0)
-            assert max(after - before for before, after in pairwise(taken)) == ACCEPTS_MAX
+            assert max(after - before for before, after in pairwise(taken)) == STARTS_MAX
             clients[-1].sendall(Http2Peer.hello())
             await eventually(lambda: echo.server.stats.bytes_received > 0)
+
+
+def come_and_go(port: int, *, resets: bool) -> None:
+    """Connect, say hello, and close or reset the connection."""
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(Http2Peer.hello())
+        if resets:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+@pytest.mark.parametrize("resets", [False, True], ids=["closed", "reset"])
+async def test_clients_that_are_gone_hold_up_nobody(resets: bool) -> None:
+    """Else a flood fills the kernel's queue, and clients that find it full wait for 30 s."""
+    async with echo_server() as echo:
+        for _ in range(GONE):
+            come_and_go(echo.port, resets=resets)
+        with connected(echo, 1) as (client,):
+            client.sendall(Http2Peer.hello())
+            turns = Turns()
+            await eventually(lambda: bool(select([client], [], [], 0)[0]))
+            assert turns.number < GONE // STARTS_MAX // 2
+            assert echo.server.stats.connections_total < GONE // 3
+
+
+async def test_kernel_queues_as_many_clients_as_it_may() -> None:
+    allowed = await asyncio.to_thread(SOMAXCONN.read_text)
+    async with echo_server() as echo:
+        (listener,) = echo.server._listeners.values()
+        (listening,) = listener._sockets
+        info = listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)
+        (queue_max,) = struct.unpack_from("I", info, 28)  # `tcpi_sacked` while listening
+        assert queue_max == int(allowed)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 8, 9, 10, 100, -1])
@@ -156,10 +192,11 @@ class Told:
 async def test_client_that_no_file_was_left_for_is_taken_later() -> None:
     told = Told()
     async with echo_server(observer=told) as echo:
-        with connected(echo, 1), no_more_files():
-            await eventually(lambda: told.kinds == ["grpc_accept_failed"])
-            assert echo.server.stats.connections_total == 0
-        await eventually(lambda: echo.server.stats.connections_total == 1)
+        with connected(echo, 1):
+            with no_more_files():
+                await eventually(lambda: told.kinds == ["grpc_accept_failed"])
+                assert echo.server.stats.connections_total == 0
+            await eventually(lambda: echo.server.stats.connections_total == 1)
     assert told.kinds == ["grpc_accept_failed"]
 
 

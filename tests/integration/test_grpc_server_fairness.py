@@ -128,3 +128,20 @@ async def test_call_that_ended_is_freed_without_the_garbage_collector(ends: str)
     finally:
         gc.enable()
     connection.connection_lost(None)
+
+
+class ResetSocket:
+    """The socket of a client that reset the connection."""
+
+    def getsockopt(self, _level: int, _name: int, size: int) -> bytes:
+        return bytes([7] * size)
+
+
+async def test_nothing_more_is_done_for_a_client_that_reset_its_connection() -> None:
+    connection, transport = opened()
+    connection.data_received(unknown_frame(TURN_BYTES))
+    assert not transport.is_read
+    transport.extra["socket"] = ResetSocket()
+    await asyncio.sleep(0)
+    assert transport.is_aborted
+    connection.connection_lost(None)

@@ -3,8 +3,8 @@
 import pytest
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
-from liftbridge_broker.api.grpc_connection import _peer_text
 from liftbridge_broker.api.grpc_wire import REQUEST_BYTES_MAX, read_fields, text_field
+from liftbridge_broker.api.sockets import peer_text
 from liftbridge_broker.errors import InvalidRequestError, TooLargeError
 
 
@@ -66,4 +66,4 @@ def test_last_value_of_a_text_field_counts() -> None:
     ],
 )
 def test_peer_is_named_as_address_and_port(name: object, text: str) -> None:
-    assert _peer_text(name) == text
+    assert peer_text(name) == text

@@ -44,6 +44,32 @@ async def test_slices_go_round_and_nobody_waits_for_all_of_another_one() -> None
     assert "".join(log) == "ab|a|a||"
 
 
+async def test_those_with_new_work_go_before_those_that_go_on() -> None:
+    clock, log = Clock(), list[str]()
+    turns = Turns(clock)
+    for name in "ab":
+        turns.join(Worker(name, 9, clock, log, TURN_NS // 2))
+    await turn(log)
+    turns.join(Worker("c", 1, clock, log, 1))
+    await turn(log)
+    turns.join(Worker("d", 1, clock, log, 1))
+    turns.join(Worker("e", 1, clock, log, 1))
+    await turn(log)
+    assert "".join(log) == "ab|cab|deab|"
+
+
+async def test_those_that_go_on_have_a_part_of_each_turn_whoever_comes() -> None:
+    clock, log = Clock(), list[str]()
+    turns = Turns(clock)
+    turns.join(Worker("a", 9, clock, log, TURN_NS // 4))
+    await turn(log)
+    for name in "bcd", "efg", "hij":
+        for one in name:
+            turns.join(Worker(one, 1, clock, log, TURN_NS // 3))
+        await turn(log)
+    assert "".join(log) == "a|bcad|efag|hiaj|"
+
+
 async def test_turn_ends_when_its_time_is_over_although_others_wait() -> None:
     clock, log = Clock(), list[str]()
     turns = Turns(clock)

@@ -7,11 +7,12 @@ from itertools import product
 
 import pytest
 
-from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.model.ids import BrokerId, Offset
 from liftbridge_broker.node import client_reads
 from liftbridge_broker.node.bulk import BulkRange, BulkRead
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.subscription import Position, StartPosition, Subscription
+from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.node_world import EARLIEST, NEVER, NodeWorld, at_offset
 
 READER_COUNT = 12
@@ -137,3 +138,25 @@ def test_reads_from_the_disk_are_bounded_and_everyone_has_a_turn(
         for event in events:
             world.node.on_file_event(event, world.now, world.wall_ns)
         waiting = [one for one in waiting if not taken(one, 64 << 10)]
+
+
+def test_leader_holds_nothing_for_followers_between_their_fetches() -> None:
+    world = ClusterWorld()
+    names = [f"s{number}" for number in range(6)]
+    for name in names:
+        world.create(name)
+        world.publish(*[b"v" * 100] * 1_500, name=name)
+    world.run(1_000)
+    roles = []
+    for name in names:
+        leader = world.leader(name)
+        assert leader is not None
+        assert leader.node.cluster is not None
+        roles.append(leader.node.cluster.replicas.leading[world.state(name).partition_id])
+    gc.collect()
+    tracemalloc.start()
+    for role, follower in product(roles, ("b4", "b5")):
+        assert role.read(BrokerId(follower), Offset(0), 1)
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held <= INTERPRETER_BYTES

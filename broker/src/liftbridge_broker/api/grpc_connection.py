@@ -11,6 +11,7 @@ from typing import ClassVar, Final, NamedTuple, cast
 
 from liftbridge_broker.api.call import MAIN_LISTENER, Call, PeerCertificate
 from liftbridge_broker.api.owner import ConnectionOwner
+from liftbridge_broker.api.sockets import is_reset, peer_text
 from liftbridge_broker.api.turns import SLICE_NS
 from liftbridge_broker.errors import GrpcStatus, LiftbridgeError
 from liftbridge_broker.http2.connection import Connection
@@ -93,7 +94,7 @@ class GrpcConnection(asyncio.Protocol):
         """Start, if there is a free slot."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self._peer = _peer_text(transport.get_extra_info("peername"))
+        self._peer = peer_text(transport.get_extra_info("peername"))
         if not self._owner.on_open(self, self._core.idle_since_ns):
             self._core.refuse()
         self._flush()
@@ -128,6 +129,11 @@ class GrpcConnection(asyncio.Protocol):
     def work(self) -> bool:
         """Do a slice of the waiting work; return whether more is left."""
         self._wants_slice = False
+        transport = self._transport
+        if transport and self._is_held and is_reset(transport.get_extra_info("socket")):
+            transport.abort()  # nobody waits for answers; `connection_lost` follows
+            self._is_in_line = False
+            return False
         has_more = self._slice()
         if self._is_held and not has_more:
             self._is_held = False
@@ -590,11 +596,3 @@ class GrpcConnection(asyncio.Protocol):
         StreamWritable: _on_writable,
         ConnectionEnded: _on_ended,
     }
-
-
-def _peer_text(name: object) -> str:
-    """Address of a peer as `host:port`, with brackets around an IPv6 address."""
-    if isinstance(name, tuple) and len(name) >= 2:
-        host, port = name[0], name[1]
-        return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
-    return str(name or "unknown")

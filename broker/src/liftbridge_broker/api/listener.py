@@ -1,9 +1,12 @@
-"""A listening address: accepts a few connections in each turn of the event loop.
+"""A listening address: serves a few new connections in each turn of the event loop.
 
 Event loops accept all waiting connections in one turn, up to the backlog, and shake hands with all
 whose first message has arrived: a thousand TLS handshakes in a row block the loop for 0.4 s. Here
-TLS clients wait in the kernel until the whole `ClientHello` has arrived (RFC 8446 4.1.2), whose
-handling is the expensive part, and then in a queue from which each turn takes a few.
+clients wait in a queue from which each turn takes a few; TLS clients do so once the whole
+`ClientHello` has arrived (RFC 8446 4.1.2), whose handling is the expensive part.
+
+Connections that their clients have ended meanwhile cost almost nothing, so that a flood of short
+ones does not fill the kernel's queue.
 """
 
 import asyncio
@@ -15,11 +18,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from liftbridge_broker.api.sockets import has_closed, is_reset
 from liftbridge_broker.api.tls import ServerTls
 
-LISTEN_BACKLOG: Final = 1024
-ACCEPTS_MAX: Final = 16
-"""Connections accepted in one turn; each costs some 50 us."""
+LISTEN_BACKLOG: Final = 65_535
+"""Clients in the kernel's queue; the kernel allows fewer, 4096 by default (`somaxconn`). Once it is
+full, packets of new clients are dropped: they try again after 1, 3, 7, 15, ... seconds."""
+
+ACCEPTS_MAX: Final = 128
+"""Connections taken from the kernel's queue in one turn; each costs some 15 us."""
+
+LINE_MAX: Final = 256
+"""Clear text clients in our queue."""
+
+STARTS_MAX: Final = 16
+"""Clear text connections started in one turn; each costs some 300 us."""
 
 HANDSHAKES_MAX: Final = 4
 """TLS handshakes started in one turn; each costs some 0.5 ms, with RSA 1 ms."""
@@ -125,8 +138,8 @@ class Listener:
             each.close()  # a task cancelled before it starts has no socket
 
     def _accept(self, listening: socket.socket) -> None:
-        """Accept a few waiting clients; the rest in the next turn."""
-        for _ in range(ACCEPTS_MAX):
+        """Accept some waiting clients; the rest in the next turn."""
+        for _ in range(min(ACCEPTS_MAX, LINE_MAX - len(self._line))):
             try:
                 client = self._accepted(listening)
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -142,7 +155,7 @@ class Listener:
             client.settimeout(0)
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is None:
-                self._take(client)
+                self._enqueue(client)
             else:
                 if len(self._greetings) >= self._greetings_max:
                     longest_silent = next(iter(self._greetings))
@@ -191,16 +204,27 @@ class Listener:
             greeting.needed, greeting.is_marked = max(record, _HEAD_BYTES + 1), False
         self._forget(client)
         self._mark(client, 1)
+        self._enqueue(client)
+
+    def _enqueue(self, client: socket.socket) -> None:
         self._line.append(client)
         if len(self._line) == 1:
-            self._loop.call_soon(self._shake_hands)
+            self._loop.call_soon(self._start)
 
-    def _shake_hands(self) -> None:
-        """Start TLS with a few queued clients."""
-        for _ in range(min(HANDSHAKES_MAX, len(self._line))):
-            self._take(self._line.popleft())
+    def _start(self) -> None:
+        """Start connections with a few queued clients, and drop those that are gone."""
+        left = STARTS_MAX if self._tls is None else HANDSHAKES_MAX
+        # One that only closed its side may still read an answer, unless too many others wait.
+        is_crowded = len(self._line) > ACCEPTS_MAX
+        while self._line and left:
+            client = self._line.popleft()
+            if is_reset(client) or (is_crowded and has_closed(client)):
+                client.close()
+            else:
+                self._take(client)
+                left -= 1
         if self._line:
-            self._loop.call_soon(self._shake_hands)
+            self._loop.call_soon(self._start)
 
     def _take(self, client: socket.socket) -> None:
         """Create the connection."""

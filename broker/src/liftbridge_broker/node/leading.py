@@ -227,6 +227,7 @@ class Leading:
         except (CorruptionError, FilesError) as error:
             self.partition.on_unreadable(error)
             return None
+        reader.release()  # there may be thousands, and the next fetch may come late
         if is_added:
             self.host.catch_up.spend(sum(map(len, result.slices)))
         return result.slices

@@ -148,11 +148,17 @@ def of_kind(found: list[Frame], kind: int) -> list[Frame]:
 
 
 class RecordingTransport(asyncio.Transport):
-    """A transport that notes what the connection asks of it."""
+    """A transport that notes what the connection asks of it.
+
+    Attributes:
+        extra: Facts about it, by name.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
+        self.extra: dict[str, object] = {}
+        super().__init__(self.extra)
         self.is_read = True
+        self.is_aborted = False
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         assert low is None or high is None or low <= high
@@ -171,6 +177,9 @@ class RecordingTransport(asyncio.Transport):
 
     def write_eof(self) -> None:
         self.is_read = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
 
     def close(self) -> None:
         self.is_read = False
