@@ -46,10 +46,11 @@ async def test_subscriptions_are_back_before_the_link_is_told_to_be(nats):
         await sink.until(lambda: len(sink.deliveries) >= 1000)
         assert {sid for sid, _, _ in sink.deliveries} == set(range(1, 1001))
         assert sink.links[-1] == (True, "")
-        await observer.until(lambda: len(observer.of("nats_reconnected")) == 2)
-        assert {f["connection"] for f in observer.of("nats_reconnected")} == {"quiet", "echo"}
+        await observer.until(lambda: len(observer.of("nats_reconnected")) == 3)
+        back = {fields["connection"] for fields in observer.of("nats_reconnected")}
+        assert back == {"quiet", "echo", "acks"}
         assert all(f["outage_ms"] >= 0 for f in observer.of("nats_reconnected"))
-        assert len(observer.of("nats_disconnected")) == 2
+        assert len(observer.of("nats_disconnected")) == 3
         assert messaging.quiet.counts.connects == 2
 
 
@@ -121,6 +122,7 @@ async def test_slow_consumer_is_seen_survived_and_told(tmp_path):
             linked(options(nats, "b", **patient)) as (b, _, _),
         ):
             a.subscribe(1, "flood", "")
+            a.subscribe(2, "_LIFTBRIDGE.ns.ack.a", "")
             await a.flushed()
             # What a broker does that cannot keep up: it leaves bytes in the socket.
             a.quiet._connection._transport.pause_reading()
@@ -129,6 +131,9 @@ async def test_slow_consumer_is_seen_survived_and_told(tmp_path):
                 with contextlib.suppress(UnavailableError):
                     b.publish_quiet([frame("flood", payload) for _ in range(20)])
                 await asyncio.sleep(0)
+            # Acks neither wait behind the flood nor are lost with it.
+            b.publish_quiet([frame("_LIFTBRIDGE.ns.ack.a", b"ack")])
+            await sink.until(lambda: sink.payloads(2) == [b"ack"])
             # The flood ends before `a` is back, which could not keep up with the rest of it either.
             await b.flushed()
             a.quiet._connection._transport.resume_reading()
@@ -139,7 +144,7 @@ async def test_slow_consumer_is_seen_survived_and_told(tmp_path):
             b.publish_quiet([frame("flood", b"again")])
             await sink.until(lambda: sink.payloads(1)[-1:] == [b"again"])
             assert a.quiet.counts.slow_consumers == 1
-            assert a.echo.counts.slow_consumers == 0
+            assert a.echo.counts.slow_consumers == a.acks.counts.slow_consumers == 0
 
 
 async def test_server_that_restarts_is_no_slow_consumer(nats):
@@ -238,7 +243,7 @@ async def test_waiting_for_subscriptions_ends_with_the_link(nats):
         nats.kill()
         async with asyncio.timeout(10.0):
             await told.wait()
-        await observer.until(lambda: len(observer.of("nats_disconnected")) == 2)
+        await observer.until(lambda: len(observer.of("nats_disconnected")) == 3)
         told.clear()
         messaging.when_subscribed(told.set)
         async with asyncio.timeout(10.0):
@@ -360,17 +365,17 @@ async def test_server_told_of_by_a_cluster_takes_over(tmp_path):
     with first, second:
         only_first = NatsOptions(server_id="a", servers=(first.url,), reconnect_wait_ms=20)
         async with linked(only_first) as (messaging, sink, observer):
-            pool = messaging.quiet._servers
-            while not pool._discovered or not messaging.echo._servers._discovered:
+            links = (messaging.quiet, messaging.echo, messaging.acks)
+            while not all(link._servers._discovered for link in links):
                 await messaging.flushed()
             both = tuple(sorted(f"127.0.0.1:{server.port}" for server in (first, second)))
             assert messaging.quiet.server_cluster == both
             assert messaging.quiet.server == f"127.0.0.1:{first.port}"
             first.kill()
             await sink.until(lambda: not messaging.is_connected)
-            assert "" in (messaging.quiet.server, messaging.echo.server)
+            assert "" in {link.server for link in links}
             await sink.until(lambda: messaging.is_connected)
-            await observer.until(lambda: len(observer.of("nats_reconnected")) == 2)
+            await observer.until(lambda: len(observer.of("nats_reconnected")) == 3)
             told = {fields["server"] for fields in observer.of("nats_reconnected")}
             assert told == {f"127.0.0.1:{second.port}"}
             # Still speaking to one and the same subscription.

@@ -4,10 +4,11 @@ The port carries bytes of the NATS client protocol for publishing because format
 behind a call would double its cost (architecture 8); `wire.nats` builds and parses them, also for a
 simulated network.
 
-It uses two connections. The *quiet* one has `no_echo` set: it carries subscriptions without
+It uses three connections. The *quiet* one has `no_echo` set: it carries subscriptions without
 a queue group and everything the broker publishes for partitions it appended to directly, so the
 broker never gets its own message back. The *echo* one carries queue-group subscriptions and
-messages that must reach this broker's own subscriptions too.
+messages that must reach this broker's own subscriptions too. The third one brings acks: it carries
+subscriptions to subjects of the cluster itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,7 +53,7 @@ class Messaging(Protocol):
 
     @property
     def is_connected(self) -> bool:
-        """Whether both connections are established."""
+        """Whether all connections are established."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""The port `Messaging` on two links: a quiet one (`no_echo`) and one that echoes."""
+"""The port `Messaging` on three links: a quiet one (`no_echo`), one that echoes, one for acks."""
 
 import asyncio
 import contextlib
@@ -9,6 +9,7 @@ from typing import Final
 from liftbridge_broker.adapters.nats.link import Link
 from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.errors import UnavailableError
+from liftbridge_broker.model.subjects import INTERNAL_ROOT
 from liftbridge_broker.ports.messaging import MessageSink, SubscriptionId
 from liftbridge_broker.ports.observe import Observer
 
@@ -24,7 +25,7 @@ class NatsMessaging:
 
     Args:
         options: Checked here.
-        sink: Receives messages, and the state of both links as one.
+        sink: Receives messages, and the state of all links as one.
         observer: Is notified of transitions of each link.
 
     Attributes:
@@ -42,71 +43,70 @@ class NatsMessaging:
         self._is_closing = False
         self._telling: set[asyncio.Task[None]] = set()
         self.inbox_prefix = f"{options.inbox_prefix}.{secrets.token_hex(11)}"
-        self.quiet = Link(
-            options,
-            "quiet",
-            no_echo=True,
-            deliver=sink.on_messages,
-            on_change=self._on_change,
-            observer=observer,
-        )
-        self.echo = Link(
-            options,
-            "echo",
-            no_echo=False,
-            deliver=sink.on_messages,
-            on_change=self._on_change,
-            observer=observer,
-        )
+
+        def link(name: str, *, no_echo: bool = False) -> Link:
+            return Link(
+                options,
+                name,
+                no_echo=no_echo,
+                deliver=sink.on_messages,
+                on_change=self._on_change,
+                observer=observer,
+            )
+
+        self.quiet = link("quiet", no_echo=True)
+        self.echo = link("echo")
+        self.acks = link("acks")
+        self._links = (self.quiet, self.echo, self.acks)
 
     async def start(self) -> None:
-        """Establish both connections.
+        """Establish all connections.
 
         Raises:
             UnavailableError: NATS cannot be reached; no connection is left open.
         """
         try:
-            await self.quiet.start()
-            await self.echo.start()
+            for link in self._links:
+                await link.start()
         except BaseException:
             await self.close()
             raise
 
     async def run(self) -> None:
-        """Keep both connections up until `close`.
+        """Keep all connections up until `close`.
 
         Raises:
             ExceptionGroup: The sink raised: a bug, after which the process must not continue.
         """
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.quiet.run())
-            tasks.create_task(self.echo.run())
+            for link in self._links:
+                tasks.create_task(link.run())
 
     async def drain(self) -> None:
         """End all subscriptions after delivering what the server had sent for them."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.quiet.drain())
-            tasks.create_task(self.echo.drain())
+            for link in self._links:
+                tasks.create_task(link.drain())
 
     async def close(self) -> None:
-        """Send waiting output and end both connections and `run`; bounded by deadlines."""
+        """Send waiting output and end all connections and `run`; bounded by deadlines."""
         self._is_closing = True
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.quiet.close())
-                tasks.create_task(self.echo.close())
+                for link in self._links:
+                    tasks.create_task(link.close())
         finally:
             self._is_connected = False
 
     @property
     def is_connected(self) -> bool:
-        """Whether both connections are up."""
+        """Whether all connections are up."""
         return self._is_connected
 
     @property
     def payload_bytes_max(self) -> int:
         """`max_payload` of the NATS server, 1 MiB until the first connection."""
-        return min(self.quiet.payload_bytes_max, self.echo.payload_bytes_max)
+        return min(link.payload_bytes_max for link in self._links)
 
     @property
     def backlog_bytes(self) -> int:
@@ -122,12 +122,12 @@ class NatsMessaging:
     @property
     def received_count(self) -> int:
         """Messages received since the start."""
-        return self.quiet.counts.messages_in + self.echo.counts.messages_in
+        return sum(link.counts.messages_in for link in self._links)
 
     @property
     def wide_count(self) -> int:
         """Messages dropped since the start because they had too many headers."""
-        return self.quiet.counts.messages_wide + self.echo.counts.messages_wide
+        return sum(link.counts.messages_wide for link in self._links)
 
     @property
     def backlog_bytes_max(self) -> int:
@@ -135,8 +135,16 @@ class NatsMessaging:
         return self._backlog_bytes_max
 
     def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
-        """Start delivery of a subject; one with a queue group uses the echoing link."""
-        (self.echo if queue else self.quiet).subscribe(subscription, subject, queue)
+        """Start delivery of a subject.
+
+        One with a queue group uses the echoing link, and one of the cluster itself the link for
+        acks: what clients publish can neither delay an ack nor cost the link that brings it.
+        """
+        if subject.startswith(INTERNAL_ROOT + "."):
+            link = self.acks
+        else:
+            link = self.echo if queue else self.quiet
+        link.subscribe(subscription, subject, queue)
 
     def when_subscribed(self, done: Callable[[], None]) -> None:
         """Call `done` once the server knows every subscription made so far; bounded."""
@@ -155,8 +163,8 @@ class NatsMessaging:
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
         """End delivery."""
-        self.quiet.unsubscribe(subscription)
-        self.echo.unsubscribe(subscription)
+        for link in self._links:
+            link.unsubscribe(subscription)
 
     def publish_quiet(self, frames: Sequence[bytes]) -> None:
         """Write frames on the quiet link.
@@ -183,12 +191,12 @@ class NatsMessaging:
         Raises:
             UnavailableError: A link is down or went down meanwhile.
         """
-        await self.quiet.flushed()
-        await self.echo.flushed()
+        for link in self._links:
+            await link.flushed()
 
     def _on_change(self, reason: str) -> None:
-        """Notify the sink when both links are up, and when the first of them goes down."""
-        is_connected = self.quiet.is_up and self.echo.is_up
+        """Notify the sink when all links are up, and when the first of them goes down."""
+        is_connected = all(link.is_up for link in self._links)
         if is_connected != self._is_connected and not self._is_closing:
             self._is_connected = is_connected
             self._sink.on_link(connected=is_connected, reason=reason)
