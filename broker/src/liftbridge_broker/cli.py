@@ -55,7 +55,7 @@ class ConfigSources:
     path: str | None
 
     def load(self) -> BrokerOptions:
-        """The options from the present flags, environment and file.
+        """Load the options from flags, environment and file.
 
         Raises:
             ConfigError: As `config.load.load`.

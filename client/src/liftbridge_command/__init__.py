@@ -1,7 +1,7 @@
-"""The program `liftbridge` from its first moment on; what it does is in `liftbridge_client.cli`.
+"""Entry point of the program `liftbridge`; its commands are in `liftbridge_client.cli`.
 
-A package of its own, because the client takes long to import and a library leaves the signals of
-its program alone.
+It is a separate package because importing the client takes long, and because a library must not
+change the signal handling of its program.
 """
 
 import os
@@ -12,12 +12,12 @@ import sys
 def main() -> None:
     """Entry point.
 
-    Until a command hears Ctrl-C itself, the system ends the program by it, as by SIGTERM. Python's
-    `KeyboardInterrupt` would be a traceback amid the imports, or be dropped in one of their
-    callbacks.
+    Until a command handles Ctrl-C itself, it ends the program immediately, as SIGTERM does.
+    Python's `KeyboardInterrupt` would cause a traceback during the imports, or be dropped in one of
+    their callbacks.
     """
     _open_standard_streams()
-    # Otherwise gRPC writes a line for each attempt to connect, with names of its own sources.
+    # Otherwise gRPC logs each attempt to connect, with names of its source files.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -27,9 +27,9 @@ def main() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Have the null device where the caller closed one, as `>&-` of a shell does.
+    """Open the null device for each standard stream that is closed, as by `>&-` in a shell.
 
-    Python has `None` there, and the first socket would get the number.
+    Python sets such a stream to `None`, and the first socket would get its number.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:

@@ -29,14 +29,14 @@ COMMAND: Final = "liftbridge-operator"
 
 
 class _Texts(click.ParamType[tuple[str, ...]]):
-    """Texts with commas between them."""
+    """Comma-separated texts."""
 
     name = "list"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
-        """The texts, without blanks and empty ones."""
+        """Split the value; drop blanks and empty items."""
         del param, ctx
         parts = value.split(",") if isinstance(value, str) else value
         return tuple(filter(None, (part.strip() for part in parts)))
@@ -79,7 +79,7 @@ def _run(**values: Any) -> int:
     configure_logs(level=settings.log_level, style=settings.log_format, stream=sys.stderr)
     with asyncio.Runner() as runner:
         code = runner.run(run(settings, make_reconcilers))
-        end_for_sure(code)  # the runner waits without a bound for what is still there
+        end_for_sure(code)  # the runner waits without a bound for whatever still runs
     return int(code)
 
 
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Args:
-        arguments: What follows the command's name; None takes the process's own.
+        arguments: Arguments after the command's name; None takes those of the process.
 
     Returns:
         The exit code.

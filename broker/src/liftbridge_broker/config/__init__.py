@@ -1,6 +1,6 @@
 """Configuration: file, environment and flags become one frozen value.
 
-`settings` is the table of every key, `values` reads and shows single values, `yamlfile` reads a
-file without trusting it, `load` puts the sources together and checks them, `options` is what the
-rest of the broker sees, `reload` tells what a running broker may take over.
+`table` lists every setting, `settings` defines a row of it, `values` parses and formats single
+values, `yamlfile` reads a file without trusting it, `load` merges and checks the sources, `options`
+is what the rest of the broker sees, `reload` decides which changes a running broker applies.
 """

@@ -62,7 +62,7 @@ class GivenValue(Protocol):
 
 
 def build_options(given: Mapping[str, GivenValue], notices: Sequence[str]) -> BrokerOptions:
-    """Complete what was given by defaults, check it, and freeze it.
+    """Complete the given values with defaults, check them, and freeze them.
 
     Raises:
         ConfigError: Settings contradict each other or a text breaks a rule of its setting.
@@ -113,7 +113,7 @@ def build_options(given: Mapping[str, GivenValue], notices: Sequence[str]) -> Br
 
 
 class _Values:
-    """Values by key, typed at the door, with their places."""
+    """Values by key, with typed accessors and the source of each value."""
 
     def __init__(self, given: Mapping[str, GivenValue]) -> None:
         self._given = given
@@ -126,12 +126,12 @@ class _Values:
         return key in self._given and self._values[key] not in ("", ())
 
     def fill(self, key: str, value: Value) -> None:
-        """Take a derived default unless somebody gave the setting."""
+        """Set a derived default unless the setting was given."""
         if not self.is_given(key):
             self._values[key] = value
 
     def put(self, key: str, value: Value) -> None:
-        """Replace a value by the one it stands for."""
+        """Replace a value by the one that it means, such as 0 by a default."""
         self._values[key] = value
 
     def number(self, key: str) -> int:
@@ -160,19 +160,19 @@ class _Values:
         return value
 
     def milliseconds(self, key: str) -> int:
-        """A duration that is kept in milliseconds; less than one would become 0 and mean "off"."""
+        """Return a duration in milliseconds; refuse less than one, which would become 0 ("off")."""
         duration_ns = self.number(key)
         if 0 < duration_ns < MILLISECOND_NS:
             raise self.refusal(key, "is shorter than 1ms")
         return duration_ns // MILLISECOND_NS
 
     def refusal(self, key: str, text: str) -> ConfigError:
-        """A refusal that begins with the place of the setting."""
+        """Make an error whose text begins with the source of the setting."""
         place = f"{self._given[key].source}: " if key in self._given else ""
         return ConfigError(f"{place}{key} {text}")
 
     def effective(self) -> tuple[EffectiveSetting, ...]:
-        """Every setting as it is in force, in the order of the table."""
+        """Return every effective setting, in the order of the table."""
         shown = []
         for key, setting in SETTINGS.items():
             given = self._given.get(key)
@@ -220,7 +220,7 @@ def _derive(values: _Values) -> None:
 
 
 def _derive_held(values: _Values) -> None:
-    """Bytes that all connections may hold: several messages of the largest size, and all calls."""
+    """Derive the bytes that all connections may hold: several largest messages, and all calls."""
     size = max(_HELD_BYTES_DEFAULT, 4 * values.number("grpc.max.message.bytes"))
     values.fill("grpc.send.max.bytes", size)
     call_bytes = _CALL_BYTES_DEFAULT * values.number("subscriptions.max")
@@ -237,7 +237,7 @@ def _derive_segments(values: _Values) -> None:
 
 
 def _check_tls(values: _Values) -> None:
-    """One half of a protection must not pass for the whole."""
+    """Refuse incomplete TLS settings: half of a protection must not pass for all of it."""
     _check_pair(values, "tls.cert", "tls.key")
     _check_pair(values, "admin.tls.cert", "admin.tls.key")
     _check_pair(values, "admin.tls.cert", "admin.tls.ca")
@@ -249,7 +249,7 @@ def _check_tls(values: _Values) -> None:
     if values.is_given("tls.client.auth.ca") and not values.is_given("tls.cert"):
         raise values.refusal("tls.client.auth.ca", "needs tls.cert and tls.key")
     if values.flag("tls.client.auth.enabled") and not values.is_given("tls.client.auth.ca"):
-        # Not the authorities of the system: they certify everybody.
+        # Not the authorities of the system: they issue certificates to anyone.
         raise values.refusal("tls.client.auth.enabled", "needs tls.client.auth.ca")
 
 

@@ -1,4 +1,4 @@
-"""The part of `BrokerOptions` that makes several brokers one cluster: rules and conversion."""
+"""The cluster's part of `BrokerOptions`: rules between settings, and conversion."""
 
 import re
 from typing import Final, Protocol
@@ -13,10 +13,10 @@ from liftbridge_broker.ports.transport import EVERYONE
 
 VOTERS_DEFAULT: Final = 5
 HEARTBEATS_IN_SESSION: Final = 3
-"""Signs of life that fit into a session at least, so that one may be lost."""
+"""Least number of heartbeats in a session timeout, so that one may be lost."""
 
 _NAME_LENGTH_MAX: Final = 128
-# Part of subjects and of paths: tokens of NATS without wildcards, separators or spaces.
+# Names are parts of subjects and paths: NATS tokens without wildcards, separators or spaces.
 _SUBJECT_SAFE: Final = re.compile(r"[!-)+\-0-;=?-\[\]-~]+(\.[!-)+\-0-;=?-\[\]-~]+)*")
 _RAFT: Final = "clustering.raft."
 _REPLICA: Final = "clustering.replica."
@@ -26,7 +26,7 @@ class ClusterValues(Protocol):
     """Values by key (`build`)."""
 
     def is_given(self, key: str) -> bool:
-        """Whether somebody gave the setting."""
+        """Whether the setting was given."""
         ...
 
     def number(self, key: str) -> int:
@@ -46,7 +46,7 @@ class ClusterValues(Protocol):
         ...
 
     def refusal(self, key: str, text: str) -> ConfigError:
-        """A refusal that begins with the place of the setting."""
+        """Make an error whose text begins with the source of the setting."""
         ...
 
 
@@ -54,7 +54,7 @@ def check_clustering(values: ClusterValues) -> None:
     """Refuse names that fit no subject, and settings that contradict each other.
 
     Raises:
-        ConfigError: The first that does.
+        ConfigError: For the first violation.
     """
     _check_name(values, "clustering.namespace", values.text("clustering.namespace"))
     server_id = values.text("clustering.server.id")
@@ -93,7 +93,7 @@ def _check_bootstrap(values: ClusterValues, server_id: str) -> None:
     for peer in peers:
         _check_name(values, key, peer)
     if peers and not server_id:
-        # A name made up at the start would stand on no other broker's list.
+        # A name generated at the start would be on no other broker's list.
         raise values.refusal(key, "needs clustering.server.id")
     if values.flag(_RAFT + "bootstrap.wait"):
         other = key if peers else _RAFT + "bootstrap.seed"
@@ -102,7 +102,7 @@ def _check_bootstrap(values: ClusterValues, server_id: str) -> None:
 
 
 def clustering_options(values: ClusterValues) -> ClusteringOptions:
-    """Identity, metadata, and the life with other brokers."""
+    """Convert the settings of the cluster."""
     return ClusteringOptions(
         server_id=values.text("clustering.server.id"),
         start_id=values.text("clustering.start.id"),
@@ -137,7 +137,7 @@ def _replication(values: ClusterValues) -> ReplicationOptions:
     return ReplicationOptions(
         lag_ns=values.number(_REPLICA + "max.lag.time"),
         leader_silence_ns=silence_ns,
-        # A held fetch must not pass for a silent leader.
+        # A follower must not take a leader that holds its fetch for a silent one.
         idle_wait_ns=min(values.number(_REPLICA + "max.idle.wait"), silence_ns // 2),
         fetch_timeout_ns=values.number(_REPLICA + "fetch.timeout"),
     )

@@ -1,4 +1,4 @@
-"""Settings of the cluster: who this broker is, whom it founds a cluster with, how it replicates."""
+"""Settings of the cluster: identity, founding, metadata group, sessions, replication."""
 
 from typing import Final
 

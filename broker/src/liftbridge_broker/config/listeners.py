@@ -1,4 +1,4 @@
-"""Further listeners for clients: what is given about them as lists, put together by name."""
+"""Additional listeners for clients: joins their settings, which are lists, by name."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
@@ -14,7 +14,7 @@ _OTHER_PORTS: Final = ("listen", "metrics.listen", "admin.listen")
 
 
 class _Values(Protocol):
-    """Values by key, typed at the door, with their places (`build`)."""
+    """Values by key, with typed accessors and sources (`build`)."""
 
     def is_given(self, key: str) -> bool: ...
 
@@ -30,12 +30,12 @@ class _Values(Protocol):
 
 
 def read_addresses(items: Iterable[str]) -> dict[str, Address]:
-    """Addresses by listener, from texts such as `outside=broker-1.example.com:9392`.
+    """Parse addresses by listener, from texts such as `outside=broker-1.example.com:9392`.
 
-    An address without a host, such as `outside=:9392`, has a wildcard in its place.
+    An address without a host, such as `outside=:9392`, gets the wildcard host.
 
     Raises:
-        ValueError: A text is no such pair, or a name stands twice; the message begins with it.
+        ValueError: A text is not such a pair, or a name is repeated; the message begins with it.
     """
     found: dict[str, Address] = {}
     for item in items:
@@ -52,10 +52,10 @@ def read_addresses(items: Iterable[str]) -> dict[str, Address]:
 
 
 def listener_options(values: _Values) -> tuple[ListenerOptions, ...]:
-    """The further listeners, in the order given.
+    """Build the additional listeners, in the order given.
 
     Raises:
-        ConfigError: A text breaks the rules, a name is unknown, or two want one port.
+        ConfigError: A text breaks the rules, a name is unknown, or two listeners have one port.
     """
     bound = _read(values, "listeners")
     if len(bound) > LISTENERS_MAX:
@@ -89,14 +89,14 @@ def listener_options(values: _Values) -> tuple[ListenerOptions, ...]:
 
 
 def advertised_of(told: Address | None, *hosts: str) -> tuple[str, int]:
-    """What clients are told of a listener.
+    """Address of a listener that clients receive.
 
     Args:
-        told: What was given for it.
-        hosts: Hosts to take where none is given; the first that is one.
+        told: Configured address, if any.
+        hosts: Fallbacks; the first that is neither empty nor a wildcard applies.
 
     Returns:
-        Host, and port with 0 for the one really bound.
+        Host and port; port 0 means the port that was bound.
     """
     given = "" if told is None else told.host
     host = next((one for one in (given, *hosts) if one and one not in WILDCARDS), "localhost")
@@ -130,7 +130,7 @@ def _check_ports(values: _Values, bound: Mapping[str, Address]) -> None:
 
 
 def _owner_of(address: Address, taken: Sequence[tuple[str, Address]]) -> str:
-    """Who has the port at the same or at every address; empty when nobody."""
+    """Return the listener that has the port on this or every address; empty for none."""
     for owner, other in taken:
         meet = address.host == other.host or not WILDCARDS.isdisjoint((address.host, other.host))
         if other != OFF and address.port == other.port != 0 and meet:

@@ -1,7 +1,7 @@
-"""Put flags, environment, file and defaults together, in this order of precedence.
+"""Merge flags, environment, file and defaults, in this order of precedence.
 
-Out of them comes one frozen `BrokerOptions`, or one `ConfigError` whose text names every wrong
-value with the place it stands at. Nothing but the configuration file is read.
+The result is one frozen `BrokerOptions`, or one `ConfigError` whose text names the first wrong
+values with their sources. No file except the configuration file is read.
 """
 
 import difflib
@@ -38,7 +38,7 @@ _SERVICE_LINK_VALUE: Final = re.compile(r"(tcp|udp|sctp)://.*")
 
 
 class Given(NamedTuple):
-    """A value that somebody gave.
+    """A value from a file, the environment or a flag.
 
     Attributes:
         value: The value.
@@ -63,7 +63,7 @@ def load(
 
     Raises:
         ConfigError: The file cannot be read, a setting is unknown or given twice, a value is
-            wrong, settings contradict each other, or a setting asks for what is not there.
+            wrong, settings contradict each other, or a setting asks for a missing feature.
     """
     sources = _Sources()
     if path is not None:
@@ -76,7 +76,7 @@ def load(
 
 
 class _Sources:
-    """What was given so far; each source overwrites the ones before it."""
+    """Values read so far; each source overrides earlier ones."""
 
     def __init__(self) -> None:
         self.given: dict[str, Given] = {}
@@ -174,7 +174,7 @@ class _Sources:
 
 
 def unknown_text(key: str) -> str:
-    """The unknown key, quoted, with the nearest known one."""
+    """Quote an unknown key, and suggest the nearest known one."""
     near = difflib.get_close_matches(key[:_SHOWN_LENGTH_MAX], SETTINGS, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"{_shown(key)}{hint}"

@@ -1,7 +1,7 @@
-"""What the broker is told to do: frozen values, complete and checked.
+"""Configuration of the broker: frozen values, complete and checked.
 
-`config.load.load` is the only maker in the shipped program; tests build what they need by hand,
-since every field has the shipped default. Times are nanoseconds (`_ns`), sizes bytes, as integers.
+In the shipped program only `config.load.load` creates them; tests create them directly, since every
+field has the shipped default. Times are nanoseconds (`_ns`), sizes bytes, as integers.
 Secrets stay out of every `repr`.
 """
 
@@ -23,7 +23,7 @@ PORT_DEFAULT: Final = 9292
 
 
 class LogLevel(StrEnum):
-    """Least important events that are still written."""
+    """Lowest level of events that are logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -56,14 +56,14 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveSetting:
-    """One setting as it is in force.
+    """An effective setting.
 
     Attributes:
         key: Dotted name.
         text: Canonical text of the value; secrets are masked.
-        origin: Which source won.
-        source: Where exactly: `broker.yaml:12`, `LIFTBRIDGE_PORT`, `--port`; empty for defaults.
-        is_reloadable: Whether SIGHUP puts a new value into force.
+        origin: Kind of its source.
+        source: Exact source: `broker.yaml:12`, `LIFTBRIDGE_PORT`, `--port`; empty for defaults.
+        is_reloadable: Whether SIGHUP applies a new value.
         has_effect: Whether the value does anything at all.
     """
 
@@ -77,13 +77,13 @@ class EffectiveSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenOptions:
-    """Where clients connect, and what they are told.
+    """Address for clients, and the one that they receive in metadata.
 
     Attributes:
         host: Address the gRPC port binds to.
         port: Port it binds to; 0 lets the operating system choose.
         advertised_host: Host that metadata answers name.
-        advertised_port: Port that metadata answers name; 0 means the port really bound.
+        advertised_port: Port that metadata answers name; 0 means the port that was bound.
         has_tls: Whether it speaks TLS, by the certificates of `TlsOptions`.
     """
 
@@ -96,14 +96,14 @@ class ListenOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerOptions:
-    """A further listener for clients.
+    """An additional listener for clients.
 
     Attributes:
-        name: Name that it has at every broker.
+        name: Name, the same on every broker.
         host: Address it binds to.
         port: Port it binds to; 0 lets the operating system choose.
         has_tls: Whether it speaks TLS, by the certificates of `TlsOptions`.
-        advertised: Host and port that clients who come by it are told; port 0 is the one bound.
+        advertised: Host and port that its clients receive; port 0 means the port that was bound.
     """
 
     name: str
@@ -120,8 +120,8 @@ class DataOptions:
     Attributes:
         directory: Path; holds everything that must survive a restart.
         trash_grace_ns: How long deleted data stays in `trash/` before it is purged.
-        scrub_interval_ns: Time in which all that is stored is read once; 0 = never.
-        reserve_bytes: Size of the file given back to the system when the disk is full; 0 = none.
+        scrub_interval_ns: Time in which all stored data is read once; 0 = never.
+        reserve_bytes: Size of the file that is removed when the disk is full; 0 = none.
         free_bytes_min: Publishes are refused while less than this is free; 0 = no limit.
     """
 
@@ -137,7 +137,7 @@ class LoggingOptions:
     """Log output.
 
     Attributes:
-        level: Least important level written.
+        level: Lowest level that is logged.
         format: Console or JSON.
         shows_nats: Whether the embedded NATS server's own lines are passed on.
     """
@@ -155,7 +155,7 @@ class TlsOptions:
         cert: PEM file with the server's certificate chain.
         key: PEM file with its private key.
         version_min: Lowest TLS version accepted.
-        requires_client_cert: Whether clients must show a certificate that verifies.
+        requires_client_cert: Whether clients must present a certificate that verifies.
         client_ca: PEM file with the authorities for client certificates; empty = the system's.
     """
 
@@ -184,7 +184,7 @@ class NatsOptions:
         token_file: File with the token, read at each connection.
         nkey_seed_file: File with an nkey seed.
         credentials_file: File with a JWT and an nkey seed (`.creds`).
-        tls_cert: PEM certificate shown to NATS, with `tls_key`.
+        tls_cert: PEM certificate presented to NATS, with `tls_key`.
         tls_key: PEM private key.
         tls_ca: PEM authorities for the NATS server's certificate; empty = the system's.
         is_embedded: Whether the broker runs its own nats-server as a child process.
@@ -211,8 +211,8 @@ class FsyncOptions:
     """Bounds of fsync policy `interval`; the policy itself is `BrokerOptions.streams`.
 
     Attributes:
-        interval_ns: Longest time appended records wait to be made durable.
-        bytes_max: Most bytes of a partition that wait to be made durable.
+        interval_ns: Longest time that appended records wait to be synced.
+        bytes_max: Most bytes of a partition that wait to be synced.
     """
 
     interval_ns: int = SECOND_NS
@@ -221,7 +221,7 @@ class FsyncOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorsOptions:
-    """The stream that keeps cursors.
+    """The stream that stores cursors.
 
     Attributes:
         partitions: Partitions of `__cursors`, fixed when it is created; 0 = cursors are off.
@@ -236,12 +236,12 @@ class CursorsOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootstrapOptions:
-    """What a broker with an empty data directory may do; at most one of them is set.
+    """How a broker with an empty data directory starts; at most one attribute is set.
 
     Attributes:
-        is_seed: Whether it founds a cluster although others look for one.
+        is_seed: Whether it founds a cluster even while other brokers look for one.
         peers: Brokers that found the cluster together.
-        waits: Whether it only joins.
+        waits: Whether it never founds a cluster, only joins one.
     """
 
     is_seed: bool = False
@@ -251,7 +251,7 @@ class BootstrapOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationOptions:
-    """Times of replicas, for both sides of each partition.
+    """Time limits of replication, for leaders and followers.
 
     Attributes:
         lag_ns: A replica that is behind for longer leaves the in-sync set if enough others stay.
@@ -268,26 +268,27 @@ class ReplicationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringOptions:
-    """Identity, metadata, and the life with other brokers.
+    """Identity, metadata group, and membership in the cluster.
 
     Attributes:
         server_id: Id of this broker; empty = the one stored in the data directory, or a new one.
             A stored id wins over this one.
-        start_id: What the name of this start begins with; empty for random text alone.
+        start_id: Prefix of the name of this start; empty for random text alone.
         namespace: Prefix of all internal NATS subjects.
-        zone: Zone or rack it stands in, empty when unknown.
+        zone: Zone or rack of the broker; empty when unknown.
         secret_file: File with the keys of the cluster; empty for none.
         snapshot_retain: Metadata snapshots kept.
         snapshot_threshold: Metadata entries between two snapshots; 0 = the built-in 8192.
         record_bytes_max: Largest stored record, and largest answer to a replica.
-        bootstrap: How a cluster begins.
-        voters_max: Members of the metadata group with a vote.
-        raft_heartbeat_ns: Time between two signs of life of the metadata leader.
-        raft_election_ns: Silence of it before an election.
-        heartbeat_ns: Time between two signs of life of this broker.
+        bootstrap: How the broker starts with an empty data directory.
+        voters_max: Largest number of voters in the metadata group.
+        raft_heartbeat_ns: Time between two heartbeats of the metadata leader.
+        raft_election_ns: Silence of the metadata leader before an election.
+        heartbeat_ns: Time between two heartbeats of this broker.
         session_ns: Silence after which a broker is fenced.
-        balance_ns: Time between two looks for leaderships to give back; 0 = never.
-        replication: Times of replicas.
+        balance_ns: Time between two checks for leaderships to return to the first replica; 0 =
+            never.
+        replication: Time limits of replication.
     """
 
     server_id: str = ""
@@ -348,7 +349,7 @@ class MetricsOptions:
         host: Address it binds to; loopback by default, since it is not authenticated.
         port: Port it binds to; 0 lets the operating system choose.
         streams_max: Streams that get series of their own on `/metrics`; the others are summed.
-        is_given: Whether the address was asked for, and is not the default.
+        is_given: Whether the address was configured and is not the default.
     """
 
     is_enabled: bool = True
@@ -366,7 +367,7 @@ class AdminOptions:
         is_enabled: Whether it is served at all.
         host: Address it binds to.
         port: Port it binds to; 0 lets the operating system choose.
-        tls: Its TLS, which always asks for the certificates of clients.
+        tls: TLS of the port; it always requires client certificates.
     """
 
     is_enabled: bool = False
@@ -383,8 +384,9 @@ class LimitOptions:
         streams_max: Streams of the cluster.
         stream_partitions_max: Partitions of one stream.
         subscriptions_max: Subscriptions open on this broker.
-        publish_pending_bytes_max: Bytes published and not yet answered, over all clients.
-        publishers_max: Idempotent publishers remembered in one partition; the longest silent goes.
+        publish_pending_bytes_max: Bytes of unanswered publishes of all clients.
+        publishers_max: Idempotent publishers that a partition remembers; above it, the one silent
+            the longest is forgotten.
         publisher_ttl_ns: Silence after which an idempotent publisher is forgotten.
     """
 
@@ -398,16 +400,16 @@ class LimitOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """Everything the broker is told, frozen.
+    """The whole configuration of the broker, frozen.
 
     Attributes:
-        listeners: Further listeners for clients.
-        advertised_file: File with the addresses that their clients are told; empty for none.
+        listeners: Additional listeners for clients.
+        advertised_file: File with the addresses that their clients receive; empty for none.
         streams: Defaults of stream settings, for what a stream does not override.
-        shutdown_timeout_ns: Time for draining at SIGTERM and SIGINT before what is left is cut.
-        hand_over_timeout_ns: Time before that in which others take leaderships over.
+        shutdown_timeout_ns: Time for draining at SIGTERM and SIGINT before open calls are cut off.
+        hand_over_timeout_ns: Time before draining in which other brokers take over leaderships.
         effective: Every setting with its origin, in order of the table; for `check-config`.
-        notices: What the operator should hear once at start (settings without effect and so on).
+        notices: Notices to log once at the start (settings without effect and so on).
     """
 
     listen: ListenOptions = ListenOptions()
@@ -431,7 +433,7 @@ class BrokerOptions:
     notices: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     def fingerprint(self) -> str:
-        """Hash of what needs a restart to change, as 16 hexadecimal digits.
+        """Hash of the settings that change only by a restart, as 16 hexadecimal digits.
 
         Two brokers with equal fingerprints need no restart to agree. Origins, reloadable settings
         and those without effect do not count; secrets are masked before hashing, since the hash

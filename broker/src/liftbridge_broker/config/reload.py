@@ -1,4 +1,4 @@
-"""What a running broker takes over at SIGHUP, and what needs a restart."""
+"""Which changes a running broker applies at SIGHUP, and which need a restart."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -20,7 +20,7 @@ class ReloadDiff(NamedTuple):
     """How a new configuration differs from the one in force.
 
     Attributes:
-        applied: Changes that `reloaded` takes over.
+        applied: Changes that `reloaded` applies.
         restart_needed: Changes that wait for a restart.
     """
 
@@ -29,7 +29,7 @@ class ReloadDiff(NamedTuple):
 
 
 def reloadable_diff(old: BrokerOptions, new: BrokerOptions) -> ReloadDiff:
-    """Sort the differences by whether a running broker may take them over.
+    """Sort the differences by whether a running broker applies them.
 
     Args:
         old: Options in force, made by `load`.
@@ -50,7 +50,7 @@ def reloadable_diff(old: BrokerOptions, new: BrokerOptions) -> ReloadDiff:
 
 
 def reloaded(old: BrokerOptions, new: BrokerOptions) -> BrokerOptions:
-    """The options in force with the reloadable ones of `new` put in their place."""
+    """Return the options in force with the reloadable ones of `new`."""
     fresh = {setting.key: setting for setting in new.effective}
     return replace(
         old,
@@ -74,7 +74,7 @@ def reloaded(old: BrokerOptions, new: BrokerOptions) -> BrokerOptions:
 
 
 def _told(listener: ListenerOptions, new: BrokerOptions) -> ListenerOptions:
-    """A listener with its new address for clients; one that is to go waits for a restart."""
+    """Return a listener with its new advertised address; removing one needs a restart."""
     fresh = next((one for one in new.listeners if one.name == listener.name), listener)
     return replace(listener, advertised=fresh.advertised)
 

@@ -1,4 +1,4 @@
-"""What one row of the table of settings says; the rows are in `table`."""
+"""A row of the table of settings; the rows are in `table`."""
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
@@ -11,14 +11,14 @@ from liftbridge_broker.config.values import Address
 ENVIRONMENT_PREFIX: Final = "LIFTBRIDGE_"
 MASK: Final = "***"
 OFF: Final = Address("", 0)
-"""An address setting that was given its `off` word."""
+"""Value of an address setting that is turned off."""
 
 Value = int | bool | str | tuple[str, ...] | Address
 """Value of a setting; durations are nanoseconds, sizes bytes."""
 
 
 class Kind(StrEnum):
-    """What a value is; `values` has a reader for each."""
+    """Type of a value; `values` has a parser for each."""
 
     DURATION = "duration"
     SIZE = "size"
@@ -43,11 +43,11 @@ _READERS: Final[dict[Kind, Callable[[str], Value]]] = {
 
 
 class Status(StrEnum):
-    """What giving the setting does.
+    """Effect of a setting that is given.
 
     `NO_EFFECT` settings are accepted, since files of the original have them. `REFUSED` ones stop
-    the start when they would turn on what is not there: who asks for a protection must not run
-    without it.
+    the start if they would turn on a missing feature: no broker runs without a protection that was
+    asked for.
     """
 
     WORKS = "works"
@@ -63,18 +63,18 @@ class Setting:
         key: Dotted name, lower case.
         kind: Type of the value.
         default: Default in the syntax of the file; empty for none or a derived one.
-        derived: In words, what is taken when nothing is given and `default` is empty.
+        derived: The derived default in words, if `default` is empty.
         doc: One sentence for the reference.
         status: Whether it works.
-        reason: Why it has no effect, or what is not there.
-        is_reloadable: Whether SIGHUP puts a new value into force.
+        reason: Why it has no effect, or which feature is missing.
+        is_reloadable: Whether SIGHUP applies a new value.
         is_secret: Whether the value must never be shown.
         is_original: Whether the original has the key.
         choices: Values of a choice.
-        minimum: Least integer, size or duration (nanoseconds).
-        maximum: Greatest one.
+        minimum: Smallest integer, size or duration (nanoseconds).
+        maximum: Largest one.
         off: Word that an address takes instead, to turn the listener off.
-        flags: Command-line flags of their own; every setting can also be given by `--set`.
+        flags: Its command-line flags; every setting can also be given by `--set`.
     """
 
     key: str
@@ -103,7 +103,7 @@ class Setting:
         """Read a value of this setting.
 
         Raises:
-            ValueError: The text is no such value or is out of bounds; the message continues a
+            ValueError: The text is not such a value or is out of bounds; the message continues a
                 sentence that begins with the text.
         """
         if self.off and text.lower() == self.off:
@@ -135,7 +135,7 @@ class Setting:
 
 
 def mask_url(url: str) -> str:
-    """The URL with what stands before `@` hidden."""
+    """Return the URL with its credentials masked."""
     scheme, separator, rest = url.rpartition("://")
     credentials, at, address = rest.rpartition("@")
     return f"{scheme}{separator}{MASK if credentials else ''}{at}{address}"

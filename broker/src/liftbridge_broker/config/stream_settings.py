@@ -1,4 +1,4 @@
-"""Settings of what the broker keeps: streams, limits, activity, cursors, groups."""
+"""Settings of stored data: streams, limits, activity, cursors, groups."""
 
 from typing import Final
 

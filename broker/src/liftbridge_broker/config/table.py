@@ -1,8 +1,8 @@
 """The table of every setting, in the order of the reference.
 
-Names follow the original; where it has a key, ours has the same name, default and meaning, minus
-its defects. `docs/reference/configuration.md` is written from this table, and so are the flags of
-the command and the names of environment variables.
+Names follow the original; where it has a key, ours has the same name and meaning, minus its
+defects, and the same default unless `doc` says otherwise. `docs/reference/configuration.md`, the
+flags of the command and the names of environment variables are generated from this table.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
 """Single values of settings: from text, and back to canonical text.
 
-Texts are what stands in the file, in an environment variable or behind a flag, so one reader serves
-all three. Durations have Go's syntax (`time.ParseDuration`), sizes are bytes with an optional unit.
-Everything is an integer inside; nothing passes through a float.
+A text comes from the file, an environment variable or a flag, so one parser serves all three.
+Durations have Go's syntax (`time.ParseDuration`), sizes are bytes with an optional unit. Internally
+all of these are integers; none passes through a float.
 """
 
 import re
@@ -59,8 +59,8 @@ def parse_duration(text: str) -> int:
         Nanoseconds, 0 to 2**63 - 1.
 
     Raises:
-        ValueError: The text is no duration. A bare number other than 0 is refused: the original
-            read it as nanoseconds, which nobody who writes it means.
+        ValueError: The text is not a duration. A bare number other than 0 is refused: the original
+            reads it as nanoseconds, which no user means.
     """
     if text == "0":
         return 0
@@ -105,7 +105,7 @@ def parse_size(text: str) -> int:
         Bytes, 0 to 2**63 - 1.
 
     Raises:
-        ValueError: The text is no size.
+        ValueError: The text is not a size.
     """
     found = _SIZE.fullmatch(text)
     unit = _SIZE_UNITS.get(found.group(2).lower()) if found else None
@@ -121,7 +121,7 @@ def parse_integer(text: str) -> int:
     """Read a decimal integer of at most 64 bits.
 
     Raises:
-        ValueError: The text is no integer, or does not fit.
+        ValueError: The text is not an integer, or exceeds 64 bits.
     """
     if not _INTEGER.fullmatch(text):
         raise ValueError("is not a whole number")
@@ -149,7 +149,7 @@ def parse_text(text: str) -> str:
     """Read plain text of one line.
 
     Raises:
-        ValueError: The text is too long, no Unicode, or has control characters.
+        ValueError: The text is too long, not UTF-8, or has control characters.
     """
     if len(text) > TEXT_LENGTH_MAX:
         raise ValueError(f"is longer than {TEXT_LENGTH_MAX} characters")
@@ -170,10 +170,10 @@ def parse_list(text: str) -> tuple[str, ...]:
 
 
 def parse_address(text: str) -> Address:
-    """Read `host:port`, `[ipv6]:port`, `:port` or `port`; without a host it is every address.
+    """Read `host:port`, `[ipv6]:port`, `:port` or `port`; without a host, every address.
 
     Raises:
-        ValueError: The text is no address.
+        ValueError: The text is not an address.
     """
     host, colon, port_text = text.rpartition(":")
     if not colon:

@@ -1,12 +1,12 @@
 """A configuration file, read without trusting it.
 
-The file is walked as YAML events, so nothing is ever built from a tag, an alias or a type that YAML
-guesses: every scalar stays the text that stands in the file (`off` stays `off`), and the setting it
-belongs to reads it. Time and memory are bounded by size, depth and number of events; aliases, by
-which a small file grows without bound, are refused.
+The file is read as YAML events, so no object is ever built from a tag, an alias or a type that YAML
+guesses: every scalar stays the text in the file (`off` stays `off`), and its setting parses it.
+Time and memory are bounded by size, depth and number of events; aliases, with which a small file
+could expand without bound, are refused.
 
-Keys may be dotted, nested or mixed, in any case; what leaves is flat: one entry a setting with the
-line it stood on.
+Keys may be dotted, nested or mixed, in any case; the result is flat: one entry for each setting,
+with its line.
 """
 
 from typing import Final, NamedTuple
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
     Attributes:
         key: Dotted, lower case.
-        text: The value as it stands in the file; a tuple for a YAML list; None when it is empty.
+        text: The value as written in the file; a tuple for a YAML list; None when it is empty.
         line: Line of the key, from 1.
     """
 
@@ -46,13 +46,13 @@ def read_entries(data: bytes, name: str) -> list[Entry]:
 
     Args:
         data: Contents of the file, UTF-8.
-        name: How messages call the file.
+        name: Name of the file in messages.
 
     Returns:
         Entries in the order of the file; a key may appear twice.
 
     Raises:
-        ConfigError: The file is too large or too deep, is not YAML, or holds something else than
+        ConfigError: The file is too large or too deep, is not YAML, or holds anything except
             mappings, plain values and lists of plain values.
     """
     if len(data) > FILE_BYTES_MAX:
@@ -81,7 +81,7 @@ def read_entries(data: bytes, name: str) -> list[Entry]:
 
 
 class _Flattener:
-    """Turns events into entries, keeping only the path to where it stands."""
+    """Turns events into entries; keeps only the path of the current one."""
 
     def __init__(self, name: str) -> None:
         self.entries: list[Entry] = []
@@ -93,7 +93,7 @@ class _Flattener:
         self._document_count = 0
 
     def on_event(self, event: yaml.Event) -> None:
-        """Take the next event of the file."""
+        """Handle the next event of the file."""
         match event:
             case yaml.ScalarEvent():
                 self._check_tag(event)

@@ -1,4 +1,4 @@
-"""The command `liftbridge`: all commands together, and the end of every one of them."""
+"""The command `liftbridge`: registers all commands, and turns errors into exit codes."""
 
 import os
 import sys

@@ -18,7 +18,7 @@ from liftbridge_client.model import AckPolicy, Start, Stop
 CHUNK: Final = 1_000
 MESSAGES_MAX: Final = 1_000_000_000
 WINDOW: Final = 8
-"""Calls to `publish_batch` under way at once."""
+"""Concurrent calls to `publish_batch`."""
 
 
 class BenchRow(NamedTuple):

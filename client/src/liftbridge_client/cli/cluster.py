@@ -1,4 +1,4 @@
-"""`liftbridge cluster`: what operators look at; what they change is in `cluster_changes`."""
+"""`liftbridge cluster`: commands that show; those that change are in `cluster_changes`."""
 
 import base64
 import binascii
@@ -26,7 +26,7 @@ GROUP = "cluster"
 
 
 class ClusterRow(NamedTuple):
-    """The metadata group and the rules in force."""
+    """The metadata group and the settings of the cluster."""
 
     cluster_id: str
     metadata_leader: str
@@ -52,7 +52,7 @@ class MemberRow(NamedTuple):
 class BrokerRow(NamedTuple):
     """A broker; `state` is alive, fenced, stopping, draining or cordoned.
 
-    `listeners` are its further ones with what clients are told: `outside=broker.example:9293`.
+    `listeners` are its additional ones with their addresses: `outside=broker.example:9293`.
     """
 
     broker: str
@@ -73,7 +73,7 @@ class BrokerRow(NamedTuple):
 
 
 class PartitionRow(NamedTuple):
-    """A partition; `ends` has the end of each replica's log that the asked broker knows."""
+    """A partition; `ends` has the log end offsets that the queried broker knows."""
 
     stream: str
     partition: int
@@ -90,7 +90,7 @@ class PartitionRow(NamedTuple):
 
 
 class RestartRow(NamedTuple):
-    """A start of a broker; `is_clean` is about the stop before it."""
+    """A start of a broker; `is_clean` says whether the stop before it was clean."""
 
     broker: str
     time: datetime
@@ -172,7 +172,7 @@ async def brokers(run: Run[BrokerRow]) -> None:
 
 
 def row_of(one: BrokerDescription) -> BrokerRow:
-    """A broker as its line shows it."""
+    """Convert a broker to its row."""
     return BrokerRow(
         one.broker,
         one.role,
@@ -221,7 +221,7 @@ async def identities(run: Run[Identity]) -> None:
     async with run.admin() as admin:
         found = await admin.identities()
         if not found:
-            await admin.brokers()  # fails as well, and tells why nobody answers
+            await admin.brokers()  # fails as well, and reports why no broker answers
             raise RetriableError("no broker answered")
     for one in found.values():
         run.emit(one)

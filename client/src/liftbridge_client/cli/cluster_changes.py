@@ -1,4 +1,4 @@
-"""`liftbridge cluster`: what operators change."""
+"""`liftbridge cluster`: commands that change the cluster."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final, NamedTuple
@@ -14,7 +14,7 @@ from liftbridge_client.errors import UsageError
 
 
 class DoneRow(NamedTuple):
-    """What was done to whom."""
+    """A change of a broker."""
 
     broker: str
     done: str
@@ -22,7 +22,7 @@ class DoneRow(NamedTuple):
 
 
 class EpochRow(NamedTuple):
-    """What was done to a partition, which has this epoch now."""
+    """A change of a partition, and its partition epoch afterwards."""
 
     stream: str
     partition: int
@@ -39,19 +39,19 @@ class FoundedRow(NamedTuple):
 
 
 class LevelRow(NamedTuple):
-    """Rules that are in force now."""
+    """The feature level in effect."""
 
     feature_level: int
 
 
 class RateRow(NamedTuple):
-    """Bytes a second that leaders spend on what reassignments copy; 0 is no limit."""
+    """Bytes a second that a leader sends to replicas of reassignments; 0 is no limit."""
 
     catch_up_rate: int
 
 
 class OwnerRow(NamedTuple):
-    """Who manages a stream now."""
+    """The current owner of a stream."""
 
     stream: str
     owner: str

@@ -1,4 +1,4 @@
-"""`liftbridge cluster check`: what is not as it should be, and what to do about it."""
+"""`liftbridge cluster check`: problems of a cluster, and their remedies."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -19,7 +19,7 @@ ERROR: Final = "error"
 
 
 class FindingRow(NamedTuple):
-    """Something that is not as it should be, a warning or an error, and what to do."""
+    """A problem, which is a warning or an error, and its remedy."""
 
     level: str
     subject: str
@@ -28,7 +28,7 @@ class FindingRow(NamedTuple):
 
 
 def _of_status(one: BrokerStatus) -> Iterator[FindingRow]:
-    """Findings of what a broker knows of itself."""
+    """Yield problems in what a broker reports about itself."""
     name = f"broker {one.broker}"
     if not one.is_nats_connected:
         yield FindingRow(ERROR, name, "is not connected to NATS", "check its log")
@@ -50,7 +50,7 @@ def _of_status(one: BrokerStatus) -> Iterator[FindingRow]:
 
 
 def _of_keys(statuses: Sequence[BrokerStatus]) -> Iterator[FindingRow]:
-    """Keys with which a broker signs and which another one does not have."""
+    """Yield keys with which a broker signs and which another broker lacks."""
     for one in statuses:
         signer = one.peer_keys[0] if one.peer_keys else OPEN_KEY
         for other in statuses:

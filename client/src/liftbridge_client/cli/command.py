@@ -1,8 +1,8 @@
 """One contract for every command: its options, its output, its errors.
 
 A command is an async function that takes a `Run` first and its own parameters after it. `command`
-adds the options that all have (`--output`, and for those that talk to a server `--servers`
-or `--admin`, `--profile`, `--timeout`), so that none can lack or spell them differently.
+adds the shared options (`--output`, and for commands that use a server `--servers` or `--admin`,
+`--profile`, `--timeout`), so that no command lacks them or spells them differently.
 """
 
 import inspect
@@ -28,7 +28,7 @@ _Body = TypeVar("_Body", bound=Callable[..., Coroutine[Any, Any, None]])
 
 TIMEOUT_SECONDS: Final = 5.0
 SHAPES: Final[dict[str, Shape[Any]]] = {}
-"""What each command prints, by the words that call it."""
+"""Shape of each command's output, by the words of the command."""
 
 Servers = Annotated[
     str | None,
@@ -78,10 +78,10 @@ Timeout = Annotated[
 
 
 class CommandGroup(TyperGroup):
-    """Commands behind a word; without one of them it shows its help, which is no mistake."""
+    """A group of commands; without a command it shows its help, which is not an error."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # typer makes no others
-        """As of any group, but no argument means `--help`."""
+        """Parse as any group does, but treat no arguments as `--help`."""
         return super().parse_args(ctx, args or ["--help"])
 
 
@@ -89,12 +89,12 @@ class Run(Generic[Row]):
     """One run of a command.
 
     Attributes:
-        form: Form of output asked for.
+        form: Requested form of output.
         profile: The connection.
         origin: Where its addresses come from.
         timeout: How long a call may take.
         printer: Prints rows.
-        exit_code: What the process ends with when nothing is raised.
+        exit_code: Exit code of the process if no error is raised.
     """
 
     def __init__(
@@ -109,10 +109,10 @@ class Run(Generic[Row]):
 
     @asynccontextmanager
     async def client(self, *, retry_time: timedelta | None = None) -> AsyncGenerator[Client, None]:
-        """A client for the connection; each call has the timeout for itself.
+        """Open a client for the connection; the timeout applies to each call.
 
         Raises:
-            RetriableError: Nobody answers; names the addresses, where they come from, what to do.
+            RetriableError: No broker answers; names the addresses, their source and a remedy.
         """
         client = connect(
             self.profile.servers,
@@ -128,7 +128,7 @@ class Run(Generic[Row]):
             yield client
 
     def _unreachable(self, error: RetriableError, addresses: str, option: str) -> RetriableError:
-        """The same error with whom was asked, and what to do about it."""
+        """Add the addresses that were tried and a remedy to an error."""
         whence = f" ({self.origin})" if self.origin else ""
         told = type(error)(
             f"no answer from {addresses}{whence}: {str(error).rstrip('.')}; start a broker with "
@@ -140,14 +140,14 @@ class Run(Generic[Row]):
 
     @asynccontextmanager
     async def asking(self) -> AsyncGenerator[Client, None]:
-        """A client for a command that asks and ends: all of it has the one timeout."""
+        """Open a client for a short command: the timeout applies to all of it."""
         with within(self.timeout.total_seconds()):
             async with self.client() as client:
                 yield client
 
     @asynccontextmanager
     async def admin(self) -> AsyncGenerator[AdminClient, None]:
-        """A client for operators, as `asking`."""
+        """Open a client for operators, as `asking`."""
         client = connect_admin(
             self.profile.admin,
             tls=self.profile.tls_files(),
@@ -166,10 +166,10 @@ class Run(Generic[Row]):
         self.printer.row(row)
 
     def confirm(self, question: str, *, is_confirmed: bool) -> None:
-        """Ask before something that cannot be undone.
+        """Ask before an irreversible change.
 
         Raises:
-            UsageError: There is no terminal to ask at.
+            UsageError: There is no terminal.
             typer.Exit: The answer was no.
         """
         if is_confirmed:
@@ -217,16 +217,16 @@ def command(
     """Make an async function a command.
 
     Args:
-        app: Where it is added.
-        name: The word that calls it.
-        shape: What it prints.
-        has_server: Whether it talks to a server and takes the options of a connection.
-        has_timeout: Whether one of them says how long a call may take.
-        is_admin: Whether that is the port for operators.
-        group: Words before its own.
-        panel: Heading it stands under in the help.
-        expands: Parameters made of several options: their name, and a function that takes the
-            options and gives the value.
+        app: Application to which it is added.
+        name: Name of the command.
+        shape: Shape of its output.
+        has_server: Whether it uses a server and takes the options of a connection.
+        has_timeout: Whether these include the timeout of a call.
+        is_admin: Whether it connects to the port for operators.
+        group: Words before its name.
+        panel: Heading of its section in the help.
+        expands: Parameters made of several options: their name, and a function from the options to
+            the value.
     """
     words = f"{group} {name}".strip()
     SHAPES[words] = shape
@@ -255,7 +255,7 @@ def command(
                     return interrupted
                 run.printer.end()
             except BrokenPipeError:
-                # The reader has had enough, as in `liftbridge subscribe s | head`.
+                # The reader closed the pipe, as in `liftbridge subscribe s | head`.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return run.exit_code
 
@@ -270,7 +270,7 @@ def command(
 
 
 async def _flushed(run: Run[Any], body: Coroutine[Any, Any, None]) -> None:
-    """Run a command and let everybody see what it printed, however it ends."""
+    """Run a command and flush its output, however it ends."""
     try:
         await body
     finally:
@@ -296,7 +296,7 @@ def _common(
 def _parameters(
     body: Callable[..., Any], expands: Mapping[str, Callable[..., Any]]
 ) -> list[inspect.Parameter]:
-    """Parameters of a command behind its run, those made of several options expanded."""
+    """Parameters of a command after its `Run`; those made of several options are expanded."""
     found: list[inspect.Parameter] = []
     for parameter in list(inspect.signature(body, eval_str=True).parameters.values())[1:]:
         if parameter.name in expands:

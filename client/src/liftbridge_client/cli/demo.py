@@ -1,10 +1,10 @@
-"""`liftbridge demo`: publish real text to a cluster, hurt it meanwhile, count, end by itself.
+"""`liftbridge demo`: publish real text to a cluster under faults, and count every line.
 
-The text is what every machine with Python has: the sources of its own library, line by line, keyed
-by file. It goes through an idempotent publisher with acks of all replicas, whose every line must be
-there once and in the order of its file although a leader is killed with `kill -9` meanwhile, a
-follower hangs and a disk is damaged; through the call that publishes to a NATS subject; and through
-a plain NATS connection.
+Every machine with Python has the text: the sources of the standard library, line by line, keyed by
+file. It is published three times: by an idempotent publisher with ack policy `all`, each of whose
+lines must be stored once and in the order of its file although meanwhile a leader is killed with
+`kill -9`, a follower hangs and a disk is damaged; by the call that publishes to a NATS subject; and
+over a plain NATS connection.
 """
 
 import asyncio
@@ -44,10 +44,10 @@ PARTITIONS: Final = 4
 CHUNK: Final = 5_000
 BROKERS: Final = 3
 FAST_SHARE: Final = 0.5
-"""Of the lines: published as fast as can be, before anything is done to the cluster."""
+"""Share of the lines that is published at full speed, before the faults."""
 SLOW_CALLS: Final = 500
 SLOW_SECONDS: Final = 0.02
-"""The others are published in so many calls, this far from each other, among the faults."""
+"""The other lines are published during the faults, in `SLOW_CALLS` calls with pauses."""
 NATS_READ_BYTES: Final = 65_536
 
 
@@ -59,7 +59,7 @@ class Line(NamedTuple):
 
 
 class DemoRow(NamedTuple):
-    """What was found; `is_ok` says whether all of it is as it should be."""
+    """Result of the demo; `is_ok` says whether everything is right."""
 
     is_ok: bool
     lines: int
@@ -77,7 +77,7 @@ class DemoRow(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """How what was read differs from what was published."""
+    """Differences between the lines published and those read."""
 
     missing: int
     repeated: int
@@ -109,7 +109,7 @@ def library_lines(count_max: int) -> list[Line]:
 
 
 def compare(expected: Sequence[Line], found: Sequence[Line]) -> Verdict:
-    """What is missing, there too often, or not in the order of its file."""
+    """Find lines that are missing, duplicated, or not in the order of their file."""
     wanted, got = _by_file(expected), _by_file(found)
     missing = repeated = misplaced = 0
     for file in {**wanted, **got}:
@@ -129,10 +129,10 @@ def _by_file(lines: Sequence[Line]) -> Mapping[bytes, list[bytes]]:
 
 
 class Demo:
-    """One run: a cluster in a folder of its own, and what is done with it.
+    """One run on a cluster in its own folder.
 
     Attributes:
-        stalls: How long acks took under the faults; known after `by_grpc`.
+        stalls: Longest waits for acks during the faults; set by `by_grpc`.
     """
 
     def __init__(self, cluster: LocalCluster, console: Console) -> None:
@@ -141,13 +141,13 @@ class Demo:
         self.stalls = Stalls(0.0, 0.0, 0.0)
 
     def tell(self, text: str) -> None:
-        """Say that a step is done."""
+        """Report that a step is done."""
         self._console.print(f"[green]✓[/green] {text}", highlight=False)
 
     # -- gRPC, with faults --------------------------------------------------------------------
 
     async def by_grpc(self, lb: Client, lines: Sequence[Line]) -> Published:
-        """Publish through an idempotent publisher, the second half while the cluster is hurt."""
+        """Publish through an idempotent publisher, the second half during the faults."""
         stream = await lb.streams.create(
             "library", subject="demo.library", partitions=PARTITIONS, replication=BROKERS
         )
@@ -191,7 +191,7 @@ class Demo:
     # -- NATS ---------------------------------------------------------------------------------
 
     async def by_subject(self, lb: Client, lines: Sequence[Line]) -> Published:
-        """Publish to a NATS subject through gRPC; files side by side, the lines of one in turn."""
+        """Publish to a NATS subject through gRPC: files concurrently, each in line order."""
         stream = await lb.streams.create("by-subject", subject="demo.subject", replication=BROKERS)
 
         async def one_file(file: bytes, texts: Sequence[bytes]) -> None:
@@ -254,7 +254,7 @@ class _Bar:
 async def _publish(
     publisher: Publisher, lines: Sequence[Line], size: int, pace: Pace
 ) -> AsyncIterator[Sequence[Ack]]:
-    """Publish lines, so many by a call; the acks of each call."""
+    """Publish lines, `size` in each call; yield the acks of each call."""
     for first in range(0, len(lines), size):
         chunk = [Outgoing(line.text, line.file) for line in lines[first : first + size]]
         begun = perf_counter()
@@ -271,7 +271,7 @@ def _acks(results: Sequence[Ack | LiftbridgeError]) -> Iterator[Ack]:
 
 
 def _lost(lines: Sequence[Line], acks: Sequence[Ack], messages: Sequence[Message]) -> int:
-    """Lines that are not where their ack said."""
+    """Count the lines that are not at the offset of their ack."""
     stored = {(m.partition, m.offset): Line(m.key, m.value) for m in messages}
     return sum(
         stored.get((ack.partition, ack.offset)) != line
@@ -287,7 +287,7 @@ async def _read(stream: Stream, partition: int) -> AsyncIterator[Message]:
 
 
 async def _wait_until_stored(stream: Stream, count: int) -> None:
-    """Plain NATS has no acks: look until everything arrived."""
+    """Poll until everything has arrived, since plain NATS has no acks."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while (await stream.bounds())[0].high_watermark < count:  # noqa: ASYNC110 - a server is asked
@@ -297,7 +297,7 @@ async def _wait_until_stored(stream: Stream, count: int) -> None:
 
 
 async def publish_plain(port: int, subject: str, values: Sequence[bytes]) -> None:
-    """Publish over a NATS connection of our own: CONNECT, PUB for each value, PING, PONG.
+    """Publish over a raw NATS connection: CONNECT, PUB for each value, PING, PONG.
 
     Raises:
         RetriableError: The server closed the connection.

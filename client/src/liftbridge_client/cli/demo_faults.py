@@ -1,4 +1,4 @@
-"""What the demo does to its cluster while it publishes: a kill, a pause, a damaged disk."""
+"""Faults of the demo's cluster while it publishes: a kill, a pause, a damaged disk."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ DAMAGE: Final = b"\xff" * 64
 
 
 class Stalls(NamedTuple):
-    """The longest a publisher waited for acks, in seconds, by what was done to the cluster."""
+    """Longest wait of a publisher for acks, in seconds, by fault."""
 
     kill: float
     pause: float
@@ -28,7 +28,7 @@ class Stalls(NamedTuple):
 
 
 class Pace:
-    """How long the calls of a publisher take."""
+    """Durations of a publisher's calls."""
 
     def __init__(self) -> None:
         self._longest = 0.0
@@ -36,17 +36,17 @@ class Pace:
         self._is_over = False
 
     def note(self, seconds: float) -> None:
-        """A call was answered after so long."""
+        """Record the duration of a call that was answered."""
         self._longest = max(self._longest, seconds)
         self._ended.set()
 
     def end(self) -> None:
-        """No call follows."""
+        """Record that no call follows."""
         self._is_over = True
         self._ended.set()
 
     def take(self) -> float:
-        """The longest since the last look."""
+        """Return the longest duration since the last call of this method."""
         longest, self._longest = self._longest, 0.0
         return longest
 
@@ -58,9 +58,9 @@ class Pace:
 
 
 class Faults:
-    """Three faults in turn, each of which is over before the next one comes.
+    """Three faults in turn; each is over before the next one begins.
 
-    The first broker is spared: the NATS server of all of them is its child.
+    The first broker is spared: the common NATS server is its child process.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class Faults:
         self._spared = cluster.brokers[0].name
 
     async def run(self, lb: Client, stream: str) -> Stalls:
-        """Do all of it to a stream that is published to.
+        """Cause all faults while a stream is being published to.
 
         Raises:
-            ServerError: The cluster did not become whole again.
+            ServerError: The cluster did not recover.
         """
         return Stalls(
             await self._kill_a_leader(lb, stream),
@@ -138,10 +138,10 @@ class Faults:
     # -- looking ------------------------------------------------------------------------------
 
     async def _leader(self, lb: Client, stream: str) -> tuple[LocalBroker, int]:
-        """A broker that leads a partition and may be hurt, and the partition.
+        """Find a broker that leads a partition and may fail, and the partition.
 
         Raises:
-            ServerError: Only the one that is spared leads.
+            ServerError: Only the spared broker leads.
         """
         partitions = (await lb.metadata()).streams[stream].partitions
         for number, partition in partitions.items():
@@ -165,10 +165,10 @@ class Faults:
         condition: Callable[[Mapping[int, PartitionInfo]], bool],
         what: str,
     ) -> None:
-        """Wait until partitions are as they should be.
+        """Wait until a condition holds for the partitions.
 
         Raises:
-            ServerError: They were not for `PATIENCE_SECONDS`.
+            ServerError: It did not hold within `PATIENCE_SECONDS`.
         """
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), awaiting(f"partitions to be {what}"):
@@ -183,7 +183,7 @@ class Faults:
             ) from None
 
     async def _stall(self) -> float:
-        """Wait for the next acks; the longest wait for acks since the last look."""
+        """Wait for the next acks; return the longest wait since the last call of this method."""
         async with awaiting("acks"):
             await self._pace.next_end()
         return self._pace.take()
@@ -193,7 +193,7 @@ class Faults:
 
 
 def _damage_largest_log(data_dir: Path) -> int:
-    """Overwrite bytes in the middle of the largest log below a directory; how many."""
+    """Overwrite bytes in the middle of the largest log in a directory; return their number."""
     place = max(data_dir.rglob("*.log"), key=lambda path: path.stat().st_size)
     with place.open("r+b") as file:
         file.seek(place.stat().st_size // 2)

@@ -34,14 +34,14 @@ METRICS_PORT: Final = 9293
 ADMIN_PORT: Final = 9294
 REFRESH_SECONDS: Final = 1.0
 ASK_SECONDS: Final = 3.0
-"""How long the brokers may take for a view; the client by itself tries for longer."""
+"""Time limit for fetching a view; the client's default retry time is longer."""
 
 STREAMS_MAX: Final = 30
 BROKERS_MAX: Final = 9
 
 
 class DevRow(NamedTuple):
-    """Where the brokers are, and their process ids; several of one kind stand with commas."""
+    """Addresses and process ids of the brokers, separated by commas."""
 
     servers: str
     nats: str
@@ -108,7 +108,7 @@ async def dev(
             run.profile = profiles.Profile(servers=cluster.addresses, admin=cluster.admin_addresses)
             with contextlib.nullcontext() if _is_served(PROFILE) else borrowed(run.profile):
                 _announce(run, cluster)
-                with contextlib.suppress(asyncio.CancelledError):  # Ctrl-C is how it is to end
+                with contextlib.suppress(asyncio.CancelledError):  # Ctrl-C is the intended end
                     await _watch(run, cluster)
             say("liftbridge: stopping")
     except ServerError:
@@ -131,7 +131,7 @@ def _data_dir(named: Path | None, *, is_ephemeral: bool) -> Path:
 
 
 def _is_served(name: str, *ports: int) -> bool:
-    """Whether somebody listens where a profile says, at one of the ports if some are given."""
+    """Whether a port of a profile is in use here; only the given ports count, if any."""
     found = profiles.load().by_name.get(name)
     if found is None:
         return False
@@ -141,7 +141,7 @@ def _is_served(name: str, *ports: int) -> bool:
 
 
 def _holder(port: int) -> str:
-    """Who has a port, as far as it is known."""
+    """Describe the program that uses a port, as far as it is known."""
     if _is_served(PROFILE, port):
         return f"the `liftbridge dev` of profile {PROFILE}"
     return "another program"
@@ -149,7 +149,7 @@ def _holder(port: int) -> str:
 
 @contextlib.contextmanager
 def borrowed(profile: profiles.Profile) -> Iterator[None]:
-    """Have the profile `dev`, as the current one when there is none; restore what it replaced."""
+    """Set the profile `dev`, as the current one if there is none; restore the former one."""
     before = profiles.load()
     by_name = {**before.by_name, PROFILE: profile}
     profiles.store(profiles.Profiles(before.current or PROFILE, by_name))
@@ -160,7 +160,7 @@ def borrowed(profile: profiles.Profile) -> Iterator[None]:
 
 
 def _give_back(before: profiles.Profiles, ours: profiles.Profile) -> None:
-    """Restore the profile `dev`, unless somebody changed it meanwhile."""
+    """Restore the profile `dev`, unless it was changed meanwhile."""
     known = profiles.load()
     if known.by_name.get(PROFILE) != ours:
         return
@@ -195,12 +195,12 @@ def _announce(run: Run[DevRow], cluster: LocalCluster) -> None:
 
 
 async def _watch(run: Run[DevRow], cluster: LocalCluster) -> None:
-    """Show what happens until a broker ends.
+    """Show the live view until the brokers end.
 
-    A cluster goes on without some of its brokers, so that they can be killed to see what happens.
+    A cluster continues without some of its brokers, so that users can kill them and watch.
 
     Raises:
-        ServerError: The broker ended by itself, or the one with the NATS server did, or all.
+        ServerError: The broker with the NATS server ended.
     """
     is_live = run.form is Form.TABLE and sys.stdout.isatty()
     missed: set[LocalBroker] = set()
@@ -218,7 +218,7 @@ async def _watch(run: Run[DevRow], cluster: LocalCluster) -> None:
 
 
 def _note_ended(run: Run[DevRow], cluster: LocalCluster, missed: set[LocalBroker]) -> None:
-    """Say which brokers ended; without NATS nothing can go on."""
+    """Report brokers that ended; raise if it is the one with the NATS server."""
     for broker in cluster.ended:
         if broker is cluster.brokers[0]:
             run.exit_code = exits.UNHEALTHY
@@ -229,7 +229,7 @@ def _note_ended(run: Run[DevRow], cluster: LocalCluster, missed: set[LocalBroker
 
 
 class View:
-    """Brokers and streams with their offsets and rates, asked for anew each time."""
+    """Brokers and streams with their offsets and rates, fetched for each view."""
 
     def __init__(
         self, client: Client, live: Live, cluster: LocalCluster, clock: Callable[[], float]
@@ -243,7 +243,7 @@ class View:
         self._shown: RenderableType = Text()
 
     async def refresh(self) -> None:
-        """Ask and show; when that fails, the last figures and why they are old."""
+        """Fetch and show the figures; on failure the last ones, with the reason."""
         now = self._clock()
         try:
             async with asyncio.timeout(ASK_SECONDS):
@@ -285,7 +285,7 @@ def totals(bounds: Sequence[PartitionBounds]) -> Seen:
 
 
 def table(seen: Mapping[str, Seen], before: Mapping[str, Seen], elapsed: float) -> RenderableType:
-    """The view: totals, and messages a second since the view before."""
+    """Build the view: totals, and messages per second since the previous view."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     shown.add_column("STREAM")
     for name in ("PARTITIONS", "MESSAGES", "MESSAGES/S", "MIB"):
@@ -301,13 +301,13 @@ def table(seen: Mapping[str, Seen], before: Mapping[str, Seen], elapsed: float) 
 
 
 def stale(error: LiftbridgeError, seconds: float) -> RenderableType:
-    """Why the figures above are not of now."""
+    """Explain why the figures above are out of date."""
     age = f"These figures are {seconds:.0f} s old: "
     return Group(Text(), Text(f"{age}{error}. {error.advice}", style="yellow"))
 
 
 def broker_table(cluster: LocalCluster, known: Mapping[str, BrokerInfo]) -> RenderableType:
-    """All brokers: where they are, whether the cluster counts on them, and what they carry."""
+    """Build the table of brokers: address, state in the cluster, and load."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("BROKER", "ADDRESS", "STATE"):
         shown.add_column(name)

@@ -1,8 +1,8 @@
-"""Exit codes of every command, and the one line that tells of an error.
+"""Exit codes of all commands, and the one-line form of errors.
 
 0 done; 1 the server refused, or the data is not as claimed; 2 the command line or a file named on
-it is wrong; 3 the server is away or unhealthy; 4 no answer in time. Ctrl-C ends with 130, and
-SIGTERM with 143.
+it is wrong; 3 the server is unreachable or unhealthy; 4 no answer in time. Ctrl-C ends with 130,
+and SIGTERM with 143.
 """
 
 from typing import Final
@@ -64,7 +64,7 @@ def line_of(error: LiftbridgeError) -> str:
 
 
 def _name_value(error: typer.TyperException) -> None:
-    """Have the refusal of a value by its type name the value and a rule in plain words."""
+    """Make refusals of a value by its type name the value and a rule in plain words."""
     # pydantic's; it comes with typer, which imports it only to read a value.
     problems = getattr(error.__cause__, "errors", None)
     if problems is None:
@@ -79,7 +79,7 @@ def _name_value(error: typer.TyperException) -> None:
 
 
 def line_and_code(error: Exception) -> tuple[str, int]:
-    """The one line for any error, and its exit code."""
+    """Return the one-line message for an error, and its exit code."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, LiftbridgeError):

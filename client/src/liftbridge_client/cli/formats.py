@@ -52,10 +52,10 @@ _TOKEN: Final = re.compile(r"%(.)(?:\{(\w+)\})?|\\(.)|([^%\\]+)", re.DOTALL)
 
 
 def compile_format(text: str) -> Piece:
-    """What a format makes of a message.
+    """Compile a format into a function from a message to bytes.
 
     Raises:
-        UsageError: It has an escape that is not known.
+        UsageError: It has an unknown escape.
     """
     pieces: list[Piece] = []
     position = 0

@@ -1,12 +1,12 @@
-"""Ctrl-C and SIGTERM: always heard, and the second one ends the program at once.
+"""Ctrl-C and SIGTERM: always handled; the second one ends the program at once.
 
-The first one cancels the task of the command, which cleans up behind itself. Python's own ways are
-not enough for that. A `KeyboardInterrupt` is dropped when it is raised in a callback of the garbage
-collector, of a weak reference or of C code. A handler runs only between two instructions of the
-main thread: a signal that comes right before the loop waits, or that the system gives to a thread
-of grpcio, wakes up nobody, and a main thread that writes to a full pipe never comes to an
-instruction. So C code writes the number of each signal into a socket, in whichever thread it comes,
-and a thread of ours waits for nothing else.
+The first one cancels the task of the command, which cleans up. Python's own mechanisms do not
+suffice. A `KeyboardInterrupt` is dropped when it is raised in a callback of the garbage collector,
+of a weak reference or of C code. A handler runs only between two instructions of the main thread: a
+signal that arrives right before the loop waits, or in a thread of grpcio, does not wake the main
+thread, and one that writes to a full pipe never reaches its next instruction. So C code writes the
+number of each signal into a socket, whichever thread receives it, and a dedicated thread reads the
+socket.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from typing import Any, Final, Self
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 BLOCKED_SECONDS_MAX: Final = 5.0
-"""A loop that does not turn for so long is blocked, as by a full pipe: its program is ended."""
+"""Seconds without a turn after which a loop counts as blocked and the program ends."""
 
 EXIT_BASE: Final = 128
-"""Exit code of what a signal ended, as shells show it: this and the number of the signal."""
+"""Base of the exit code after a signal, as in shells: its number is added."""
 
 
 def run(body: Coroutine[Any, Any, None]) -> int:
-    """Run a command; 0, or the exit code that tells of the signal by which it was ended."""
+    """Run a command; return 0, or the exit code for the signal that ended it."""
     if threading.current_thread() is not threading.main_thread():
         asyncio.run(body)  # signals are for the main thread
         return 0
@@ -45,7 +45,7 @@ def run(body: Coroutine[Any, Any, None]) -> int:
 
 @contextlib.contextmanager
 def raised() -> Iterator[None]:
-    """Have Ctrl-C raise `KeyboardInterrupt` where a question holds the loop."""
+    """Let Ctrl-C raise `KeyboardInterrupt` while a question blocks the loop."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -58,10 +58,10 @@ def _on_signal(_number: int, _frame: FrameType | None) -> None:
 
 
 class _Ears:
-    """Hears signals for a loop, while it is entered.
+    """Receives signals for a loop, while entered.
 
     Attributes:
-        heard: The signal that came first, 0 before one came.
+        heard: The first signal, 0 before one arrives.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -75,7 +75,7 @@ class _Ears:
         self._sender.settimeout(0.0)
         self._wakeup = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
         self._thread.start()
-        # What is ignored, as in the background of a script, stays ignored.
+        # Ignored signals, as in the background of a script, stay ignored.
         known = {number: signal.getsignal(number) for number in SIGNALS}
         self._before = {n: how for n, how in known.items() if how is not signal.SIG_IGN}
         for number in self._before:
@@ -125,7 +125,7 @@ class _Ears:
             os._exit(EXIT_BASE + last)
 
     def _next(self) -> int:
-        """The next of our signals, 0 at the end."""
+        """Return the next signal, 0 at the end."""
         while data := self._receiver.recv(1):
             if data[0] in SIGNALS:
                 return data[0]

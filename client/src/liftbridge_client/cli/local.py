@@ -1,4 +1,4 @@
-"""A broker with a NATS server inside, as a child process of a command, on 127.0.0.1 only."""
+"""A broker with embedded NATS as a child process of a command, on 127.0.0.1 only."""
 
 import asyncio
 import contextlib
@@ -21,13 +21,13 @@ from liftbridge_client.errors import LiftbridgeError, ServerError, UsageError
 
 HOST: Final = "127.0.0.1"
 NATS_LOGIN: Final = "nats.password"
-"""File beside the key of a cluster. By it brokers log in to the NATS server of one of them, where
-anybody else needs no name and is kept off their subjects."""
+"""File next to the key of a cluster: the password with which brokers log in to the NATS server of
+one of them. Other clients need no login there, and have no access to the brokers' subjects."""
 
 POLL_SECONDS: Final = 0.05
 LOG_LINES: Final = 3
 HELD_SECONDS_MAX: Final = 10.0
-"""How long a start waits for a data directory that an ending broker still holds."""
+"""How long a start waits for a data directory that a stopping broker still holds."""
 HELD_LOOK_SECONDS: Final = 1.0
 
 OWN_VARIABLES: Final = (
@@ -36,13 +36,13 @@ OWN_VARIABLES: Final = (
     "LIFTBRIDGE_SERVERS",
     "LIFTBRIDGE_TRACEBACK",
 )
-"""Variables of the command, which the broker would take for settings of its own."""
+"""Variables of the command, which the broker would take for its own settings."""
 
 _SAID: Final = "liftbridge-broker: "
 _HELD: Final = re.compile(r"is in use by process (\d+)")
 
 # Runs between fork and exec in a fresh interpreter: on Linux the child gets SIGTERM when its parent
-# dies, however it dies (PR_SET_PDEATHSIG is 1). A parent that died before is seen by its number.
+# dies, however it dies (PR_SET_PDEATHSIG is 1). An earlier death shows in the parent's id.
 _LAUNCHER: Final = (
     "import ctypes,os,signal,sys;"
     "sys.platform=='linux' and ctypes.CDLL(None).prctl(1,int(signal.SIGTERM),0,0,0);"
@@ -61,7 +61,7 @@ def tied(*command: str) -> list[str]:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens on a port of this machine."""
+    """Whether a port of this machine is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -72,7 +72,7 @@ def is_free(port: int) -> bool:
 
 
 def free_port(wanted: int = 0) -> int:
-    """The port wanted when it is free, another one otherwise."""
+    """Return the wanted port if it is free, otherwise another one."""
     if wanted and is_free(wanted):
         return wanted
     with socket.socket() as probe:
@@ -82,7 +82,7 @@ def free_port(wanted: int = 0) -> int:
 
 
 def _exists(pid: int) -> bool:
-    """Whether there is a process, which may belong to somebody else."""
+    """Whether a process exists, also of another user."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -93,7 +93,7 @@ def _exists(pid: int) -> bool:
 
 
 def find_program() -> Path:
-    """The broker's program: beside this Python, or on PATH.
+    """Find the broker's program: next to this Python, or on PATH.
 
     Raises:
         UsageError: It is not installed.
@@ -106,16 +106,16 @@ def find_program() -> Path:
 
 
 class LocalBroker:
-    """The child process; may be started again on the same data and ports.
+    """A broker as a child process; may be started again on the same data and ports.
 
     Attributes:
         name: Its id, when there are several.
         data_dir: Its data.
         log_path: Its log, appended to by every start.
-        port: Where it serves gRPC.
-        nats_port: Where its NATS server listens.
-        metrics_port: Where it serves metrics.
-        admin_port: Where it serves operators, 0 for nowhere.
+        port: Port for gRPC.
+        nats_port: Port of its NATS server.
+        metrics_port: Port for metrics.
+        admin_port: Port for operators, 0 for none.
     """
 
     def __init__(
@@ -132,19 +132,19 @@ class LocalBroker:
         peers: Sequence[str] = (),
         has_nats: bool = True,
     ) -> None:
-        """Describe it; nothing runs.
+        """Configure the broker without starting it.
 
         Args:
             data_dir: Its data.
-            port: For gRPC.
-            nats_port: Of its NATS server, or of that of another broker.
-            metrics_port: For metrics.
-            secret_file: Where the key of its cluster is.
-            admin_port: For operators, 0 for none.
-            held_seconds: How long a start waits for data that an ending broker holds.
+            port: Port for gRPC.
+            nats_port: Port of its NATS server, or of another broker's.
+            metrics_port: Port for metrics.
+            secret_file: File with the key of its cluster.
+            admin_port: Port for operators, 0 for none.
+            held_seconds: How long a start waits for a data directory that a stopping broker holds.
             name: Its id, when there are several.
-            peers: Ids of the brokers that are one cluster, itself included.
-            has_nats: Whether the NATS server is its own.
+            peers: Ids of all brokers of its cluster, including its own.
+            has_nats: Whether it runs the NATS server.
         """
         self._has_nats = has_nats
         self._secret_file = secret_file
@@ -206,7 +206,7 @@ class LocalBroker:
         ]
 
     def _cluster_flags(self) -> tuple[str, ...]:
-        """Which cluster it belongs to; one broker founds its own."""
+        """Flags that select the cluster; a single broker founds its own."""
         if not self._peers:
             return ("--raft-bootstrap-seed",)
         listed = ("--raft-bootstrap-peers", ",".join(self._peers))
@@ -215,14 +215,14 @@ class LocalBroker:
         return ("--server-id", self.name, *listed, *login)
 
     async def start(self) -> None:
-        """Start it and wait until it serves.
+        """Start the broker and wait until it serves.
 
-        A broker whose command was killed may still be ending: its data directory is waited for.
+        A broker whose command was killed may still be stopping: wait for its data directory.
 
         Raises:
-            ServerError: It ended, or did not serve within `PATIENCE_SECONDS`; holds what it said.
-                It is not running then.
-            UsageError: It is not installed, or another broker keeps the data directory.
+            ServerError: It ended, or did not serve within `PATIENCE_SECONDS`; the text has its last
+                words. It is not running then.
+            UsageError: It is not installed, or another broker holds the data directory.
         """
         command = self._command()
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -245,7 +245,7 @@ class LocalBroker:
                 self.kill()
 
     async def _until_data_is_free(self) -> None:
-        """Wait for the end of the broker that holds the data directory, for a while.
+        """Wait, within a limit, until the broker that holds the data directory ends.
 
         Raises:
             UsageError: It held it for too long.
@@ -264,7 +264,7 @@ class LocalBroker:
             self._is_waiting = True
             patience = f"up to {self._held_seconds:g} s"
             say(f"liftbridge: waiting {patience} for process {holder[1]}: it uses {self.data_dir}")
-        # A process that ended may stay in the table, where nobody reaps it: look now and then.
+        # A process that ended may stay in the table, unreaped: try again now and then.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HELD_LOOK_SECONDS):
                 while _exists(int(holder[1])):  # noqa: ASYNC110 - a process is no event
@@ -295,7 +295,7 @@ class LocalBroker:
             return False
 
     def kill(self) -> None:
-        """End it as a crash does (SIGKILL); harmless when it does not run."""
+        """Kill it as in a crash (SIGKILL); no-op if it does not run."""
         process = self._process
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGKILL)
@@ -307,12 +307,12 @@ class LocalBroker:
             self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on (SIGCONT)."""
+        """Resume it (SIGCONT)."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 
     async def stop(self) -> int:
-        """Ask it to end and wait; 0 when it ended cleanly.
+        """Stop the broker and wait; return its exit code, 0 after a clean stop.
 
         Raises:
             ServerError: It still ran after `PATIENCE_SECONDS`; it is killed.
@@ -333,9 +333,9 @@ class LocalBroker:
         return code
 
     def _last_words(self) -> str:
-        """What the broker ended with, or the end of its log when it said nothing.
+        """Return the broker's last message, or the end of its log if it printed none.
 
-        A broker that is still ending may write to the same log, but says nothing like it.
+        A broker that is still stopping may write to the same log, but prints no such message.
         """
         with self.log_path.open(encoding="utf-8", errors="replace") as log:
             log.seek(self._log_start)

@@ -19,11 +19,11 @@ IN_SYNC_SECONDS_MAX: Final = 15.0
 POLL_SECONDS: Final = 0.02
 KEY_BYTES: Final = 32
 PORT_STEP: Final = 10
-"""Between the ports of one broker and of the next."""
+"""Distance between the ports of two consecutive brokers."""
 
 
 class Ports(NamedTuple):
-    """Ports of the first broker; the others have those `PORT_STEP` further on, if free."""
+    """Ports of the first broker; each further broker adds `PORT_STEP`, if these are free."""
 
     grpc: int
     nats: int
@@ -36,12 +36,12 @@ class LocalCluster:
     """One broker or more on one machine; may be started again on the same data and ports.
 
     Attributes:
-        data_dir: Below it is the data: of one broker alone directly, of several by their names.
+        data_dir: Directory with the data: that of a single broker, or a folder for each by name.
         brokers: The brokers, the one with the NATS server first.
     """
 
     def __init__(self, data_dir: Path, count: int, ports: Ports) -> None:
-        """Describe it; nothing runs."""
+        """Configure the cluster without starting it."""
         assert count >= 1
         self.data_dir = data_dir
         self._secret_file = data_dir / "cluster.keys"
@@ -76,12 +76,12 @@ class LocalCluster:
 
     @property
     def addresses(self) -> str:
-        """Addresses for clients, with commas."""
+        """Comma-separated addresses for clients."""
         return ",".join(broker.address for broker in self.brokers)
 
     @property
     def admin_addresses(self) -> str:
-        """Addresses for operators, with commas."""
+        """Comma-separated addresses for operators."""
         return ",".join(broker.admin_address for broker in self.brokers)
 
     @property
@@ -91,12 +91,12 @@ class LocalCluster:
 
     @property
     def metrics_urls(self) -> str:
-        """Addresses of the metrics, with commas."""
+        """Comma-separated addresses of the metrics."""
         return ",".join(broker.metrics_url for broker in self.brokers)
 
     @property
     def ended(self) -> Iterator[LocalBroker]:
-        """Brokers that were started and run no more."""
+        """Brokers that were started and have ended."""
         return (broker for broker in self.brokers if broker.exit_code is not None)
 
     async def start(self) -> None:
@@ -127,7 +127,7 @@ class LocalCluster:
                 self.kill()
 
     def _make_secret(self) -> None:
-        """Make the key by which the brokers recognise one another, and NATS them, once."""
+        """Create, once, the key of the cluster and the brokers' password for NATS."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         for path in (self._secret_file, self._secret_file.with_name(NATS_LOGIN)):
@@ -148,7 +148,7 @@ class LocalCluster:
             raise ServerError("the NATS server of the first broker is not listening") from None
 
     async def _until_in_sync(self) -> None:
-        """Wait until replicas of former starts have caught up, or ack policy `all` is refused."""
+        """Wait until replicas have caught up; before that, ack policy `all` may be refused."""
         with contextlib.suppress(TimeoutError, LiftbridgeError):
             async with (
                 asyncio.timeout(IN_SYNC_SECONDS_MAX),
@@ -161,15 +161,15 @@ class LocalCluster:
         say("liftbridge: some replicas are not in sync yet")
 
     def kill(self) -> None:
-        """End all as a crash does (SIGKILL)."""
+        """Kill all brokers as in a crash (SIGKILL)."""
         for broker in self.brokers:
             broker.kill()
 
     async def stop(self) -> None:
-        """Ask all to end, at once, and wait.
+        """Stop all brokers concurrently, and wait.
 
         Raises:
-            ServerError: One of them still ran in the end; it is killed.
+            ServerError: One of them did not stop in time; it was killed.
         """
         ends = await asyncio.gather(
             *(broker.stop() for broker in self.brokers), return_exceptions=True
@@ -196,7 +196,7 @@ def _is_behind(metadata: Metadata) -> bool:
 
 
 def _next_port(wanted: int, taken: set[int]) -> int:
-    """The port wanted when it is free and not given yet, another one otherwise."""
+    """Return the wanted port if it is free and not given yet, otherwise another one."""
     port = free_port(wanted) if wanted not in taken and wanted < 65_536 else free_port()
     while port in taken:
         port = free_port()

@@ -1,8 +1,8 @@
-"""What commands print: one row type for each command, and one way to print rows in each form.
+"""Output of commands: one row type for each command, and one way to print rows in each form.
 
-Rows go to standard output, talk to standard error. `table` is for people, `json` is one document,
-`jsonl` one object a line, `schema` the JSON Schema of the document. A command that prints rows
-while it runs gives a `line` function; its `table` is lines made by it.
+Rows go to standard output, notices to standard error. `table` is for people, `json` is one
+document, `jsonl` one object a line, `schema` the JSON Schema of the document. A command that prints
+rows while it runs has a `line` function, which makes the lines of its `table`.
 """
 
 import json
@@ -41,7 +41,7 @@ class Form(StrEnum):
 
 
 def plain(value: Any) -> Any:
-    """A row or a value of one as what JSON knows."""
+    """Convert a row, or a value of one, to types of JSON."""
     if hasattr(value, "_asdict"):
         return {name: plain(part) for name, part in value._asdict().items()}
     if isinstance(value, Mapping):
@@ -75,11 +75,11 @@ def schema(kind: Any) -> dict[str, Any]:
 
 
 class Shape(Generic[Row]):
-    """What a command prints.
+    """Shape of a command's output.
 
     Attributes:
-        row: Type of its rows, a NamedTuple; or a mapping by the names of columns that only the
-            run knows, all rows of which have the same.
+        row: Type of its rows, a NamedTuple; or a mapping by column, if only the run knows the
+            columns, which are the same in all rows.
         is_many: Whether it prints any number of rows, or exactly one.
         line: For rows printed while the command runs: a row as a line for people.
     """
@@ -108,7 +108,7 @@ class Printer(Generic[Row]):
         self._kept: list[Row] = []
 
     def row(self, row: Row) -> None:
-        """Print a row, or keep it until the end when the form needs all of them."""
+        """Print a row, or keep it until the end if the form needs all rows."""
         first = self._count == 0
         self._count += 1
         write = sys.stdout.write
@@ -125,12 +125,12 @@ class Printer(Generic[Row]):
                 self._kept.append(row)
 
     def text(self, data: bytes) -> None:
-        """Print bytes as they are, for a format of the caller's."""
+        """Print bytes as they are, for a user's own format."""
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
 
     def flush(self) -> None:
-        """Let everybody see what was printed."""
+        """Flush the output."""
         sys.stdout.flush()
 
     def end(self) -> None:
@@ -169,18 +169,18 @@ class Printer(Generic[Row]):
 
 
 def stdout_console() -> Console:
-    """Console for data; what is no terminal cuts nothing."""
+    """Console for data; truncates only on a terminal."""
     is_terminal = sys.stdout.isatty()
     return Console(file=sys.stdout, width=None if is_terminal else WIDTH_UNBOUNDED, soft_wrap=True)
 
 
 def stderr_console() -> Console:
-    """Console for talk; what is no terminal wraps nothing."""
+    """Console for notices; wraps only on a terminal."""
     return Console(file=sys.stderr, width=None if sys.stderr.isatty() else WIDTH_UNBOUNDED)
 
 
 def say(text: str) -> None:
-    """Talk: one line on standard error."""
+    """Print a notice: one line on standard error."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 

@@ -1,4 +1,4 @@
-"""What a command waits for, told while it takes long: nobody can tell a long wait from a hang."""
+"""Messages during long waits of a command, which would otherwise look like a hang."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -8,22 +8,22 @@ from typing import Final
 from liftbridge_client.cli.output import say
 
 SECONDS: Final = 10.0
-"""How often it is told; a start on a busy machine takes almost as long."""
+"""Interval of the messages; a start on a busy machine takes almost as long."""
 
 PATIENCE_SECONDS: Final = 120.0
-"""When brokers and partitions of this machine are given up: where other work keeps the cores busy,
-all takes ten times as long as on an idle one."""
+"""Time limit for brokers and partitions of this machine: where other work keeps the cores busy,
+everything takes ten times as long as on an idle one."""
 
 
 @asynccontextmanager
 async def awaiting(
     what: str, *, every: float = SECONDS, tell: Callable[[str], None] = say
 ) -> AsyncGenerator[None, None]:
-    """Tell now and then what a block waits for, until it ends.
+    """Report periodically what a block waits for, until it ends.
 
     Args:
-        what: As in "waiting for ...".
-        every: Seconds from one time to the next.
+        what: Completes "waiting for ...".
+        every: Seconds between two messages.
         tell: Prints a line.
     """
 

@@ -1,4 +1,4 @@
-"""`liftbridge profile`: connections under names."""
+"""`liftbridge profile`: named connections."""
 
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -16,7 +16,7 @@ GROUP: Final = "profile"
 
 
 class ProfileRow(NamedTuple):
-    """A profile; empty strings stand for what is not set."""
+    """A profile; an empty string means not set."""
 
     name: str
     current: bool

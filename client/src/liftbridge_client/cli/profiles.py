@@ -36,13 +36,13 @@ NO_HOME: Final = "this user has no home directory: set HOME to one"
 
 
 class Profile(NamedTuple):
-    """One connection; empty strings stand for what is not set.
+    """One connection; an empty string means not set.
 
     Attributes:
         servers: Addresses, with commas.
-        tls: Whether connections are encrypted; so they are when a file below is named.
+        tls: Whether connections are encrypted; implied by any of the files below.
         ca: Authorities for the server's certificate, a PEM file.
-        cert: Certificate shown to the server: the credentials, a PEM file.
+        cert: Certificate presented to the server: the credentials, a PEM file.
         key: Its private key, a PEM file.
         server_name: Name expected in the server's certificate instead of the host.
         admin: Addresses of the ports for operators, with commas.
@@ -81,7 +81,7 @@ class Profiles(NamedTuple):
 
 
 def user_folder(find: Callable[[str], Path]) -> Path | None:
-    """A folder of the user's; None for one without a home directory, as most in containers.
+    """Folder of the user; None without a home directory, as in most containers.
 
     Args:
         find: A function of `platformdirs`.
@@ -93,7 +93,7 @@ def user_folder(find: Callable[[str], Path]) -> Path | None:
 
 
 def config_path() -> Path | None:
-    """Where profiles are; None where they have no place."""
+    """Path of the file of profiles; None if there is no folder for it."""
     if override := os.environ.get("LIFTBRIDGE_CONFIG"):
         return Path(override)
     folder = user_folder(platformdirs.user_config_path)
@@ -101,10 +101,10 @@ def config_path() -> Path | None:
 
 
 def load() -> Profiles:
-    """Read the file; no file is no profiles.
+    """Read the file; a missing file means no profiles.
 
     Raises:
-        UsageError: The file is not understood.
+        UsageError: The file is invalid.
     """
     path = config_path()
     if path is None:
@@ -130,7 +130,7 @@ def load() -> Profiles:
 
 
 def _read(path: Path) -> dict[str, object]:
-    """The file as TOML; some editors write a byte order mark in front."""
+    """Parse the file as TOML; some editors begin it with a byte order mark."""
     if path.is_fifo():
         raise UsageError(f"{path}: must be a file, but is a pipe")
     return tomllib.loads(path.read_text(encoding="utf-8-sig"))
@@ -163,7 +163,7 @@ def store(profiles: Profiles) -> None:
     """Write the file.
 
     Raises:
-        UsageError: It cannot be written, or there is no place for it.
+        UsageError: It cannot be written, or there is no folder for it.
     """
     path = config_path()
     if path is None:
@@ -188,7 +188,7 @@ def store(profiles: Profiles) -> None:
 
 
 def check_name(name: str) -> str:
-    """A name for a profile.
+    """Check the name of a profile.
 
     Raises:
         UsageError: It is empty, too long, or has other characters than letters, digits, -, _ and .
@@ -202,11 +202,11 @@ def check_name(name: str) -> str:
 
 
 def origin(*, given: str | None, profile: str | None) -> str:
-    """Where the addresses of a connection come from, in a few words.
+    """Describe the source of a connection's addresses.
 
     Args:
-        given: Addresses of the command line or of a variable.
-        profile: Name of a profile, of the command line or of a variable.
+        given: Addresses from the command line or a variable.
+        profile: Name of a profile, from the command line or a variable.
     """
     if given:
         return "given"
@@ -215,12 +215,12 @@ def origin(*, given: str | None, profile: str | None) -> str:
 
 
 def choose(*, servers: str | None, profile: str | None, admin: str | None = None) -> Profile:
-    """The connection: the profile named, or the current one, with other addresses in its place.
+    """Select a connection: the named or current profile, with any given addresses instead.
 
     Args:
-        servers: Of the command line or `LIFTBRIDGE_SERVERS`.
-        admin: Of the command line or `LIFTBRIDGE_ADMIN`.
-        profile: Of the command line or `LIFTBRIDGE_PROFILE`.
+        servers: From the command line or `LIFTBRIDGE_SERVERS`.
+        admin: From the command line or `LIFTBRIDGE_ADMIN`.
+        profile: From the command line or `LIFTBRIDGE_PROFILE`.
 
     Raises:
         UsageError: There is no such profile.

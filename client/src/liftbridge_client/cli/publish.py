@@ -31,7 +31,7 @@ READ_BYTES: Final = 256 * 1024
 
 
 class PublishedRow(NamedTuple):
-    """Where a message is stored, or why not; `offset` is -1 when it is not, or not known."""
+    """Where a message is stored, or why not; `offset` is -1 if not stored or not known."""
 
     number: int
     partition: int
@@ -42,7 +42,7 @@ class PublishedRow(NamedTuple):
 
 
 class How(NamedTuple):
-    """What is the same for all messages."""
+    """Parameters common to all messages."""
 
     key: bytes
     delimiter: bytes
@@ -167,14 +167,14 @@ def _row(number: int, result: PublishResult) -> PublishedRow:
 
 
 def line(row: PublishedRow) -> str:
-    """A row for people."""
+    """Format a row for people."""
     if row.error:
         return f"message {row.number}: {row.error}"
     return f"partition {row.partition} offset {row.offset}"
 
 
 def _progress(stack: contextlib.AsyncExitStack, *, is_wanted: bool) -> Callable[[int], None]:
-    """A counter on standard error while lines are read, when both ends are worth it."""
+    """Count published lines on standard error, if it is a terminal and output is not."""
     if not is_wanted or not sys.stderr.isatty() or sys.stdout.isatty():
         return lambda _count: None
     columns = (SpinnerColumn(), TextColumn("published"), MofNCompleteColumn())
@@ -186,7 +186,7 @@ def _progress(stack: contextlib.AsyncExitStack, *, is_wanted: bool) -> Callable[
 async def _chunks(
     messages: Sequence[str] | None, files: Sequence[Path] | None, rate: float
 ) -> AsyncIterator[Sequence[bytes]]:
-    """Messages in the portions they are published in; a live pipe is not waited for to fill one."""
+    """Group messages into chunks, without waiting until a live pipe has filled one."""
     size = CHUNK if not rate else max(1, min(CHUNK, int(rate / 10)))
     if messages:
         encoded = [os.fsencode(message) for message in messages]
@@ -200,7 +200,7 @@ async def _chunks(
 
 
 async def _lines(path: Path | None) -> AsyncIterator[Sequence[bytes]]:
-    """Lines of a file, of standard input for `None`, as they can be read."""
+    """Yield lines of a file, or of standard input for `None`, as they arrive."""
     if path is None:
         descriptor = sys.stdin.fileno()
     else:
@@ -220,9 +220,9 @@ async def _lines(path: Path | None) -> AsyncIterator[Sequence[bytes]]:
 
 
 async def _apart(call: Callable[..., _Result], *arguments: Any) -> _Result:
-    """Call in a thread that nobody waits for at the end, as what a pipe gives may never come.
+    """Call a function in a daemon thread, since a pipe may never deliver anything.
 
-    asyncio's own threads are waited for, so that Ctrl-C would not end the command.
+    asyncio waits for its own threads, so Ctrl-C would not end the command.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_Result] = loop.create_future()
@@ -242,7 +242,7 @@ async def _apart(call: Callable[..., _Result], *arguments: Any) -> _Result:
 async def _paced(
     chunks: AsyncIterator[Sequence[bytes]], rate: float
 ) -> AsyncIterator[Sequence[bytes]]:
-    """The chunks, each not before its messages are due."""
+    """Yield the chunks, each when its messages are due."""
     loop = asyncio.get_running_loop()
     due = loop.time()
     async for chunk in chunks:

@@ -1,4 +1,4 @@
-"""The reference of the command as Markdown, made from the command itself.
+"""The reference of the command as Markdown, generated from the command itself.
 
 python -m liftbridge_client.cli.reference > docs/reference/command.md
 """
@@ -49,7 +49,7 @@ folder. `liftbridge --install-completion` sets up shell completion.
 
 
 def reference() -> str:
-    """The page."""
+    """Return the page."""
     parts = [INTRODUCTION]
     for words, command in _commands(typer.main.get_command(app), ()):
         parts.append("\n".join(_section(words, command)))

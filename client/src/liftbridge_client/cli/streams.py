@@ -1,4 +1,4 @@
-"""Commands that make, change and show streams."""
+"""Commands that create, change and show streams."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -39,7 +39,7 @@ class StreamRow(NamedTuple):
 
 
 class PartitionRow(NamedTuple):
-    """A partition as metadata tells of it; `newest` is -1 when it is empty."""
+    """A partition in the metadata; `newest` is -1 when it is empty."""
 
     stream: str
     partition: int
@@ -80,7 +80,7 @@ class BrokerRow(NamedTuple):
 
 
 class SettingsRow(NamedTuple):
-    """Settings in force; sizes in bytes."""
+    """Settings in effect; sizes in bytes."""
 
     name: str
     subject: str
@@ -108,7 +108,7 @@ class SettingsRow(NamedTuple):
 
 
 class DoneRow(NamedTuple):
-    """What was done to which partitions of a stream."""
+    """A change of partitions of a stream."""
 
     stream: str
     partitions: Sequence[int]
@@ -126,7 +126,7 @@ Partitions = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 INTERNAL: Final = "__"
-"""What names of streams begin with that brokers keep for themselves."""
+"""Prefix of the names of the brokers' internal streams."""
 
 _SIZE: Final = {"parser": values.size, "metavar": "SIZE"}
 _TIME: Final = {"parser": values.duration, "metavar": "DURATION"}
@@ -233,7 +233,7 @@ def _settings(
     retention_cursor_max_bytes: CursorBytes = None,
     unclean: Unclean = None,
 ) -> StreamSettings:
-    """Settings as the command line gives them."""
+    """Settings from the command line."""
     policy: FsyncPolicy | None = fsync  # type: ignore[assignment]  # checked by the parser
     mode: UncleanMode | None = unclean  # type: ignore[assignment]  # checked by the parser
     return StreamSettings(
@@ -340,7 +340,7 @@ async def delete(run: Run[DoneRow], name: Name, *, yes: Yes = False) -> None:
 
 
 async def _numbers(lb: Client, name: str, chosen: Sequence[int] | None) -> Sequence[int]:
-    """The partitions named, or all there are."""
+    """Return the named partitions, or all."""
     return chosen or sorted((await lb.streams.get(name).info()).partitions)
 
 
@@ -398,7 +398,7 @@ async def partitions(run: Run[PartitionRow], name: Name) -> None:
     async with run.asking() as lb:
         stream = lb.streams.get(name)
         for number, known in sorted((await stream.info()).partitions.items()):
-            # Nobody leads a paused partition, so nobody tells more of it.
+            # A paused partition has no leader, so no broker reports more about it.
             part = known if known.paused else await stream.partition_info(number)
             run.emit(
                 PartitionRow(
@@ -448,7 +448,7 @@ async def metadata(run: Run[BrokerRow]) -> None:
 
 
 def stream_row(stream: StreamInfo) -> StreamRow:
-    """A stream as a row."""
+    """Convert a stream to a row."""
     parts = stream.partitions.values()
     return StreamRow(
         stream.name,

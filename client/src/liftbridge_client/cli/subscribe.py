@@ -21,7 +21,7 @@ QUEUE_MAX: Final = 8
 
 
 class MessageRow(NamedTuple):
-    """A message; what is no UTF-8 text is base64, and `encoding` says so for all its parts."""
+    """A message; unless all parts are UTF-8, all are base64, and `encoding` says so."""
 
     stream: str
     partition: int
@@ -36,7 +36,7 @@ class MessageRow(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What is read.
+    """Range and source of a read.
 
     Attributes:
         start: Where to begin.
@@ -143,7 +143,7 @@ async def subscribe(
 
 
 def _writer(run: Run[MessageRow], text: str | None) -> Callable[[Message], None]:
-    """What prints a message: as a row, or in a format of the caller's."""
+    """Return what prints a message: as a row, or in the user's format."""
     if text is None:
         return lambda message: run.emit(row(message))
     make = formats.compile_format(text)
@@ -153,8 +153,8 @@ def _writer(run: Run[MessageRow], text: str | None) -> Callable[[Message], None]
 async def _merged(
     stream: Stream, partitions: Sequence[int], reading: Reading
 ) -> AsyncIterator[Sequence[Message]]:
-    """Batches of several partitions as they come; in order within each."""
-    # Room for the end of each: those of readings that are cancelled are taken by nobody.
+    """Yield batches of several partitions as they arrive; in order within each."""
+    # Room for the end of each: nothing takes those of cancelled readers.
     room = max(QUEUE_MAX, len(partitions))
     queue: asyncio.Queue[Sequence[Message] | None] = asyncio.Queue(room)
 
@@ -196,7 +196,7 @@ async def _merged(
 
 
 def row(message: Message) -> MessageRow:
-    """A message as a row."""
+    """Convert a message to a row."""
     parts = (message.key, message.value, *message.headers.values())
     try:
         texts = [part.decode() for part in parts]
@@ -219,7 +219,7 @@ def row(message: Message) -> MessageRow:
 
 
 def line(shown: MessageRow) -> str:
-    """A row for people: partition, offset, time, key, value."""
+    """Format a row for people: partition, offset, time, key, value."""
     time = shown.time.isoformat(sep=" ", timespec="milliseconds")
     return f"{shown.partition}:{shown.offset}  {time}  {shown.key or '-'}  {shown.value}"
 

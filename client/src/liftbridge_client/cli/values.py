@@ -23,14 +23,14 @@ _SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)(i?)b?", re.ASCII | re.IGNORECASE)
 _DURATION_MAX: Final = timedelta(days=36_500)
 OFFSET_MAX: Final = 2**63 - 1
 COUNT_MAX: Final = 2**31 - 1
-"""Of partitions, replicas and whatever else travels as a number of 32 bits."""
+"""Largest number of partitions, replicas and other fields of 32 bits."""
 
 SHOWN_MAX: Final = 60
 """Characters of a wrong value that are shown."""
 
 
 def given(text: str) -> str:
-    """A word that says whom or what is meant; `--servers "$BROKERS"` without it means nobody.
+    """Refuse an empty value, as of `--servers "$BROKERS"` with an unset variable.
 
     Raises:
         typer.BadParameter: It is empty.
@@ -41,7 +41,7 @@ def given(text: str) -> str:
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """A function that takes one of these words.
+    """Return a function that accepts one of these words.
 
     Returns:
         It raises `typer.BadParameter` for any other.
@@ -56,10 +56,10 @@ def one_of(*words: str) -> Callable[[str], str]:
 
 
 def duration(text: str) -> timedelta:
-    """`500ms`, `10m`, `1h30m`, `7d`; `0` is none.
+    """Parse a duration: `500ms`, `10m`, `1h30m`, `7d`; `0` is none.
 
     Raises:
-        typer.BadParameter: It is not understood, or longer than a century.
+        typer.BadParameter: It is invalid, or longer than a century.
     """
     found = list(_DURATION.finditer(text))
     if text != "0" and (not found or "".join(part[0] for part in found) != text):
@@ -74,10 +74,10 @@ def duration(text: str) -> timedelta:
 
 
 def size(text: str) -> int:
-    """Bytes: `1048576`, `1MiB`, `1MB`.
+    """Parse a size in bytes: `1048576`, `1MiB`, `1MB`.
 
     Raises:
-        typer.BadParameter: It is not understood, or more than 2^63 - 1.
+        typer.BadParameter: It is invalid, or more than 2^63 - 1.
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
@@ -160,7 +160,7 @@ def header(text: str) -> tuple[str, bytes]:
 
 
 def shown(value: object) -> str:
-    """A wrong value for people, cut where it is long."""
+    """Quote a wrong value for a message; truncate a long one."""
     text = repr(value)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 

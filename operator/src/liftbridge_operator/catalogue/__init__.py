@@ -1,5 +1,6 @@
-"""The closed catalogue of what the operator tells: conditions, waits, steps, risks, events.
+"""The closed catalogue of what the operator reports: conditions, waits, steps, risks, events.
 
-`catalogue.yaml` is the one source. `load` reads it, `names` holds its words as enumerations (it is
-generated; a test compares), and the reference pages, labels of metrics and alerts are made of it.
+`catalogue.yaml` is the single source. `load` reads it, `names` has its names as enumerations
+(generated; a test compares), and the reference pages, labels of metrics and alerts are generated
+from it.
 """

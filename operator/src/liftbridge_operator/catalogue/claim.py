@@ -1,4 +1,4 @@
-"""What is told of a resource before it is put into words."""
+"""Conditions of a resource, before their messages are written."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,11 +8,11 @@ from liftbridge_operator.catalogue.names import Reason
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A condition: its reason, from which the catalogue knows the status, and values of its text.
+    """A condition: its reason, which determines the status, and the values of its message.
 
     Attributes:
-        reason: Why.
-        values: What the text of the reason has in braces.
+        reason: Reason in the catalogue.
+        values: Values for the placeholders of the reason's message.
     """
 
     reason: Reason

@@ -1,4 +1,4 @@
-"""The words of the catalogue as enumerations: the text of `names.py`."""
+"""Generates `names.py`: the names of the catalogue as enumerations."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 def names_text(catalogue: Catalogue) -> str:
-    """The file with one enumeration for each kind of word."""
+    """Return the text of the file, with one enumeration for each kind of name."""
     conditions = list(catalogue.conditions.values())
     of_cluster = [spec for spec in conditions if spec.resource == "LiftbridgeCluster"]
     of_stream = [spec for spec in conditions if spec.resource == "Stream"]
@@ -49,7 +49,7 @@ def _enumeration(name: str, doc: str, words: Iterable[str]) -> str:
 
 
 def constant(word: str) -> str:
-    """Name of a word in code: `BelowMinISR` is `BELOW_MIN_ISR`."""
+    """Name in code: `BelowMinISR` is `BELOW_MIN_ISR`."""
     found = ""
     for position, letter in enumerate(word):
         before = word[position - 1] if position else ""

@@ -11,13 +11,13 @@ from typing import Any, Final
 import yaml
 
 MESSAGE_LENGTH_MAX: Final = 1_024
-"""Longest text of a condition or an event; longer ones are cut."""
+"""Longest message of a condition or an event; longer ones are truncated."""
 
 _CUT: Final = " ..."
 
 
 class Polarity(StrEnum):
-    """Which status of a condition one wants."""
+    """Which status of a condition is desired."""
 
     GOOD = "good"
     BAD = "bad"
@@ -25,7 +25,7 @@ class Polarity(StrEnum):
 
 
 class Presence(StrEnum):
-    """When a condition is told."""
+    """When a condition is reported."""
 
     ALWAYS = "always"
     WHEN_TRUE = "when-true"
@@ -33,21 +33,21 @@ class Presence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A sentence with values in it."""
+    """A message with placeholders."""
 
     template: str
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Names of the values, each once, in order."""
+        """Names of the placeholders, each once, in order."""
         found = (name for _, name, _, _ in Formatter().parse(self.template) if name)
         return tuple(dict.fromkeys(found))
 
     def fill(self, values: Mapping[str, object]) -> str:
-        """The sentence with its values, cut where it is too long.
+        """Fill in the values; truncate the message if it is too long.
 
         Args:
-            values: Exactly the values the sentence has.
+            values: One value for each placeholder, and no others.
         """
         assert set(values) == set(self.fields), f"{self.template!r} has {self.fields}"
         filled = self.template.format_map(values)
@@ -61,10 +61,10 @@ class ReasonSpec:
     """One reason of one condition.
 
     Attributes:
-        reason: The word.
+        reason: Name of the reason.
         status: `True`, `False` or `Unknown`.
-        text: What is told.
-        runbook: What a human does about it.
+        text: Message.
+        runbook: What to do about it.
     """
 
     reason: str
@@ -75,12 +75,12 @@ class ReasonSpec:
 
 @dataclass(frozen=True, slots=True)
 class AlertSpec:
-    """When a condition wakes somebody.
+    """The alert of a condition.
 
     Attributes:
         name: Name of the alert.
-        statuses: Statuses that count.
-        duration: For how long it must hold, as Prometheus writes it.
+        statuses: Statuses that trigger it.
+        duration: How long the status must last, in Prometheus' syntax.
         severity: `critical`, `warning` or `info`.
     """
 
@@ -96,12 +96,12 @@ class ConditionSpec:
 
     Attributes:
         resource: Kind of the resource.
-        type: The word.
-        polarity: Which status one wants.
-        presence: When it is told.
+        type: Type of the condition.
+        polarity: Which status is desired.
+        presence: When it is reported.
         meaning: What True means.
-        reasons: All its reasons by their words.
-        alert: When it wakes somebody; none for never.
+        reasons: All its reasons by name.
+        alert: Its alert, if any.
     """
 
     resource: str
@@ -115,12 +115,12 @@ class ConditionSpec:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word with its meaning: something that is waited for, a step or a risk of a plan.
+    """A name with its meaning: a wait, or a step or a risk of a plan.
 
     Attributes:
-        name: The word.
-        meaning: What it says.
-        runbook: What a human does about it; empty for steps and risks.
+        name: Name in the status.
+        meaning: Meaning of the name.
+        runbook: What to do about it; empty for steps and risks.
     """
 
     name: str
@@ -134,9 +134,9 @@ class EventSpec:
 
     Attributes:
         resource: Kind of the resource it is about.
-        reason: The word.
+        reason: Name of the reason.
         type: `Normal` or `Warning`.
-        text: What is told.
+        text: Message.
     """
 
     resource: str
@@ -147,7 +147,7 @@ class EventSpec:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """Everything that is told, by name, in the order of the file."""
+    """The whole catalogue, by name, in the order of the file."""
 
     conditions: Mapping[tuple[str, str], ConditionSpec]
     waits: Mapping[str, Word]
@@ -156,7 +156,7 @@ class Catalogue:
     events: Mapping[tuple[str, str], EventSpec]
 
     def condition(self, resource: str, kind: str) -> ConditionSpec:
-        """A condition of a kind of resource.
+        """Return a condition of a kind of resource.
 
         Raises:
             KeyError: It is not in the catalogue.
@@ -164,11 +164,11 @@ class Catalogue:
         return self.conditions[resource, kind]
 
     def of_resource(self, resource: str) -> tuple[ConditionSpec, ...]:
-        """All conditions of a kind of resource, in the order they are told."""
+        """Return all conditions of a kind of resource, in the order of the file."""
         return tuple(spec for spec in self.conditions.values() if spec.resource == resource)
 
     def label_values(self) -> tuple[tuple[str, str, str, str], ...]:
-        """Every resource, type, status and reason that a metric may have as labels."""
+        """Return every resource, type, status and reason that a metric may have as labels."""
         return tuple(
             (spec.resource, spec.type, reason.status, reason.reason)
             for spec in self.conditions.values()
@@ -184,7 +184,7 @@ def load_catalogue() -> Catalogue:
 
 
 def parse_catalogue(text: str) -> Catalogue:
-    """A catalogue from its file."""
+    """Parse the text of a catalogue."""
     tree = yaml.safe_load(text)
     conditions = [_condition(row) for row in tree["conditions"]]
     events = [

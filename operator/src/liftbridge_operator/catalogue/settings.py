@@ -1,7 +1,7 @@
-"""The settings of brokers as their own table has them, and whether a text is a value of one.
+"""The settings of brokers, copied from their own table, and checks of values.
 
-Operator and brokers share no code, so the table is a copy, in `settings.yaml`; a test compares it,
-and reads the same texts with both. What only does not go together shows in the first broker.
+Operator and brokers share no code, so `settings.yaml` is a copy of the table; a test compares them,
+and parses the same texts with both. Conflicts between settings show only in the first broker.
 """
 
 import difflib
@@ -56,14 +56,14 @@ class BrokerSetting:
     """One setting.
 
     Attributes:
-        kind: Of its values: `duration`, `size`, `integer`, `boolean`, `text`, `list`, `choice` or
-            `address`.
-        minimum: Least duration (nanoseconds), size or integer.
-        maximum: Greatest one.
+        kind: Type of its values: `duration`, `size`, `integer`, `boolean`, `text`, `list`, `choice`
+            or `address`.
+        minimum: Smallest duration (nanoseconds), size or integer.
+        maximum: Largest one.
         choices: Values of a choice.
         off: Word that an address takes instead; empty for none.
         refused: Why brokers refuse it when it is set; empty when they do not.
-        is_secret: Whether its values are not to be shown.
+        is_secret: Whether its values must never be shown.
     """
 
     kind: str
@@ -75,10 +75,10 @@ class BrokerSetting:
     is_secret: bool = False
 
     def against(self, text: str) -> str:
-        """What is wrong with a value, continuing a sentence that begins with it; empty if nothing.
+        """Complete a sentence that begins with a value and says what is wrong; empty if valid.
 
         Args:
-            text: As it stands in the file of a broker.
+            text: Value as written in the file of a broker.
         """
         if self.off and text.lower() == self.off:
             return ""
@@ -99,7 +99,7 @@ class BrokerSetting:
         return f"is more than {self._shown(self.maximum)}" if number > self.maximum else ""
 
     def _shown(self, bound: int) -> str:
-        """A bound as people write it."""
+        """Format a bound for people."""
         if self.kind != "duration":
             return str(bound)
         for unit in ("h", "m", "s", "ms", "us"):
@@ -163,7 +163,7 @@ _BOUNDED: Final = frozenset({"duration", "size", "integer"})
 
 
 def _is_off(kind: str, text: str, number: int) -> bool:
-    """Whether a value turns nothing on."""
+    """Whether a value leaves the feature off."""
     if kind == "boolean":
         return text.lower() in {"0", "f", "false", "no", "off"}
     return number == 0 if kind in _BOUNDED else not text.replace(",", " ").strip()
@@ -174,19 +174,19 @@ class BrokerSettings:
     """The table.
 
     Attributes:
-        version: Of the brokers it is of.
-        rows: By names of settings.
+        version: Version of the brokers that have this table.
+        rows: Settings by name.
     """
 
     version: str
     rows: Mapping[str, BrokerSetting]
 
     def against(self, version: str, given: Mapping[str, str]) -> list[tuple[str, str]]:
-        """Settings that brokers refuse, with the reason.
+        """Return settings that brokers refuse, with the reason.
 
         Args:
-            version: Of the brokers; of another version only known settings can be judged.
-            given: Values by names.
+            version: Version of the brokers; if it is another one, unknown settings are accepted.
+            given: Values by name.
         """
         found = []
         for key, text in given.items():

@@ -7,7 +7,7 @@ from liftbridge_operator.crds.definitions import files
 
 
 def main() -> None:
-    """Write every definition; files of definitions that are no more are left to the caller."""
+    """Write every definition; the caller removes files of dropped definitions."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("deploy/crds"))
     folder: Path = parser.parse_args().folder

@@ -1,9 +1,9 @@
-"""Definitions lose no field: an older one is not let over a newer one.
+"""Policy against replacing a definition by an older one, which would lose fields.
 
-The API server drops what a definition does not know from every object that is written, by whomever,
-and a status is written every few seconds. So each definition lists the fields of its specification
-in an annotation, and a policy of the API server refuses one that lacks a field of the present: at
-`helm rollback`, and whoever writes it.
+On every write to an object, the API server drops fields that the definition lacks, and a status is
+written every few seconds. So each definition lists the fields of its specification in an
+annotation, and a policy of the API server refuses a definition that lacks a field of the current
+one, at `helm rollback` and from any other writer.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _API: Final = "admissionregistration.k8s.io/v1"
 
 
 def fields(schema: Schema, path: str = "") -> Iterator[str]:
-    """All fields below a schema, as paths such as `storage.data.size`."""
+    """Yield all fields below a schema, as paths such as `storage.data.size`."""
     for key in ("items", "additionalProperties"):
         if isinstance(inner := schema.get(key), dict):
             yield from fields(inner, path)
@@ -28,12 +28,12 @@ def fields(schema: Schema, path: str = "") -> Iterator[str]:
 
 
 def _listed(value: str) -> str:
-    """CEL for the fields that an object lists."""
+    """CEL expression for the fields that an object lists."""
     return f"{value}.metadata.?annotations[?'{FIELDS}'].orValue('').split(' ')"
 
 
 def policy(names: list[str]) -> dict[str, Any]:
-    """The policy, for definitions of these names."""
+    """Return the policy for the definitions of these names."""
     return {
         "apiVersion": _API,
         "kind": "ValidatingAdmissionPolicy",
@@ -73,7 +73,7 @@ def policy(names: list[str]) -> dict[str, Any]:
 
 
 def binding() -> dict[str, Any]:
-    """What puts the policy into force."""
+    """Return the binding that puts the policy into force."""
     return {
         "apiVersion": _API,
         "kind": "ValidatingAdmissionPolicyBinding",

@@ -1,7 +1,7 @@
-"""From the schemas of pydantic to structural schemas, the dialect of the API server.
+"""Conversion of pydantic's schemas to structural schemas, the dialect of the API server.
 
 A structural schema has a type at every level, no references, no alternatives and no unknown
-properties. Fields that may be left out are simply not required; `null` is not a value.
+properties. Optional fields are not required; `null` is not a value.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 def structural(model: type[BaseModel]) -> Schema:
-    """The structural schema of a model."""
+    """Return the structural schema of a model."""
     schema = model.model_json_schema(by_alias=True, mode="validation")
     return _converted(schema, schema.get("$defs", {}))
 
@@ -35,18 +35,18 @@ def _converted(schema: Schema, definitions: dict[str, Schema]) -> Schema:
     values = schema.get("additionalProperties")
     if isinstance(values, dict):
         found["additionalProperties"] = _converted(values, definitions)
-        found.pop("default", None)  # an empty map, as without it
+        found.pop("default", None)  # an empty map means the same as none
     if schema.get("type") == "integer":
         is_small = schema.get("maximum", _INT32_MAX + 1) <= _INT32_MAX
         found["format"] = "int32" if is_small else "int64"
     if "default" in found:
-        # Rules are tried on a default as it stands, without the defaults within it.
+        # The API server checks rules on a default as written, without nested defaults.
         found["default"] = _filled(found, found["default"])
     return _ordered(found)
 
 
 def _filled(schema: Schema, value: Any) -> Any:
-    """A default with the defaults of its parts."""
+    """Complete a default with the defaults of its parts."""
     if isinstance(value, dict):
         parts = schema.get("properties", {})
         given = {name: part["default"] for name, part in parts.items() if "default" in part}
@@ -58,7 +58,7 @@ def _filled(schema: Schema, value: Any) -> Any:
 
 
 def _resolved(schema: Schema, definitions: dict[str, Schema]) -> Schema:
-    """The schema with references and the alternative `null` taken away; what is nearer wins."""
+    """Resolve references and drop the alternative `null`; outer keywords take precedence."""
     while "$ref" in schema or ("anyOf" in schema and _is_optional(schema)):
         if "$ref" in schema:
             name = schema["$ref"].rpartition("/")[2]
@@ -75,9 +75,9 @@ def _is_optional(schema: Schema) -> bool:
 
 
 def _kept(schema: Schema) -> Iterator[str]:
-    """Keywords that stay as they are.
+    """Yield the keywords that are kept.
 
-    Defaults that stand for "not given" do not: the API server would write them into every object.
+    Defaults that mean "not given" are dropped: the API server would write them into every object.
     """
     for key, value in schema.items():
         says_nothing = key == "default" and (value is None or value == [])
@@ -86,12 +86,12 @@ def _kept(schema: Schema) -> Iterator[str]:
 
 
 def _without_description(schema: Schema) -> Schema:
-    """Items are described by their list."""
+    """Drop the description of items: their list has one."""
     return {key: value for key, value in schema.items() if key != "description"}
 
 
 def _ordered(schema: Schema) -> Schema:
-    """What a reader looks for first, first; everything else in alphabetical order."""
+    """Order keywords: the most important ones first, the rest alphabetically."""
     first = ("description", "type", "format", "default", "enum", "required", "properties")
     known = [key for key in first if key in schema]
     return {key: schema[key] for key in [*known, *sorted(set(schema) - set(known))]}

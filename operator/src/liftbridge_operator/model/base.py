@@ -1,8 +1,8 @@
-"""What the models have in common: names, rules in CEL, and kinds of lists.
+"""Common parts of the models: names, rules in CEL, and kinds of lists.
 
-Defaults stand in the schema and nowhere else, so that what `kubectl get` shows is what holds; none
-depends on the version of the operator. Lists and texts are bounded: the API server refuses a
-definition whose rules could cost too much, and it estimates the cost from the bounds.
+Defaults are in the schema only, so `kubectl get` shows the values in effect; none depends on the
+version of the operator. Lists and texts are bounded: the API server refuses a definition whose
+rules could cost too much, and it estimates the cost from the bounds.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,11 +33,11 @@ class Rule:
     """A condition in CEL that the API server evaluates at each write.
 
     Attributes:
-        name: What tests and documents call it; unique.
-        rule: Expression that is true for what is accepted; `oldSelf` makes it one about changes.
-        message: What is told at a refusal.
-        message_expression: Expression of a message with values; `message` stands in for it.
-        field: Path below the class that the refusal is told of, such as `.size`.
+        name: Unique name, used in tests and documents.
+        rule: Expression that is true for accepted values; with `oldSelf` a transition rule.
+        message: Message of a refusal.
+        message_expression: Expression of a message with values; `message` is the fallback.
+        field: Path below the class that a refusal names, such as `.size`.
         reason: Kind of refusal.
     """
 
@@ -50,7 +50,7 @@ class Rule:
 
     @property
     def is_transition(self) -> bool:
-        """Whether it compares with the value before."""
+        """Whether it compares with the previous value."""
         return "oldSelf" in self.rule
 
     def schema(self) -> dict[str, str]:
@@ -64,7 +64,7 @@ class Rule:
 
 
 def immutable(name: str, field: str, what: str) -> Rule:
-    """Rule of a class: `field` keeps its value, is not added later and not removed."""
+    """Rule of a class: `field` cannot be changed, added later or removed."""
     path = f"self.{field}"
     old = f"oldSelf.{field}"
     return Rule(
@@ -77,7 +77,7 @@ def immutable(name: str, field: str, what: str) -> Rule:
 
 
 def exactly_one(name: str, fields: Sequence[str], message: str) -> Rule:
-    """Rule of a class: one of the fields is given, and no other."""
+    """Rule of a class: exactly one of the fields is given."""
     given = ", ".join(f"has(self.{field})" for field in fields)
     return Rule(name, f"[{given}].exists_one(given, given)", message)
 
@@ -110,7 +110,7 @@ class Model(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """The schema of pydantic with the rules of the class behind it."""
+        """Add the rules of the class to pydantic's schema."""
         schema = handler(core_schema)
         if cls.rules:
             resolved = handler.resolve_ref_schema(schema)
@@ -118,13 +118,13 @@ class Model(BaseModel):
         return schema
 
     def manifest(self) -> dict[str, Any]:
-        """The value as it stands in a manifest; what is not given is left out."""
+        """Convert to a manifest; fields that are not given are left out."""
         return self.model_dump(mode="json", exclude_none=True)
 
     def unread(self, given: Mapping[str, Any]) -> tuple[str, ...]:
-        """Paths of the manifest it was made of that it has no fields for, such as `.storage.later`.
+        """Paths of its manifest for which the model has no field, such as `.storage.later`.
 
-        A definition of a newer version lets them through.
+        A newer definition accepts them.
         """
         return tuple(_unread(given, self.model_dump(mode="json"), ""))
 
@@ -143,13 +143,13 @@ def _unread(given: Any, read: Any, path: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """How the API server merges a list, and how long it may become.
+    """How the API server merges a list, and how long it may be.
 
     Attributes:
-        items_max: Most items.
-        keys: Fields that tell items apart, which makes it a map; empty for other lists.
+        items_max: Largest number of items.
+        keys: Fields that identify an item, which makes the list a map; empty for other lists.
         is_set: Whether items are unique values.
-        items_min: Fewest items.
+        items_min: Smallest number of items.
     """
 
     items_max: int
@@ -160,7 +160,7 @@ class ListOf:
     def __get_pydantic_json_schema__(
         self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """The schema of the list with its bounds and kind."""
+        """Add the bounds and kind of the list to its schema."""
         schema = dict(handler(core_schema))
         schema["maxItems"] = self.items_max
         if self.items_min:
@@ -177,10 +177,10 @@ _M = TypeVar("_M", bound=Model)
 
 
 def section(model: Callable[[], _M], description: str) -> _M:
-    """A field that holds a model whose own defaults stand when it is not given."""
+    """A field that holds a model, whose defaults apply if the field is not given."""
     return Field(default_factory=model, description=description, json_schema_extra={"default": {}})
 
 
 def option(description: str, **constraints: Any) -> Any:
-    """A field that may be left out; nothing is then assumed in the schema."""
+    """An optional field without a default in the schema."""
     return Field(default=None, description=description, **constraints)

@@ -1,9 +1,9 @@
 """Settings of the broker: the common ones typed, all others by the names the broker has for them.
 
-A typed field names the setting it stands for, so that what is written for the broker, what `extra`
-may not repeat and what the reference says come from one place. What the operator itself decides is
-refused in `extra` with the name of the field that it follows from; everything else in `extra` is
-checked by a copy of the broker's own table before a pod is touched.
+A typed field names its setting, so that the configuration of the broker, the settings that `extra`
+may not repeat and the reference come from one place. Settings that the operator decides are refused
+in `extra`, with the name of the field that determines them; all others in `extra` are checked with
+a copy of the broker's own table before a pod changes.
 """
 
 from collections.abc import Iterator
@@ -24,10 +24,10 @@ from liftbridge_operator.model.values import (
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Mark of a typed field.
+    """Marks a typed field.
 
     Attributes:
-        key: The setting of the broker that it stands for.
+        key: Setting of the broker that it sets.
         is_size: Whether the value is an amount of bytes.
     """
 
@@ -37,13 +37,13 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """Settings that follow from something else in the resource.
+    """Settings that something else in the resource determines.
 
     Attributes:
-        place: What they follow from, in the words of a refusal.
+        place: What determines them, as worded in a refusal.
         name: Part of the name of the rule.
-        keys: Settings by their full names.
-        prefixes: Settings by how their names begin.
+        keys: Full names of settings.
+        prefixes: Prefixes of the names of settings.
     """
 
     place: str
@@ -207,10 +207,10 @@ class BrokerLimits(Model):
 
 
 def owned_rules() -> Iterator[Rule]:
-    """For each place, a rule that refuses its settings in `extra` and names the place.
+    """Yield for each place a rule that refuses its settings in `extra` and names the place.
 
-    Messages do not name the settings: names in `extra` have no bound that the API server knows, so
-    that it would take an expression with them for too costly.
+    Messages do not say which setting was found: the API server knows no bound for names in `extra`,
+    so it would refuse an expression with them as too costly.
     """
     for owned in OWNED:
         tests = [f"key in [{', '.join(map(_quoted, owned.keys))}]"] if owned.keys else []
@@ -234,7 +234,7 @@ def _quoted(text: str) -> str:
 
 
 def typed_settings(model: type[Model], path: str = "") -> dict[str, str]:
-    """Settings that have fields of their own, with the paths of these fields."""
+    """Settings that have typed fields, with the paths of these fields."""
     found: dict[str, str] = {}
     for name, field in model.model_fields.items():
         here = f"{path}.{field.alias or name}".lstrip(".")
@@ -247,7 +247,7 @@ def typed_settings(model: type[Model], path: str = "") -> dict[str, str]:
 
 
 def typed_rule(sections: dict[str, type[Model]], plain: dict[str, str]) -> Rule:
-    """The rule that refuses settings in `extra` that have fields of their own."""
+    """Return the rule that refuses settings in `extra` that have typed fields."""
     keys = dict(plain)
     for name, model in sections.items():
         keys |= typed_settings(model, name)
@@ -301,7 +301,7 @@ class BrokerConfig(Model):
 
 
 def broker_settings(config: BrokerConfig) -> dict[str, str]:
-    """Settings that a configuration gives, by name, in the syntax of the broker's file."""
+    """Settings of a configuration, by name, in the syntax of the broker's file."""
     given = dict(_given(config))
     given.update(config.extra)
     return dict(sorted(given.items()))
@@ -319,7 +319,7 @@ def _given(model: Model) -> Iterator[tuple[str, str]]:
 
 
 def _text_of(value: object, setting: Setting) -> str:
-    """A value in the syntax of the broker, which knows not all units of Kubernetes."""
+    """Convert a value to the syntax of the broker, which lacks some units of Kubernetes."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(size_bytes(str(value))) if setting.is_size else str(value)

@@ -1,4 +1,4 @@
-"""`LiftbridgeCluster`: what a user writes."""
+"""`LiftbridgeCluster`: its spec."""
 
 from typing import Annotated, ClassVar, Final
 
@@ -33,19 +33,19 @@ from liftbridge_operator.model.storage import Storage
 BROKERS_MAX: Final = 100
 NAME_LENGTH_MAX: Final = 40
 FEATURE_LEVELS: Final[dict[int, str]] = {1: "0.1.0", 2: "0.1.0"}
-"""Feature level -> first version whose brokers know it."""
+"""First version of brokers that knows each feature level."""
 
 _VERSION_PATTERN: Final = r"^[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}(-[0-9A-Za-z.-]{1,32})?$"
 
 
 def _number(version: str) -> str:
-    """Expression of a version as one number, without what stands behind `-`."""
+    """CEL expression of a version as one number, without a suffix after `-`."""
     part = f"{version}.split('-')[0].split('.')"
     return f"(int({part}[0]) * 100000000 + int({part}[1]) * 10000 + int({part}[2]))"
 
 
 def feature_rules() -> tuple[Rule, ...]:
-    """For each feature level that needs another version of the brokers, the rule that it does."""
+    """Rules that a feature level needs brokers whose version knows it."""
     return tuple(
         Rule(
             f"feature-level-{level}",
@@ -64,8 +64,8 @@ TAKEN_LISTENERS: Final = ("brokers", "pipeline")
 `NAME-pipeline` that of a pipeline."""
 
 _IS_APART: Final = f"(one.name.matches('^[a-z0-9]+$') && !(one.name in {list(TAKEN_LISTENERS)}))"
-"""Expression: Services of listener `one` have names that no other resource's have. With a hyphen
-`x` with `y-internal` would have those of `x-y` with `internal`."""
+"""CEL expression: the Services of listener `one` share no name with those of another resource. With
+a hyphen, `x` with `y-internal` would have the names of `x-y` with `internal`."""
 
 _APART: Final = (
     "the name of a new listener has only a-z and 0-9 and is none of "
@@ -220,7 +220,7 @@ CLUSTER_RULES: Final = (
 )
 """Rules about the whole object.
 
-An object without a status is about to be created: what existed before a rule is left as it is.
+An object without a status is being created; objects older than a rule are exempt from it.
 """
 
 CLUSTER_KIND: Final = "LiftbridgeCluster"

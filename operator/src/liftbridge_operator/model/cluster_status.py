@@ -1,6 +1,6 @@
-"""`LiftbridgeCluster`: what the operator tells. Everything in it can be found out again.
+"""`LiftbridgeCluster`: its status, all of which the operator can determine again.
 
-With 100 brokers it stays below 32 KiB: lists are bounded, and what does not fit is counted.
+With 100 brokers it stays below 32 KiB: lists are bounded, and further items are counted.
 """
 
 from enum import StrEnum

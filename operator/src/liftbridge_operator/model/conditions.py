@@ -1,4 +1,4 @@
-"""The shape of conditions, as `metav1.Condition` of Kubernetes has it."""
+"""Conditions, in the form of Kubernetes' `metav1.Condition`."""
 
 from enum import StrEnum
 from typing import Annotated, Final

@@ -1,7 +1,7 @@
 """`StreamPipeline`: one Spark job on streams of a cluster.
 
-The resource says which command of `liftbridge spark` runs, when and where. Everything that a run
-needs to remember lies in the archive and at the brokers, so pods may end at any moment.
+The resource says which command of `liftbridge spark` runs, when and where. All state of a run is in
+the archive and on the brokers, so pods may end at any moment.
 """
 
 from enum import StrEnum
@@ -46,7 +46,7 @@ OWNED_CONF: Final = (
     "spark.master",
     "spark.submit.deployMode",
 )
-"""Settings of Spark that follow from other fields."""
+"""Settings of Spark that other fields determine."""
 
 
 class PipelineType(StrEnum):

@@ -1,7 +1,8 @@
-"""`Stream`: one stream of a cluster, kept as the resource says. Known as `streams.liftbridge.io`.
+"""`Stream`: one stream of a cluster, reconciled to the resource (`streams.liftbridge.io`).
 
 The stream itself carries the mark of the resource that manages it, so that two resources never
-fight over one stream, and deleting a resource deletes data only where it was told to twice.
+compete for one stream. Deleting a resource deletes messages only if its policy says so and the
+deletion was confirmed.
 """
 
 from enum import StrEnum
@@ -32,8 +33,8 @@ from liftbridge_operator.model.values import (
 STREAM_KIND: Final = "Stream"
 PARTITIONS_SHOWN_MAX: Final = 16
 
-# Visible ASCII but * > , . and, as the first character, $: what the broker takes, less what other
-# alphabets add.
+# Tokens of visible ASCII except * > , . and a leading $: the names that the broker accepts, without
+# those in other alphabets.
 _NAME_PATTERN: Final = r"^[!-#%-)+\-/-=?-~][!-)+\-/-=?-~]*(\.[!-)+\-/-=?-~]+)*$"
 _SUBJECT_PATTERN: Final = (
     r"^(>|(\*|[!-#%-)+-\-/-=?-~][!-)+-\-/-=?-~]*)(\.(\*|[!-)+-\-/-=?-~]+))*(\.>)?)$"

@@ -1,7 +1,7 @@
-"""Kinds of texts and numbers that manifests hold, with their bounds, and how they are read.
+"""Types of texts and numbers in manifests, with their bounds and parsers.
 
-Patterns are understood alike by the API server (RE2), by pydantic and by Python's `re`: anchored,
-without look-around.
+Patterns mean the same to the API server (RE2), pydantic and Python's `re`: anchored, without
+look-around.
 """
 
 import re
@@ -36,7 +36,7 @@ def _quantity_schema(pattern: str) -> dict[str, Any]:
 
 
 def _whole_as_text(value: object) -> object:
-    """Quantities may be written as whole numbers; inside they are texts."""
+    """Accept quantities written as whole numbers; internally they are texts."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return str(value) if is_number else value
 
@@ -114,10 +114,10 @@ _DURATION_PART: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(ms|s|m|h)")
 
 
 def size_bytes(quantity: str) -> int:
-    """Bytes of a size, rounded up as Kubernetes does.
+    """Convert a size to bytes, rounded up as in Kubernetes.
 
     Raises:
-        ValueError: The text is no size.
+        ValueError: The text is not a size.
     """
     found = _SIZE.fullmatch(quantity)
     if found is None:
@@ -127,10 +127,10 @@ def size_bytes(quantity: str) -> int:
 
 
 def duration_ns(text: str) -> int:
-    """Nanoseconds of a duration.
+    """Convert a duration to nanoseconds.
 
     Raises:
-        ValueError: The text is no duration.
+        ValueError: The text is not a duration.
     """
     if not re.fullmatch(_DURATION_PATTERN, text):
         raise ValueError(f"{text!r} is not a duration such as 15s")

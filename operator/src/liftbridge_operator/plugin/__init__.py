@@ -1,6 +1,6 @@
-"""The plugin of kubectl: what a person looks at and asks for, with the rights of that person.
+"""The kubectl plugin: shows clusters and requests changes, with the rights of its user.
 
-It reads and annotates `LiftbridgeCluster` resources, and nothing else is ever changed: what follows
-from an annotation is the operator's to decide. `cli` parses and prints; `describe`, `annotate` and
-`bundle` are the commands; `port` is the API server as they know it.
+It changes nothing except annotations of `LiftbridgeCluster` resources; the operator decides what
+follows from them. `cli` parses and prints; `describe`, `annotate` and `bundle` are the commands;
+`port` is their interface to the API server.
 """

@@ -1,7 +1,8 @@
-"""`approve`, `restart` and `drain`: annotations by which a person asks the operator for something.
+"""`approve`, `restart` and `drain`: annotations that request something from the operator.
 
-Each is written to the resource exactly as it was read, so that two people, or a person and a change
-of the specification, do not undo one another: a conflict is decided anew on what is there then.
+Each write requires the resource to be unchanged since it was read, so that two users, or a user and
+a change of the specification, do not undo each other. After a conflict the change is decided again
+on the current resource.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,25 +32,27 @@ from liftbridge_operator.rendering import names
 ATTEMPTS_MAX: Final = 8
 
 Missing: TypeAlias = Callable[[Json], str]
-"""What a resource lacks until something is done; empty when nothing."""
+"""Describes what a resource lacks until a request is carried out; empty for nothing."""
 
 Annotations: TypeAlias = Mapping[str, str | None]
-"""Annotations to write; None takes one away. Empty when all is as it should be."""
+"""Annotations to write; None removes one. Empty if nothing needs to change."""
 
 
 async def write(access: Access, resource: Object, change: Callable[[Json], Annotations]) -> Object:
     """Write annotations that follow from the resource.
 
     Args:
-        access: To the API server.
-        resource: As it was read.
-        change: What to write, asked again of each later state; raises when it may not be.
+        access: Access to the API server.
+        resource: The resource as read.
+        change: Returns what to write, and is called again after a conflict; raises if the change is
+            not allowed.
 
     Returns:
-        The resource as it is afterwards.
+        The resource after the write.
 
     Raises:
-        PluginError: It may not be written, or the resource is another one by now.
+        PluginError: The change is not allowed, or the resource was deleted, recreated, or changes
+            too fast.
     """
     namespace, name, uid = namespace_of(resource), name_of(resource), uid_of(resource)
     for _ in range(ATTEMPTS_MAX):
@@ -87,7 +90,7 @@ def check_approvable(resource: Json, shown: str) -> None:
     """Refuse to approve anything but the plan that was shown, of the present specification.
 
     Raises:
-        PluginError: There is no plan, it is another one, or it is of a former specification.
+        PluginError: There is no plan, it is a different one, or it is for an earlier specification.
     """
     stale, made = staleness(resource), plan_of(resource)
     place = place_of(resource)
@@ -103,7 +106,7 @@ def check_approvable(resource: Json, shown: str) -> None:
 
 
 def approval(shown: str) -> Callable[[Json], Annotations]:
-    """Annotations that approve the plan of this hash."""
+    """Return the change that approves the plan with this hash."""
 
     def change(resource: Json) -> Annotations:
         check_approvable(resource, shown)
@@ -117,10 +120,10 @@ def approval(shown: str) -> Callable[[Json], Annotations]:
 
 
 def check_runs(resource: Json) -> None:
-    """Refuse what nobody would carry out.
+    """Refuse a request that the operator would not carry out.
 
     Raises:
-        PluginError: The cluster is suspended, paused, or on its way out.
+        PluginError: The cluster is suspended, paused, or being deleted.
     """
     spec, place = resource.get("spec") or {}, place_of(resource)
     if (resource.get("metadata") or {}).get("deletionTimestamp"):
@@ -132,7 +135,7 @@ def check_runs(resource: Json) -> None:
 
 
 def restart_of_all(now_ms: int) -> tuple[str, Callable[[Json], Annotations]]:
-    """A restart of all brokers: its stamp, which no former one equals, and its annotations."""
+    """Return the stamp of a restart of all brokers, unlike any earlier one, and the change."""
     stamp = exact_text(now_ms)
 
     def change(resource: Json) -> Annotations:
@@ -143,7 +146,7 @@ def restart_of_all(now_ms: int) -> tuple[str, Callable[[Json], Annotations]]:
 
 
 def pods_of(resource: Json, brokers: Sequence[str]) -> dict[str, str]:
-    """Uids of the pods of brokers, by their names.
+    """Return the UIDs of the pods of brokers, by name.
 
     Raises:
         PluginError: There is no such broker, or no pod of it.
@@ -159,7 +162,7 @@ def pods_of(resource: Json, brokers: Sequence[str]) -> dict[str, str]:
 
 
 def restart_of(uids: Sequence[str]) -> Callable[[Json], Annotations]:
-    """Annotations that have single pods restarted; pods that are gone are dropped from them."""
+    """Return the change that restarts single pods; it drops pods that no longer exist."""
 
     def change(resource: Json) -> Annotations:
         check_runs(resource)
@@ -187,7 +190,7 @@ def check_known(resource: Json, broker: str) -> None:
 
 
 def drain_of(brokers: Sequence[str], *, is_over: bool) -> Callable[[Json], Annotations]:
-    """Annotations that drain brokers, or end their drain."""
+    """Return the change that drains brokers, or ends their drain."""
 
     def change(resource: Json) -> Annotations:
         before = listed(annotation_of(resource, marks.DRAIN))
@@ -220,7 +223,7 @@ def _list_of(mark: str, before: Sequence[str], wanted: Sequence[str]) -> Annotat
 
 
 def missing_of_restart(resource: Json, stamp: str) -> str:
-    """What is missing until all brokers were restarted; empty when nothing is."""
+    """Describe what is missing until all brokers are restarted; empty for nothing."""
     status = resource.get("status") or {}
     if status.get("lastRestartRequest") == stamp:
         return (
@@ -234,7 +237,7 @@ def missing_of_restart(resource: Json, stamp: str) -> str:
 
 
 def missing_of_pods(resource: Json, uids: Mapping[str, str]) -> str:
-    """What is missing until these pods were restarted; empty when nothing is."""
+    """Describe what is missing until these pods are restarted; empty for nothing."""
     known = brokers_of(resource)
     same = [name for name, uid in uids.items() if (known.get(name) or {}).get("podUID") == uid]
     if same:
@@ -247,7 +250,7 @@ def missing_of_pods(resource: Json, uids: Mapping[str, str]) -> str:
 
 
 def missing_of_drain(resource: Json, brokers: Sequence[str]) -> str:
-    """What drained brokers lead yet; empty when nothing."""
+    """Describe what drained brokers still lead; empty for nothing."""
     known = brokers_of(resource)
     leader = (resource.get("status") or {}).get("metadataLeader")
     found = []
@@ -263,7 +266,7 @@ def missing_of_drain(resource: Json, brokers: Sequence[str]) -> str:
 
 
 def missing_of_return(resource: Json, brokers: Sequence[str]) -> str:
-    """Which brokers are cordoned yet after a drain; empty for none."""
+    """Name the brokers that are still cordoned after a drain; empty for none."""
     known = brokers_of(resource)
     cordoned = [name for name in brokers if (known.get(name) or {}).get("cordoned")]
     return f"{', '.join(cordoned)} still cordoned" if cordoned else ""

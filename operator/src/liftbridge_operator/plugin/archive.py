@@ -1,7 +1,6 @@
-"""The file of a support bundle: a `.tar.gz` that has its name only once it is whole.
+"""The file of a support bundle: a `.tar.gz` that gets its name only once it is complete.
 
-It is readable by its owner alone, and is written piece by piece, so that memory is bounded by the
-largest piece.
+Only its owner can read it. It is written piece by piece, so the largest piece bounds memory.
 """
 
 import io
@@ -21,8 +20,8 @@ class Entry:
     """A file of the bundle.
 
     Attributes:
-        path: In the bundle.
-        size_bytes: Of its content, before compression.
+        path: Path in the bundle.
+        size_bytes: Size of its content, before compression.
         is_cut: Whether the beginning of it was left out.
     """
 
@@ -35,21 +34,21 @@ class Archive:
     """A bundle that is being written.
 
     Attributes:
-        entries: What is in it.
-        left_bytes: Room for more.
+        entries: Its files.
+        left_bytes: Bytes that still fit.
     """
 
     def __init__(self, path: Path, *, root: str, bytes_max: int, made_s: int) -> None:
-        """An empty bundle beside its later place.
+        """Create an empty bundle next to its final path.
 
         Args:
-            path: Where it will be.
-            root: Folder that all its files lie in.
-            bytes_max: Bytes of content, before compression.
+            path: Final path.
+            root: Folder that contains all its files.
+            bytes_max: Limit of its content, before compression.
             made_s: Time of its files, Unix seconds.
 
         Raises:
-            FileExistsError: There is a file of this name.
+            FileExistsError: A file of this name exists.
             OSError: It cannot be written there.
         """
         if path.exists():
@@ -63,7 +62,7 @@ class Archive:
         self._tar = tarfile.open(fileobj=self._file, mode="w:gz")  # noqa: SIM115 - until `finish`
 
     def add(self, name: str, content: bytes, *, is_cut: bool = False) -> bool:
-        """Add a file; False when there is no room for it."""
+        """Add a file; return False if there is no room for it."""
         if len(content) > self.left_bytes:
             return False
         self.left_bytes -= len(content)
@@ -89,11 +88,11 @@ class Archive:
         return self._path.stat().st_size
 
     def discard(self) -> None:
-        """Remove what was written, when it does not come to its end."""
+        """Remove the partial file when the bundle is not completed."""
         self._file.close()
         self._partial.unlink(missing_ok=True)
 
 
 def as_json(value: Any) -> bytes:
-    """A value for people and programs."""
+    """Format a value as indented JSON."""
     return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()

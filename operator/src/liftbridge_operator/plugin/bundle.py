@@ -1,7 +1,8 @@
-"""`support-bundle`: everything that tells what happened to a cluster, in one file without secrets.
+"""`support-bundle`: everything that shows what happened to a cluster, in a file without secrets.
 
-What may not be read, or does not answer, is noted and left out: a bundle is for when things go
-wrong. Small things come first, logs last, so that the bounds of size and time cut off logs.
+Objects that the user may not read, or requests without an answer, are noted and left out: a bundle
+is for when things go wrong. Small items come first, logs last, so that the limits of size and time
+cut off logs.
 """
 
 import asyncio
@@ -53,15 +54,15 @@ _OF_CLUSTER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much is gathered.
+    """Limits of a bundle.
 
     Attributes:
-        size_bytes: All files together, before compression.
-        log_bytes: One log; its end is kept.
-        log_lines: Lines asked for of one log; 0 for no logs.
-        objects: Objects of one kind; more are counted.
-        events: The last ones.
-        seconds: Until what is there is all there is.
+        size_bytes: Size of all files together, before compression.
+        log_bytes: Size of one log; its end is kept.
+        log_lines: Lines requested of one log; 0 for no logs.
+        objects: Objects of one kind; further ones are only counted.
+        events: Number of latest events.
+        seconds: Time after which the bundle is finished with what was gathered.
     """
 
     size_bytes: int = 64 * MIB
@@ -74,12 +75,12 @@ class Bounds:
 
 @dataclass(slots=True)
 class Bundle:
-    """A bundle that is being filled.
+    """A bundle in progress.
 
     Attributes:
-        tell: Told of each piece, for people.
+        tell: Reports each piece to the user.
         refused: What could not be read, and why.
-        left_out: What there was no room or time for.
+        left_out: What exceeded the limit of size or time.
     """
 
     access: Access
@@ -102,12 +103,12 @@ class Bundle:
             self.leave_out(name, f"the bundle is full ({_size(self.bounds.size_bytes)})")
 
     def leave_out(self, what: str, why: str) -> None:
-        """Note something that is not in it."""
+        """Note something that the bundle lacks."""
         self.left_out.append({"what": what, "why": why})
         self.tell(f"{what}: left out, {why}")
 
     async def ask(self, what: str, call: Awaitable[Any]) -> Any:
-        """An answer; None when there is none, which is noted."""
+        """Await an answer; None if there is none, which is noted."""
         try:
             return await call
         except KubeError as error:
@@ -123,13 +124,13 @@ class Bundle:
 
 
 async def gather(bundle: Bundle, resource: Object, operator_namespace: str, now_ms: int) -> None:
-    """Fill a bundle; ends in time whatever happens.
+    """Fill a bundle within its time limit, whatever happens.
 
     Args:
-        bundle: An empty one.
+        bundle: Empty bundle.
         resource: The cluster.
-        operator_namespace: Where the operator runs; empty for looking everywhere.
-        now_ms: For ages in texts.
+        operator_namespace: Namespace of the operator; empty to search all.
+        now_ms: Current time, for ages in texts.
     """
     try:
         async with asyncio.timeout(bundle.bounds.seconds):
@@ -163,7 +164,7 @@ async def _gather(bundle: Bundle, resource: Object, operator_namespace: str, now
 
 
 async def _listed(bundle: Bundle, what: str, kind: Kind, namespace: str, name: str) -> list[Object]:
-    """Objects with the label of the cluster."""
+    """Gather the objects with the label of the cluster."""
     selector = f"{names.CLUSTER}={name}"
     call = bundle.access.list_all(kind, namespace, selector=selector)
     listing = await bundle.ask(what, call)
@@ -181,7 +182,7 @@ def _add_list(bundle: Bundle, what: str, items: Sequence[Json]) -> None:
 
 
 async def _events(bundle: Bundle, resource: Json, streams: Iterable[Json]) -> None:
-    """Events about the cluster, what it is made of, and its streams; the last ones."""
+    """Gather the latest events about the cluster, its objects and its streams."""
     namespace, name = namespace_of(resource), name_of(resource)
     listing = await bundle.ask("events", bundle.access.list_all(EVENTS, namespace))
     if listing is None:
@@ -205,7 +206,7 @@ def _first_seen(event: Json) -> str:
 
 
 async def _nodes(bundle: Bundle, pods: Sequence[Json]) -> None:
-    """Machines of the pods; of users few may read them."""
+    """Gather the nodes of the pods, which few users may read."""
     wanted = dict.fromkeys(str((one.get("spec") or {}).get("nodeName") or "") for one in pods)
     wanted.pop("", None)
     found = []
@@ -218,7 +219,7 @@ async def _nodes(bundle: Bundle, pods: Sequence[Json]) -> None:
 
 
 async def _operators(bundle: Bundle, namespace: str) -> list[Object]:
-    """Pods of the operator, and the Lease that says which of them acts."""
+    """Gather the operator's pods, and the Lease that names their leader."""
     what = f"pods of the operator in {namespace or 'all namespaces (see --operator-namespace)'}"
     call = bundle.access.list_all(PODS, namespace, selector=OPERATOR_SELECTOR)
     listing = await bundle.ask(what, call)
@@ -267,7 +268,7 @@ def _container_statuses(pod: Json) -> list[Json]:
 
 
 async def _logs(bundle: Bundle, pods: Sequence[Json]) -> None:
-    """Each container's log, and that of its former life where it was started again."""
+    """Gather each container's log, and its previous one if it was restarted."""
     for pod in pods:
         for one in _container_statuses(pod):
             lives = (False, True) if one.get("restartCount") else (False,)
@@ -287,7 +288,7 @@ async def _log(bundle: Bundle, pod: Json, container: str, *, is_former: bool) ->
 
 
 def _end(content: bytes, bytes_max: int) -> tuple[str, bool]:
-    """The last whole lines of a log, and whether some are missing before them."""
+    """Return the last complete lines of a log, and whether earlier ones are missing."""
     if len(content) <= bytes_max:
         return content.decode("utf-8", "replace"), False
     kept = content[-bytes_max:]
@@ -298,7 +299,7 @@ def _end(content: bytes, bytes_max: int) -> tuple[str, bool]:
 
 
 def manifest_of(bundle: Bundle, resource: Json, made_ms: int) -> dict[str, Any]:
-    """What is in a bundle, and what is not."""
+    """List what is in a bundle, and what is not."""
     return {
         "format": FORMAT,
         "made": moment_text(made_ms),
@@ -321,7 +322,7 @@ def manifest_of(bundle: Bundle, resource: Json, made_ms: int) -> dict[str, Any]:
 
 
 def file_name(resource: Json, now_ms: int) -> str:
-    """Name of a bundle where none is given."""
+    """Default name of a bundle."""
     moment = moment_text(now_ms).replace(":", "").replace("-", "")
     return f"liftbridge-{namespace_of(resource)}-{name_of(resource)}-{moment}.tar.gz"
 
@@ -342,7 +343,7 @@ async def write_bundle(
         The file, its bytes, and its manifest.
 
     Raises:
-        OSError: The file cannot be written, or is there already.
+        OSError: The file cannot be written, or exists already.
     """
     name = file_name(resource, now_ms)
     path = Path(name) if path is None else path

@@ -1,6 +1,6 @@
-"""The command line of `kubectl liftbridge`; `exits` says how it ends.
+"""The command line of `kubectl liftbridge`; `exits` has its exit codes.
 
-Options of kubectl are taken before and after the command, the nearer one counts.
+Options of kubectl are accepted before and after the command; the one after it wins.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class _Bytes(click.ParamType[int]):
 
 
 def kubectl_options() -> list[click.Option]:
-    """Options that kubectl has as well; anew for each command, as click wants it."""
+    """Options shared with kubectl; new ones for each command, as click requires."""
     return [
         click.Option(
             ["--kubeconfig"],
@@ -99,7 +99,7 @@ Work = Callable[[Session, dict[str, Any]], Awaitable[Answer]]
 
 
 class _Command(click.Command):
-    """A command that asks the API server."""
+    """A command that uses the API server."""
 
     def __init__(self, name: str, work: Work, params: Sequence[click.Parameter], doc: str) -> None:
         super().__init__(
@@ -111,7 +111,7 @@ class _Command(click.Command):
         self.work = work
 
     def invoke(self, ctx: click.Context) -> int:
-        """Do the work, and print its answer."""
+        """Run the command, and print its result."""
         given = dict(ctx.params)
         output = given.pop("output")
         where = _where(ctx, given)
@@ -271,7 +271,7 @@ def _bundle_options() -> list[click.Option]:
 
 
 def make_commands() -> tuple[_Command, ...]:
-    """All commands, in the order in which they are told."""
+    """All commands, in the order of the help."""
     yes = click.Option(["-y", "--yes"], is_flag=True, help=_YES)
     return (
         _Command(
@@ -358,11 +358,11 @@ def make_group() -> click.Group:
 def main(arguments: Sequence[str] | None = None, reach_: Reach = reach) -> int:
     """Run the command; no error leaves it.
 
-    `LIFTBRIDGE_TRACEBACK=1` raises what would be told in one line.
+    `LIFTBRIDGE_TRACEBACK=1` raises an error instead of printing one line.
 
     Args:
-        arguments: What follows the command's name; None takes the process's own.
-        reach_: The way to the API server.
+        arguments: Arguments after the command's name; None takes those of the process.
+        reach_: Connects to the API server.
 
     Returns:
         The exit code.

@@ -1,4 +1,4 @@
-"""The six commands, from what was asked for to the answer."""
+"""The six commands: from parsed arguments to the result."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from liftbridge_operator.rendering import names
 
 NOTHING_DONE: Final = "nothing was done"
 DIGITS_MAX: Final = 4
-"""Of the number of a broker."""
+"""Digits of a broker's number."""
 
 
 async def status(session: Session, name: str, *, is_everywhere: bool) -> Answer:
@@ -37,13 +37,13 @@ async def plan(session: Session, name: str) -> Answer:
 
 
 async def approve(session: Session, name: str, shown: str, *, is_sure: bool) -> Answer:
-    """`approve`: have a plan carried out.
+    """`approve`: approve a plan.
 
     Args:
-        session: Of the command.
-        name: Of the cluster.
-        shown: Hash of the plan that was looked at; empty for the one that is shown now.
-        is_sure: Whether nobody is asked; a hash that is given is as sure.
+        session: Session of the command.
+        name: Name of the cluster.
+        shown: Hash of the reviewed plan; empty for the one that is shown now.
+        is_sure: Whether to skip the question; a given hash skips it too.
     """
     resource = await lookup.cluster(session.access, session.namespace, name)
     annotate.check_approvable(resource, shown)
@@ -73,11 +73,11 @@ async def restart(
     """`restart`: all brokers, or some of them, one after the other through the gate.
 
     Args:
-        session: Of the command.
-        name: Of the cluster.
+        session: Session of the command.
+        name: Name of the cluster.
         brokers: Numbers or names; none for all.
-        is_sure: Whether nobody is asked.
-        wait_s: For how long to wait until it is done; 0 for not at all.
+        is_sure: Whether to skip the question.
+        wait_s: How many seconds to wait until it is done; 0 to return immediately.
     """
     resource = await lookup.cluster(session.access, session.namespace, name)
     annotate.check_runs(resource)
@@ -122,15 +122,15 @@ async def drain(
     is_over: bool,
     wait_s: float,
 ) -> Answer:
-    """`drain`: brokers, or those on a node, lead nothing and get nothing new; or the end of it.
+    """`drain`: brokers, or those on a node, lead nothing and get no new replicas; or end that.
 
     Args:
-        session: Of the command.
-        brokers: Names.
-        node: Name; empty when brokers are named.
-        is_everywhere: Whether clusters of all namespaces are meant, for a node.
-        is_over: Whether the drain ends.
-        wait_s: For how long to wait until it is done; 0 for not at all.
+        session: Session of the command.
+        brokers: Names of brokers.
+        node: Name of the node; empty if brokers are named.
+        is_everywhere: For a node: whether to include clusters of all namespaces.
+        is_over: Whether to end the drain.
+        wait_s: How many seconds to wait until it is done; 0 to return immediately.
     """
     if bool(brokers) == bool(node):
         raise PluginError("give either BROKER or --node, not both", ExitCode.USAGE)
@@ -145,7 +145,7 @@ async def drain(
     lines = []
     changes = [(resource, annotate.drain_of(mine, is_over=is_over)) for resource, mine in found]
     for resource, change in changes:
-        change(resource)  # what is refused for one cluster is asked of none
+        change(resource)  # if one cluster refuses, none is changed
     for resource, change in changes:
         await annotate.write(session.access, resource, change)
     for resource, mine in found:
@@ -212,7 +212,7 @@ async def support_bundle(
     bounds: bundle.Bounds,
     operator_namespace: str,
 ) -> Answer:
-    """`support-bundle`: everything that tells what happened, without secrets, in a file."""
+    """`support-bundle`: everything that shows what happened, without secrets, in a file."""
     resource = await lookup.cluster(session.access, session.namespace, name)
     file, size, manifest = await bundle.write_bundle(
         session.access,

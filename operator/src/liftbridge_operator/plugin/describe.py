@@ -1,4 +1,4 @@
-"""`status` and `plan`: how a cluster is, and what a change of it will disrupt."""
+"""`status` and `plan`: the state of a cluster, and what a change will disrupt."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,15 +19,15 @@ from liftbridge_operator.plugin.tables import NOTHING, age, counted, table, yes
 from liftbridge_operator.rendering import names
 
 KUBECTL: Final = "kubectl " + COMMAND.removeprefix("kubectl-")
-"""How people call the plugin."""
+"""Command by which users call the plugin."""
 
 STREAMS_SHOWN_MAX: Final = 50
-"""Streams in a text; those that are not ready come first, JSON has all."""
+"""Most streams in a text; those that are not ready come first. JSON has all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command says, for people and for programs."""
+    """Result of a command, for people and for programs."""
 
     text: str
     document: Any = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Answer:
 
 
 def overview(resources: Sequence[Json], now_ms: int) -> Answer:
-    """Several clusters, one in each line."""
+    """Show several clusters, one per line."""
     rows = []
     for one in resources:
         status, ready = status_of(one), condition_of(one, "Ready")
@@ -73,7 +73,7 @@ def overview(resources: Sequence[Json], now_ms: int) -> Answer:
 
 
 def status(resource: Json, streams: Sequence[Json] | None, now_ms: int) -> Answer:
-    """One cluster, with all that is told of it."""
+    """Show one cluster in detail."""
     sections = [
         _head(resource, now_ms),
         _brokers(resource),
@@ -133,7 +133,7 @@ def _versions(status: Json) -> str:
 
 
 def _notes(resource: Json) -> list[str]:
-    """What a person did that explains why little happens."""
+    """Notes on user requests that explain why the operator changes little."""
     spec = resource.get("spec") or {}
     drained = annotation_of(resource, marks.DRAIN)
     cases = (
@@ -261,7 +261,7 @@ def _under_way(resource: Json, now_ms: int) -> list[str]:
 
 
 def _held(resource: Json) -> list[str]:
-    """What another operator would render otherwise, and how to have it."""
+    """What the new operator renders differently, and how to apply it."""
     held = status_of(resource).get("held") or {}
     if not held:
         return []
@@ -326,13 +326,13 @@ def _stream_document(stream: Json) -> dict[str, Any]:
 
 
 def plan_of(resource: Json) -> Json:
-    """The plan; empty when nothing is to be done."""
+    """Plan of the resource; empty if there is nothing to do."""
     found: Json = status_of(resource).get("plan") or {}
     return found
 
 
 def is_approved(made: Json) -> bool:
-    """Whether this very plan was approved."""
+    """Whether exactly this plan was approved."""
     return bool(made.get("hash")) and made.get("approvedHash") == made.get("hash")
 
 
@@ -345,7 +345,7 @@ def _approval(made: Json) -> str:
 
 
 def plan(resource: Json) -> Answer:
-    """What the present specification, and what was asked for besides, will disrupt."""
+    """Show what the current specification and pending requests will disrupt."""
     made, stale = plan_of(resource), lookup.staleness(resource)
     lines = [f"! {stale[0].upper()}{stale[1:]}."] if stale else []
     held = dict(status_of(resource).get("held") or {}) or None
@@ -395,7 +395,7 @@ def brokers_on(resource: Json, node: str) -> list[str]:
 
 
 def broker_names(resource: Json) -> list[str]:
-    """Brokers that there are or will be, whether the operator has seen them or not."""
+    """Names of current and future brokers, whether or not the operator has seen them."""
     wanted = (resource.get("spec") or {}).get("replicas")
     count = wanted if isinstance(wanted, int) else 0
     made = [names.broker(name_of(resource), one) for one in range(count)]

@@ -1,8 +1,8 @@
-"""Exit codes of every command, and the one line that tells of an error.
+"""Exit codes of all commands, and the one-line form of errors.
 
 0 done; 1 refused, by the API server or because the cluster does not allow it; 2 the command line is
-wrong; 3 the API server is away, or there are no credentials for it; 4 what was waited for did not
-happen in time. Ctrl-C ends with 130.
+wrong; 3 the API server is unavailable, or does not accept the credentials; 4 the wait timed out.
+Ctrl-C ends with 130.
 """
 
 from enum import IntEnum
@@ -18,7 +18,7 @@ from liftbridge_operator.kube.errors import (
 
 
 class ExitCode(IntEnum):
-    """How a command ends."""
+    """Exit code of a command."""
 
     DONE = 0
     REFUSED = 1
@@ -29,10 +29,10 @@ class ExitCode(IntEnum):
 
 
 class PluginError(Exception):
-    """Something that cannot be done, in words for people.
+    """A refusal, with a message for people.
 
     Attributes:
-        code: How the command ends.
+        code: Exit code of the command.
     """
 
     def __init__(self, message: str, code: ExitCode = ExitCode.REFUSED) -> None:
@@ -41,7 +41,7 @@ class PluginError(Exception):
 
 
 def told(error: Exception) -> tuple[str, ExitCode]:
-    """The one line for any error, and its exit code."""
+    """Return the one-line message for an error, and its exit code."""
     match error:
         case PluginError():
             return str(error), error.code

@@ -1,7 +1,7 @@
-"""Which cluster is meant, what of it the plugin reads, and where it stands.
+"""Finds clusters, and reads the fields of their resources.
 
-Everything of a resource may be missing: the operator may not have looked at it, or be another
-version. So nothing here raises for what a resource holds.
+Any field may be missing: the operator may not have reconciled the resource yet, or may have another
+version. So no function here raises because of a resource's content.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ NAMES_SHOWN_MAX: Final = 10
 
 
 async def clusters(access: Access, namespace: str) -> list[Object]:
-    """All clusters of a namespace; of all namespaces when it is empty.
+    """List the clusters of a namespace; of all namespaces when it is empty.
 
     Raises:
         PluginError: The API server does not know the resource.
@@ -31,10 +31,10 @@ async def clusters(access: Access, namespace: str) -> list[Object]:
 
 
 async def cluster(access: Access, namespace: str, name: str) -> Object:
-    """One cluster; with an empty name the only one of the namespace.
+    """Return one cluster; with an empty name the only one of the namespace.
 
     Raises:
-        PluginError: There is none of this name, or the name was needed.
+        PluginError: There is no such cluster, or a name is required.
     """
     if name:
         try:
@@ -64,7 +64,7 @@ def _there(found: Sequence[Json]) -> str:
 
 
 async def streams(access: Access, resource: Json) -> list[Object] | None:
-    """Streams of a cluster, also of other namespaces where these may be read; None for refused."""
+    """List a cluster's streams, also from other readable namespaces; None if refused."""
     namespace, name = namespace_of(resource), name_of(resource)
     found: Sequence[Object] = ()
     try:
@@ -104,18 +104,18 @@ def place_of(resource: Json) -> str:
 
 
 def status_of(resource: Json) -> Json:
-    """The status; empty before the first look."""
+    """Status; empty before the first pass."""
     found: Json = resource.get("status") or {}
     return found
 
 
 def brokers_of(resource: Json) -> dict[str, Json]:
-    """What the status says of brokers, by their ids."""
+    """Status of the brokers, by id."""
     return {str(one.get("id")): one for one in status_of(resource).get("brokers") or ()}
 
 
 def condition_of(resource: Json, kind: str) -> Json:
-    """A condition; empty for none."""
+    """Condition of this type; empty for none."""
     for one in status_of(resource).get("conditions") or ():
         if one.get("type") == kind:
             found: Json = one
@@ -124,17 +124,17 @@ def condition_of(resource: Json, kind: str) -> Json:
 
 
 def is_current(resource: Json) -> bool:
-    """Whether the status is about the present specification."""
+    """Whether the status is about the current specification."""
     return status_of(resource).get("observedGeneration") == metadata_of(resource).get("generation")
 
 
 def is_ready(resource: Json) -> bool:
-    """Whether all that is wanted is so."""
+    """Whether the current specification is reconciled."""
     return is_current(resource) and condition_of(resource, "Ready").get("status") == "True"
 
 
 def staleness(resource: Json) -> str:
-    """What is to be said when the status is not about the present; empty when it is."""
+    """Explain that the status is out of date; empty if it is current."""
     generation = metadata_of(resource).get("generation")
     seen = status_of(resource).get("observedGeneration", -1)
     if is_current(resource):
@@ -145,7 +145,7 @@ def staleness(resource: Json) -> str:
 
 
 def summary_of(resource: Json) -> dict[str, Any]:
-    """What documents in JSON say first of a cluster."""
+    """First fields of JSON documents about a cluster."""
     metadata: Mapping[str, Any] = metadata_of(resource)
     return {
         "namespace": namespace_of(resource),

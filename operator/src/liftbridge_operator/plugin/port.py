@@ -1,4 +1,4 @@
-"""The API server as the plugin needs it; its errors are those of `kube.errors`."""
+"""The plugin's interface to the API server; its errors are those of `kube.errors`."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -16,11 +16,11 @@ IN_FLIGHT_MAX: Final = 8
 ATTEMPTS_MAX: Final = 3
 REQUEST_S: Final = 20.0
 LOG_BYTES_MAX: Final = 16 << 20
-"""What the API server sends of one log at most; `lines_max` ends nearly all before."""
+"""Most bytes of one log that the API server sends; `lines_max` usually stops earlier."""
 
 
 class Access(Protocol):
-    """What the plugin asks for; see `kube.port` for promises and errors."""
+    """Calls that the plugin makes; see `kube.port` for guarantees and errors."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object:
         """Read one object."""
@@ -39,29 +39,29 @@ class Access(Protocol):
         *,
         preconditions: Preconditions,
     ) -> Object:
-        """Change parts of the object that is meant."""
+        """Patch an object if the preconditions hold."""
         ...
 
     async def log(
         self, namespace: str, pod: str, container: str, *, is_former: bool, lines_max: int
     ) -> bytes:
-        """The last lines of a container's log, or of that of the container before it."""
+        """Return the last lines of a container's log, or of its predecessor's."""
         ...
 
     async def server_version(self) -> Object:
-        """Which version the API server is of."""
+        """Return the version of the API server."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which API server is meant, as kubectl takes it.
+    """Selection of the API server, as in kubectl.
 
     Attributes:
-        kubeconfig: Path; empty for what kubectl would take.
+        kubeconfig: Path; empty for kubectl's default.
         context: Name; empty for the current one.
-        namespace: Empty for that of the context.
-        request_s: Bound of one request.
+        namespace: Name; empty for that of the context.
+        request_s: Time limit of one request.
     """
 
     kubeconfig: str = ""
@@ -72,7 +72,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """An API server that can be asked, and the namespace that is meant."""
+    """A connection to an API server, and the selected namespace."""
 
     access: Access
     namespace: str
@@ -82,7 +82,7 @@ Reach = Callable[[Where], AbstractAsyncContextManager[Reached]]
 
 
 class UserAccess(KubeClient):
-    """`Access` with the credentials of a person."""
+    """`Access` with the credentials of a user."""
 
     async def log(
         self, namespace: str, pod: str, container: str, *, is_former: bool, lines_max: int
@@ -104,10 +104,10 @@ class UserAccess(KubeClient):
 
 @asynccontextmanager
 async def reach(where: Where) -> AsyncIterator[Reached]:
-    """The API server of a kubeconfig.
+    """Connect to the API server of a kubeconfig.
 
     Raises:
-        UnavailableError: There is no kubeconfig that could be used.
+        UnavailableError: There is no usable kubeconfig.
     """
     async with connect_as_user(
         kubeconfig=where.kubeconfig,

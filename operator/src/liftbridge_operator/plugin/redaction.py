@@ -1,7 +1,7 @@
-"""What must not leave the cluster in a bundle: passwords, tokens, keys, and whatever may be one.
+"""Removal of passwords, tokens, keys, and values that may be one from a bundle.
 
-Secrets are never read. This is for what people wrote elsewhere: variables of pods, settings, texts
-of logs. Too much is taken rather than too little; names of Secrets and of keys in them stay.
+Secrets are never read. This finds what users wrote elsewhere: variables of pods, settings, texts of
+logs. It removes too much rather than too little; names of Secrets and of their keys stay.
 """
 
 import json
@@ -17,7 +17,7 @@ _WORDS: Final = (
 )
 _SECRET_KEY: Final = re.compile(rf"(?:{_WORDS})", re.IGNORECASE)
 _NAMING: Final = re.compile(r"(?:name|namespace|ref|path|version|uid|id)s?$", re.IGNORECASE)
-"""Ends of keys that name something instead of holding it, such as `secretName`."""
+"""Suffixes of keys that hold a name and not the secret, such as `secretName`."""
 
 _OWN_VARIABLES: Final = re.compile(r"(?:LIFTBRIDGE|POD|KUBERNETES)_\w+")
 """Variables that the operator and Kubernetes themselves set."""
@@ -39,18 +39,18 @@ _TEXTS: Final = (
 
 
 class Redactor:
-    """Takes secrets out of objects and texts.
+    """Removes secrets from objects and texts.
 
     Attributes:
-        count: How many were taken out so far.
+        count: Number removed so far.
     """
 
     def __init__(self) -> None:
-        """Nothing was taken out yet."""
+        """Start with a count of 0."""
         self.count = 0
 
     def text(self, text: str) -> str:
-        """A text without what looks like a secret."""
+        """Return a text without anything that looks like a secret."""
         for pattern in _TEXTS:
             text = pattern.sub(self._instead, text)
         return text
@@ -60,7 +60,7 @@ class Redactor:
         return (found.groupdict().get("kept") or "") + REDACTED
 
     def value(self, value: Any) -> Any:
-        """An object as it stands in JSON, without secrets, and without who owns which field."""
+        """Return a JSON value without secrets and without managed fields."""
         if isinstance(value, Mapping):
             return self._mapping(value)
         if isinstance(value, list | tuple):
@@ -68,7 +68,7 @@ class Redactor:
         return self._string(value) if isinstance(value, str) else value
 
     def _string(self, text: str) -> str:
-        """A text; one that is JSON again as what it holds."""
+        """Redact a text; if it is JSON, redact its content."""
         if text[:1] in ("{", "["):
             try:
                 return json.dumps(self.value(json.loads(text)), sort_keys=True)
@@ -96,6 +96,6 @@ def _is_secret(key: str) -> bool:
 
 
 def _hides(variable: Mapping[str, Any]) -> bool:
-    """Whether a variable of the environment may hold a secret: any that is not known."""
+    """Whether an environment variable may hold a secret: any unknown one may."""
     name = str(variable["name"])
     return _SECRET_KEY.search(name) is not None or _OWN_VARIABLES.fullmatch(name) is None

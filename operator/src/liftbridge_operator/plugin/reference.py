@@ -1,4 +1,4 @@
-"""The reference of the plugin as Markdown, made from the plugin itself.
+"""The reference of the plugin as Markdown, generated from the plugin itself.
 
 python -m liftbridge_operator.plugin.reference > docs/reference/kubernetes/plugin.md
 """
@@ -72,7 +72,7 @@ subjects, hosts and people stay. Review the bundle before you share it.
 
 
 def reference() -> str:
-    """The page."""
+    """Return the page."""
     parts = [
         INTRODUCTION,
         "\n".join(_options("Options shared with kubectl", kubectl_options())),

@@ -1,4 +1,4 @@
-"""What one command has to deal with: API server, clock, and person; and how it waits."""
+"""Context of one command: API server, clock and user; and how it waits."""
 
 import asyncio
 import time
@@ -25,15 +25,15 @@ def wall_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a command has.
+    """Context of a command.
 
     Attributes:
-        access: To the API server.
-        namespace: The one that is meant.
-        tell: Progress for a person, line by line; never part of the answer.
-        confirm: Asks a person; raises when there is none to ask.
-        now_ms: Unix milliseconds.
-        sleep: What waits between two looks.
+        access: Access to the API server.
+        namespace: Selected namespace.
+        tell: Reports progress to the user, line by line; never part of the result.
+        confirm: Asks the user; raises if there is no terminal.
+        now_ms: Clock, in Unix milliseconds.
+        sleep: Waits between two polls.
     """
 
     access: Access
@@ -47,19 +47,20 @@ class Session:
 async def until(
     session: Session, resource: Json, missing: Callable[[Json], str], seconds: float
 ) -> Object:
-    """Look again and again until nothing is missing.
+    """Poll a cluster until nothing is missing.
 
     Args:
-        session: Of the command.
-        resource: Which cluster.
-        missing: What is missing; empty when nothing is.
-        seconds: For how long.
+        session: Session of the command.
+        resource: The cluster.
+        missing: Describes what is missing; empty for nothing.
+        seconds: Time limit.
 
     Returns:
-        The resource as it was seen last.
+        The resource as last read.
 
     Raises:
-        PluginError: It takes longer, or the cluster is gone; says what is missing.
+        PluginError: The time is over, and the text says what is missing; or the cluster was
+            deleted.
     """
     namespace, name = namespace_of(resource), name_of(resource)
     end_ms = session.now_ms() + round(seconds * 1_000)
@@ -68,7 +69,7 @@ async def until(
         try:
             found = await lookup.cluster(session.access, namespace, name)
             text = missing(found)
-        except UnavailableError as error:  # it may be upgraded: the wait goes on
+        except UnavailableError as error:  # perhaps during an upgrade: keep waiting
             found, text = dict(resource), f"the API server does not answer: {error.message}"
         if not text:
             return found

@@ -1,4 +1,4 @@
-"""Text for people: columns, ages, and what stands where nothing is known."""
+"""Text for people: columns, ages, and placeholders for unknown values."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -10,7 +10,7 @@ _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
 def table(heading: Sequence[str], rows: Iterable[Sequence[str]], indent: str = "") -> list[str]:
-    """Lines of columns as wide as their widest cell; the last one is not filled up."""
+    """Format rows in columns as wide as their widest cell; the last one is not padded."""
     cells = [tuple(heading), *(tuple(one or NOTHING for one in row) for row in rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(heading))]
     return [
@@ -21,7 +21,7 @@ def table(heading: Sequence[str], rows: Iterable[Sequence[str]], indent: str = "
 
 
 def age(moment: str | None, now_ms: int) -> str:
-    """How long ago a moment in RFC 3339 was, in its two largest units; `-` for no moment."""
+    """Age of an RFC 3339 time, in its two largest units; `-` for none."""
     since_ms = moment_ms(moment)
     if not since_ms:
         return NOTHING
@@ -37,10 +37,10 @@ def age(moment: str | None, now_ms: int) -> str:
 
 
 def yes(value: object) -> str:
-    """A truth for people."""
+    """Format a boolean for people."""
     return "yes" if value else "no"
 
 
 def counted(count: int, one: str) -> str:
-    """So many of something: `1 step`, `2 steps`."""
+    """Format a count with its noun: `1 step`, `2 steps`."""
     return f"{count} {one}" + ("" if count == 1 else "s")

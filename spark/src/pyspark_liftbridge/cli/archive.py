@@ -64,7 +64,7 @@ class ArchiveRow(NamedTuple):
 
 
 class FindingRow(NamedTuple):
-    """Something that is wrong."""
+    """A problem of an archive."""
 
     place: str
     text: str

@@ -119,7 +119,7 @@ class SparkDemo:
         )
 
     async def _archive_among_faults(self, lb: Client, stream: Stream) -> int:
-        """Publish and archive all lines, and kill what does it; how many are archived."""
+        """Publish and archive all lines under kills; return the number of archived ones."""
         archived = 0
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -177,7 +177,7 @@ class SparkDemo:
         self._hurt(f"kill -9: killed the job; {self._published:,} lines are published so far")
 
     async def _until_archived(self, job: asyncio.subprocess.Process) -> int:
-        """Wait until the job has committed anything; how many records."""
+        """Wait until the job has committed records; return their number."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not (archived := await asyncio.to_thread(archived_count, self._root)):
@@ -211,10 +211,10 @@ class SparkDemo:
         return broker
 
     async def _until(self, lb: Client, holds: Callable[[PartitionInfo], bool], what: str) -> None:
-        """Wait until all partitions are as they should be.
+        """Wait until a condition holds for all partitions.
 
         Raises:
-            ServerError: They were not for `PATIENCE_SECONDS`.
+            ServerError: It did not hold within `PATIENCE_SECONDS`.
         """
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -269,7 +269,7 @@ class SparkDemo:
         return count
 
     async def _compare(self) -> tuple[int, int]:
-        """Compare all copies; how many records, and how many differences."""
+        """Compare all copies; return the numbers of records and of differences."""
         from pyspark_liftbridge.jobs.audit import Job, audit  # noqa: PLC0415 - heavy
         from pyspark_liftbridge.jobs.holders import Access  # noqa: PLC0415 - heavy
 
@@ -292,7 +292,7 @@ def archived_count(root: Path) -> int:
 
 
 async def in_thread(step: Callable[[], _Answer]) -> _Answer:
-    """Run a step of Spark in a thread of its own, which it blocks."""
+    """Run a step of Spark, which blocks, in a separate thread."""
 
     def body() -> _Answer:
         with reported_errors():
@@ -325,7 +325,7 @@ async def demo(
     try:
         text = library_lines(lines)
         show = SparkDemo(cluster, place, text, console)
-        # Its process is forked, which a client that is open would not like.
+        # Forks its process, which must happen before a client is open.
         await in_thread(lambda: runner_of("archive", MASTER, QUIET))
         await cluster.start()
         show.tell(f"Spark and a cluster of {BROKERS} brokers are running")

@@ -203,7 +203,7 @@ async def audit(
 
 
 def exit_code_of(found: "Audited") -> int:
-    """Exit code of `audit`: what could not be read is no difference, but no success either."""
+    """Exit code of `audit`: unreadable data is neither a difference nor a success."""
     if found.is_unlike:
         return exits.REFUSED
     return exits.UNHEALTHY if found.differences else exits.OK
