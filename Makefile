@@ -1,4 +1,4 @@
-# The door to everything. Each target sets up `.venv` by itself; `make` alone lists the targets.
+# Entry point for all tasks. Each target sets up `.venv` itself; `make` alone lists the targets.
 # Needed on the machine: make and Python 3.11 or newer with its `venv` module; for the tests of Spark, Java 17 or 21.
 
 SHELL := /bin/sh
@@ -40,7 +40,7 @@ $(STAMP): requirements/bootstrap.py requirements/uv.txt requirements/dev.txt \
 	echo "Install one, or name one: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1
 	@touch $@
 
-demo: install ## See it work: publish, kill -9, restart, count; ends by itself
+demo: install ## See it work: publish, kill -9, restart, count; ends on its own
 	@$(VENV)/bin/liftbridge demo
 
 demo-spark: install ## See it work: archive, kill -9, replay, compare; needs Java 17 or 21
@@ -66,31 +66,31 @@ stories: install ## Play the stories in other orders of events (SEEDS=a:b, 0:10;
 operator-sim: install ## Simulate the operator's planner against models, seeds from SEEDS=a:b (0:200)
 	@$(PY) -m liftbridge_testkit.operator_sim --seeds $(or $(SEEDS),0:200)
 
-operator-gates: install ## Remove each gate of the planner and see who notices (SEEDS=a:b, 0:0 for tests only)
+operator-gates: install ## Remove each gate of the planner and see which tests fail (SEEDS=a:b, 0:0 for tests only)
 	@$(PY) -m liftbridge_testkit.operator_sim --seeds $(or $(SEEDS),0:40) --gates
 
-guards: install ## Remove each guard and see who notices (GUARD=part of a name, SEEDS=n, 2000)
+guards: install ## Remove each guard and see which tests fail (GUARD=part of a name, SEEDS=n, 2000)
 	@$(PY) -m liftbridge_testkit.guards --workers 2 --seeds $(or $(SEEDS),2000) $(GUARD)
 
 chaos: install ## 60 runs of real clusters under faults (RUNS=n, SEED=n, CHAOS="--faults kill -v")
 	@$(PY) -m liftbridge_testkit.chaos --runs $(or $(RUNS),60) --seed $(or $(SEED),1) $(CHAOS)
 
-failover: install ## How long a real cluster takes no writes when a broker goes (TIMES=30)
+failover: install ## Measure how long a real cluster accepts no writes when it loses a broker (TIMES=30)
 	@$(PY) -m liftbridge_testkit.failover --times $(or $(TIMES),30)
 
-saturation: install ## Whether full load alone makes a cluster fence, elect or shrink (MINUTES=10)
+saturation: install ## Check that full load alone makes no cluster fence, elect or shrink an in-sync set (MINUTES=10)
 	@$(PY) -m liftbridge_testkit.saturation --minutes $(or $(MINUTES),10)
 
-forgery: install ## Forged frames against a cluster under load: none may be believed (FRAMES=1000000)
+forgery: install ## Send forged frames to a cluster under load: none may be accepted (FRAMES=1000000)
 	@$(PY) -m liftbridge_testkit.forgery --frames $(or $(FRAMES),1000000)
 
-hostile: install ## Attacks of clients on a cluster under load: nobody else may feel them (SECONDS=8, ONLY=part of a name)
+hostile: install ## Attack a cluster under load as hostile clients: no other client may suffer (SECONDS=8, ONLY=part of a name)
 	@$(PY) -m liftbridge_testkit.hostile --seconds $(or $(SECONDS),8) $(if $(ONLY),--only "$(ONLY)")
 
-scale: install ## What 1,000 replicated partitions cost at rest, at a kill and at a restart
+scale: install ## Measure what 1,000 replicated partitions cost at rest, at a kill and at a restart
 	@$(PY) -m liftbridge_testkit.scale
 
-operator-scale: install ## What 5,000 Streams cost the operator, on a real API server (STREAMS=5000)
+operator-scale: install ## Measure what 5,000 Streams cost the operator, on a real API server (STREAMS=5000)
 	@$(PY) -m liftbridge_testkit.kube.many --streams $(or $(STREAMS),5000)
 
 bench: install ## Measure this broker beside NATS JetStream and print the table
@@ -118,7 +118,7 @@ fuzz: install ## Damaged input to every decoder for FUZZ_SECONDS (60); FUZZ_SEED
 cluster: ## Three nodes of Kubernetes on this machine, as root, without Docker (NODES=3)
 	@tests/e2e/cluster/build.sh && tests/e2e/cluster/up.sh --nodes $(or $(NODES),3)
 
-cluster-down: ## Take that cluster down; nothing of it is left
+cluster-down: ## Take that cluster down and remove all of it
 	@tests/e2e/cluster/down.sh
 
 images: ## Build the images, and load them into kind, k3d, minikube or the cluster above
@@ -173,7 +173,7 @@ meta: install
 unit: install
 	@$(PY) -m pytest $(PYTEST_ARGS) tests/unit
 
-format: install ## Format the sources and mend what the linter can mend by itself
+format: install ## Format the sources and apply the linter's own fixes
 	@$(PY) -m ruff check --fix-only --quiet .
 	@$(PY) -m ruff format .
 
@@ -183,14 +183,14 @@ proto: install ## Generate proto/src/liftbridge_proto from the .proto files
 crds: install ## Generate deploy/crds from the models of the operator
 	@$(PY) -m liftbridge_operator.crds
 
-scan: install $(SCANNER)/.installed ## Have checkov read what the charts and the operator make, and the Dockerfiles
+scan: install $(SCANNER)/.installed ## Check what the charts and the operator create, and the Dockerfiles, with checkov
 	@$(PY) deploy/scan.py --checkov $(SCANNER)/bin/checkov
 
 $(SCANNER)/.installed: requirements/checkov.txt
 	@$(PY) requirements/bootstrap.py --only checkov $(SCANNER)
 	@touch $@
 
-lock: install ## Pin all dependencies anew from requirements/*.in (UPGRADE=1 takes newer versions)
+lock: install ## Pin all dependencies again from requirements/*.in (UPGRADE=1 takes newer versions)
 	@$(PY) requirements/bootstrap.py --lock $(if $(UPGRADE),--upgrade)
 
 changelog: install ## Show what the fragments in changes.d/ will add to CHANGELOG.md

@@ -82,7 +82,7 @@ class NotFoundError(RefusedError):
     """A stream, partition or broker does not exist; the message names it."""
 
     code = "NOT_FOUND"
-    advice = "Check the name that the message tells."
+    advice = "Check the name in the message."
 
     def __init__(self, message: str, *, server_text: str = "") -> None:
         super().__init__(message, server_text=server_text)

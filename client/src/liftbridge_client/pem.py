@@ -16,7 +16,7 @@ _CERTIFICATE_ADVICE: Final = (
 )
 _KEY_ADVICE: Final = (
     "Name a file with `-----BEGIN PRIVATE KEY-----`; `openssl pkey` converts another form and "
-    "takes a passphrase away."
+    "removes a passphrase."
 )
 
 

@@ -88,7 +88,7 @@ operator.add_command(
         "run",
         callback=_run,
         params=[_option(setting) for setting in SETTINGS],
-        help="Run the operator until it is told to stop.",
+        help="Run the operator until SIGTERM or SIGINT.",
     )
 )
 
@@ -117,7 +117,7 @@ operator.add_command(
         "uninstall",
         callback=_uninstall,
         params=[_option(one) for one in SETTINGS if one.name.startswith(("lease_", "log_"))],
-        help="Stop the operator of a release that is about to go, and have no Stream wait for it.",
+        help="Stop the operator before an uninstall, and remove its finalizer from Streams.",
     )
 )
 

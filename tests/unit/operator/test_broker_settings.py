@@ -10,12 +10,12 @@ TABLE = load_settings()
 @pytest.mark.parametrize(
     ("key", "text", "reason"),
     [
-        ("streams.max.count", "x", "'x' is no integer"),
+        ("streams.max.count", "x", "'x' is not a valid integer"),
         ("streams.max.count", "0", "'0' is less than 1"),
         ("streams.max.count", "10000001", "'10000001' is more than 10000000"),
         ("publishers.ttl", "10ms", "'10ms' is less than 1s"),
         ("streams.fsync.policy", "often", "'often' is not one of never, interval, commit, auto"),
-        ("nats.password", "a\nb", "the value is no text"),
+        ("nats.password", "a\nb", "the value is not a valid text"),
         ("no.such", "1", "brokers know no such setting"),
         ("activity.stream.enabled", "true", "cannot be set: the activity stream is not available"),
     ],

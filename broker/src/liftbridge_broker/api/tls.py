@@ -95,7 +95,7 @@ def _fingerprint(files: TlsFiles, path: Path, label: str) -> str:
         )
     if path == files.key and b"ENCRYPTED" in data:
         raise ConfigError(
-            f"{files.setting}: {path} has a passphrase, and nobody is there to give it: store the "
+            f"{files.setting}: {path} has a passphrase, which the broker cannot ask for: store the "
             f"key without one (openssl pkey -in {path} -out NEW)"
         )
     return sha256(data).hexdigest()

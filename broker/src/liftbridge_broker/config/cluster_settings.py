@@ -80,9 +80,9 @@ CLUSTERING: Final = (
         "clustering.raft.bootstrap.seed",
         Kind.BOOLEAN,
         "false",
-        "Whether this broker founds a cluster when its data directory is empty and nobody knows a "
-        "cluster, even if others are looking for one too. Only one broker of a cluster may be the "
-        "seed.",
+        "Whether this broker founds a cluster when its data directory is empty and no other broker "
+        "knows a cluster, even if others are looking for one too. Only one broker of a cluster may "
+        "be the seed.",
         flags=("--raft-bootstrap-seed",),
     ),
     Setting(
@@ -105,7 +105,7 @@ CLUSTERING: Final = (
         "clustering.raft.max.quorum.size",
         Kind.INTEGER,
         "0",
-        "Largest number of brokers that vote on metadata; the others only follow. 0 for 5.",
+        "Largest number of brokers that vote on metadata; other brokers only follow. 0 for 5.",
         maximum=VOTERS_MAX,
     ),
     Setting(

@@ -76,7 +76,7 @@ def _of_partition(one: PartitionStatus) -> Iterator[FindingRow]:
         yield FindingRow(ERROR, name, text, "bring its replicas back")
     elif len(one.isr) < len(one.replicas):
         text = f"{len(one.isr)} of {len(one.replicas)} replicas are in sync"
-        yield FindingRow(WARNING, name, text, "wait, or bring the others back")
+        yield FindingRow(WARNING, name, text, "wait, or bring the other replicas back")
 
 
 async def _findings(admin: AdminClient) -> list[FindingRow]:

@@ -88,7 +88,7 @@ class BrokerSetting:
             )
         number = _READERS[self.kind](text)
         if number is None:
-            return f"is no {self.kind}"
+            return f"is not a valid {self.kind}"
         if self.refused and not _is_off(self.kind, text, number):
             return f"cannot be set: {self.refused}"
         return self._beyond(number) if self.kind in _BOUNDED else ""

@@ -103,7 +103,7 @@ async def _by_file(settings: Configuration, files: str, context: str) -> str:
         merged: Any = KubeConfigMerger(files).config  # type: ignore[no-untyped-call]  # no types
         known = [str(one["name"]) for one in merged["contexts"]]
     except _NO_KUBECONFIG as error:
-        raise UnavailableError(f"{files} is no kubeconfig: {_said(error)}") from error
+        raise UnavailableError(f"{files} is not a kubeconfig: {_said(error)}") from error
     if context and context not in known:
         listed = ", ".join(sorted(known)) or "none"
         raise UnavailableError(f"no context {context!r} in {files}; it has {listed}")

@@ -265,7 +265,7 @@ class Disruption(Model):
     )
     drain_timeout: Duration = Field(
         default=DurationText("60s"),
-        description="How long a stopping broker waits until the others can do without it.",
+        description="How long a stopping broker waits for other brokers to take over.",
     )
     report_after: Duration = Field(
         default=DurationText("10m"),

@@ -100,7 +100,9 @@ class GrpcPositions:
                 each.cancel()
         missing = [number for number in range(count) if number not in bounds]
         if missing:
-            raise SilentError(f"partition {missing[0]} of stream {stream} has no leader that tells")
+            raise SilentError(
+                f"partition {missing[0]} of stream {stream} has no leader that reports its bounds"
+            )
         return bounds
 
     async def _bounds_at(

@@ -313,7 +313,7 @@ class PipelineReconciler:
                     found |= await brokers.positions(stream, cursor)
         except TimeoutError:
             # The connection stays: it knows which brokers do not answer.
-            detail = f"not all was told within {ASK_SECONDS:.0f} s"
+            detail = f"the brokers did not report everything within {ASK_SECONDS:.0f} s"
             return Progress(unknown=_unreachable(pipeline, detail))
         except UnknownStreamError as error:
             return Progress(unknown=Claim(Reason.NOT_FOUND, {"stream": str(error)}))

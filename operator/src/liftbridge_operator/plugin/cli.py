@@ -315,8 +315,7 @@ def make_commands() -> tuple[_Command, ...]:
                 click.Option(["-y", "--yes"], is_flag=True, help=_YES),
                 *_waiting(is_default=False, seconds=1_800.0),
             ],
-            "Restart all brokers, or some, one after the other, each when the others can do "
-            "without it.",
+            "Restart all brokers, or some, one at a time, each once the cluster can do without it.",
         ),
         _Command(
             "drain",

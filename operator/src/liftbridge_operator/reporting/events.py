@@ -84,10 +84,10 @@ def _of_deletion(action: act.DeletePod, seen: Observation) -> Happened | None:
         changed = f" for {', '.join(seen.wanted.causes)}" if seen.wanted.causes else ""
         cause = f"revision {seen.wanted.revision} is to be put into force{changed}"
         if action.uid in seen.wanted.restarts:
-            cause = "somebody asked for it"
+            cause = "a restart was requested"
         return Happened(EventReason.BROKER_RESTARTING, {"pod": action.name, "cause": cause})
     if any(one.broker == action.name for one in seen.wanted.replace):
-        cause = "it is to start anew on an empty volume"
+        cause = "it is to start over on an empty volume"
         return Happened(EventReason.BROKER_RESTARTING, {"pod": action.name, "cause": cause})
     cause = str(pod.stuck) if pod is not None and pod.stuck is not None else "it was not ready"
     return Happened(EventReason.STUCK_POD_REPLACED, {"pod": action.name, "cause": cause})

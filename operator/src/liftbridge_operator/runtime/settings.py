@@ -48,7 +48,7 @@ SETTINGS: Final = (
         "watch_namespaces",
         "list",
         (),
-        "Namespaces whose resources are looked after, with commas between them; all when empty.",
+        "Namespaces whose resources are reconciled, separated by commas; all when empty.",
     ),
     Setting(
         "listen",
@@ -61,7 +61,7 @@ SETTINGS: Final = (
         "log_level",
         "choice",
         "info",
-        "Least important level that is written.",
+        "Lowest level that is written.",
         choices=("debug", "info", "warning", "error"),
     ),
     Setting(
@@ -89,7 +89,7 @@ SETTINGS: Final = (
         "pod_labels",
         "list",
         ("app.kubernetes.io/name=liftbridge-operator",),
-        "Labels of the operator's own pods, with commas between them, by which brokers let it in.",
+        "Labels of the operator's own pods, separated by commas, by which brokers let it in.",
     ),
     Setting("lease_name", "text", "liftbridge-operator", "Name of the Lease that elects a leader."),
     Setting(
@@ -207,10 +207,10 @@ class Settings:
             raise SettingsError("lease-retry, lease-renew and lease-duration must rise")
         host, colon, port = found.listen.rpartition(":")
         if not (colon and port.isdecimal() and int(port) < 65_536) or not host:
-            raise SettingsError(f"listen: {found.listen!r} is no host:port")
+            raise SettingsError(f"listen: {found.listen!r} is not host:port")
         for label in found.pod_labels:
             if not all(label.partition("=")):
-                raise SettingsError(f"pod-labels: {label!r} is no name=value")
+                raise SettingsError(f"pod-labels: {label!r} is not name=value")
         return found
 
 

@@ -126,7 +126,7 @@ class Family:
             authority = _left(authority, names.CA_KEY, AUTHORITY_KEY)
         if not self._described(authority.get(FORMER_CERT, b"")):
             if FORMER_CERT in authority and not files.has_leaf:
-                raise ValueError(f"{FORMER_CERT} is no certificate")
+                raise ValueError(f"{FORMER_CERT} is not a certificate")
             authority = _left(authority, FORMER_CERT)
         return replace(files, authority=authority, leaf=leaf)
 

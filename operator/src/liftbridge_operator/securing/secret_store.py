@@ -117,7 +117,7 @@ class UnusableError(Exception):
     def __init__(self, secret: str, leaf: str, why: ValueError) -> None:
         super().__init__(
             f"in Secret {secret} {why}; put back what it held, or set `spec.suspend` and delete "
-            f"the Secrets {secret} and {leaf} once no broker runs: both are made anew then"
+            f"the Secrets {secret} and {leaf} once no broker runs: both are then recreated"
         )
         self.secret = secret
 

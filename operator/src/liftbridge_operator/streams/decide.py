@@ -164,7 +164,7 @@ def _pending(resource: Resource, seen: Seen) -> Claim:
     values = {"stream": resource.stream_name}
     if seen.stream is None:
         return Claim(Reason.CREATE_PENDING, values)
-    return Claim(Reason.ALTERING, {**values, "fields": "who manages it"})
+    return Claim(Reason.ALTERING, {**values, "fields": "its owner"})
 
 
 def _stand_back(resource: Resource, seen: Seen, owner: str) -> Decision:
@@ -267,7 +267,7 @@ def _of_owner(
         if holder is not None:
             return None  # a younger resource has it, and notices the new mark
     if spec.adoption_policy is AdoptionPolicy.NEVER and not _is_own(resource, stream):
-        return _stand_back(resource, seen, "nobody, and adoptionPolicy is Never")
+        return _stand_back(resource, seen, "no resource, and adoptionPolicy is Never")
     return None
 
 

@@ -86,7 +86,7 @@ def test_recorded_restart_deletes_the_pod_and_writes_no_template():
     action = passes(seen, 3)[-1].action
     assert (action.name, action.uid, action.template) == ("c-1", "uid-c-1", None)
     told = of_action(action, seen)
-    assert told.values["cause"] == "somebody asked for it"
+    assert told.values["cause"] == "a restart was requested"
 
 
 def test_restart_that_is_asked_for_waits_like_any_other():

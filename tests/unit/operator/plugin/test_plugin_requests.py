@@ -70,7 +70,7 @@ async def test_restart_of_one_leaves_the_others_alone():
     assert {name for name in before if before[name] != after[name]} == {f"{NAME}-1"}
     assert world.status.get("plan") is None
     assert any("restarted yet" in line for line in person.told)
-    assert ("BrokerRestarting", f"Restarting {NAME}-1: somebody asked for it.") in world.events
+    assert ("BrokerRestarting", f"Restarting {NAME}-1: a restart was requested.") in world.events
 
 
 async def test_request_for_a_restart_that_is_done_is_forgotten_with_the_next():

@@ -131,7 +131,7 @@ async def test_partitions_that_were_moved_are_counted():
 @pytest.mark.parametrize(
     ("extra", "detail"),
     [
-        ({"clustering.replica.max.lag.time": "soon"}, "'soon' is no duration"),
+        ({"clustering.replica.max.lag.time": "soon"}, "'soon' is not a valid duration"),
         ({"clustering.replica.max.lag.tim": "1s"}, "did you mean clustering.replica.max.lag.time"),
     ],
 )

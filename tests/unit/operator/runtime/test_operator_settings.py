@@ -39,10 +39,10 @@ def test_flags_stand_over_variables(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--listen", "nowhere"], "no host:port"),
-        (["--listen", ":8080"], "no host:port"),
-        (["--listen", "0.0.0.0:99999"], "no host:port"),
-        (["--pod-labels", "a"], "no name=value"),
+        (["--listen", "nowhere"], "not host:port"),
+        (["--listen", ":8080"], "not host:port"),
+        (["--listen", "0.0.0.0:99999"], "not host:port"),
+        (["--pod-labels", "a"], "not name=value"),
         (["--lease-renew", "15"], "must rise"),
         (["--lease-retry", "10"], "must rise"),
         (["--cluster-workers", "0"], "not in the range"),

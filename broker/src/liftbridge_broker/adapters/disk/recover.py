@@ -236,15 +236,15 @@ def _given(told: Recoverable, path: Path) -> Found:
     if len(found.meta.configuration.voters) != 1 or index <= INDEX_GAP:
         # With an old group's snapshot a member would vote a second time in terms it has seen.
         raise InvalidRequestError(
-            f"Invalid snapshot, no recovery has written it: {path} is one of the group that cannot "
-            "go on; take the file that recovering the first broker named"
+            f"Invalid snapshot, no recovery has written it: {path} is from the former "
+            "group; use the file that recovering the first broker named"
         )
     source = found.meta.term - 1, index - INDEX_GAP
     if (told.good_term, told.good_index) > source:
         raise InvalidRequestError(
             f"Invalid snapshot, it covers entries up to {source[1]} of term {source[0]}, and this "
             f"directory has entries up to {told.good_index} of term {told.good_term}: recover this "
-            "directory first, and give its snapshot to the others"
+            "directory first, and use its snapshot on the other brokers"
         )
     members = state.streams.values()
     return Found(
