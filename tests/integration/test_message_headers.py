@@ -6,7 +6,7 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
-from liftbridge_broker.node.intake import MESSAGE_HEADERS_MAX
+from liftbridge_broker.node.partition.intake import MESSAGE_HEADERS_MAX
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
 from liftbridge_testkit.data_calls import TIMEOUT, Data

@@ -13,7 +13,7 @@ from liftbridge_broker.controller.commands import (
     ElectPreferred,
     StartReassignment,
 )
-from liftbridge_broker.node.runs import POLICY_ALL
+from liftbridge_broker.node.partition.runs import POLICY_ALL
 from liftbridge_testkit.batches import frames_of
 from liftbridge_testkit.cluster_world import ClusterWorld, Member
 

@@ -17,8 +17,8 @@ from liftbridge_broker.controller.commands import Bootstrap
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import CorruptionError, InvalidRequestError, LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId
-from liftbridge_broker.node.consensus import recovered_metadata
-from liftbridge_broker.node.metadata import restore
+from liftbridge_broker.node.metadata.consensus import recovered_metadata
+from liftbridge_broker.node.metadata.driver import restore
 from liftbridge_broker.raft.types import (
     TERM_LEAP_MAX,
     Configuration,

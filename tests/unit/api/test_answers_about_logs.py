@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from liftbridge_broker.errors import GrpcStatus
-from liftbridge_broker.node.answers import Standing, standing_of
-from liftbridge_broker.node.runs import POLICY_LEADER
-from liftbridge_broker.node.subscription import StartPosition
+from liftbridge_broker.node.partition.runs import POLICY_LEADER
+from liftbridge_broker.node.reading.answers import Standing, standing_of
+from liftbridge_broker.node.reading.subscription import StartPosition
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import admin_pb2, data_pb2

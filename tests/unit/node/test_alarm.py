@@ -1,7 +1,7 @@
 """The one timer of a node: armed with the earliest deadline, and woken without one."""
 
 from liftbridge_broker.model.ids import Instant
-from liftbridge_broker.node.alarm import Alarm
+from liftbridge_broker.node.scheduling.alarm import Alarm
 
 
 class Recorder:

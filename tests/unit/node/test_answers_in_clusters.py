@@ -4,15 +4,15 @@ import pytest
 
 from liftbridge_broker.controller.commands import InitPublisher
 from liftbridge_broker.errors import NotEnoughReplicasError, UnavailableError
-from liftbridge_broker.node.bulk import BulkRange, BulkRead
-from liftbridge_broker.node.runs import (
+from liftbridge_broker.node.partition.runs import (
     POLICY_ALL,
     POLICY_LEADER,
     POLICY_NONE,
     PendingAck,
     PublishRun,
 )
-from liftbridge_broker.node.subscription import Subscription
+from liftbridge_broker.node.reading.bulk import BulkRange, BulkRead
+from liftbridge_broker.node.reading.subscription import Subscription
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.node_world import EARLIEST, NEVER, Answers

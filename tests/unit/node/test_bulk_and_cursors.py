@@ -16,8 +16,8 @@ from liftbridge_broker.groups.cursors import UNKNOWN_OFFSET, Cursor, CursorIndex
 from liftbridge_broker.logformat.batch import walk
 from liftbridge_broker.model.ids import Offset, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy
-from liftbridge_broker.node.bulk import BulkRange, BulkRead, Chunk
-from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.reading.bulk import BulkRange, BulkRead, Chunk
 from liftbridge_broker.wire.cursors import encode_cursor
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.node_world import NAMESPACE, NodeWorld

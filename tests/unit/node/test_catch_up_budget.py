@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from liftbridge_broker.model.ids import Instant, PartitionId
-from liftbridge_broker.node.catch_up import SECOND_NS, CatchUp
+from liftbridge_broker.node.replicas.catch_up import SECOND_NS, CatchUp
 
 RATE = 1_000_000
 

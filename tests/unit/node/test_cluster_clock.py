@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from liftbridge_broker.node.cluster_clock import (
+from liftbridge_broker.node.scheduling.cluster_clock import (
     FRESH_NS,
     NO_DATE,
     ClockLimits,

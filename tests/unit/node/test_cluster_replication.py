@@ -20,8 +20,8 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, StreamOverrides
-from liftbridge_broker.node.roles import Role
-from liftbridge_broker.node.runs import POLICY_LEADER
+from liftbridge_broker.node.partition.roles import Role
+from liftbridge_broker.node.partition.runs import POLICY_LEADER
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.storage.directory import JOURNAL
 from liftbridge_broker.storage.journal import parse_journal

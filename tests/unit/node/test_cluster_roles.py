@@ -21,10 +21,10 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides
-from liftbridge_broker.node.bulk import BulkRange, BulkRead
-from liftbridge_broker.node.roles import Role
-from liftbridge_broker.node.runs import POLICY_LEADER
-from liftbridge_broker.node.subscription import (
+from liftbridge_broker.node.partition.roles import Role
+from liftbridge_broker.node.partition.runs import POLICY_LEADER
+from liftbridge_broker.node.reading.bulk import BulkRange, BulkRead
+from liftbridge_broker.node.reading.subscription import (
     Position,
     StartPosition,
     Subscription,

@@ -12,7 +12,7 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
-from liftbridge_broker.node.proposals import (
+from liftbridge_broker.node.metadata.proposals import (
     OPEN_NS,
     ORIGINS_MAX,
     PROPOSALS_MAX,

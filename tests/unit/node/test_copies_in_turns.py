@@ -1,9 +1,9 @@
 """However many streams share a subject, a turn copies so many records and no more, in order."""
 
 from liftbridge_broker.errors import NotAppendedError
-from liftbridge_broker.node.chores import SLICE_WEIGHT, TURN_WEIGHT_MAX
-from liftbridge_broker.node.listening import COPY_WEIGHT, WAITING_BYTES_MAX
-from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.publishing.listening import COPY_WEIGHT, WAITING_BYTES_MAX
+from liftbridge_broker.node.scheduling.chores import SLICE_WEIGHT, TURN_WEIGHT_MAX
 from liftbridge_testkit.node_world import Answers, NodeWorld
 
 NEIGHBOURS = 30

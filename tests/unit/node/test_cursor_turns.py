@@ -13,15 +13,15 @@ from liftbridge_broker.groups.cursors import (
     cursor_key,
 )
 from liftbridge_broker.model.ids import Offset
-from liftbridge_broker.node.chores import SLICE_WEIGHT, TURN_WEIGHT_MAX
-from liftbridge_broker.node.cursors import (
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.reading.cursors import (
     ANSWER_WEIGHT,
     LOOK_UPS_MAX,
     RECORD_WEIGHT,
     STEP_BYTES,
     CursorTable,
 )
-from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.scheduling.chores import SLICE_WEIGHT, TURN_WEIGHT_MAX
 from liftbridge_broker.wire.cursors import encode_cursor
 from liftbridge_testkit.node_world import NAMESPACE, NodeWorld
 

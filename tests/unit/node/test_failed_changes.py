@@ -22,7 +22,7 @@ from liftbridge_broker.errors import (
     error_classes,
 )
 from liftbridge_broker.model.ids import Instant, MetadataIndex, StreamName
-from liftbridge_broker.node.metadata import (
+from liftbridge_broker.node.metadata.driver import (
     FAILURES,
     PROPOSAL_TIMEOUT_NS_DEFAULT,
     MetadataDriver,

@@ -13,8 +13,8 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import PublisherId
 from liftbridge_broker.model.streams import FsyncPolicy
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.sealing import BATCH_BYTES_MAX
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.sealing import BATCH_BYTES_MAX
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_broker.storage.publishers import PUBLISHERS
 from liftbridge_broker.storage.smallfile import write_small_file

@@ -14,9 +14,9 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import Instant, PublisherId, StreamName
 from liftbridge_broker.model.subjects import RESERVED_STREAMS
-from liftbridge_broker.node.intake import MESSAGE_HEADERS_MAX, error_of_ack, stamp_of
-from liftbridge_broker.node.runs import POLICY_NONE, PublishRun
-from liftbridge_broker.node.subjects import (
+from liftbridge_broker.node.partition.intake import MESSAGE_HEADERS_MAX, error_of_ack, stamp_of
+from liftbridge_broker.node.partition.runs import POLICY_NONE, PublishRun
+from liftbridge_broker.node.publishing.subjects import (
     ACK_WAIT_NS,
     WAITING_COUNT_MAX,
     AckInbox,

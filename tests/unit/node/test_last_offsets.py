@@ -7,8 +7,8 @@ import pytest
 
 from liftbridge_broker.errors import ReadonlyError
 from liftbridge_broker.model.ids import OFFSET_MAX
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.runs import POLICY_LEADER
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.runs import POLICY_LEADER
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.node_world import Answers, NodeWorld

@@ -2,8 +2,8 @@
 
 from liftbridge_broker.errors import LiftbridgeError, OutcomeUnknownError, UnavailableError
 from liftbridge_broker.model.ids import Instant
-from liftbridge_broker.node.metadata import PROPOSAL_TIMEOUT_NS_DEFAULT
-from liftbridge_broker.node.proposals import WAIT_NS, LeaderClock
+from liftbridge_broker.node.metadata.driver import PROPOSAL_TIMEOUT_NS_DEFAULT
+from liftbridge_broker.node.metadata.proposals import WAIT_NS, LeaderClock
 from liftbridge_broker.ports.metadata import Committed, Refused
 from liftbridge_broker.wire.peer import PeerHeader, encode
 from liftbridge_broker.wire.peer_bodies import Propose

@@ -1,6 +1,6 @@
 """What a replica tells of its log when nobody leads: its newest epoch and its end (C10)."""
 
-from liftbridge_broker.node.inquiries import end_of
+from liftbridge_broker.node.metadata.inquiries import end_of
 from liftbridge_testkit.batches import PARTITION
 from liftbridge_testkit.replica_logs import ReplicaLog
 

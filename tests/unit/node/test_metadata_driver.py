@@ -41,7 +41,7 @@ from liftbridge_broker.model.ids import (
     StreamName,
 )
 from liftbridge_broker.model.streams import StreamOverrides
-from liftbridge_broker.node.metadata import COMMANDS_PER_TURN, MetadataDriver
+from liftbridge_broker.node.metadata.driver import COMMANDS_PER_TURN, MetadataDriver
 from liftbridge_broker.ports.files import Token
 from liftbridge_broker.wire.snapshots import encode_state
 from liftbridge_testkit.lone_metadata import open_lone

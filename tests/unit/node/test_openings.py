@@ -3,7 +3,7 @@
 from liftbridge_broker.controller.commands import CreateStream, DeleteStream, PauseStream
 from liftbridge_broker.errors import LiftbridgeError, NotAppendedError, NotFoundError
 from liftbridge_broker.model.ids import StreamName
-from liftbridge_broker.node.openings import CLOSINGS_PER_TURN, OPENINGS_PER_TURN
+from liftbridge_broker.node.scheduling.opening_queue import CLOSINGS_PER_TURN, OPENINGS_PER_TURN
 from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.node_world import NodeWorld

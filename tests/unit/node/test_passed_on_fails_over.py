@@ -13,11 +13,11 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.model.ids import Instant, LeaderEpoch, StreamName
-from liftbridge_broker.node.parked import PARKED_BYTES_MAX
-from liftbridge_broker.node.passing import SETTLE_NS, RemotePublisher
-from liftbridge_broker.node.repeating import SENDS_MAX
-from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER, PendingAck, PublishRun
-from liftbridge_broker.node.subjects import ACK_WAIT_NS, SubjectPublisher
+from liftbridge_broker.node.partition.parked import PARKED_BYTES_MAX
+from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER, PendingAck, PublishRun
+from liftbridge_broker.node.publishing.forwarding import SETTLE_NS, Forwarding
+from liftbridge_broker.node.publishing.repeating import SENDS_MAX
+from liftbridge_broker.node.publishing.subjects import ACK_WAIT_NS, SubjectPublisher
 from liftbridge_broker.ports.messaging import Arrival
 from liftbridge_broker.replication.publishers import (
     HEADER_EPOCH,
@@ -259,7 +259,7 @@ class LeaderlessTalk:
         self.find_for_publish = member.node.find_for_publish
         self.messaging = MemoryMessaging()
         subjects = SubjectPublisher(self.messaging, member.node.options)
-        self.remotes = RemotePublisher(self, subjects, None)
+        self.remotes = Forwarding(self, subjects, None)
 
     def elect(self):
         """The leader is elected anew."""

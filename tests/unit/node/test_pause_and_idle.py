@@ -19,9 +19,9 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import Instant, PartitionId, StreamName
 from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOverrides
-from liftbridge_broker.node.idle import STALE_COUNT_MAX, IdleWatch
-from liftbridge_broker.node.parked import PARKED_BYTES_MAX
-from liftbridge_broker.node.roles import Role
+from liftbridge_broker.node.partition.parked import PARKED_BYTES_MAX
+from liftbridge_broker.node.partition.roles import Role
+from liftbridge_broker.node.upkeep.idle import STALE_COUNT_MAX, IdleWatch
 from liftbridge_testkit.node_world import SECOND_NS, NodeWorld, envelope
 
 S = StreamName("s")

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from liftbridge_broker.model.ids import BrokerId, Instant
-from liftbridge_broker.node.peer_link import PeerLink
-from liftbridge_broker.node.peer_sessions import (
+from liftbridge_broker.node.peers.peer_link import PeerLink
+from liftbridge_broker.node.peers.peer_sessions import (
     GREET_NS,
     PARKED_MAX,
     PARKED_NS,

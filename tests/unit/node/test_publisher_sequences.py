@@ -5,8 +5,8 @@ import pytest
 from liftbridge_broker.controller.commands import DeleteStream, InitPublisher
 from liftbridge_broker.errors import NotFoundError, UnavailableError
 from liftbridge_broker.model.ids import PublisherId
-from liftbridge_broker.node.runs import POLICY_LEADER
-from liftbridge_broker.node.sequences import ASK_NS, WAIT_NS, WAITS_MAX
+from liftbridge_broker.node.partition.runs import POLICY_LEADER
+from liftbridge_broker.node.publishing.publisher_sequences import ASK_NS, WAIT_NS, WAITS_MAX
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_testkit.cluster_world import ClusterWorld

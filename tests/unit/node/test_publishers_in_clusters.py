@@ -4,8 +4,8 @@ import pytest
 
 from liftbridge_broker.controller.commands import InitPublisher
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
-from liftbridge_broker.node.publishers import history_of
-from liftbridge_broker.node.runs import POLICY_LEADER
+from liftbridge_broker.node.partition.publishers import history_of
+from liftbridge_broker.node.partition.runs import POLICY_LEADER
 from liftbridge_broker.replication.publishers import PublisherStamp, PublisherTable
 from liftbridge_testkit.cluster_world import ClusterWorld
 

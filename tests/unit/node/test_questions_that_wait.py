@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 
 from liftbridge_broker.errors import UnavailableError
-from liftbridge_broker.node.answers import Answers, Question
-from liftbridge_broker.node.roles import Role
+from liftbridge_broker.node.partition.roles import Role
+from liftbridge_broker.node.reading.answers import Answers, Question
 
 OWN, OTHER = "a", "b"
 MS = 1_000_000

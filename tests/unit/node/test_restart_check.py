@@ -4,7 +4,7 @@ import pytest
 
 from liftbridge_broker.model.ids import BrokerId, LeaderEpoch, Offset
 from liftbridge_broker.model.steps import finish
-from liftbridge_broker.node.restart_check import BlockerKind, record_of, verify_restart
+from liftbridge_broker.node.upkeep.restart_check import BlockerKind, record_of, verify_restart
 from liftbridge_broker.wire.restart import decode_restart, encode_restart
 from liftbridge_testkit.cluster_world import ClusterWorld
 

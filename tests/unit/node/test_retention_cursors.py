@@ -7,8 +7,8 @@ from liftbridge_broker.groups.cursors import Cursor, CursorIndex, CursorScan
 from liftbridge_broker.model.ids import PartitionId
 from liftbridge_broker.model.streams import StreamOverrides
 from liftbridge_broker.model.subjects import CURSORS_STREAM
-from liftbridge_broker.node.cursors import CursorTable
-from liftbridge_broker.node.retention_cursors import ASK_NS, WAIT_NS, WAITS_MAX
+from liftbridge_broker.node.reading.cursors import CursorTable
+from liftbridge_broker.node.upkeep.retention_cursors import ASK_NS, WAIT_NS, WAITS_MAX
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.storage.retention import CursorUnknown
 from liftbridge_broker.wire.cursors import encode_cursor

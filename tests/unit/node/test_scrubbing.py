@@ -3,7 +3,7 @@
 import pytest
 
 from liftbridge_broker.adapters.memory.files import Fault
-from liftbridge_broker.node.scrubbing import PAUSE_NS_MAX, PAUSE_NS_MIN, STEP_BYTES, Scrubber
+from liftbridge_broker.node.upkeep.scrubbing import PAUSE_NS_MAX, PAUSE_NS_MIN, STEP_BYTES, Scrubber
 from liftbridge_testkit.cluster_world import ClusterWorld, Member
 
 DAY_NS = 24 * 3600 * 1_000_000_000

@@ -7,8 +7,8 @@ import pytest
 from liftbridge_broker.logformat.batch import ATTRIBUTE_COMPACTED, HEADER_SIZE, read_header
 from liftbridge_broker.logformat.records import RecordEncoder
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId
-from liftbridge_broker.node.runs import PublishRun
-from liftbridge_broker.node.sealing import BATCH_BYTES_MAX, RunSealer
+from liftbridge_broker.node.partition.runs import PublishRun
+from liftbridge_broker.node.partition.sealing import BATCH_BYTES_MAX, RunSealer
 
 PARTITION = PartitionId(1 << 24)
 COUNT = 7

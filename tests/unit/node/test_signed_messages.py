@@ -15,10 +15,10 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset, PartitionId
 from liftbridge_broker.model.subjects import internal_subject
-from liftbridge_broker.node.forwarded import AckInboxes
-from liftbridge_broker.node.intake import Intake
-from liftbridge_broker.node.runs import PublishRun, Stored
-from liftbridge_broker.node.subjects import (
+from liftbridge_broker.node.partition.ack_inboxes import AckInboxes
+from liftbridge_broker.node.partition.intake import Intake
+from liftbridge_broker.node.partition.runs import PublishRun, Stored
+from liftbridge_broker.node.publishing.subjects import (
     AckInbox,
     SubjectPublish,
     SubjectPublisher,

@@ -22,10 +22,10 @@ from liftbridge_broker.model.ids import (
     PartitionId,
 )
 from liftbridge_broker.model.partitions import NOT_COPIED
-from liftbridge_broker.node.applied import take_state
-from liftbridge_broker.node.following import Following
-from liftbridge_broker.node.leading import Leading, result_of
 from liftbridge_broker.node.refusals import failed_change
+from liftbridge_broker.node.replicas.applied import take_state
+from liftbridge_broker.node.replicas.following import Following
+from liftbridge_broker.node.replicas.leading import Leading, result_of
 from liftbridge_broker.replication.follower import Append, Damaged
 from liftbridge_broker.replication.isr import IsrProposal, ProposalOutcome
 

@@ -10,7 +10,7 @@ from liftbridge_broker.controller.commands import CreateStream, RegisterBroker
 from liftbridge_broker.controller.replay import apply, skip
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, StreamName
-from liftbridge_broker.node.metadata import COMMANDS_PER_TURN, MetadataDriver
+from liftbridge_broker.node.metadata.driver import COMMANDS_PER_TURN, MetadataDriver
 from liftbridge_broker.ports.metadata import (
     Committed,
     MetadataEvent,

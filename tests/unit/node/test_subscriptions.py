@@ -16,8 +16,8 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import Offset, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.subscription import Position, StartPosition, StopPosition
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.reading.subscription import Position, StartPosition, StopPosition
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.node_world import (
     EARLIEST,

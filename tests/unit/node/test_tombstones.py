@@ -1,7 +1,7 @@
 """A tombstone goes when no replica holds anything that it hides (replication 1.15)."""
 
 from liftbridge_broker.controller.commands import StartReassignment
-from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER
+from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.cluster_world import ClusterWorld, Member
 from liftbridge_testkit.stores import values_in

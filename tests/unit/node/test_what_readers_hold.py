@@ -8,10 +8,10 @@ from itertools import product
 import pytest
 
 from liftbridge_broker.model.ids import BrokerId, Offset
-from liftbridge_broker.node import client_reads
-from liftbridge_broker.node.bulk import BulkRange, BulkRead
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.subscription import Position, StartPosition, Subscription
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.reading import client_reads
+from liftbridge_broker.node.reading.bulk import BulkRange, BulkRead
+from liftbridge_broker.node.reading.subscription import Position, StartPosition, Subscription
 from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.node_world import EARLIEST, NEVER, NodeWorld, at_offset
 

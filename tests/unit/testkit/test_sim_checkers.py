@@ -3,7 +3,7 @@
 import pytest
 
 from liftbridge_broker.model.ids import PartitionId
-from liftbridge_broker.node.runs import POLICY_ALL
+from liftbridge_broker.node.partition.runs import POLICY_ALL
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.checkers import all_checkers
 from liftbridge_testkit.sim.coverage import Coverage

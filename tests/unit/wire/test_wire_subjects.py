@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from liftbridge_broker.errors import InvalidRequestError
 from liftbridge_broker.model.subjects import SUBJECT_BYTES_MAX, matches
-from liftbridge_broker.node.forwarded import AckInboxes
+from liftbridge_broker.node.partition.ack_inboxes import AckInboxes
 from liftbridge_broker.wire.subjects import (
     INBOX_CACHE_COUNT_MAX,
     LOOKUP_CACHE_COUNT_MAX,

@@ -8,7 +8,8 @@ from liftbridge_broker.api.streams import decode
 from liftbridge_broker.errors import FailedPreconditionError, InvalidRequestError
 from liftbridge_broker.model.ids import BrokerId, Offset, PartitionId
 from liftbridge_broker.model.streams import MILLISECOND_NS
-from liftbridge_broker.node.restart_check import (
+from liftbridge_broker.node.scheduling.steps import STEP, all_partitions
+from liftbridge_broker.node.upkeep.restart_check import (
     ACCEPTABLE,
     Blocker,
     BlockerKind,
@@ -16,7 +17,6 @@ from liftbridge_broker.node.restart_check import (
     restart_blockers,
     verify_restart,
 )
-from liftbridge_broker.node.steps import STEP, all_partitions
 from liftbridge_broker.wire.restart import RestartRecord, decode_restart, encode_restart
 from liftbridge_proto.ext.v1 import admin_pb2
 

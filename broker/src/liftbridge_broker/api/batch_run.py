@@ -8,9 +8,9 @@ from typing import Final
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.errors import InvalidRequestError, TooLargeError
 from liftbridge_broker.model.ids import RESTORED_OFFSET_MAX, PublisherId
-from liftbridge_broker.node.intake import check_headers
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.runs import AckSink, PendingAck, PublishRun
+from liftbridge_broker.node.partition.intake import check_headers
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.runs import AckSink, PendingAck, PublishRun
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_broker.wire.head import head_of
 from liftbridge_broker.wire.listed import mapping, with_lists

@@ -35,9 +35,9 @@ from liftbridge_broker.errors import (
     UnimplementedError,
 )
 from liftbridge_broker.model.ids import Offset, stream_of
-from liftbridge_broker.node.bulk import BulkRange, BulkRead, Chunk
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.runs import Stored
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.runs import Stored
+from liftbridge_broker.node.reading.bulk import BulkRange, BulkRead, Chunk
 from liftbridge_proto.ext.v1 import data_pb2
 
 CHUNK_BYTES: Final = 1024 * 1024

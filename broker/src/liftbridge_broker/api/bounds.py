@@ -16,9 +16,9 @@ from liftbridge_broker.errors import (
     NotLeaderError,
 )
 from liftbridge_broker.model.ids import Offset
-from liftbridge_broker.node.answers import Question, check_still
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.steps import STEP, in_steps
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.reading.answers import Question, check_still
+from liftbridge_broker.node.scheduling.steps import STEP, in_steps
 from liftbridge_broker.wire.listed import mapping, with_lists
 from liftbridge_proto.ext.v1 import data_pb2
 
@@ -168,7 +168,7 @@ def _has_passed(known: Iterable[tuple[Partition, int]]) -> bool:
 
 
 class _Watch:
-    """One partition of a wait; ends like a subscription (`node.roles.Subscriber`)."""
+    """One partition of a wait; ends like a subscription (`node.partition.roles.Subscriber`)."""
 
     def __init__(
         self, partition: Partition, known: int, end: Callable[[], None], *, reads_replica: bool

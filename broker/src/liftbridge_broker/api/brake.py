@@ -11,7 +11,7 @@ from typing import Final
 
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.node.node import Node
-from liftbridge_broker.node.steps import in_steps
+from liftbridge_broker.node.scheduling.steps import in_steps
 
 LOOK_SECONDS: Final = 0.002
 """Interval of backlog checks; sending 8 MiB takes the server about ten of them."""

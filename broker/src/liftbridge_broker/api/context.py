@@ -11,10 +11,10 @@ from liftbridge_broker.api.turns import Chore, Turns, Waker
 from liftbridge_broker.errors import LiftbridgeError, LimitError
 from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import Instant, Offset
-from liftbridge_broker.node.answers import Done, Question, ask, check_still
 from liftbridge_broker.node.node import Node
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER
+from liftbridge_broker.node.reading.answers import Done, Question, ask, check_still
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.wire.subjects import ReservedSubjects, reserved_subjects
 

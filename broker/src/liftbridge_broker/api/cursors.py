@@ -19,10 +19,10 @@ from liftbridge_broker.groups.cursors import (
     stamp,
 )
 from liftbridge_broker.model.subjects import CURSORS_STREAM
-from liftbridge_broker.node.answers import Question
-from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.runs import POLICY_ALL, PendingAck, PublishRun, Stored
+from liftbridge_broker.node.reading.answers import Question
 from liftbridge_broker.node.refusals import failed_change
-from liftbridge_broker.node.runs import POLICY_ALL, PendingAck, PublishRun, Stored
 from liftbridge_broker.wire.cursors import encode_cursor
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2

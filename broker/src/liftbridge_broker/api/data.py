@@ -21,8 +21,8 @@ from liftbridge_broker.model.streams import (
     StreamOverrides,
     UncleanMode,
 )
-from liftbridge_broker.node.sequences import PublisherSequences, Sequences
-from liftbridge_broker.node.steps import in_steps
+from liftbridge_broker.node.publishing.publisher_sequences import PublisherSequences, Sequences
+from liftbridge_broker.node.scheduling.steps import in_steps
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
 

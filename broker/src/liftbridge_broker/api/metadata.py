@@ -16,10 +16,10 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.node.answers import Question, refusal
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.runs import EventTimes
-from liftbridge_broker.node.steps import STEP, all_partitions
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.runs import EventTimes
+from liftbridge_broker.node.reading.answers import Question, refusal
+from liftbridge_broker.node.scheduling.steps import STEP, all_partitions
 from liftbridge_proto import api_pb2
 
 NOT_LED: Final = "The request should be sent to partition leader"

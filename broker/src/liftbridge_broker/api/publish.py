@@ -14,11 +14,11 @@ from liftbridge_broker.errors import (
     LiftbridgeError,
     TooLargeError,
 )
-from liftbridge_broker.node.intake import check_headers, stamp_of
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.remote import RemotePartition
-from liftbridge_broker.node.runs import POLICY_NONE, PendingAck, PublishRun, Stored
-from liftbridge_broker.node.subjects import SubjectPublish, Waiter
+from liftbridge_broker.node.partition.intake import check_headers, stamp_of
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.runs import POLICY_NONE, PendingAck, PublishRun, Stored
+from liftbridge_broker.node.publishing.remote_partition import RemotePartition
+from liftbridge_broker.node.publishing.subjects import SubjectPublish, Waiter
 from liftbridge_broker.wire.acks import inbox_frame
 from liftbridge_broker.wire.listed import mapping, with_lists
 from liftbridge_proto import api_pb2

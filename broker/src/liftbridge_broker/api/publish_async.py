@@ -28,10 +28,10 @@ from liftbridge_broker.errors import (
     TooLargeError,
 )
 from liftbridge_broker.model.ids import Instant
-from liftbridge_broker.node.intake import check_headers, stamp_of
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.remote import RemotePartition
-from liftbridge_broker.node.runs import POLICY_NONE, PendingAck, PublishRun, Stored
+from liftbridge_broker.node.partition.intake import check_headers, stamp_of
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.runs import POLICY_NONE, PendingAck, PublishRun, Stored
+from liftbridge_broker.node.publishing.remote_partition import RemotePartition
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_broker.wire.listed import mapping, with_lists, without_maps
 from liftbridge_proto import api_pb2

@@ -17,8 +17,8 @@ from liftbridge_broker.errors import (
     NotFoundError,
     UnimplementedError,
 )
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.subscription import Position, Subscription, question_of
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.reading.subscription import Position, Subscription, question_of
 from liftbridge_proto import api_pb2
 
 PULL_BYTES: Final = 256 * 1024

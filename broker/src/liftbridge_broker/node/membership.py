@@ -22,24 +22,24 @@ from liftbridge_broker.model.ids import (
     earliest,
 )
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.node.answers import Answers
-from liftbridge_broker.node.applied import PartitionOwner, finish_deletions, take_state
-from liftbridge_broker.node.cluster_clock import ClusterClock
-from liftbridge_broker.node.consensus import RaftConsensus
-from liftbridge_broker.node.control import ControlOptions, ControlPlane
-from liftbridge_broker.node.hearing import Hearing, HearingHost
-from liftbridge_broker.node.inquiries import end_of
-from liftbridge_broker.node.joining import Joining
-from liftbridge_broker.node.metadata import MetadataDriver
-from liftbridge_broker.node.opening import OpeningHost, take_up_publishers
-from liftbridge_broker.node.own_session import OwnSession
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.peer_link import PeerLink
-from liftbridge_broker.node.peers import Peers
-from liftbridge_broker.node.replica_host import ReplicasHost, ReplicationLimits
-from liftbridge_broker.node.replicas import Replicas
-from liftbridge_broker.node.retention_cursors import RetentionCursors, RetentionCursorsHost
-from liftbridge_broker.node.sequences import PublisherSequences
+from liftbridge_broker.node.metadata.consensus import RaftConsensus
+from liftbridge_broker.node.metadata.control import ControlOptions, ControlPlane
+from liftbridge_broker.node.metadata.driver import MetadataDriver
+from liftbridge_broker.node.metadata.inquiries import end_of
+from liftbridge_broker.node.metadata.joining import Joining
+from liftbridge_broker.node.metadata.own_session import OwnSession
+from liftbridge_broker.node.partition.opening import OpeningHost, take_up_publishers
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.peers.peer_link import PeerLink
+from liftbridge_broker.node.peers.peers import Peers
+from liftbridge_broker.node.publishing.publisher_sequences import PublisherSequences
+from liftbridge_broker.node.publishing.stream_readiness import StreamReadiness, StreamReadinessHost
+from liftbridge_broker.node.reading.answers import Answers
+from liftbridge_broker.node.replicas.applied import PartitionOwner, finish_deletions, take_state
+from liftbridge_broker.node.replicas.replica_host import ReplicasHost, ReplicationLimits
+from liftbridge_broker.node.replicas.replicas import Replicas
+from liftbridge_broker.node.scheduling.cluster_clock import ClusterClock
+from liftbridge_broker.node.upkeep.retention_cursors import RetentionCursors, RetentionCursorsHost
 from liftbridge_broker.ports.metadata import LeaderChanged
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.environment import Rng
@@ -70,7 +70,7 @@ class ClusterParts:
 
 
 class MembershipHost(
-    OpeningHost, ReplicasHost, HearingHost, PartitionOwner, RetentionCursorsHost, Protocol
+    OpeningHost, ReplicasHost, StreamReadinessHost, PartitionOwner, RetentionCursorsHost, Protocol
 ):
     """The part of the node that membership needs."""
 
@@ -91,7 +91,7 @@ class Membership:
         link: Sends messages to other brokers.
         control: The control plane.
         replicas: The data plane.
-        hearing: Callers that wait for leaders of new partitions to listen.
+        readiness: Callers that wait for leaders of new partitions to listen.
         sequences: Publishers that wait for their next sequences.
         held: Look-ups of retention cursors.
         answers: Questions about offsets that wait until they may be answered.
@@ -110,7 +110,7 @@ class Membership:
         self.replicas = Replicas(
             host, parts.link, parts.rng, parts.replication, self.is_self_fenced
         )
-        self.hearing = Hearing(host, parts.link)
+        self.readiness = StreamReadiness(host, parts.link)
         self.sequences = PublisherSequences(host, parts.link)
         self.held = RetentionCursors(host, parts.link, start=parts.link.incarnation_id)
         self.answers = Answers(host)
@@ -194,7 +194,7 @@ class Membership:
             self.impostor_count += 1
             return
         if not (self.replicas.on_peer(header, tail, now) or self.control.on_peer(header, now)):
-            others = (self.hearing, self.sequences, self.held)
+            others = (self.readiness, self.sequences, self.held)
             _ = any(one.on_peer(header) for one in others)
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant) -> bool:
@@ -289,7 +289,7 @@ class Membership:
 
     def end_waits(self) -> None:
         """Answer all callers that wait for other brokers, because the broker stops."""
-        self.hearing.end()
+        self.readiness.end()
         self.sequences.end()
         self.held.end()
         self.answers.end()
@@ -300,7 +300,7 @@ class Membership:
         """Run all work that is due."""
         self._joining.on_timer(now)
         self.control.on_timer(now)
-        self.hearing.on_timer(now)
+        self.readiness.on_timer(now)
         self.sequences.on_timer(now)
         self.held.on_timer(now)
         self.answers.on_timer(now)
@@ -324,7 +324,7 @@ class Membership:
             self._joining.next_deadline(),
             self.control.next_deadline(),
             self.replicas.next_deadline(),
-            self.hearing.next_deadline(),
+            self.readiness.next_deadline(),
             self.sequences.next_deadline(),
             self.held.next_deadline(),
             self.answers.next_deadline(),

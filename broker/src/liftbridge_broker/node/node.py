@@ -25,29 +25,29 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
-from liftbridge_broker.node import applied
-from liftbridge_broker.node.alarm import Alarm
-from liftbridge_broker.node.auto_pause import AutoPause
-from liftbridge_broker.node.chores import Chores
-from liftbridge_broker.node.client_reads import ClientReads, ReadDone
-from liftbridge_broker.node.cluster_clock import ClusterClock, Date
-from liftbridge_broker.node.cursors import CursorTables
-from liftbridge_broker.node.finding import PartitionNames
-from liftbridge_broker.node.hearing import once_heard
-from liftbridge_broker.node.listening import Listening
 from liftbridge_broker.node.membership import ClusterParts, Membership
-from liftbridge_broker.node.metadata import MetadataDriver
-from liftbridge_broker.node.opening import newest_timestamp, open_partition, renew_publishers
-from liftbridge_broker.node.openings import Openings
+from liftbridge_broker.node.metadata.driver import MetadataDriver
 from liftbridge_broker.node.options import NodeOptions
-from liftbridge_broker.node.partition import BEGINNING, Partition
-from liftbridge_broker.node.passing import RemotePublisher
+from liftbridge_broker.node.partition import opening
+from liftbridge_broker.node.partition.partition import BEGINNING, Partition
+from liftbridge_broker.node.partition.roles import Role
+from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER, PublishRun
+from liftbridge_broker.node.partition_names import PartitionNames
+from liftbridge_broker.node.publishing.forwarding import Forwarding
+from liftbridge_broker.node.publishing.listening import Listening
+from liftbridge_broker.node.publishing.remote_partition import RemotePartition, remote_partition
+from liftbridge_broker.node.publishing.stream_readiness import once_ready
+from liftbridge_broker.node.publishing.subjects import SubjectPublish, SubjectPublisher, Waiter
+from liftbridge_broker.node.reading.client_reads import ClientReads, ReadDone
+from liftbridge_broker.node.reading.cursors import CursorTables
 from liftbridge_broker.node.refusals import stopped
-from liftbridge_broker.node.remote import RemotePartition, remote_partition
-from liftbridge_broker.node.retention_cursors import RetentionCursors
-from liftbridge_broker.node.roles import Role
-from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER, PublishRun
-from liftbridge_broker.node.subjects import SubjectPublish, SubjectPublisher, Waiter
+from liftbridge_broker.node.replicas import applied
+from liftbridge_broker.node.scheduling.alarm import Alarm
+from liftbridge_broker.node.scheduling.chores import Chores
+from liftbridge_broker.node.scheduling.cluster_clock import ClusterClock, Date
+from liftbridge_broker.node.scheduling.opening_queue import OpeningQueue
+from liftbridge_broker.node.upkeep.auto_pause import AutoPause
+from liftbridge_broker.node.upkeep.retention_cursors import RetentionCursors
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.messaging import Arrival, Messaging, SubscriptionId
 from liftbridge_broker.ports.metadata import LeaderChanged
@@ -98,11 +98,11 @@ class Node:
     chores: Chores = field(init=False)
     _alarm: Alarm = field(init=False)
     clock: ClusterClock = field(init=False)
-    openings: Openings = field(init=False)
+    openings: OpeningQueue = field(init=False)
     _to_subjects: SubjectPublisher = field(init=False)
     _listening: Listening = field(init=False)
     _names: PartitionNames = field(init=False)
-    _remotes: RemotePublisher = field(init=False)
+    _forwarding: Forwarding = field(init=False)
     _reads: dict[Token, ReadDone] = field(default_factory=dict)
     _idle: AutoPause = field(default_factory=AutoPause)
     has_stopped: bool = False
@@ -124,8 +124,8 @@ class Node:
         self.chores = Chores(lambda: self.now, self._arm)
         self.client_reads = ClientReads(self.submit_read)
         self.cursors = CursorTables(self)
-        self.openings = Openings(options.openings_per_turn)
-        newest = partial(newest_timestamp, self.partitions)
+        self.openings = OpeningQueue(options.openings_per_turn)
+        newest = partial(opening.newest_timestamp, self.partitions)
         self.clock = ClusterClock(options.clock, self.transition, newest)
         self.store.set_age_clock(self.clock.time_for_age)
         self._to_subjects = SubjectPublisher(self.messaging, options)
@@ -135,8 +135,8 @@ class Node:
             self.cluster = Membership(self, self.parts)
         alone = RetentionCursors(self, None)
         self.store.set_cursor_finder((self.cluster.held if self.cluster else alone).find)
-        hearing = None if self.cluster is None else self.cluster.hearing
-        self._remotes = RemotePublisher(self, self._to_subjects, hearing)
+        readiness = None if self.cluster is None else self.cluster.readiness
+        self._forwarding = Forwarding(self, self._to_subjects, readiness)
 
     # -- what the API asks --------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class Node:
         self.now, self.wall_ns = now, wall_ns
         is_shared = partition.group and run.publisher is None and run.offsets is None
         if isinstance(partition, RemotePartition) or is_shared:
-            self._remotes.publish(partition, run, now)
+            self._forwarding.publish(partition, run, now)
             self._arm()
         else:
             partition.publish(run, now, wall_ns)
@@ -199,8 +199,8 @@ class Node:
             return
         self.now = now
         if isinstance(command, CreateStream):
-            hearing = None if self.cluster is None else self.cluster.hearing
-            reply = once_heard(self, hearing, command.name, reply)
+            readiness = None if self.cluster is None else self.cluster.readiness
+            reply = once_ready(self, readiness, command.name, reply)
         self.metadata.propose(command, now, reply)
         self._arm()
 
@@ -372,7 +372,7 @@ class Node:
         self.cursors.forget(partition.partition_id)
         stream = self.state.stream(partition.stream)
         if (stream is not None and stream.publishers) or len(partition.publishers):
-            renew_publishers(self, partition, self.now, is_cut=is_cut)
+            opening.renew_publishers(self, partition, self.now, is_cut=is_cut)
 
     @property
     def is_caught_up(self) -> bool:
@@ -405,7 +405,7 @@ class Node:
         applied.take_records(self, records, self.now, self.wall_ns)
         if self.cluster is not None:
             self.cluster.on_applied(records, self.now)
-        self._remotes.on_change(self.now)
+        self._forwarding.on_change(self.now)
 
     def on_restored(self) -> None:
         """Handle metadata restored from a leader's snapshot; the changes in between are unknown."""
@@ -416,7 +416,7 @@ class Node:
             self.store.note_known(self.state.applied_index, self.now)
         if self.cluster is not None:
             self.cluster.on_brokers(self.now)
-        self._remotes.on_change(self.now)
+        self._forwarding.on_change(self.now)
 
     def on_leader(self, event: LeaderChanged) -> None:
         """Handle a change of the metadata leader."""
@@ -437,7 +437,7 @@ class Node:
         self.metadata.on_timer(now)
         if self.cluster is not None:
             self.cluster.on_timer(now)
-        self._remotes.on_timer(now)
+        self._forwarding.on_timer(now)
         self._to_subjects.inbox.expire(now)
         applied.do_waiting(self, now, wall_ns)
         for command in self._idle.take_due(self.partitions, now):
@@ -452,7 +452,7 @@ class Node:
         return earliest(
             self.store.next_deadline(),
             self.metadata.next_deadline(),
-            self._remotes.next_deadline(),
+            self._forwarding.next_deadline(),
             self._to_subjects.inbox.next_deadline(),
             self._idle.next_deadline(),
             None if self.cluster is None else self.cluster.next_deadline(),
@@ -520,7 +520,7 @@ class Node:
         """
         partition = self.partitions.get(state.partition_id)
         if partition is None:
-            partition = open_partition(self, stream, state, self.options_of(stream), now)
+            partition = opening.open_partition(self, stream, state, self.options_of(stream), now)
             self.partitions[state.partition_id] = partition
             self._names.add(partition)
             self.watch_idle(partition, now)
@@ -580,7 +580,7 @@ class Node:
         for partition in self.partitions.values():
             partition.refuse_appends(stopped())
         self._settled = settled
-        self._remotes.end()
+        self._forwarding.end()
         if self.cluster is not None:
             self.cluster.end_waits()
         self._tell_settled()

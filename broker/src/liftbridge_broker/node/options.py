@@ -6,8 +6,8 @@ from typing import Final
 
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.streams import StreamOptions
-from liftbridge_broker.node.cluster_clock import CLOCK_LIMITS_DEFAULT, ClockLimits
-from liftbridge_broker.node.openings import OPENINGS_PER_TURN
+from liftbridge_broker.node.scheduling.cluster_clock import CLOCK_LIMITS_DEFAULT, ClockLimits
+from liftbridge_broker.node.scheduling.opening_queue import OPENINGS_PER_TURN
 from liftbridge_broker.replication.publishers import PUBLISHERS_MAX_DEFAULT, TTL_NS_DEFAULT
 from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
 

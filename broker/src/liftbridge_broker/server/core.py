@@ -22,15 +22,15 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex
 from liftbridge_broker.model.streams import MILLISECOND_NS
-from liftbridge_broker.node.bootstrap import Beginning, Role, founded_by
-from liftbridge_broker.node.consensus import RaftConsensus
-from liftbridge_broker.node.joining import Joining
 from liftbridge_broker.node.membership import ClusterParts
-from liftbridge_broker.node.metadata import MetadataDriver
+from liftbridge_broker.node.metadata.bootstrap import Beginning, Role, founded_by
+from liftbridge_broker.node.metadata.consensus import RaftConsensus
+from liftbridge_broker.node.metadata.driver import MetadataDriver
+from liftbridge_broker.node.metadata.joining import Joining
 from liftbridge_broker.node.node import Node
-from liftbridge_broker.node.peer_link import NoPeers, PeerLink
-from liftbridge_broker.node.peer_sessions import PeerSessions
-from liftbridge_broker.node.scrubbing import Scrubber
+from liftbridge_broker.node.peers.peer_link import NoPeers, PeerLink
+from liftbridge_broker.node.peers.peer_sessions import PeerSessions
+from liftbridge_broker.node.upkeep.scrubbing import Scrubber
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.files import Files, Token
 from liftbridge_broker.ports.messaging import Messaging

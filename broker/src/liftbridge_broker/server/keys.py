@@ -4,7 +4,7 @@ from typing import Final
 
 from liftbridge_broker.adapters.secret_file import read_secret
 from liftbridge_broker.errors import LiftbridgeError
-from liftbridge_broker.node.peer_sessions import PeerSessions
+from liftbridge_broker.node.peers.peer_sessions import PeerSessions
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring, parse_keys
 

@@ -41,9 +41,9 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.subjects import INTERNAL_ROOT
-from liftbridge_broker.node.bootstrap import Beginning, Role
+from liftbridge_broker.node.metadata.bootstrap import Beginning, Role
 from liftbridge_broker.node.node import Node
-from liftbridge_broker.node.peer_link import PeerLink
+from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel

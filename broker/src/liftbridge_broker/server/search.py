@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from liftbridge_broker.model.ids import BrokerId
-from liftbridge_broker.node.bootstrap import Beginning, Discovery, Role
-from liftbridge_broker.node.peer_link import PeerLink
+from liftbridge_broker.node.metadata.bootstrap import Beginning, Discovery, Role
+from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.ports.transport import Channel
@@ -19,7 +19,7 @@ SECOND_NS: Final = 1_000_000_000
 
 
 class Search:
-    """Drives `node.bootstrap.Discovery` with the loop's time and received messages.
+    """Drives `node.metadata.bootstrap.Discovery` with the loop's time and received messages.
 
     Args:
         me: This broker with its data directory.

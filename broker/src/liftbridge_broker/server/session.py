@@ -30,8 +30,8 @@ from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
 from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOverrides
 from liftbridge_broker.model.subjects import CURSORS_STREAM, internal_subject
-from liftbridge_broker.node.claims import quarantined_partitions, verified_partitions
-from liftbridge_broker.node.leader_wait import leader_wait_ns
+from liftbridge_broker.node.metadata.leader_wait import leader_wait_ns
+from liftbridge_broker.node.replicas.claims import quarantined_partitions, verified_partitions
 from liftbridge_broker.server.core import Core
 from liftbridge_broker.server.limits import replicas_max
 from liftbridge_broker.server.progress import Progress

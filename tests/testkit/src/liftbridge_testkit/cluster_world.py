@@ -36,16 +36,16 @@ from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamNa
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
 from liftbridge_broker.model.subjects import internal_subject
-from liftbridge_broker.node.claims import quarantined_partitions, verified_partitions
-from liftbridge_broker.node.consensus import RaftConsensus
-from liftbridge_broker.node.joining import Joining
 from liftbridge_broker.node.membership import ClusterParts
-from liftbridge_broker.node.metadata import MetadataDriver
+from liftbridge_broker.node.metadata.consensus import RaftConsensus
+from liftbridge_broker.node.metadata.driver import MetadataDriver
+from liftbridge_broker.node.metadata.joining import Joining
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.options import NodeOptions
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.peer_link import PeerLink, unsigned_sessions
-from liftbridge_broker.node.runs import POLICY_ALL, PendingAck, PublishRun
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.runs import POLICY_ALL, PendingAck, PublishRun
+from liftbridge_broker.node.peers.peer_link import PeerLink, unsigned_sessions
+from liftbridge_broker.node.replicas.claims import quarantined_partitions, verified_partitions
 from liftbridge_broker.ports.files import FileHandle, Token
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.metadata import LeaderChanged

@@ -6,8 +6,8 @@ from random import Random
 
 from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.model.ids import BrokerId, Instant
-from liftbridge_broker.node.consensus import RaftConsensus
-from liftbridge_broker.node.peer_link import NoPeers, PeerLink, unsigned_sessions
+from liftbridge_broker.node.metadata.consensus import RaftConsensus
+from liftbridge_broker.node.peers.peer_link import NoPeers, PeerLink, unsigned_sessions
 from liftbridge_broker.ports.files import Token
 from liftbridge_broker.ports.metadata import (
     Committed,

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
-from liftbridge_broker.node.consensus import RaftConsensus
-from liftbridge_broker.node.peer_link import PeerLink, unsigned_sessions
-from liftbridge_broker.node.peers import Peers
+from liftbridge_broker.node.metadata.consensus import RaftConsensus
+from liftbridge_broker.node.peers.peer_link import PeerLink, unsigned_sessions
+from liftbridge_broker.node.peers.peers import Peers
 from liftbridge_broker.ports.files import Token
 from liftbridge_broker.ports.metadata import (
     Committed,

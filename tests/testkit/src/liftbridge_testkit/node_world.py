@@ -26,18 +26,18 @@ from liftbridge_broker.logformat.frames import Frame, decode_frame, frame_end
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
 from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
 from liftbridge_broker.model.subjects import internal_subject
-from liftbridge_broker.node.claims import verified_partitions
-from liftbridge_broker.node.metadata import MetadataDriver
+from liftbridge_broker.node.metadata.driver import MetadataDriver
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.options import NodeOptions
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.runs import POLICY_LEADER, PendingAck, PublishRun, Stored
-from liftbridge_broker.node.subscription import (
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.runs import POLICY_LEADER, PendingAck, PublishRun, Stored
+from liftbridge_broker.node.reading.subscription import (
     Position,
     StartPosition,
     StopPosition,
     Subscription,
 )
+from liftbridge_broker.node.replicas.claims import verified_partitions
 from liftbridge_broker.ports.files import Token
 from liftbridge_broker.ports.messaging import Arrival
 from liftbridge_broker.replication.publishers import PublisherStamp

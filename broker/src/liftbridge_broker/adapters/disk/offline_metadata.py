@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.errors import CorruptionError
-from liftbridge_broker.node.consensus import recovered_metadata
-from liftbridge_broker.node.metadata import restore
+from liftbridge_broker.node.metadata.consensus import recovered_metadata
+from liftbridge_broker.node.metadata.driver import restore
 from liftbridge_broker.ports.files import Files
 from liftbridge_broker.storage.raft_log import RaftLog
 

@@ -1,4 +1,4 @@
-"""A broker process of a `SessionWorld`: what `node.replicas` does, on logs in memory.
+"""A broker process of a `SessionWorld`: what `node.replicas.replicas` does, on logs in memory.
 
 The shipped fetch sessions and cores with as little as possible between them: roles follow the
 metadata that the process has learnt, answers go to the log, positions to the session.
@@ -13,7 +13,7 @@ from liftbridge_broker.controller.commands import AlterPartition, Command, IsrMe
 from liftbridge_broker.controller.reports import LeaderReport
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.node.leading import result_of
+from liftbridge_broker.node.replicas.leading import result_of
 from liftbridge_broker.replication.fetching import (
     ACCEPTED,
     FetchBody,

@@ -18,21 +18,21 @@ from liftbridge_broker.controller.state import BrokerState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.subjects import internal_subject
-from liftbridge_broker.node.bootstrap import Beginning, Discovery, Role, founded_by
-from liftbridge_broker.node.claims import quarantined_partitions, verified_partitions
-from liftbridge_broker.node.cluster_clock import ClockLimits
-from liftbridge_broker.node.consensus import RaftConsensus
-from liftbridge_broker.node.control import ControlOptions
-from liftbridge_broker.node.joining import Joining
-from liftbridge_broker.node.leader_wait import leader_wait_ns
 from liftbridge_broker.node.membership import ClusterParts
-from liftbridge_broker.node.metadata import MetadataDriver
+from liftbridge_broker.node.metadata.bootstrap import Beginning, Discovery, Role, founded_by
+from liftbridge_broker.node.metadata.consensus import RaftConsensus
+from liftbridge_broker.node.metadata.control import ControlOptions
+from liftbridge_broker.node.metadata.driver import MetadataDriver
+from liftbridge_broker.node.metadata.joining import Joining
+from liftbridge_broker.node.metadata.leader_wait import leader_wait_ns
 from liftbridge_broker.node.node import Node
-from liftbridge_broker.node.openings import OPENINGS_PER_TURN
 from liftbridge_broker.node.options import NodeOptions
-from liftbridge_broker.node.peer_link import PeerLink
-from liftbridge_broker.node.peer_sessions import PeerSessions
-from liftbridge_broker.node.replica_host import ReplicationLimits
+from liftbridge_broker.node.peers.peer_link import PeerLink
+from liftbridge_broker.node.peers.peer_sessions import PeerSessions
+from liftbridge_broker.node.replicas.claims import quarantined_partitions, verified_partitions
+from liftbridge_broker.node.replicas.replica_host import ReplicationLimits
+from liftbridge_broker.node.scheduling.cluster_clock import ClockLimits
+from liftbridge_broker.node.scheduling.opening_queue import OPENINGS_PER_TURN
 from liftbridge_broker.ports.files import FileEvent, Token
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.metadata import LeaderChanged

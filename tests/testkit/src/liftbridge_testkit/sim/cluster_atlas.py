@@ -16,8 +16,8 @@ from typing import cast
 from liftbridge_broker.controller.state import ClusterState, effective_min_isr
 from liftbridge_broker.model.ids import BrokerId, PartitionId
 from liftbridge_broker.model.streams import FsyncPolicy
-from liftbridge_broker.node.consensus import RaftConsensus
-from liftbridge_broker.node.roles import Role
+from liftbridge_broker.node.metadata.consensus import RaftConsensus
+from liftbridge_broker.node.partition.roles import Role
 from liftbridge_testkit.sim.broker import ClusterBroker
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.world import Watcher, World

@@ -16,8 +16,8 @@ from liftbridge_broker.controller.commands import CreateStream
 from liftbridge_broker.model.ids import BrokerId, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, StreamOverrides
 from liftbridge_broker.model.subjects import CURSORS_STREAM
-from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER, POLICY_NONE
-from liftbridge_broker.node.subscription import StartPosition
+from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER, POLICY_NONE
+from liftbridge_broker.node.reading.subscription import StartPosition
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.wire.acks import AckPolicy
 from liftbridge_broker.wire.peer_keys import OPEN_KEYRING

@@ -10,7 +10,7 @@ from typing import Final
 
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_testkit.sim.clients.calls import serving_on
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.machine import Machine

@@ -14,8 +14,8 @@ from liftbridge_broker.controller.commands import CreateStream
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import PartitionId
 from liftbridge_broker.model.subjects import RESERVED_STREAMS
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.roles import Role
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.roles import Role
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.checkers import all_checkers
 from liftbridge_testkit.sim.clients.admin import Admin

@@ -7,12 +7,12 @@ from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.model.subjects import internal_subject
-from liftbridge_broker.node.claims import verified_partitions
-from liftbridge_broker.node.consensus import RaftConsensus
-from liftbridge_broker.node.metadata import MetadataDriver
+from liftbridge_broker.node.metadata.consensus import RaftConsensus
+from liftbridge_broker.node.metadata.driver import MetadataDriver
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.options import NodeOptions
-from liftbridge_broker.node.peer_link import NoPeers, PeerLink, unsigned_sessions
+from liftbridge_broker.node.peers.peer_link import NoPeers, PeerLink, unsigned_sessions
+from liftbridge_broker.node.replicas.claims import verified_partitions
 from liftbridge_broker.ports.files import FileEvent, Token
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel

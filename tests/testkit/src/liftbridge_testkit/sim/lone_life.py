@@ -11,8 +11,8 @@ from random import Random
 from liftbridge_broker.controller.commands import CreateStream
 from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides
-from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER, POLICY_NONE
-from liftbridge_broker.node.subscription import StartPosition
+from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER, POLICY_NONE
+from liftbridge_broker.node.reading.subscription import StartPosition
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.wire.acks import AckPolicy
 from liftbridge_testkit.sim.breaking.parts import FaultPlan

@@ -9,9 +9,9 @@ from typing import Final
 
 from liftbridge_broker.controller.state import BrokerState
 from liftbridge_broker.model.ids import MetadataIndex
-from liftbridge_broker.node.consensus import RaftConsensus
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.roles import Role
+from liftbridge_broker.node.metadata.consensus import RaftConsensus
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.roles import Role
 from liftbridge_testkit.sim.broker import ClusterBroker
 from liftbridge_testkit.sim.cluster_atlas import broker_on
 from liftbridge_testkit.sim.invariants.replication import Look, ReplicationRules

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from liftbridge_broker.controller.commands import FEATURE_LEVEL, RegisterBroker, UnfenceBroker
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant
-from liftbridge_broker.node.consensus import RaftConsensus
-from liftbridge_broker.node.metadata import MetadataDriver
-from liftbridge_broker.node.peer_link import PeerLink, unsigned_sessions
-from liftbridge_broker.node.peers import Peers
+from liftbridge_broker.node.metadata.consensus import RaftConsensus
+from liftbridge_broker.node.metadata.driver import MetadataDriver
+from liftbridge_broker.node.peers.peer_link import PeerLink, unsigned_sessions
+from liftbridge_broker.node.peers.peers import Peers
 from liftbridge_broker.ports.files import FileEvent, Token
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.metadata import LeaderChanged

@@ -12,7 +12,7 @@ from random import Random
 from typing import cast
 
 from liftbridge_broker.controller.state import ClusterState
-from liftbridge_broker.node.consensus import RaftConsensus
+from liftbridge_broker.node.metadata.consensus import RaftConsensus
 from liftbridge_broker.raft.types import Configuration
 from liftbridge_testkit.sim.breaking.parts import FaultPlan
 from liftbridge_testkit.sim.clients.calls import Calls

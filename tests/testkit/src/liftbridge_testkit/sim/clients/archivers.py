@@ -11,8 +11,8 @@ from liftbridge_broker.errors import LiftbridgeError, NotFoundError
 from liftbridge_broker.groups.cursors import Cursor, stamp
 from liftbridge_broker.model.ids import Instant, PartitionId
 from liftbridge_broker.model.subjects import CURSORS_STREAM
-from liftbridge_broker.node.answers import Question, ask
-from liftbridge_broker.node.runs import POLICY_ALL, PendingAck, PublishRun, Stored
+from liftbridge_broker.node.partition.runs import POLICY_ALL, PendingAck, PublishRun, Stored
+from liftbridge_broker.node.reading.answers import Question, ask
 from liftbridge_broker.wire.cursors import encode_cursor
 from liftbridge_testkit.sim.clients.calls import Answer, Calls, Serving
 from liftbridge_testkit.sim.clients.directory import Directory

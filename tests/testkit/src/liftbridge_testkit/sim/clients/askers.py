@@ -18,10 +18,10 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.logformat.batch import HEADER_SIZE, walk
 from liftbridge_broker.model.ids import Instant, Offset, PartitionId, stream_of
-from liftbridge_broker.node.answers import Question, ask
-from liftbridge_broker.node.bulk import BulkRange, BulkRead
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.subscription import (
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.reading.answers import Question, ask
+from liftbridge_broker.node.reading.bulk import BulkRange, BulkRead
+from liftbridge_broker.node.reading.subscription import (
     Position,
     StartPosition,
     StopPosition,

@@ -20,8 +20,14 @@ from liftbridge_broker.errors import (
     OutOfOrderError,
 )
 from liftbridge_broker.model.ids import Instant, PartitionId, PartitionNumber, StreamName
-from liftbridge_broker.node.runs import POLICY_ALL, POLICY_NONE, PendingAck, PublishRun, Stored
-from liftbridge_broker.node.sequences import PublisherSequences, Sequences
+from liftbridge_broker.node.partition.runs import (
+    POLICY_ALL,
+    POLICY_NONE,
+    PendingAck,
+    PublishRun,
+    Stored,
+)
+from liftbridge_broker.node.publishing.publisher_sequences import PublisherSequences, Sequences
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_testkit.sim.clients.calls import Answer, Calls, Lost, Serving
 from liftbridge_testkit.sim.clients.directory import Directory, Place

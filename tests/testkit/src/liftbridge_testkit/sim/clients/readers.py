@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from liftbridge_broker.errors import LiftbridgeError, NotFoundError
 from liftbridge_broker.model.ids import Instant, PartitionId
-from liftbridge_broker.node.answers import Done, ask
-from liftbridge_broker.node.subscription import (
+from liftbridge_broker.node.reading.answers import Done, ask
+from liftbridge_broker.node.reading.subscription import (
     Position,
     StartPosition,
     StopPosition,

@@ -8,7 +8,7 @@ time had to be believed.
 from bisect import bisect_right
 
 from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOptions
-from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.broker import CLOCK_LIMITS, ClusterBroker
 from liftbridge_testkit.sim.clock import WALL_START_NS

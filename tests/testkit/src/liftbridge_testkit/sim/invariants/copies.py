@@ -12,8 +12,8 @@ from liftbridge_broker.model.ids import BrokerId, MetadataIndex, PartitionId, st
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import FsyncPolicy
 from liftbridge_broker.node.node import Node
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.roles import Role
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.roles import Role
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.broker import ClusterBroker
 from liftbridge_testkit.sim.cluster_atlas import broker_on

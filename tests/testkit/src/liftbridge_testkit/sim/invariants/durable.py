@@ -5,8 +5,8 @@ forget it in a power cut, and then take part in elections and truncations withou
 """
 
 from liftbridge_broker.model.ids import BrokerId, LeaderEpoch, PartitionId
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.roles import Role
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.roles import Role
 from liftbridge_broker.storage.directory import JOURNAL
 from liftbridge_broker.storage.journal import parse_journal
 from liftbridge_testkit.sim.broken import BrokenInvariantError

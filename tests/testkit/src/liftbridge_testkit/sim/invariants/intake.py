@@ -1,12 +1,12 @@
 """Who may take records (I24; L2), asked beside the broker each time it is given some."""
 
 from liftbridge_broker.model.ids import Instant
-from liftbridge_broker.node.broker_sessions import SESSION_NS
+from liftbridge_broker.node.metadata.broker_sessions import SESSION_NS
 from liftbridge_broker.node.node import Node
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.remote import RemotePartition
-from liftbridge_broker.node.roles import Role
-from liftbridge_broker.node.runs import POLICY_ALL, PublishRun
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.roles import Role
+from liftbridge_broker.node.partition.runs import POLICY_ALL, PublishRun
+from liftbridge_broker.node.publishing.remote_partition import RemotePartition
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 
 

@@ -6,8 +6,8 @@ The files are decoded here, so that a log that says something else of itself is 
 from fnmatch import fnmatchcase
 
 from liftbridge_broker.model.ids import PartitionId
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.roles import Role
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.roles import Role
 from liftbridge_testkit.sim.broker import ClusterBroker
 from liftbridge_testkit.sim.disk import LOG_FILES
 from liftbridge_testkit.sim.history import FinalLog, History, Record

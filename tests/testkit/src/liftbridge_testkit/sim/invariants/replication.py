@@ -14,8 +14,8 @@ from typing import NamedTuple
 from liftbridge_broker.controller.state import ClusterState, effective_min_isr
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex, Offset, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.roles import Role
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.partition.roles import Role
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.broker import ClusterBroker
 from liftbridge_testkit.sim.machine import Machine

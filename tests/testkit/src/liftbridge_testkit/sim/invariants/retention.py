@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from liftbridge_broker.model.ids import BrokerId, PartitionId
-from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.broker import ClusterBroker
 from liftbridge_testkit.sim.cluster_atlas import broker_on

@@ -16,7 +16,7 @@ from liftbridge_broker.logformat.batch import read_header, seal
 from liftbridge_broker.logformat.records import RecordEncoder
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, MetadataIndex, Offset
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.node.runs import POLICY_LEADER
+from liftbridge_broker.node.partition.runs import POLICY_LEADER
 from liftbridge_broker.ports.files import Token
 from liftbridge_broker.replication.fetching import (
     FetchBody,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from liftbridge_broker.model.ids import Offset
-from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_testkit.sim.history import Record
 from liftbridge_testkit.sim.scripts.stage import Stage
 

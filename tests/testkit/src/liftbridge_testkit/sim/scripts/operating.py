@@ -25,9 +25,9 @@ from liftbridge_broker.logformat.frames import decode_frame, iter_frames
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName, stream_of
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
 from liftbridge_broker.model.subjects import CURSORS_STREAM
-from liftbridge_broker.node.consensus import RaftConsensus
-from liftbridge_broker.node.runs import POLICY_ALL, PendingAck, PublishRun, Stored
-from liftbridge_broker.node.subscription import (
+from liftbridge_broker.node.metadata.consensus import RaftConsensus
+from liftbridge_broker.node.partition.runs import POLICY_ALL, PendingAck, PublishRun, Stored
+from liftbridge_broker.node.reading.subscription import (
     Position,
     StartPosition,
     StopPosition,

@@ -13,7 +13,7 @@ from liftbridge_broker.controller.commands import (
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
-from liftbridge_broker.node.runs import (
+from liftbridge_broker.node.partition.runs import (
     POLICY_ALL,
     POLICY_LEADER,
     POLICY_NONE,

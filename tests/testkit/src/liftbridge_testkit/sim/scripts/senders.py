@@ -7,7 +7,7 @@ from itertools import pairwise
 from liftbridge_broker.controller.commands import InitPublisher
 from liftbridge_broker.controller.state import PublisherState
 from liftbridge_broker.model.ids import Instant, StreamName
-from liftbridge_broker.node.runs import POLICY_ALL, PendingAck, PublishRun, Stored
+from liftbridge_broker.node.partition.runs import POLICY_ALL, PendingAck, PublishRun, Stored
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_testkit.sim.clients.calls import Answer, Serving
 from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan, Sink

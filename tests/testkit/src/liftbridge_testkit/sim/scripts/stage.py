@@ -12,7 +12,7 @@ from liftbridge_broker.controller.state import ClusterState, PublisherState
 from liftbridge_broker.model.ids import BrokerId, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
-from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.sim.breaking.parts import FaultPlan
 from liftbridge_testkit.sim.broker import ClusterBroker, ClusterSettings

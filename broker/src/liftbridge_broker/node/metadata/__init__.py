@@ -1,0 +1,1 @@
+"""The metadata group on this broker: founding, joining, consensus, proposals, broker sessions."""

@@ -1,0 +1,1 @@
+"""One partition of this broker: intake, checks, sealing, pending acks, its role."""

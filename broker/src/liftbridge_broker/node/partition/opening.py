@@ -1,0 +1,202 @@
+"""Opens a partition: its log, its publisher state and its intake."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from liftbridge_broker.controller.state import ClusterState, StreamState
+from liftbridge_broker.errors import CorruptionError, FilesError
+from liftbridge_broker.model.histogram import Histogram
+from liftbridge_broker.model.ids import OFFSET_MAX, Instant, Offset, PartitionId
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.model.subjects import partition_subject
+from liftbridge_broker.node.options import NodeOptions
+from liftbridge_broker.node.partition.ack_inboxes import AckInboxes
+from liftbridge_broker.node.partition.intake import Intake
+from liftbridge_broker.node.partition.partition import Partition, PartitionHost
+from liftbridge_broker.node.partition.publishers import history_of
+from liftbridge_broker.replication.publisher_history import PublisherHistory
+from liftbridge_broker.replication.publishers import PublisherTable
+from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.store import LogStore
+from liftbridge_broker.wire.acks import AckEncoder
+
+
+class WatchingHost(Protocol):
+    """The part of the node that publisher snapshots need."""
+
+    store: LogStore
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the metadata hold all decisions made before this process started."""
+        ...
+
+
+class OpeningHost(PartitionHost, WatchingHost, Protocol):
+    """The part of the node that opening a partition needs."""
+
+    options: NodeOptions
+    ack_times: Mapping[int, Histogram]
+
+    @property
+    def state(self) -> ClusterState:
+        """Applied metadata."""
+        ...
+
+    @property
+    def send_acks(self) -> Callable[[list[bytes]], None]:
+        """Publishes acks."""
+        ...
+
+
+def newest_timestamp(partitions: Mapping[PartitionId, Partition]) -> int:
+    """Return the latest timestamp of all records held here, below 1 for none."""
+    return max((one.log.largest_timestamp for one in partitions.values()), default=0)
+
+
+def open_partition(
+    host: OpeningHost,
+    stream: StreamState,
+    state: PartitionState,
+    options: StreamOptions,
+    now: Instant,
+) -> Partition:
+    """Open the log of a replica; it has no role yet.
+
+    Raises:
+        FilesError: The files of a new partition cannot be created.
+    """
+    partition_id = state.partition_id
+    log, reason = host.store.open(partition_id, stream.name, options, now)
+    acks = AckEncoder(stream.name, stream.subject)
+    partition = Partition(
+        host=host,
+        log=log,
+        partition_id=partition_id,
+        stream=stream.name,
+        number=state.number,
+        stream_subject=stream.subject,
+        subject=partition_subject(stream.subject, state.number),
+        group=stream.group,
+        options=options,
+        leader_epoch=state.leader_epoch,
+        publishers=new_publishers(host, log),
+        acks=acks,
+        intake=Intake(
+            acks,
+            host.send_acks,
+            partition_id=partition_id,
+            record_bytes_max=host.options.record_bytes_max,
+            takes_singles=options.optimistic_concurrency,
+            inboxes=AckInboxes(host.options.namespace, host.options.keyring),
+            ack_times=host.ack_times,
+        ),
+        is_paused=state.paused,
+        is_auto_paused=state.auto_paused,
+        is_readonly=state.readonly,
+        last_active=now,
+    )
+    host.store.set_damage_listener(partition_id, partition.on_unreadable)
+    is_alone = len(state.replicas) == 1
+    if is_alone:
+        log.compacted_everywhere = Offset(OFFSET_MAX)
+    if reason:
+        partition.go_offline(reason)
+    elif not is_alone:
+        # The role that follows decides whether it may move the log start.
+        host.store.set_leader(partition_id, is_leader=False)
+    if stream.publishers and host.is_caught_up:
+        take_up_publishers(host, partition)
+    return partition
+
+
+def new_publishers(host: OpeningHost, log: PartitionLog) -> PublisherHistory:
+    """Return an empty state of idempotent publishers."""
+
+    def make_table() -> PublisherTable:
+        return PublisherTable(
+            publishers_max=host.options.publishers_max,
+            ttl_ns=host.options.publisher_ttl_ns,
+            registered=lambda: host.state,
+        )
+
+    return history_of(make_table, log)
+
+
+def take_up_publishers(host: OpeningHost, partition: Partition) -> None:
+    """Rebuild the state of publishers from its snapshot and the log; keep it from here on.
+
+    Call it once the metadata show whether there are any: before, the table would miss publishers in
+    the log of an earlier process. A log that cannot be read takes the partition offline.
+    """
+    if partition.offline_reason:
+        return
+
+    def take_up() -> None:
+        publishers = new_publishers(host, partition.log)
+        publishers.take_up(host.store.read_snapshot(partition.partition_id))
+        partition.publishers = publishers
+
+    if _is_read(partition, take_up):
+        watch_publishers(host, partition)
+
+
+def watch_publishers(host: WatchingHost, partition: Partition) -> None:
+    """Have the store keep snapshots of the state of publishers, from the first one on."""
+    if host.is_caught_up and not partition.offline_reason:
+
+        def snapshot() -> bytes:
+            _is_read(partition, partition.publishers.settle)
+            return partition.publishers.snapshot()
+
+        host.store.set_snapshot_source(partition.partition_id, snapshot)
+
+
+def renew_publishers(
+    host: OpeningHost, partition: Partition, now: Instant, *, is_cut: bool
+) -> None:
+    """Update the state of publishers after a log was cut, or is readable again."""
+    if is_cut:
+        _cut_publishers(host, partition, now)
+    else:
+        take_up_publishers(host, partition)
+
+
+def _cut_publishers(host: OpeningHost, partition: Partition, now: Instant) -> None:
+    """Roll the state of publishers back to the end of a truncated or restarted log.
+
+    A cut undoes the batches above it, and nothing that committed records stated. For a cut below
+    the settled offset, after an unclean election, the snapshot and the remaining headers give the
+    state.
+    """
+    log = partition.log
+    is_exact = False
+
+    def roll_back() -> None:
+        nonlocal is_exact
+        is_exact = partition.publishers.roll_back()
+
+    if not _is_read(partition, roll_back):
+        return
+    if not is_exact:
+        partition.publishers = new_publishers(host, log)
+        # For an empty log the snapshot may be of another history: no header is left to compare.
+        if log.log_end_offset > log.log_start_offset:
+            take_up_publishers(host, partition)
+    if partition.offline_reason:
+        # The saved snapshot holds more than the log could give.
+        host.store.set_snapshot_source(partition.partition_id, None)
+        return
+    host.store.write_snapshot(partition.partition_id, now)
+
+
+def _is_read(partition: Partition, read: Callable[[], None]) -> bool:
+    """Whether a log could be read; if not, its partition goes offline."""
+    try:
+        read()
+    except (CorruptionError, FilesError) as error:
+        partition.on_unreadable(error)
+    else:
+        return True
+    return False

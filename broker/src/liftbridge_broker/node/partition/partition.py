@@ -1,0 +1,600 @@
+"""One partition of this broker: intake, commit, acks, readers, pause and read-only.
+
+Runs come in through `publish` (gRPC) and `on_messages` (NATS); bytes go to the log, copies to every
+other listener of the subject, acks to their callers. Offsets are exclusive ends. With one replica a
+record is committed when it is appended, or, under fsync policy `commit`, when it is on disk
+(replication.md 1.9, 1.15); with several, `replication` says when. `commit_to` is the only place
+that moves the high watermark of a leader.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from liftbridge_broker.errors import (
+    CorruptionError,
+    FailedPreconditionError,
+    FencedPublisherError,
+    FilesError,
+    LiftbridgeError,
+    NotAppendedError,
+    NotFoundError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    PartitionOfflineError,
+    ReadonlyError,
+    StorageFullError,
+    UnavailableError,
+)
+from liftbridge_broker.logformat.batch import BatchHeader, read_header
+from liftbridge_broker.logformat.records import RecordEncoder
+from liftbridge_broker.model.ids import (
+    Instant,
+    LeaderEpoch,
+    Offset,
+    PartitionId,
+    PartitionNumber,
+    PublisherId,
+)
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
+from liftbridge_broker.node.partition.intake import InboxAcks, Intake
+from liftbridge_broker.node.partition.parked import PARKED_BYTES_MAX, ParkedRuns
+from liftbridge_broker.node.partition.pending_acks import Acks, PendingAcks
+from liftbridge_broker.node.partition.roles import Replication, Role, Subscriber
+from liftbridge_broker.node.partition.run_checks import check_run, in_pieces, joined, without_stored
+from liftbridge_broker.node.partition.runs import POLICY_ALL, EventTimes, PublishRun, Stored
+from liftbridge_broker.node.partition.sealing import RunSealer
+from liftbridge_broker.node.refusals import cut_off, leader_changed
+from liftbridge_broker.node.scheduling.cluster_clock import ClusterClock
+from liftbridge_broker.replication.publisher_history import PublisherHistory
+from liftbridge_broker.replication.publishers import StoredPiece
+from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.wire.acks import AckEncoder
+from liftbridge_broker.wire.publish import EnvelopeEncoder
+
+BEGINNING: Final = Instant(0)
+NOT_LEADER_TEXT: Final = "Server not partition leader"
+
+
+class PartitionHost(Protocol):
+    """The part of the node that a partition needs.
+
+    Attributes:
+        unanswered_bytes: Bytes of runs that are stored and wait for their acks.
+        clock: The time by which records are stamped when the wall clock is known to be off.
+    """
+
+    unanswered_bytes: int
+    clock: ClusterClock
+
+    def note_append_failed(self, error: FilesError, now: Instant) -> None:
+        """Report that an append failed in the files."""
+        ...
+
+    def note_damage(self, partition: "Partition", path: str) -> None:
+        """Have the next start verify a file of the log."""
+        ...
+
+    def note_roll(self, partition: "Partition") -> None:
+        """Note that the log of a partition with idempotent publishers began a new segment."""
+        ...
+
+    def note_append(self, partition: "Partition", now: Instant) -> None:
+        """Note that bytes were appended and wait for a sync by the stream's policy."""
+        ...
+
+    def fan_out(self, partition: "Partition", run: PublishRun) -> None:
+        """Give a directly appended run to every other listener of its subject."""
+        ...
+
+    def can_fan_out(self, subject: str) -> bool:
+        """Whether NATS and neighbouring partitions accept messages at this moment."""
+        ...
+
+    def is_full(self) -> bool:
+        """Whether the disk is too full to append."""
+        ...
+
+    def count_refused(self, error: LiftbridgeError, count: int) -> None:
+        """Count refused messages."""
+        ...
+
+    def request_resume(self, partition: "Partition", now: Instant) -> None:
+        """Ask for the partition to be resumed; `resumed` or `resume_failed` follows."""
+        ...
+
+    def is_foreign(self, partition: "Partition", publisher_id: PublisherId) -> bool:
+        """Whether a publisher is registered, for another stream than the partition's."""
+        ...
+
+    def transition(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Report a transition to the observer."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """State of one partition of which this broker holds a replica.
+
+    Invariants: `log.high_watermark <= log.log_end_offset`; `_pending` is ordered by `end`; no run
+    is appended while paused, read-only, offline or closed, or in another role than `LEADER`.
+
+    Attributes:
+        host: The node.
+        log: Its log; owned by the store.
+        partition_id: Unique id.
+        stream: Name of the stream.
+        number: Number within the stream.
+        stream_subject: Subject of the stream.
+        subject: Subject of the partition (`stream_subject` with a suffix from number 1 on).
+        group: NATS queue group, empty for none.
+        options: Settings in force.
+        leader_epoch: Epoch of this leadership, or of the last one.
+        publishers: State of idempotent publishers.
+        acks: Builds its acks.
+        intake: Makes runs of its NATS messages.
+        role: This broker's role for it.
+        replication: The other replicas; `None` for an only replica, and in role `NONE`.
+        has_read_error: Whether it is offline only because of a read error; its log may be intact.
+    """
+
+    host: PartitionHost
+    log: PartitionLog
+    partition_id: PartitionId
+    stream: str
+    number: PartitionNumber
+    stream_subject: str
+    subject: str
+    group: str
+    options: StreamOptions
+    leader_epoch: LeaderEpoch
+    publishers: PublisherHistory
+    acks: AckEncoder
+    intake: Intake
+    role: Role = Role.NONE
+    replication: Replication | None = None
+    is_paused: bool = False
+    is_auto_paused: bool = False
+    is_readonly: bool = False
+    offline_reason: str = ""
+    has_read_error: bool = False
+    closed_error: LiftbridgeError | None = None
+    last_active: Instant = BEGINNING
+    messages_received: EventTimes = field(default_factory=EventTimes)
+    pause_changed: EventTimes = field(default_factory=EventTimes)
+    readonly_changed: EventTimes = field(default_factory=EventTimes)
+    received_counts: dict[str, int] = field(
+        default_factory=lambda: {"grpc": 0, "nats": 0, "batch": 0}
+    )
+    received_bytes: dict[str, int] = field(
+        default_factory=lambda: {"grpc": 0, "nats": 0, "batch": 0}
+    )
+    delivered_count: int = 0
+    delivered_bytes: int = 0
+    dropped_count: int = 0
+    subscribers: dict[Subscriber, None] = field(default_factory=dict)
+    _sealer: RunSealer = field(init=False)
+    _envelopes: EnvelopeEncoder = field(init=False)
+    _pending: PendingAcks = field(init=False)
+    _pending_on_disk: PendingAcks = field(init=False)
+    _readers: dict[Callable[[], None], None] = field(default_factory=dict)
+    _parked: ParkedRuns = field(default_factory=ParkedRuns)
+    _segment_count: int = 0
+    _end_at_start: Offset = field(default=Offset(0))
+
+    def __post_init__(self) -> None:
+        self._pending, self._pending_on_disk = PendingAcks(self.host), PendingAcks(self.host)
+        self._sealer = RunSealer(RecordEncoder(self.stream, self.number), self.partition_id)
+        self._envelopes = EnvelopeEncoder(self.stream, self.subject, self.number)
+
+    # -- publishing ---------------------------------------------------------------------------
+
+    @property
+    def is_commit_mode(self) -> bool:
+        """Whether acks and reads wait for the disk; `auto` does with a single replica."""
+        if self.replication is not None:
+            return self.replication.is_commit_mode
+        return self.options.fsync_policy in {FsyncPolicy.COMMIT, FsyncPolicy.AUTO}
+
+    @property
+    def is_latest_known(self) -> bool:
+        """Whether all that may be committed is known to be (I9).
+
+        Records that a sole replica started with may have counted before they were on disk.
+        """
+        if self.replication is not None:
+            return self.replication.is_latest_known
+        return self.log.high_watermark >= self._end_at_start  # guard A.alone
+
+    @property
+    def is_led(self) -> bool:
+        """Whether this broker leads it, or is about to."""
+        return self.role is Role.LEADER or self.role is Role.RISING
+
+    def acks_for(self, subject: str) -> InboxAcks:
+        """Return a new sink for acks of messages on `subject`."""
+        return self.intake.acks_for(subject)
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether neighbouring messages may share a run.
+
+        Optimistic concurrency decides on each message, a queue group sends each its own way.
+        """
+        return not self.options.optimistic_concurrency and not self.group
+
+    def publish(self, run: PublishRun, now: Instant, wall_ns: int) -> None:
+        """Append a run that arrived directly, and copy it to the other listeners.
+
+        A paused partition is resumed first; the run waits for that. Every pending ack of the run is
+        answered exactly once, now or later.
+        """
+        if (self.is_paused or self.role is Role.RISING) and self.closed_error is None:
+            self._park(run, now)
+            return
+        if run.offsets is not None:
+            # A restore writes back old messages: other listeners do not get them again.
+            self._append(run, now, wall_ns)
+            return
+        if not self.host.can_fan_out(run.subject):
+            text = "not appended: the connection to NATS is lost or too slow, or copies wait"
+            self._refuse(run, NotAppendedError(text))
+            return
+        appended = self._append(run, now, wall_ns)
+        if appended is not None:
+            self.host.fan_out(self, appended)
+
+    def envelopes_of(self, run: PublishRun) -> list[bytes]:
+        """Return NATS frames of a run for other listeners; new leaders do not store them again."""
+        return self._envelopes.frames(
+            run.values,
+            keys=run.keys,
+            headers=run.headers,
+            correlation_ids=run.correlation_ids,
+            ack_inbox=run.ack_inbox.encode(),
+            ack_policy=run.policy,
+            expected_offsets=run.expected_offsets,
+            appended_partition_id=None if self.replication is None else self.partition_id,
+        )
+
+    def take_copy(self, run: PublishRun, now: Instant, wall_ns: int) -> None:
+        """Append a run that arrived over NATS, or from a neighbouring partition.
+
+        While paused by hand messages are counted and dropped, as the original does; an auto-paused
+        partition wakes up.
+        """
+        if run.publisher is not None and self.host.is_foreign(self, run.publisher.publisher_id):
+            # Its sequence numbers belong to another stream on this subject.
+            run.publisher = None
+        if self.is_paused:
+            if self.is_auto_paused and self.closed_error is None:
+                self._park(run, now)
+            else:
+                self.dropped_count += len(run.values)
+            return
+        if self.role is Role.LEADER:
+            self._append(run, now, wall_ns)
+        elif self.role is Role.RISING and self.closed_error is None:
+            self._park(run, now)
+
+    def _append(self, run: PublishRun, now: Instant, wall_ns: int) -> PublishRun | None:
+        """Append a run and answer it; return its new part, `None` for none."""
+        replication = self.replication
+        try:
+            self._check_open()
+            pieces = check_run(run, self.log, self.options, self.publishers, replication)
+            rest = without_stored(run, pieces) if pieces else run
+            if rest is None:
+                self._acknowledge(run, joined(pieces), wall_ns)
+                return None
+            if replication is not None:
+                replication.check_append(is_all=run.waits_for_all, now=now)
+            timestamp = self._write(rest, now, wall_ns)
+        except LiftbridgeError as error:
+            # A cut-off leader cannot name the cause: the log, or the state, may have changed.
+            is_cut_off = replication is not None and replication.is_cut_off  # guard A.refusal
+            self._refuse(run, cut_off() if is_cut_off else error)
+            return None
+        count, end = len(rest.values), self.log.log_end_offset
+        self.last_active = now
+        self.messages_received.mark(wall_ns)
+        self.received_counts[rest.path] += count
+        self.received_bytes[rest.path] += rest.size_bytes
+        if replication is not None:
+            replication.on_appended(now, wall_ns)
+        elif not self.is_commit_mode:
+            self.commit_to(end, wall_ns)
+        self.host.note_append(self, now)
+        base_offset = Offset(end - count if rest.offsets is None else rest.offsets[0])
+        stored = Stored(base_offset, timestamp, wall_ns, self.leader_epoch, is_duplicate=False)
+        if pieces:
+            stored = in_pieces(stored, joined((*pieces, StoredPiece(base_offset, count))))
+        self._hold(end, stored, rest)
+        return rest
+
+    def _refuse(self, run: PublishRun, error: LiftbridgeError) -> None:
+        self.host.count_refused(error, len(run.values))
+        if isinstance(error, FencedPublisherError):
+            self.host.transition("publisher_fenced", self._named({"reason": error.text}))
+        run.refuse(error)
+
+    def _hold(self, end: Offset, stored: Stored, run: PublishRun) -> None:
+        acks = run.pending_acks
+        if not acks:
+            return
+        if end <= self.log.high_watermark:
+            for ack in acks:
+                ack.sink.acked(stored)
+            return
+        if self.replication is not None and not self.replication.is_cut_off:
+            acks = self._hold_here(end, stored, acks)
+            if not acks:
+                return
+        self._pending.add(end, stored, acks, run.size_bytes)
+
+    def _hold_here(self, end: Offset, stored: Stored, acks: Acks) -> Acks:
+        """Send acks that need only this replica; return those that need other replicas too."""
+        own = [ack for ack in acks if ack.policy != POLICY_ALL]
+        if not own:
+            return acks
+        if self.is_commit_mode and end > self.log.recovery_point:
+            self._pending_on_disk.add(end, stored, own, 0)
+        else:
+            for ack in own:
+                ack.sink.acked(stored)
+        return [ack for ack in acks if ack.policy == POLICY_ALL]
+
+    def _acknowledge(self, run: PublishRun, pieces: tuple[StoredPiece, ...], wall_ns: int) -> None:
+        """Answer a duplicate with the position of the original, once that is committed."""
+        last = pieces[-1]
+        first = Stored(last.base_offset, wall_ns, wall_ns, self.leader_epoch, is_duplicate=True)
+        # Whatever its policy: a publisher that retries needs to know that the record is durable.
+        run.pending_acks = [ack._replace(policy=POLICY_ALL) for ack in run.pending_acks]
+        self._hold(Offset(last.base_offset + last.record_count), in_pieces(first, pieces), run)
+
+    def _check_open(self) -> None:
+        if self.closed_error is not None:
+            raise NotAppendedError(f"not appended: {self.closed_error.text}")
+        if self.role is not Role.LEADER:  # guard L2.role
+            raise NotLeaderError(NOT_LEADER_TEXT)
+        if self.offline_reason:  # guard L2.offline
+            raise PartitionOfflineError(f"not appended: partition offline: {self.offline_reason}")
+        if self.is_readonly:  # guard C18.readonly
+            raise ReadonlyError(f"readonly partition: {self.number}")
+        if self.host.is_full():
+            raise StorageFullError("not appended: storage full")
+
+    def _write(self, run: PublishRun, now: Instant, wall_ns: int) -> int:
+        """Append a run atomically; return the timestamp of its first record."""
+        log = self.log
+        timestamp = max(log.largest_timestamp, self.host.clock.stamp(wall_ns, now))
+        batches = self._sealer.seal(run, self.leader_epoch, log.log_end_offset, timestamp)
+        headers: list[BatchHeader] = [read_header(batch, 0) for batch in batches]
+        data = batches[0] if len(batches) == 1 else b"".join(batches)
+        try:
+            log.append_batches(data, headers, wall_ns)
+        except FilesError as error:
+            raise self._append_failed(error, now) from error
+        if run.publisher is not None:
+            for header in headers:
+                self.publishers.replay(header)
+        if len(self.publishers) and log.segment_count != self._segment_count:
+            self._segment_count = log.segment_count
+            self.host.note_roll(self)
+        return timestamp if run.timestamps is None else run.timestamps[0]
+
+    def note_replicated(self, headers: Sequence[BatchHeader], segment_count: int) -> None:
+        """Note appended batches of the leader; `segment_count` is the count before."""
+        for header in headers:
+            if header.publisher_id:
+                self.publishers.replay(header)
+        if len(self.publishers) and self.log.segment_count != segment_count:
+            self.host.note_roll(self)
+
+    def _append_failed(self, error: FilesError, now: Instant) -> LiftbridgeError:
+        """Return the refusal for a failed write, and update the partition."""
+        self.host.note_append_failed(error, now)
+        if error.is_full:
+            return StorageFullError("not appended: storage full")
+        self.go_offline(error.text)
+        return PartitionOfflineError(f"not appended: {error}")
+
+    # -- commit -------------------------------------------------------------------------------
+
+    def on_flushed(self, flushed_offset: Offset, wall_ns: int) -> None:
+        """Handle a sync of everything below `flushed_offset`."""
+        if self.replication is not None:
+            self._pending_on_disk.release(flushed_offset, wall_ns)
+            self.replication.on_flushed(wall_ns)
+        elif self.role is Role.LEADER and self.is_commit_mode:
+            self.commit_to(flushed_offset, wall_ns)
+
+    def commit_to(self, end: Offset, wall_ns: int) -> None:
+        """Move the high watermark, release acks, wake readers (I3)."""
+        log = self.log
+        if end <= log.high_watermark:
+            return
+        assert end <= log.log_end_offset
+        log.high_watermark = end
+        self._pending.release(end, wall_ns)
+        self.wake_readers()
+
+    def commit_alone(self, wall_ns: int) -> None:
+        """Commit the records of a sole replica: all of them, or those on disk.
+
+        The original hides the last records after a crash until the next append (defect D14).
+        """
+        log = self.log
+        self.commit_to(log.recovery_point if self.is_commit_mode else log.log_end_offset, wall_ns)
+
+    def set_options(self, options: StreamOptions, wall_ns: int) -> None:
+        """Apply settings; release acks that waited only for the disk."""
+        self.options = options
+        self.intake.takes_singles = options.optimistic_concurrency
+        if self.replication is None and self.role is Role.LEADER:
+            self.commit_alone(wall_ns)
+
+    def wake_readers(self) -> None:
+        """Wake readers that wait for records."""
+        if self._readers:
+            waiting = list(self._readers)
+            self._readers.clear()
+            for wake in waiting:
+                wake()
+
+    # -- readers ------------------------------------------------------------------------------
+
+    def wait_for_data(self, wake: Callable[[], None]) -> None:
+        """Call `wake` once, when the high watermark moves or the flags change."""
+        self._readers[wake] = None
+
+    def stop_waiting(self, wake: Callable[[], None]) -> None:
+        """Remove a waiting reader; no-op when it does not wait."""
+        self._readers.pop(wake, None)
+
+    def attach(self, subscriber: Subscriber) -> None:
+        """Register a subscription, to be notified when the partition closes."""
+        self.subscribers[subscriber] = None
+
+    def detach(self, subscriber: Subscriber, now: Instant) -> None:
+        """Remove a subscription."""
+        del self.subscribers[subscriber]
+        self.last_active = now
+
+    # -- state --------------------------------------------------------------------------------
+
+    def set_readonly(self, *, is_readonly: bool, wall_ns: int) -> None:
+        """Refuse, or accept again, new messages; notify readers at the end."""
+        self.is_readonly = is_readonly
+        self.readonly_changed.mark(wall_ns)
+        self.wake_readers()
+
+    def set_paused(self, *, is_paused: bool, is_auto: bool, now: Instant, wall_ns: int) -> None:
+        """Stop intake and end subscriptions, or continue with the runs that waited."""
+        self.pause_changed.mark(wall_ns)
+        self.is_paused = is_paused
+        self.is_auto_paused = is_paused and is_auto
+        if is_paused:
+            self.end_subscriptions(FailedPreconditionError("commit log was closed"))
+        else:
+            self.last_active = now
+        # After a pause too: runs that waited for this leadership must request the resume.
+        self._unpark(now, wall_ns)
+
+    def _unpark(self, now: Instant, wall_ns: int) -> None:
+        for run in self._parked.take():
+            if run.path == "nats":
+                self.take_copy(run, now, wall_ns)
+            else:
+                self.publish(run, now, wall_ns)
+
+    def rise(self, replication: Replication) -> None:
+        """Become leader by the metadata; accept records only after `lead`."""
+        self.replication = replication
+        if self.role is not Role.LEADER:
+            self.end_subscriptions(leader_changed(), stays=True)
+        self.role = Role.RISING
+
+    def lead(
+        self, replication: Replication | None, leader_epoch: LeaderEpoch, now: Instant, wall_ns: int
+    ) -> None:
+        """Accept records from now on, waiting runs first; `None` means a sole replica."""
+        if self.role is not Role.LEADER or self.replication is not None:
+            self._end_at_start = self.log.log_end_offset
+        self.replication, self.leader_epoch = replication, leader_epoch
+        self.role, self.last_active = Role.LEADER, now
+        if self._parked and not self.is_paused:
+            self._unpark(now, wall_ns)
+
+    def follow(self, replication: Replication | None) -> None:
+        """Stop leading: another broker leads, or with `None` no known broker.
+
+        Uncommitted records stored here have an unknown outcome.
+        """
+        was_leader = self.role in (Role.LEADER, Role.RISING)
+        self.replication = replication
+        self.role = Role.NONE if replication is None else Role.FOLLOWER
+        if was_leader:  # guard L7.demote
+            self.resume_failed(UnavailableError("not appended: leader changed"))
+            self._give_up(OutcomeUnknownError("outcome unknown: leader changed"))
+            self.end_subscriptions(leader_changed(), stays=True)
+
+    def resume_failed(self, error: LiftbridgeError) -> None:
+        """Refuse the runs that waited for a resume that did not happen."""
+        for run in self._parked.take():
+            self._refuse(run, error)
+
+    def _park(self, run: PublishRun, now: Instant) -> None:
+        replication, text = self.replication, ""
+        if not self.is_paused and replication is not None and replication.is_recovering:
+            text = "not appended: the partition recovers from an unclean election"
+        elif not self._parked.add(run):
+            text = f"not appended: more than {PARKED_BYTES_MAX} bytes wait for the resume"
+        if text:
+            self._refuse(run, NotAppendedError(text))
+            return
+        if len(self._parked) == 1 and self.is_paused:
+            self.host.request_resume(self, now)
+
+    def on_unreadable(self, error: LiftbridgeError) -> None:
+        """Go offline after a read that found damage or failed."""
+        is_damaged = isinstance(error, CorruptionError)
+        self.has_read_error = not is_damaged and (self.has_read_error or not self.offline_reason)
+        if isinstance(error, CorruptionError):
+            where = {"path": error.path, "position": error.position, "reason": error.text}
+            self.host.transition("corruption_found", self._named(where))
+            self.host.note_damage(self, error.path)
+        self.go_offline(error.text)
+
+    def _named(self, fields: Mapping[str, object]) -> Mapping[str, object]:
+        return {"stream": self.stream, "partition": self.number, **fields}
+
+    def go_offline(self, reason: str) -> None:
+        """Stop serving: the files failed or are damaged, and stay unchanged for an operator."""
+        if self.offline_reason:
+            return
+        self.offline_reason = reason
+        self.host.transition("partition_offline", self._named({"reason": reason}))
+        self._give_up(OutcomeUnknownError(f"outcome unknown: {reason}"))
+        if self.replication is not None:
+            self.replication.on_offline(reason)
+
+    def go_online(self) -> None:
+        """Serve again: the log was verified after the read error."""
+        self.offline_reason, self.has_read_error = "", False
+        self.host.transition("partition_online", self._named({}))
+
+    @property
+    def has_pending_acks(self) -> bool:
+        """Whether runs that are stored wait for their acks."""
+        return len(self._pending) > 0 or len(self._pending_on_disk) > 0
+
+    def refuse_appends(self, error: LiftbridgeError) -> None:
+        """Refuse all appends with `error`; reads and pending acks continue."""
+        self.closed_error = error
+        self.resume_failed(NotAppendedError(f"not appended: {error}"))
+
+    def close(self, error: LiftbridgeError) -> None:
+        """Close the partition: the stream was deleted, or the broker stops.
+
+        Pending acks get an unknown outcome when the broker stops, because their records may
+        be on disk; after a deletion of the stream their outcome no longer matters.
+        """
+        self.refuse_appends(error)
+        self.end_subscriptions(error)
+        is_deleted = isinstance(error, NotFoundError)
+        self._give_up(error if is_deleted else OutcomeUnknownError(f"outcome unknown: {error}"))
+
+    def fail_all_acks(self, error: LiftbridgeError) -> None:
+        """Fail the acks that wait for all replicas."""
+        self._pending.fail(error)
+
+    def _give_up(self, error: LiftbridgeError) -> None:
+        self._pending.fail(error)
+        self._pending_on_disk.fail(error)
+
+    def end_subscriptions(self, error: LiftbridgeError, *, stays: bool = False) -> None:
+        """End subscriptions; with `stays`, those that read any replica continue."""
+        for subscriber in list(self.subscribers):
+            if not (stays and subscriber.reads_replica):
+                subscriber.on_closed(error)

@@ -1,0 +1,158 @@
+"""Seals a run into batches: turns the messages of one caller into the bytes of one write."""
+
+from itertools import compress
+from operator import ne, sub
+from typing import Final
+
+from liftbridge_broker.logformat.batch import (
+    ATTRIBUTE_COMPACTED,
+    ATTRIBUTE_IDEMPOTENT,
+    filler,
+    seal,
+)
+from liftbridge_broker.logformat.records import RecordEncoder
+from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId, PublisherId
+from liftbridge_broker.node.partition.runs import PublishRun, batch_ends
+
+BATCH_BYTES_MAX: Final = 256 * 1024
+"""Bytes of values and keys sealed into one batch, or one record (replication.md 1.15)."""
+
+
+class RunSealer:
+    """Seals the runs of one partition on its leader.
+
+    Args:
+        encoder: Makes its records.
+        partition_id: Written into every batch.
+    """
+
+    __slots__ = ("_encoder", "_partition_id")
+
+    def __init__(self, encoder: RecordEncoder, partition_id: PartitionId) -> None:
+        self._encoder = encoder
+        self._partition_id = partition_id
+
+    def seal(
+        self, run: PublishRun, epoch: LeaderEpoch, log_end_offset: Offset, timestamp: int
+    ) -> list[bytes]:
+        """Encode a run as one batch or, when it is large, several; their ranges adjoin.
+
+        Args:
+            run: What to store. A first offset above the log end gets a header-only batch in
+                front, because ranges of batches must adjoin.
+            epoch: Epoch of this leadership.
+            log_end_offset: Offset of the first batch.
+            timestamp: Timestamp of all records, unless the run sets timestamps.
+        """
+        count = len(run.values)
+        batches = []
+        offsets = run.offsets or range(log_end_offset, log_end_offset + count)
+        if offsets[0] > log_end_offset:
+            empty = filler(
+                partition_id=self._partition_id,
+                leader_epoch=epoch,
+                base_offset=log_end_offset,
+                last_offset=Offset(offsets[0] - 1),
+                timestamp=timestamp if run.timestamps is None else run.timestamps[0],
+            )
+            batches.append(empty)
+        start = 0
+        for end in batch_ends(run, BATCH_BYTES_MAX):
+            part = run if end - start == count else run.part(start, end)
+            base_offset = Offset(offsets[start])
+            last_offset = Offset(offsets[end] - 1 if end < count else offsets[-1])
+            batches.append(self._seal(part, epoch, base_offset, last_offset, timestamp))
+            start = end
+        return batches
+
+    def _seal(
+        self,
+        run: PublishRun,
+        epoch: LeaderEpoch,
+        base_offset: Offset,
+        last_offset: Offset,
+        timestamp: int,
+    ) -> bytes:
+        times, publisher, count = run.timestamps, run.publisher, len(run.values)
+        attributes = ATTRIBUTE_IDEMPOTENT if publisher is not None else 0
+        if last_offset - base_offset >= count:
+            attributes |= ATTRIBUTE_COMPACTED
+        return seal(
+            frames=self._frames(run, base_offset, timestamp),
+            partition_id=self._partition_id,
+            leader_epoch=epoch,
+            base_offset=base_offset,
+            last_offset=last_offset,
+            count=count,
+            first_timestamp=timestamp if times is None else times[0],
+            largest_timestamp=timestamp if times is None else times[-1],
+            attributes=attributes,
+            publisher_id=publisher.publisher_id if publisher is not None else PublisherId(0),
+            publisher_epoch=publisher.publisher_epoch if publisher is not None else 0,
+            first_sequence=publisher.first_sequence if publisher is not None else 0,
+        )
+
+    def _frames(self, run: PublishRun, base_offset: Offset, timestamp: int) -> list[bytes]:
+        """Encode all records; neighbours with equal timestamp and subjects share one encoding."""
+        if run.timestamps is None and run.offsets is None:
+            return self._encoder.encode(
+                base_offset=base_offset,
+                timestamp=timestamp,
+                subject=run.subject,
+                reply=run.reply,
+                values=run.values,
+                keys=run.keys,
+                headers=run.headers,
+            )
+        pieces: list[bytes] = []
+        start = 0
+        for end in _ends_of_equals(run):
+            offset = base_offset + start if run.offsets is None else run.offsets[start]
+            pieces += self._encode_part(run, start, end, offset, timestamp)
+            start = end
+        return pieces
+
+    def _encode_part(
+        self, run: PublishRun, start: int, end: int, offset: int, timestamp: int
+    ) -> list[bytes]:
+        """Frames of the records from `start` to `end`, which differ in key, value and headers."""
+        keys, headers = run.keys, run.headers
+        if run.timestamps is not None:
+            timestamp = run.timestamps[start]
+        subject = run.subject if run.subjects is None else run.subjects[start]
+        reply = run.reply if run.replies is None else run.replies[start]
+        if end - start == 1 and keys is not None:
+            # A page of one record would cost more.
+            frame = self._encoder.encode_record(
+                offset=offset,
+                timestamp=timestamp,
+                subject=subject,
+                reply=reply,
+                value=run.values[start],
+                key=keys[start],
+                headers=None if headers is None else headers[start],
+            )
+            return [frame]
+        some = slice(start, end)
+        return self._encoder.encode(
+            base_offset=offset,
+            timestamp=timestamp,
+            subject=subject,
+            reply=reply,
+            values=run.values[some],
+            keys=None if keys is None else keys[some],
+            headers=None if headers is None else headers[some],
+        )
+
+
+def _ends_of_equals(run: PublishRun) -> list[int]:
+    """Return ends of the ranges with consecutive offsets and equal timestamps and subjects."""
+    count = len(run.values)
+    ends = {count}
+    for column in (run.timestamps, run.subjects, run.replies):
+        if column is not None:
+            ends.update(compress(range(1, count), map(ne, column[1:], column)))
+    if run.offsets is not None:
+        steps = map(sub, run.offsets[1:], run.offsets)
+        ends.update(compress(range(1, count), map((1).__ne__, steps)))
+    return sorted(ends)

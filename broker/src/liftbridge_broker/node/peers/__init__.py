@@ -1,0 +1,1 @@
+"""Messages to and from other brokers: sessions of their processes, signatures, dispatch."""

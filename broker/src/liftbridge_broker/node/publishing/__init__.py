@@ -1,0 +1,1 @@
+"""How messages reach their partition: from NATS, and over NATS to other brokers."""

@@ -1,0 +1,217 @@
+"""Report a new stream only once its partition leaders listen on their subjects.
+
+A non-leader forwards published messages over NATS, and NATS drops messages without a listener. So
+the broker that proposed the stream asks each leader repeatedly until it answers, and only then
+answers its client. Soft state: a leader keeps nothing of a question it cannot answer yet.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamName
+from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.node.replicas.replica_host import Speaker
+from liftbridge_broker.node.scheduling.opening_queue import OpeningQueue
+from liftbridge_broker.ports.messaging import Messaging
+from liftbridge_broker.ports.transport import Channel
+from liftbridge_broker.wire.peer import PeerHeader
+from liftbridge_broker.wire.peer_bodies import ListeningReply, ListeningRequest
+
+READINESS_NS: Final = 1_000 * MILLISECOND_NS
+"""Time after which the client is answered anyway; a leader may be dead."""
+
+PARTITION_NS: Final = 2 * MILLISECOND_NS
+"""Extra time per partition: leaders open many partitions one after another."""
+
+ASK_FIRST_NS: Final = 5 * MILLISECOND_NS
+ASK_NS: Final = 50 * MILLISECOND_NS
+"""Longest interval between questions; the interval doubles from `ASK_FIRST_NS`."""
+
+
+class StreamReadinessHost(Protocol):
+    """The part of the node that this module needs."""
+
+    messaging: Messaging
+    openings: OpeningQueue
+
+    @property
+    def broker(self) -> BrokerId:
+        """Id of this broker."""
+        ...
+
+    @property
+    def now(self) -> Instant:
+        """Time of this turn."""
+        ...
+
+    @property
+    def state(self) -> ClusterState:
+        """Applied metadata."""
+        ...
+
+    def is_listening(self, partition_id: PartitionId) -> bool:
+        """Whether this broker receives the messages of a partition."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Wait:
+    """A caller that waits for leaders to listen.
+
+    Attributes:
+        unheard: Partitions whose leaders have not answered yet.
+        done: Called at the end.
+        ends_at: Latest time for `done`.
+    """
+
+    unheard: set[PartitionId]
+    done: Callable[[], None]
+    ends_at: Instant
+
+
+class StreamReadiness:
+    """Callers that wait for leaders to listen; also answers such questions of other brokers."""
+
+    def __init__(self, host: StreamReadinessHost, speaker: Speaker) -> None:
+        """Start without callers."""
+        self._host = host
+        self._speaker = speaker
+        self._waits: dict[_Wait, None] = {}  # in order of arrival; looked at each `ASK_NS`
+        self._unheard: dict[PartitionId, list[_Wait]] = {}
+        self._ask_at = Instant(0)
+        self._pause_ns = ASK_FIRST_NS
+
+    def wait(
+        self, partitions: Sequence[PartitionId], done: Callable[[], None], now: Instant
+    ) -> None:
+        """Call `done` once the leaders of all given partitions listen, or after a timeout."""
+        if not partitions:
+            done()
+            return
+        time_ns = READINESS_NS + PARTITION_NS * len(partitions)
+        wait = _Wait(set(partitions), done, Instant(now + time_ns))
+        self._waits[wait] = None
+        for partition_id in partitions:
+            self._unheard.setdefault(partition_id, []).append(wait)
+        self._pause_ns = ASK_FIRST_NS
+        self._ask_at = Instant(now + ASK_FIRST_NS)
+        self._ask(partitions)
+
+    def on_peer(self, header: PeerHeader) -> bool:
+        """Handle a message; return whether it belongs to this exchange."""
+        match header.body:
+            case ListeningRequest(partitions):
+                self._answer(
+                    partitions,
+                    lambda found: self._speaker.send(
+                        header.sender, Channel.METADATA, ListeningReply(found)
+                    ),
+                )
+            case ListeningReply(partitions):
+                self._heard(header.sender, partitions)
+            case _:
+                return False
+        return True
+
+    def on_timer(self, now: Instant) -> None:
+        """Repeat questions, and end waits that timed out."""
+        for wait in [wait for wait in self._waits if wait.ends_at <= now]:
+            self._let_go(wait)
+        if self._waits and self._ask_at <= now:
+            self._pause_ns = min(2 * self._pause_ns, ASK_NS)
+            self._ask_at = Instant(now + self._pause_ns)
+            self._ask(list(self._unheard))
+
+    def next_deadline(self) -> Instant | None:
+        """Time of the next `on_timer` call, `None` without waits."""
+        first = next(iter(self._waits), None)
+        return None if first is None else min(first.ends_at, self._ask_at)
+
+    def end(self) -> None:
+        """End all waits, because the broker stops."""
+        for wait in list(self._waits):
+            self._let_go(wait)
+
+    def _ask(self, partitions: Sequence[PartitionId]) -> None:
+        asked: dict[BrokerId, list[PartitionId]] = {}
+        for partition_id in partitions:
+            state = self._host.state.partition(partition_id)
+            if state is None:
+                self._settle(partition_id)  # deleted meanwhile: no leader will listen
+            elif state.leader is not None:
+                asked.setdefault(state.leader, []).append(partition_id)
+        for leader, led in asked.items():
+            if leader == self._host.broker:
+                self._answer(tuple(led), lambda found: self._heard(self._host.broker, found))
+            else:
+                self._speaker.send(leader, Channel.METADATA, ListeningRequest(tuple(led)))
+
+    def _answer(
+        self,
+        partitions: tuple[PartitionId, ...],
+        reply: Callable[[tuple[PartitionId, ...]], None],
+    ) -> None:
+        """Reply with the partitions that listen here, once the NATS server has subscribed them."""
+        found = tuple(one for one in partitions if self._host.is_listening(one))
+        if found:
+            self._host.messaging.when_subscribed(lambda: reply(found))
+
+    def _heard(self, leader: BrokerId, partitions: tuple[PartitionId, ...]) -> None:
+        """Record that a leader listens; ignore former leaders."""
+        for partition_id in partitions:
+            state = self._host.state.partition(partition_id)
+            if state is not None and state.leader == leader:
+                self._settle(partition_id)
+
+    def _settle(self, partition_id: PartitionId) -> None:
+        """End the waits for a partition."""
+        for wait in self._unheard.pop(partition_id, ()):
+            wait.unheard.discard(partition_id)
+            if not wait.unheard:
+                self._let_go(wait)
+
+    def _let_go(self, wait: _Wait) -> None:
+        """End a wait; its callback may begin others."""
+        del self._waits[wait]
+        for partition_id in wait.unheard:
+            others = [one for one in self._unheard[partition_id] if one is not wait]
+            if others:
+                self._unheard[partition_id] = others
+            else:
+                del self._unheard[partition_id]
+        wait.done()
+
+
+def once_ready(
+    host: StreamReadinessHost,
+    readiness: StreamReadiness | None,
+    name: StreamName,
+    reply: Callable[[object], None],
+) -> Callable[[object], None]:
+    """Delay the outcome until the new stream listens, or the first messages are lost.
+
+    Args:
+        host: The node.
+        readiness: Asks the leaders; `None` for a broker alone.
+        name: Name of the stream.
+        reply: Gets the outcome of the command that creates it.
+
+    Returns:
+        The callback that takes the outcome.
+    """
+
+    def answered(outcome: object) -> None:
+        if isinstance(outcome, LiftbridgeError):
+            reply(outcome)
+        elif readiness is None:
+            host.openings.when_open(lambda: host.messaging.when_subscribed(lambda: reply(outcome)))
+        else:
+            stream = host.state.stream(name)  # perhaps deleted meanwhile: no leader will listen
+            partitions = () if stream is None else stream.partitions
+            found = [partition.partition_id for partition in partitions]
+            readiness.wait(found, lambda: reply(outcome), host.now)
+
+    return answered

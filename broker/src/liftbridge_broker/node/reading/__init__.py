@@ -1,0 +1,1 @@
+"""Reads from a partition: subscriptions, bulk reads, cursors, answers about offsets."""

@@ -1,0 +1,1 @@
+"""Replicas on this broker: applied metadata, leading, following, fetch sessions."""

@@ -1,0 +1,380 @@
+"""A partition that this broker follows: applies the leader's fetch answers (F1 to F5).
+
+`FollowerCore` judges an answer; this module appends to, truncates or restarts the log, and sends
+the next position only when what it promises is durable.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from liftbridge_broker.controller.commands import Command, DeclareUnclean
+from liftbridge_broker.errors import (
+    CorruptionError,
+    FilesError,
+    LiftbridgeError,
+    NotLeaderError,
+)
+from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset, PartitionId
+from liftbridge_broker.node.partition.partition import NOT_LEADER_TEXT, Partition
+from liftbridge_broker.node.refusals import leader_changed
+from liftbridge_broker.replication.fetching import FetchedHead
+from liftbridge_broker.replication.follower import (
+    Append,
+    Damaged,
+    FollowerCore,
+    FollowerOutcome,
+    Rejected,
+    RestartAt,
+    Truncate,
+    Wait,
+)
+from liftbridge_broker.storage.store import LogStore
+from liftbridge_broker.wire.peer_bodies import Silence
+
+
+class FollowingHost(Protocol):
+    """The part of the owner that a followed partition needs."""
+
+    @property
+    def broker(self) -> BrokerId:
+        """Id of this broker."""
+        ...
+
+    @property
+    def broker_epoch(self) -> MetadataIndex:
+        """Its registration."""
+        ...
+
+    @property
+    def now(self) -> Instant:
+        """Time of this turn."""
+        ...
+
+    @property
+    def wall_ns(self) -> int:
+        """Unix nanoseconds of this turn."""
+        ...
+
+    @property
+    def store(self) -> LogStore:
+        """The logs."""
+        ...
+
+    def note_append(self, partition: Partition, now: Instant) -> None:
+        """Note that bytes wait for a sync."""
+        ...
+
+    def note_change(self, partition: Partition, *, is_cut: bool) -> None:
+        """Note that the log was cut or is readable again, which voids state derived from it."""
+        ...
+
+    def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
+        """Propose a command to the metadata group."""
+        ...
+
+    def replace_log(self, partition_id: PartitionId) -> None:
+        """Set a damaged log aside and begin with an empty one."""
+        ...
+
+    def verify(self, following: "Following") -> None:
+        """Verify the log after a read error; `on_verified` follows."""
+        ...
+
+    def begin_replica(self, following: "Following") -> None:
+        """Have the store treat the log as that of a follower."""
+        ...
+
+    def is_current(self, role: "Following") -> bool:
+        """Whether this is still the broker's role for the partition."""
+        ...
+
+    def tell_position(self, following: "Following") -> None:
+        """Schedule this replica's position for the leader."""
+        ...
+
+    def retry_position(self, following: "Following") -> None:
+        """Schedule the same position again after a pause."""
+        ...
+
+    def transition(self, kind: str, fields: dict[str, object]) -> None:
+        """Report a transition to the observer."""
+        ...
+
+
+class Following:
+    """See the module.
+
+    Attributes:
+        partition: The partition.
+        core: Its rules.
+        leader: Its leader.
+        is_held: Whether no position may be sent: the journal must be flushed first, or the log is
+            damaged.
+        is_refused: Whether the last answer was one that a working leader does not give.
+        rejected_count: Answers with other records than requested.
+        truncated_count: Times the log was cut.
+    """
+
+    def __init__(
+        self, host: FollowingHost, partition: Partition, core: FollowerCore, leader: BrokerId
+    ) -> None:
+        """Start to follow."""
+        self.host = host
+        self.partition = partition
+        self.core = core
+        self.leader = leader
+        self.is_commit_mode = False
+        self.is_held = False
+        self.is_refused = False
+        self.rejected_count = 0
+        self.truncated_count = 0
+        self._is_declaring = False
+
+    @property
+    def partition_id(self) -> PartitionId:
+        """Id of the partition."""
+        return self.partition.partition_id
+
+    @property
+    def is_latest_known(self) -> bool:
+        """Always true: readers of a follower accept what it knows."""
+        return True
+
+    @property
+    def is_recovering(self) -> bool:
+        """Always false: a follower does not lead."""
+        return False
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Always false: a follower serves its readers whoever leads."""
+        return False
+
+    # -- for the partition --------------------------------------------------------------------
+
+    def check_append(self, *, is_all: bool, now: Instant) -> None:
+        """Refuse every run.
+
+        Raises:
+            NotLeaderError: Always.
+        """
+        del is_all, now
+        raise NotLeaderError(NOT_LEADER_TEXT)  # guard L2.follower
+
+    def on_appended(self, now: Instant, wall_ns: int) -> None:
+        """No-op: a follower appends only what its leader sends."""
+
+    def on_flushed(self, wall_ns: int) -> None:
+        """Send the flushed position, which the leader counts in commit mode."""
+        del wall_ns
+        if self.is_commit_mode:
+            self._tell()
+
+    def on_offline(self, reason: str) -> None:
+        """Handle a log that cannot be used any more (F5)."""
+        self.is_held = True
+        self._declare(reason)
+
+    def repair(self) -> None:
+        """Retry a declaration that failed."""
+        if self.partition.offline_reason:
+            self._declare(self.partition.offline_reason)
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def silence(self, heard_at: Instant, now: Instant) -> Silence | None:
+        """Return the report about a silent leader (F4), `None` for none.
+
+        Args:
+            heard_at: When the leader's broker last answered.
+            now: Present time.
+        """
+        silence_ns = self.core.suspicion(heard_at, now)
+        if silence_ns is None:
+            return None
+        state = self.core.state
+        epochs = state.leader_epoch, state.partition_epoch
+        return Silence(state.partition_id, self.leader, *epochs, silence_ns)
+
+    def on_reply(self, head: FetchedHead, data: bytes, now: Instant) -> None:
+        """Apply an answer of the leader."""
+        if self.is_held or self.partition.offline_reason:
+            return
+        outcome = self.core.on_reply(head, data, now)
+        self.is_refused = isinstance(outcome, Rejected) or (
+            isinstance(outcome, Wait) and outcome.is_retry
+        )
+        try:
+            self._follow(outcome, now)
+        except FilesError:
+            # The store was notified and decides about the directory; a full disk is temporary.
+            self.host.retry_position(self)
+        except CorruptionError as error:
+            # A cut reads what it keeps, and found corrupt bytes.
+            self.partition.on_unreadable(error)
+
+    def _follow(self, outcome: FollowerOutcome, now: Instant) -> None:
+        match outcome:
+            case Append():
+                self._append(outcome, now)
+            case Truncate():
+                self._truncate(outcome, now)
+            case RestartAt(offset, is_below_high_watermark):
+                if is_below_high_watermark:
+                    self._tell_of_loss(offset)
+                self.restart_at(offset, now)
+            case Damaged(reason):
+                self._on_damaged(reason)
+            case Rejected(reason):
+                self.rejected_count += 1
+                self._say("fetched_records_rejected", reason=reason)
+                self.host.retry_position(self)
+            case Wait():
+                if outcome.is_retry:
+                    self.host.retry_position(self)
+
+    def _append(self, append: Append, now: Instant) -> None:
+        partition = self.partition
+        log = partition.log
+        dropped, copied = log.dropped_offset, append.copied
+        if append.headers and log.is_empty:  # guard F3.copy
+            dropped = max(dropped, append.dropped_offset)
+        if (dropped, copied) != (log.dropped_offset, log.copied):
+            self.host.store.note_copied(partition.partition_id, dropped, copied, now)
+        if append.headers:
+            before = log.epochs.latest
+            segments = log.segment_count
+            try:
+                log.append_batches(append.data, append.headers, self.host.wall_ns)
+            except FilesError as error:
+                self.host.store.note_append_failed(error, now)
+                raise
+            partition.note_replicated(append.headers, segments)
+            self.host.note_append(partition, now)
+            if log.epochs.latest != before:
+                self._hold_for_journal(now)  # guard F3.journal
+        if append.high_watermark != log.high_watermark:
+            log.high_watermark = Offset(min(append.high_watermark, log.log_end_offset))
+            partition.wake_readers()
+        log.compacted_everywhere = append.compacted_offset
+        if append.log_start > log.log_start_offset:
+            self.host.store.raise_log_start(partition.partition_id, append.log_start, now)
+        self._tell()
+
+    def _hold_for_journal(self, now: Instant) -> None:
+        """Send no position before the new leader epoch is durable."""
+        self.is_held = True
+        core = self.core
+
+        def done() -> None:
+            if self.core is core and not self.partition.offline_reason:
+                self.is_held = False
+                self._tell()
+
+        self.host.store.journal_state(self.partition.partition_id, done, now)
+
+    def _truncate(self, truncate: Truncate, now: Instant) -> None:
+        log = self.partition.log
+        removed = log.log_end_offset - truncate.end
+        if truncate.is_below_high_watermark:
+            self._tell_of_loss(truncate.end)
+        self.host.store.truncate([(self.partition.partition_id, truncate.end)], now)
+        self.truncated_count += removed > 0
+        self.host.note_change(self.partition, is_cut=True)
+        self._end_readers()
+        self._tell()
+
+    def _tell_of_loss(self, end: Offset) -> None:
+        """Report the loss of records that counted as committed."""
+        log = self.partition.log
+        self._say(
+            "committed_records_removed", high_watermark=log.high_watermark, log_end_offset=end
+        )
+
+    def restart_at(self, offset: Offset, now: Instant) -> None:
+        """Drop the log and restart it at an offset.
+
+        Raises:
+            FilesError: The disk refused.
+        """
+        self.host.store.restart(self.partition.partition_id, offset, now)
+        self.host.note_change(self.partition, is_cut=True)
+        self._end_readers()
+        self._tell()
+
+    def _end_readers(self) -> None:
+        """End readers that received records now removed, so that they read the replacements."""
+        partition = self.partition
+        for reader in list(partition.subscribers):
+            if reader.next_offset > partition.log.log_end_offset:  # guard A.cut
+                reader.on_closed(leader_changed())
+
+    # -- damage -------------------------------------------------------------------------------
+
+    def _on_damaged(self, reason: str) -> None:
+        """Declare the replica unclean before anything of it is removed (C12)."""
+        self.is_held = True  # guard F5.held
+        self._say("replica_damaged", reason=reason)
+        self._declare(reason)
+
+    def _declare(self, reason: str) -> None:
+        if self._is_declaring:
+            return
+        self._is_declaring = True
+        state = self.core.state
+        epoch = state.replica_epoch(self.host.broker)
+        assert epoch is not None
+        command = DeclareUnclean(
+            broker=self.host.broker,
+            broker_epoch=self.host.broker_epoch,
+            partition_id=state.partition_id,
+            replica_epoch=epoch,
+            reason=reason,
+        )
+        self.host.propose(command, self.host.now, self._declared)
+
+    def _declared(self, outcome: object) -> None:
+        """Restart the log at its start offset, as no commit depends on this replica any more.
+
+        Only while it follows: without a leader to copy from, this replica may be the last one with
+        any records, and a later role finds the same damage.
+        """
+        self._is_declaring = False
+        if not self.host.is_current(self):  # guard F5.current
+            return
+        if isinstance(outcome, LiftbridgeError):  # guard F5.declared
+            # Retried later: the leader's next answer or the owner finds the same state.
+            self.is_held = bool(self.partition.offline_reason)
+            self.host.retry_position(self)
+            return
+        if self.partition.offline_reason:
+            if self.partition.has_read_error:  # guard F5.verified
+                self.host.verify(self)
+            else:
+                self.host.replace_log(self.partition.partition_id)
+            return
+        self.is_held = False
+        try:
+            self.restart_at(self.partition.log.log_start_offset, self.host.now)
+        except FilesError:
+            self.host.retry_position(self)
+
+    def on_verified(self, error: LiftbridgeError | None) -> None:
+        """Keep the log if all of it was read and is intact; replace it otherwise."""
+        if error is not None:
+            self.partition.on_unreadable(error)
+            self.host.replace_log(self.partition_id)
+            return
+        self.partition.go_online()
+        self.host.note_change(self.partition, is_cut=False)
+        self.host.begin_replica(self)
+        self._hold_for_journal(self.host.now)
+
+    def _tell(self) -> None:
+        if not self.is_held:
+            self.host.tell_position(self)
+
+    def _say(self, kind: str, **fields: object) -> None:
+        partition = self.partition
+        named = {"stream": partition.stream, "partition": partition.number, **fields}
+        self.host.transition(kind, named)

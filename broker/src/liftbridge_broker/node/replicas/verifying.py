@@ -1,0 +1,103 @@
+"""Verification of logs whose disk returned a read error.
+
+A read error may pass: the device was reset, or the storage is behind a network. The replica has
+been declared unclean by then, and another one leads. Its log may still hold records that the new
+leader lacks, so the replica discards the log only if reading it fails again or finds damage.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.node.replicas.following import Following
+from liftbridge_broker.storage.batch_reader import ScrubReader
+from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.types import READ_BLOCK_BYTES, ReadNeed
+
+PAUSE_NS: Final = 1_000 * MILLISECOND_NS
+"""Time between the read error and the first read of the verification."""
+
+
+class VerifyingHost(Protocol):
+    """The part of the owner that verifications need."""
+
+    def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
+        """Read off the loop."""
+        ...
+
+
+class _Verification:
+    """State of one verification; `due` is when it may begin."""
+
+    def __init__(self, log: PartitionLog, due: Instant) -> None:
+        self.due = due
+        self.is_reading = False
+        self.error: LiftbridgeError | None = None
+        self.end = log.log_end_offset
+        self.reader = ScrubReader(log, log.log_start_offset)
+
+    def on_read(self, outcome: bytes | LiftbridgeError) -> None:
+        """Take the result of a read off the loop."""
+        self.is_reading = False
+        if isinstance(outcome, LiftbridgeError):
+            self.error = outcome
+        else:
+            self.reader.feed(outcome)
+
+
+class LogVerifications:
+    """Queue of logs to verify: one log at a time, one block a turn."""
+
+    def __init__(self, host: VerifyingHost, is_current: Callable[[Following], bool]) -> None:
+        """Begin with an empty queue.
+
+        Args:
+            host: The owner.
+            is_current: Whether the broker still follows the partition in this role; if not, the
+                verification is dropped.
+        """
+        self._host = host
+        self._is_current = is_current
+        self._queue: dict[Following, _Verification] = {}
+
+    def add(self, following: Following, now: Instant) -> None:
+        """Queue the log of a partition, unless it is queued already."""
+        if following not in self._queue:
+            due = Instant(now + PAUSE_NS)
+            self._queue[following] = _Verification(following.partition.log, due)
+
+    def next_deadline(self) -> Instant | None:
+        """Time of the next `on_timer` call, `None` for never."""
+        first = next(iter(self._queue.values()), None)
+        return None if first is None or first.is_reading else first.due
+
+    def on_timer(self, now: Instant) -> None:
+        """Verify the next block if its time has come."""
+        due = self.next_deadline()
+        if due is None or due > now:
+            return
+        following, one = next(iter(self._queue.items()))
+        error: LiftbridgeError | None = None
+        is_current = self._is_current(following)
+        if is_current:
+            try:
+                if not self._step(one):
+                    return
+            except LiftbridgeError as met:
+                error = met
+        self._queue.pop(following).reader.close()
+        if is_current:
+            following.on_verified(error)
+
+    def _step(self, one: _Verification) -> bool:
+        """Verify one block; returns whether it was the last one."""
+        if one.error is not None:
+            raise one.error
+        result = one.reader.read(READ_BLOCK_BYTES, one.end)
+        if result.need is None:
+            return one.reader.next_offset >= one.end
+        one.is_reading = True
+        self._host.submit_read(result.need, one.on_read)
+        return False

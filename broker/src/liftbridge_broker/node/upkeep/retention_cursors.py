@@ -1,0 +1,229 @@
+"""Look-up of the cursors that hold retention back, at the brokers that keep them.
+
+Retention of a stream with `retention_cursor` removes what lies below that cursor. The cursor is a
+record in `__cursors`, whose leader may be another broker. That leader is asked before each removal,
+repeatedly for a bounded time, and answers only with certain knowledge (`node.reading.answers`),
+because a cursor may move back and a stale value would remove too much. Without an answer nothing is
+removed until the next round. The same holds after an unclean election since the cursor was set: the
+records below it may be different ones, which the consumer has not seen. Soft state on both sides.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+from zlib import crc32
+
+from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.groups.cursors import CursorPosition, cursor_key, cursors_partition
+from liftbridge_broker.model.ids import BrokerId, Instant, Offset, PartitionId, stream_of
+from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.model.subjects import CURSORS_STREAM
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.reading.answers import AnswersOwner, Question, ask
+from liftbridge_broker.node.reading.cursors import CursorTables
+from liftbridge_broker.node.replicas.replica_host import Speaker
+from liftbridge_broker.ports.transport import Channel
+from liftbridge_broker.storage.retention import CursorFound, CursorUnknown
+from liftbridge_broker.wire.peer import PeerHeader
+from liftbridge_broker.wire.peer_bodies import CursorReply, CursorRequest
+
+WAIT_NS: Final = 2_000 * MILLISECOND_NS
+"""Time after which a round of retention stops waiting for an answer."""
+
+ASK_NS: Final = 200 * MILLISECOND_NS
+"""Time between two questions for the same cursor."""
+
+WAITS_MAX: Final = 1_000
+"""Partitions that may wait for their cursors at a time; the rest wait for the next round."""
+
+_QUESTION_BITS: Final = 31
+"""Low bits of a question's number; the higher bits identify the asking process."""
+
+
+class RetentionCursorsHost(Protocol):
+    """The part of the node that this module needs."""
+
+    partitions: dict[PartitionId, Partition]
+    cursors: CursorTables
+
+    @property
+    def broker(self) -> BrokerId:
+        """Id of this broker."""
+        ...
+
+    @property
+    def now(self) -> Instant:
+        """Time of this turn."""
+        ...
+
+    @property
+    def state(self) -> ClusterState:
+        """Applied metadata."""
+        ...
+
+    @property
+    def cluster(self) -> AnswersOwner | None:
+        """Cluster part of the node, `None` for a broker alone."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Wait:
+    """A partition that waits for its cursor.
+
+    Attributes:
+        partition: The partition.
+        key: Key of its cursor.
+        found: Called with the result.
+        ends_at: Latest time for `found`.
+    """
+
+    partition: PartitionId
+    key: bytes
+    found: CursorFound
+    ends_at: Instant
+
+
+class RetentionCursors:
+    """Partitions that wait for their cursors; also answers such questions of other brokers."""
+
+    def __init__(
+        self, host: RetentionCursorsHost, speaker: Speaker | None, *, start: str = ""
+    ) -> None:
+        """Start without waits.
+
+        Args:
+            host: The node.
+            speaker: Sends messages to other brokers; without it this broker leads everything.
+            start: Name of this process: answers to questions of an earlier process do not match.
+        """
+        self._host = host
+        self._speaker = speaker
+        self._waits: dict[int, _Wait] = {}  # in the order of their deadlines
+        self._ask_at = Instant(0)
+        self._question = crc32(start.encode()) << _QUESTION_BITS
+
+    def find(self, partition_id: PartitionId, name: str, found: CursorFound, now: Instant) -> None:
+        """Call `found` with the position of a partition's cursor, or after `WAIT_NS`."""
+        partition = self._host.partitions.get(partition_id)
+        if partition is None or len(self._waits) >= WAITS_MAX:
+            found(CursorUnknown.UNANSWERED, now)
+            return
+        key = cursor_key(partition.stream, partition.number, name)
+        self._question += 1
+        if not self._waits:
+            self._ask_at = Instant(now + ASK_NS)
+        wait = _Wait(partition_id, key, found, Instant(now + WAIT_NS))
+        self._waits[self._question] = wait
+        self._ask(self._question, wait)
+
+    def on_peer(self, header: PeerHeader) -> bool:
+        """Handle a message; return whether it belongs to this exchange."""
+        match header.body:
+            case CursorRequest(question, partition, key):
+                self._answer(header.sender, question, partition, key)
+            case CursorReply(question, offset, stream_id, unclean_epoch):
+                position = None
+                if offset is not None:
+                    position = CursorPosition(offset, stream_id, unclean_epoch)
+                self._told(question, position)
+            case _:
+                return False
+        return True
+
+    def on_timer(self, now: Instant) -> None:
+        """Repeat questions, and end waits that timed out."""
+        for question in [number for number, wait in self._waits.items() if wait.ends_at <= now]:
+            self._end(question, CursorUnknown.UNANSWERED)
+        if self._waits and self._ask_at <= now:
+            self._ask_at = Instant(now + ASK_NS)
+            for question, wait in list(self._waits.items()):
+                self._ask(question, wait)
+
+    def next_deadline(self) -> Instant | None:
+        """Time of the next `on_timer` call, `None` without waits."""
+        first = next(iter(self._waits.values()), None)
+        return None if first is None else min(first.ends_at, self._ask_at)
+
+    def end(self) -> None:
+        """End all waits, because the broker stops."""
+        for question in list(self._waits):
+            self._end(question, CursorUnknown.UNANSWERED)
+
+    def _ask(self, question: int, wait: _Wait) -> None:
+        """Ask the present leader of the partition that keeps a cursor."""
+        cursors = self._host.state.stream(CURSORS_STREAM)
+        if cursors is None:
+            self._end(question, CursorUnknown.ABSENT)
+            return
+        kept = cursors.partitions[cursors_partition(wait.key, len(cursors.partitions))]
+        if kept.leader == self._host.broker or self._speaker is None:
+            self._look_up(
+                kept.partition_id,
+                wait.key,
+                lambda position: self._found_here(question, position),
+            )
+        elif kept.leader is not None:
+            request = CursorRequest(question, kept.partition_id, wait.key)
+            self._speaker.send(kept.leader, Channel.METADATA, request)
+
+    def _found_here(self, question: int, position: CursorPosition | LiftbridgeError) -> None:
+        if not isinstance(position, LiftbridgeError):
+            self._told(question, None if position.offset < 0 else position)
+        elif self._speaker is None:
+            self._end(question, CursorUnknown.UNANSWERED)  # no other broker can answer
+
+    def _answer(self, sender: BrokerId, question: int, partition: PartitionId, key: bytes) -> None:
+        """Send a cursor's position to another broker; stay silent if it is not certain."""
+
+        def found(position: CursorPosition | LiftbridgeError) -> None:
+            if not isinstance(position, LiftbridgeError) and self._speaker is not None:
+                offset = None if position.offset < 0 else Offset(position.offset)
+                reply = CursorReply(question, offset, position.stream_id, position.unclean_epoch)
+                self._speaker.send(sender, Channel.METADATA, reply)
+
+        self._look_up(partition, key, found)
+
+    def _look_up(
+        self,
+        partition_id: PartitionId,
+        key: bytes,
+        found: Callable[[CursorPosition | LiftbridgeError], None],
+    ) -> None:
+        """Look up a cursor kept here, if this broker certainly leads."""
+        host = self._host
+        partition = host.partitions.get(partition_id)
+        if partition is None or partition.stream != CURSORS_STREAM:
+            return
+
+        def may_look(error: LiftbridgeError | None) -> None:
+            if error is not None:
+                found(error)
+            else:
+                host.cursors.look_up(partition, key, found)
+
+        ask(host, partition, Question.END, may_look, host.now)  # guard Retention.certain
+
+    def _told(self, question: int, position: CursorPosition | None) -> None:
+        """Handle a cursor's position; ignore answers without a wait."""
+        wait = self._waits.get(question)
+        if wait is None:
+            return
+        if position is None:
+            self._end(question, CursorUnknown.ABSENT)
+        elif position.stream_id != stream_of(wait.partition):  # guard Retention.stream
+            self._end(question, CursorUnknown.FORMER)
+        elif position.unclean_epoch != self._unclean(wait.partition):  # guard Retention.unclean
+            self._end(question, CursorUnknown.UNCLEAN)
+        else:
+            self._end(question, Offset(position.offset))
+
+    def _unclean(self, partition_id: PartitionId) -> int:
+        """Return the epoch of the last election that may have replaced records at known offsets."""
+        return self._host.state.unclean_epoch(partition_id)
+
+    def _end(self, question: int, cursor: Offset | CursorUnknown) -> None:
+        wait = self._waits.pop(question, None)
+        if wait is not None:
+            wait.found(cursor, self._host.now)
