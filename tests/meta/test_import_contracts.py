@@ -33,7 +33,17 @@ PLANTED = [
     ("broker-layers", {f"{BROKER}/wire/planted.py": "import liftbridge_broker.api.call\n"}),
     ("broker-layers", {f"{BROKER}/api/planted.py": "import liftbridge_broker.adapters\n"}),
     ("broker-layers", {f"{BROKER}/homeless/__init__.py": ""}),
+    (
+        "node-layers",
+        {f"{BROKER}/node/partition/planted.py": "import liftbridge_broker.node.replicas\n"},
+    ),
+    (
+        "node-layers",
+        {f"{BROKER}/node/reading/planted.py": "import liftbridge_broker.node.replicas\n"},
+    ),
+    ("node-layers", {f"{BROKER}/node/homeless/__init__.py": ""}),
     ("deterministic", {f"{BROKER}/node/planted.py": "import time\n"}),
+    ("deterministic", {f"{BROKER}/node/partition/planted.py": "import time\n"}),
     ("deterministic", {f"{BROKER}/logformat/planted.py": "from asyncio import sleep\n"}),
     (
         "deterministic",

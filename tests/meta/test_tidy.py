@@ -1,12 +1,14 @@
 """Every Python file written by hand: lengths, calls that are not made here, silenced findings.
 
 Lengths are a ratchet: `length_exceptions.txt` lists what is longer, with its present length; an
-entry may only shrink, and goes when it is no longer needed.
+entry may only shrink, and goes when it is no longer needed. So is the number of modules in a folder
+of the product, with `CROWDED`.
 """
 
 import ast
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,18 @@ CORE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
 CORES = ("logformat", "http2", "raft", "replication", "controller", "groups")
 EXCEPTIONS = Path(__file__).with_name("length_exceptions.txt")
+
+FOLDER_MODULES_MAX = 20
+PRODUCTS = ("broker/src/", "client/src/", "operator/src/", "spark/src/")
+# Folders with more modules than that, with their present number. May only shrink.
+CROWDED = {
+    "broker/src/liftbridge_broker/api": 31,
+    "broker/src/liftbridge_broker/storage": 44,
+    "broker/src/liftbridge_broker/wire": 22,
+    "client/src/liftbridge_client/cli": 25,
+    "operator/src/liftbridge_operator/planning": 22,
+    "spark/src/pyspark_liftbridge/archive": 26,
+}
 
 # Dotted name of a call -> what to do instead.
 BANNED_CALLS = {
@@ -45,6 +59,16 @@ def lengths(name: str, text: str) -> Iterator[tuple[str, int, int]]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             yield f"{name}::{node.name}", length, FUNCTION_LINES_MAX
+
+
+def crowded(names: Iterable[str]) -> dict[str, int]:
+    """Folders of the product with too many modules, `__init__.py` apart, and their number."""
+    counts = Counter(
+        folder
+        for folder, _, file in (name.rpartition("/") for name in names if name.startswith(PRODUCTS))
+        if file != "__init__.py"
+    )
+    return {folder: count for folder, count in counts.items() if count > FOLDER_MODULES_MAX}
 
 
 def dotted(node: ast.expr) -> str:
@@ -113,6 +137,20 @@ def test_no_file_and_no_function_grows_beyond_its_limit():
     lines = EXCEPTIONS.read_text(encoding="utf-8").splitlines()
     pairs = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
     assert too_long == {name: int(length) for name, _, length in pairs}
+
+
+def test_no_folder_of_the_product_has_too_many_modules():
+    assert crowded(relative(path) for path in python_files()) == CROWDED
+
+
+def test_planted_crowd_of_modules_is_found():
+    modules = [f"client/src/planted/m{n}.py" for n in range(FOLDER_MODULES_MAX)]
+    package = "client/src/planted/__init__.py"
+    assert crowded([*modules, package, "client/src/planted/inner/more.py"]) == {}
+    assert crowded([*modules, package, "client/src/planted/more.py"]) == {
+        "client/src/planted": FOLDER_MODULES_MAX + 1
+    }
+    assert crowded(f"tests/unit/planted/m{n}.py" for n in range(FOLDER_MODULES_MAX + 1)) == {}
 
 
 def test_nothing_calls_what_is_banned():
