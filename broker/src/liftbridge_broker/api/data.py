@@ -43,6 +43,13 @@ _UNCLEAN = {
     data_pb2.UNCLEAN_MODE_BALANCED: UncleanMode.BALANCED,
     data_pb2.UNCLEAN_MODE_PROACTIVE: UncleanMode.PROACTIVE,
 }
+_OTHER_NAMES = {"retention_cursor_max_bytes": "retention_cursor_bytes_max"}
+_OPTION_FIELDS = {
+    field.name: _OTHER_NAMES.get(field.name, field.name)
+    for field in data_pb2.StreamOptions.DESCRIPTOR.fields
+    if field.enum_type is None
+}
+"""Field of `StreamOptions` -> field of `StreamOverrides`; same values and units."""
 
 
 def _overrides(
@@ -57,16 +64,16 @@ def _overrides(
         raise InvalidRequestError(f"fsync_policy: unknown value {options.fsync_policy}")
     if options.unclean_mode and options.unclean_mode not in _UNCLEAN:
         raise InvalidRequestError(f"unclean_mode: unknown value {options.unclean_mode}")
-    has_retention = options.HasField("tombstone_retention_ms")
-    has_cursor = options.HasField("retention_cursor")
-    has_bytes = options.HasField("retention_cursor_max_bytes")
+    given = {
+        ours: getattr(options, theirs)
+        for theirs, ours in _OPTION_FIELDS.items()
+        if options.HasField(theirs)
+    }
     return StreamOverrides(
         **overrides_of(settings),  # type: ignore[arg-type] # types agree by the table of fields
+        **given,
         fsync_policy=_FSYNC.get(options.fsync_policy),
-        tombstone_retention_ms=options.tombstone_retention_ms if has_retention else None,
         unclean_mode=_UNCLEAN.get(options.unclean_mode),
-        retention_cursor=options.retention_cursor if has_cursor else None,
-        retention_cursor_bytes_max=options.retention_cursor_max_bytes if has_bytes else None,
     )
 
 
@@ -230,12 +237,11 @@ def _describe_options(options: StreamOptions, target: data_pb2.StreamOptions) ->
     target.fsync_policy = next(
         wire for wire, ours in _FSYNC.items() if ours is options.fsync_policy
     )
-    target.tombstone_retention_ms = options.tombstone_retention_ms
     target.unclean_mode = next(
         wire for wire, ours in _UNCLEAN.items() if ours is options.unclean_mode
     )
-    target.retention_cursor = options.retention_cursor
-    target.retention_cursor_max_bytes = options.retention_cursor_bytes_max
+    for theirs, ours in _OPTION_FIELDS.items():
+        setattr(target, theirs, getattr(options, ours))
 
 
 def _reply(call: Call, response: Message) -> None:

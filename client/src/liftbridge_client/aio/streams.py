@@ -67,7 +67,7 @@ class Streams:
             AlreadyExistsError: A stream of this name exists and does not match the request.
             InvalidRequestError: A value breaks a rule of the server.
             UnimplementedError: A setting needs a server of this project; or a broker is too old for
-                a retention cursor, and the stream was created without it.
+                one, and the stream was created without it.
         """
         settings = settings or StreamSettings()
         request = api_pb2.CreateStreamRequest(
@@ -97,7 +97,7 @@ class Streams:
             response = await self._client.call(methods.DATA_CREATE_STREAM, wrapped)
             check_in_force(request.name, settings, response.options)
         else:
-            text = "this server supports neither fsync policies, tombstones nor retention cursors"
+            text = "this server supports only the settings of the original Liftbridge"
             raise UnimplementedError(text)
 
     async def _compare(

@@ -1,8 +1,9 @@
 """Conversion between public values and API messages."""
 
+from collections.abc import Mapping
 from dataclasses import fields
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from liftbridge_client.errors import UnimplementedError, UsageError
 from liftbridge_client.model import (
@@ -71,13 +72,15 @@ _TIMES: Final = {
     "segment_max_age": "segmentMaxAge",
     "auto_pause_time": "autoPauseTime",
 }
-_OWN: Final = (
-    "fsync_policy",
-    "unclean_mode",
-    "tombstone_retention",
-    "retention_cursor",
-    "retention_cursor_max_bytes",
-)
+_OWN: Final = {
+    field.name: field.name.removesuffix("_ms") for field in data_pb2.StreamOptions.DESCRIPTOR.fields
+}
+"""Field of `StreamOptions` -> setting; a time where the names differ."""
+_KNOWN_TO_ALL: Final = frozenset({"fsync_policy", "unclean_mode", "tombstone_retention_ms"})
+_NUMBERS: Final[dict[str, Mapping[Any, int]]] = {"fsync_policy": _FSYNC, "unclean_mode": _UNCLEAN}
+_NAMES: Final = {
+    field: {number: name for name, number in numbers.items()} for field, numbers in _NUMBERS.items()
+}
 
 
 def policy_of(ack_policy: AckPolicy) -> api_pb2.AckPolicy:
@@ -111,26 +114,26 @@ def fill_settings(settings: StreamSettings, request: api_pb2.CreateStreamRequest
 
 def own_options(settings: StreamSettings) -> data_pb2.StreamOptions | None:
     """Convert the settings that only servers of this project support; `None` if none is set."""
-    if all(getattr(settings, name) is None for name in _OWN):
-        return None
-    options = data_pb2.StreamOptions()
-    if settings.fsync_policy is not None:
-        options.fsync_policy = _FSYNC[settings.fsync_policy]
-    if settings.unclean_mode is not None:
-        options.unclean_mode = _UNCLEAN[settings.unclean_mode]
-    if settings.tombstone_retention is not None:
-        options.tombstone_retention_ms = _ms(settings.tombstone_retention)
-    if settings.retention_cursor is not None:
-        options.retention_cursor = settings.retention_cursor
-    if settings.retention_cursor_max_bytes is not None:
-        options.retention_cursor_max_bytes = settings.retention_cursor_max_bytes
-    return options
+    given = {theirs: getattr(settings, ours) for theirs, ours in _OWN.items()}
+    found = data_pb2.StreamOptions()
+    for name, value in given.items():
+        if value is not None:
+            setattr(found, name, _sent(name, value))
+    return found if any(value is not None for value in given.values()) else None
+
+
+def _sent(name: str, value: int | str | timedelta) -> int | str:
+    """Convert a setting to the value of its field."""
+    if isinstance(value, timedelta):
+        return _ms(value)
+    return _NUMBERS[name][value] if name in _NUMBERS else value
 
 
 def check_in_force(stream: str, settings: StreamSettings, options: data_pb2.StreamOptions) -> None:
-    """Check that a requested retention cursor is in effect.
+    """Check that no requested setting was ignored.
 
-    A broker that is too old ignores this field and applies the rest of the request.
+    A broker that is too old for a setting ignores it, and applies the rest of the request. Settings
+    that every broker of this project knows are not checked: the oldest do not report them.
 
     Args:
         stream: Name of the stream.
@@ -138,13 +141,16 @@ def check_in_force(stream: str, settings: StreamSettings, options: data_pb2.Stre
         options: Settings that a server reports right after the change.
 
     Raises:
-        UnimplementedError: It is not in effect.
+        UnimplementedError: One is not in effect.
     """
-    if settings.retention_cursor and not options.retention_cursor:
+    for theirs, ours in _OWN.items():
+        value = getattr(settings, ours)
+        if not value or theirs in _KNOWN_TO_ALL or options.HasField(theirs):
+            continue
         raise UnimplementedError(
-            f"retention_cursor {settings.retention_cursor} of stream {stream} is not in effect: "
-            "a broker of this cluster is too old for it, and records that are not archived may be "
-            "removed; upgrade all brokers, then alter the stream to set it"
+            f"{ours} {value} of stream {stream} is not in effect: a broker of this cluster is too "
+            "old for it, and acts as if it were not set; upgrade all brokers, then alter the "
+            "stream to set it"
         )
 
 
@@ -184,13 +190,13 @@ def settings_of(
     for ours, theirs in _TIMES.items():
         if request.HasField(theirs):
             values[ours] = timedelta(milliseconds=getattr(request, theirs).value)
-    by_number = {number: name for name, number in _FSYNC.items()}
-    values["fsync_policy"] = by_number.get(options.fsync_policy)
-    by_mode = {number: name for name, number in _UNCLEAN.items()}
-    values["unclean_mode"] = by_mode.get(options.unclean_mode)
-    values["tombstone_retention"] = timedelta(milliseconds=options.tombstone_retention_ms)
-    values["retention_cursor"] = options.retention_cursor
-    values["retention_cursor_max_bytes"] = options.retention_cursor_max_bytes
+    for theirs, ours in _OWN.items():
+        value = getattr(options, theirs)
+        if theirs in _NAMES:
+            value = _NAMES[theirs].get(value)
+        elif theirs != ours:
+            value = timedelta(milliseconds=value)
+        values[ours] = value
     return StreamSettings(**values)  # type: ignore[arg-type]  # types agree by the tables above
 
 

@@ -231,11 +231,11 @@ class GrpcStreams:
         request.settings.replicationFactor = factor
         wire.fill(settings, request.settings, request.options)
         answer = await self._ask(self._preferred, DATA, request, data_pb2.AlterStreamResponse)
-        cursor = request.options.retention_cursor
-        if cursor and not answer.options.retention_cursor:
+        unknown = wire.passed_over(request.options, answer.options)
+        if unknown:
             raise RefusedError(
-                f"config.retentionCursor {cursor} is not in force: a broker of the cluster is too "
-                "old to know it, and what is not archived may be removed; upgrade all brokers"
+                f"{unknown} is not in force: a broker of the cluster is too old to know it, and "
+                "acts as if it were not set; upgrade all brokers"
             )
 
     async def set_readonly(self, name: str, *, is_readonly: bool) -> None:

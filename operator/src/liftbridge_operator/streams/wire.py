@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from liftbridge_operator.streams.observation import ObservedPartition, ObservedStream
-from liftbridge_operator.streams.settings import Settings, Value
+from liftbridge_operator.streams.settings import Settings, Value, path_of
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import admin_pb2, data_pb2
 
@@ -37,8 +37,16 @@ _UNCLEAN: Final = {
     "balanced": data_pb2.UNCLEAN_MODE_BALANCED,
     "proactive": data_pb2.UNCLEAN_MODE_PROACTIVE,
 }
-_FSYNC_NAMES: Final = {wire: name for name, wire in _FSYNC.items()}
-_UNCLEAN_NAMES: Final = {wire: name for name, wire in _UNCLEAN.items()}
+_NUMBERS: Final[dict[str, Mapping[str, int]]] = {"fsync_policy": _FSYNC, "unclean_mode": _UNCLEAN}
+_NAMES: Final = {
+    setting: {number: name for name, number in numbers.items()}
+    for setting, numbers in _NUMBERS.items()
+}
+_OWN: Final = {
+    field.name.removesuffix("_ms"): field.name for field in data_pb2.StreamOptions.DESCRIPTOR.fields
+}
+"""Setting -> field of `StreamOptions`; same units."""
+_KNOWN_TO_ALL: Final = frozenset({*_NUMBERS, "tombstone_retention"})
 
 
 def fill(
@@ -50,19 +58,30 @@ def fill(
     for name, value in settings.items():
         if name in _FIELDS:
             getattr(request, _FIELDS[name]).value = value
-        elif name == "tombstone_retention":
-            assert isinstance(value, int)
-            options.tombstone_retention_ms = value
-        elif name == "retention_cursor":
-            options.retention_cursor = str(value)
-        elif name == "retention_cursor_max_bytes":
-            assert isinstance(value, int)
-            options.retention_cursor_max_bytes = value
-        elif name == "fsync_policy":
-            options.fsync_policy = _FSYNC[str(value)]
+        elif name in _NUMBERS:
+            setattr(options, _OWN[name], _NUMBERS[name][str(value)])
         else:
-            assert name == "unclean_mode", name
-            options.unclean_mode = _UNCLEAN[str(value)]
+            setattr(options, _OWN[name], value)
+
+
+def passed_over(asked: data_pb2.StreamOptions, present: data_pb2.StreamOptions) -> str:
+    """Return the path and value of a requested option that a broker is too old to know.
+
+    Such a broker reports nothing about it. Options that every broker knows are not looked at: the
+    oldest brokers report none of them.
+
+    Args:
+        asked: Options of a request.
+        present: Options that the brokers report right after it.
+
+    Returns:
+        Empty if there is none.
+    """
+    for name, field in _OWN.items():
+        value = getattr(asked, field)
+        if value and name not in _KNOWN_TO_ALL and not present.HasField(field):
+            return f"{path_of(name)} {value}"
+    return ""
 
 
 def observed(
@@ -118,11 +137,7 @@ def _settings(settings: api_pb2.CreateStreamRequest, options: data_pb2.StreamOpt
     values: dict[str, Value] = {
         name: getattr(settings, theirs).value for name, theirs in _FIELDS.items()
     }
-    return Settings(
-        **values,  # type: ignore[arg-type]  # names and kinds are those of `_FIELDS`
-        tombstone_retention=options.tombstone_retention_ms,
-        fsync_policy=_FSYNC_NAMES[options.fsync_policy],
-        unclean_mode=_UNCLEAN_NAMES[options.unclean_mode],
-        retention_cursor=options.retention_cursor,
-        retention_cursor_max_bytes=options.retention_cursor_max_bytes,
-    )
+    for name, field in _OWN.items():
+        value = getattr(options, field)
+        values[name] = _NAMES[name][value] if name in _NAMES else value
+    return Settings(**values)  # type: ignore[arg-type]  # names and kinds are those of the fields
