@@ -43,6 +43,7 @@ def test_created_stream_has_the_options_it_was_given(service: Data) -> None:
         unclean_mode=data_pb2.UNCLEAN_MODE_MANUAL,
         retention_cursor="archive",
         retention_cursor_max_bytes=1 << 40,
+        ack_reply=True,
     )
     first = service.create(options, partitions=2, segmentMaxBytes=api_pb2.NullableInt64(value=2048))
     found = service.describe()

@@ -174,7 +174,8 @@ class StreamSettings:
     """Settings of a stream; `None` is the default of the server. Sizes are in bytes.
 
     Retention keeps all messages from the cursor `retention_cursor` on (empty for none), unless a
-    partition holds more than `retention_cursor_max_bytes` (0 for no such limit). These two,
+    partition holds more than `retention_cursor_max_bytes` (0 for no such limit). With `ack_reply`,
+    a message published with NATS alone is acknowledged to its reply subject. These three,
     `fsync_policy`, `unclean_mode` and `tombstone_retention` need a server of this project.
     """
 
@@ -195,6 +196,7 @@ class StreamSettings:
     tombstone_retention: timedelta | None = None
     retention_cursor: str | None = None
     retention_cursor_max_bytes: int | None = None
+    ack_reply: bool | None = None
     unclean_mode: UncleanMode | None = None
 
 

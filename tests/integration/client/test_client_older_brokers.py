@@ -6,15 +6,18 @@ from liftbridge_client import StreamSettings, UnimplementedError, connect
 from liftbridge_testkit.older_broker import older_broker
 
 CURSOR = StreamSettings(retention_cursor="archive")
+LATER = {"retention_cursor archive": CURSOR, "ack_reply True": StreamSettings(ack_reply=True)}
+"""Settings that the first brokers did not know, as an error names them."""
 
 
-async def test_retention_cursor_that_was_passed_over_is_told():
+@pytest.mark.parametrize("named", LATER)
+async def test_setting_that_was_passed_over_is_told(named):
     async with older_broker() as address, connect(address) as lb:
-        text = "retention_cursor archive of stream s is not in effect: .* upgrade all brokers"
+        text = f"{named} of stream s is not in effect: .* upgrade all brokers"
         with pytest.raises(UnimplementedError, match=text):
-            await lb.streams.create("s", settings=CURSOR)
+            await lb.streams.create("s", settings=LATER[named])
         with pytest.raises(UnimplementedError, match=text):
-            await lb.streams.get("s").alter(CURSOR)
+            await lb.streams.get("s").alter(LATER[named])
         stream = await lb.streams.create("s", settings=StreamSettings(fsync_policy="commit"))
         await stream.alter(StreamSettings(retention_cursor=""))
 

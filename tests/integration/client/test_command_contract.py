@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 import typer
 
+from liftbridge_broker.controller.commands import FEATURE_LEVEL
 from liftbridge_client.cli.app import app, run
 from liftbridge_client.cli.command import SHAPES
 from liftbridge_testkit.certs import Authority
@@ -61,7 +62,7 @@ CALLS = {
     "cluster cordon": ["broker"],
     "cluster drain": ["broker"],
     "cluster uncordon": ["broker"],
-    "cluster feature-level": ["2", "--yes"],
+    "cluster feature-level": [str(FEATURE_LEVEL), "--yes"],
     "cluster elect": ["s/0"],
     "cluster reassign": ["s", "0", "broker"],
     "cluster transfer-metadata": ["--to", "broker"],

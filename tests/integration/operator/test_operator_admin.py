@@ -5,6 +5,7 @@ from hashlib import sha256
 
 import pytest
 
+from liftbridge_broker.controller.commands import FEATURE_LEVEL
 from liftbridge_broker.server.admin import make_admin
 from liftbridge_operator.brokers.grpc_admin import GrpcAdmin, TlsMaterial
 from liftbridge_operator.brokers.port import Consent, Refusal, Told, Verified
@@ -234,12 +235,12 @@ async def test_leaderships_are_moved_and_given_back(group):
 async def test_rules_and_bound_of_moves_are_changed(group):
     _, admin, leader = group
     before = await admin.metadata(leader)
-    assert (before.feature_level, before.known_level, before.catch_up_rate) == (0, 2, 0)
+    assert (before.feature_level, before.known_level, before.catch_up_rate) == (0, FEATURE_LEVEL, 0)
     assert await admin.set_catch_up_rate(leader, 2_000) is None
     assert await admin.set_feature_level(leader, 1) is None
     after = await admin.metadata(leader)
     assert (after.feature_level, after.catch_up_rate) == (1, 2_000)
-    for level in (0, 3):  # there is no way back, and nobody knows the other
+    for level in (0, FEATURE_LEVEL + 1):  # there is no way back, and nobody knows the other
         refused = await admin.set_feature_level(leader, level)
         assert (refused.code, refused.is_silence) == ("FAILED_PRECONDITION", False)
 

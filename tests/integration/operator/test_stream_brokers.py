@@ -84,6 +84,7 @@ SETTINGS = {
     "unclean_mode": "manual",
     "retention_cursor": "archive",
     "retention_cursor_max_bytes": 1 << 40,
+    "ack_reply": True,
 }
 
 
@@ -166,12 +167,14 @@ async def test_refusals_and_changes_by_others_are_told_apart(brokers, name):
     assert name not in await brokers.streams()
 
 
-async def test_retention_cursor_that_a_broker_passes_over_is_a_refusal():
+async def test_setting_that_a_broker_passes_over_is_a_refusal():
     async with older_broker() as address:
         brokers = GrpcStreams([Endpoint("older", address)])
         with pytest.raises(RefusedError, match=r"config\.retentionCursor archive is not in force"):
             await brokers.alter("s", {"retention_cursor": "archive"}, factor=0)
-        await brokers.alter("s", {"retention_cursor": ""}, factor=0)
+        with pytest.raises(RefusedError, match=r"config\.ackReply True is not in force"):
+            await brokers.alter("s", {"ack_reply": True}, factor=0)
+        await brokers.alter("s", {"retention_cursor": "", "ack_reply": False}, factor=0)
         await brokers.close()
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
-from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset, PartitionId
+from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset, PartitionId, PartitionNumber
+from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.model.subjects import internal_subject
 from liftbridge_broker.node.partition.ack_inboxes import AckInboxes
 from liftbridge_broker.node.partition.intake import Intake
@@ -31,6 +32,7 @@ from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.envelope import EnvelopeType, decode_publish, encode, encode_publish
 from liftbridge_broker.wire.nats import header_block
 from liftbridge_broker.wire.peer_keys import Keyring, parse_keys
+from liftbridge_broker.wire.publish_acks import PublishAckEncoder
 from liftbridge_broker.wire.signed_message import SIGNATURE_BYTES, Purpose, signer_of
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.node_world import NodeWorld
@@ -104,9 +106,10 @@ def intake(keys: Keyring, sent: list[bytes]) -> Intake:
         sent.extend,
         partition_id=PartitionId(1),
         record_bytes_max=1_000,
-        takes_singles=False,
+        options=StreamOptions(),
         inboxes=AckInboxes(NAMESPACE, lambda: keys),
         ack_times={},
+        replies=PublishAckEncoder("orders", PartitionNumber(0)),
     )
 
 

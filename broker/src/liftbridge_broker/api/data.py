@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.api.streams import OVERRIDE_FIELDS, decode, overrides_of
-from liftbridge_broker.controller.checks import check_not_reserved
+from liftbridge_broker.controller.checks import check_not_reserved, check_readable
 from liftbridge_broker.controller.commands import AlterStream, CreateStream, InitPublisher
 from liftbridge_broker.controller.state import PublisherState, StreamState
 from liftbridge_broker.errors import (
@@ -102,6 +102,7 @@ class DataService:
             partitions_max=self._context.partitions_max,
         )
         node = self._context.node
+        check_readable(command.overrides, node.state.brokers.values())
         command = command.with_defaults(node.options.defaults)
 
         def answered(outcome: object) -> None:
@@ -135,6 +136,7 @@ class DataService:
             replication_factor=request.settings.replicationFactor,
         )
         node = self._context.node
+        check_readable(command.overrides, node.state.brokers.values())
 
         def answered(outcome: object) -> None:
             altered = node.state.stream(request.name)

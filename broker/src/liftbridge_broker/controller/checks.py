@@ -4,10 +4,11 @@ Values are checked on every node when the command is applied, so a broker with o
 forged command cannot bring a wrong value into the state.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 from liftbridge_broker.controller.commands import CreateStream
-from liftbridge_broker.controller.state import StreamState
+from liftbridge_broker.controller.state import BrokerState, StreamState
 from liftbridge_broker.errors import (
     FailedPreconditionError,
     InvalidRequestError,
@@ -16,7 +17,7 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.model.ids import PartitionNumber
-from liftbridge_broker.model.streams import StreamOverrides
+from liftbridge_broker.model.streams import StreamOverrides, levels_needed
 from liftbridge_broker.model.subjects import (
     CURSOR_ID_BYTES_MAX,
     RESERVED_STREAMS,
@@ -138,6 +139,21 @@ def check_retention_cursor(overrides: StreamOverrides, *, has_cursors: bool) -> 
             f"Invalid retention_cursor {cursor}: this cluster keeps no cursors, "
             "set cursors.stream.partitions"
         )
+
+
+def check_readable(overrides: StreamOverrides, brokers: Collection[BrokerState]) -> None:
+    """Refuse a setting at which an older broker would stop: it cannot read it in the metadata.
+
+    To be called before the command is proposed, because the older broker reads it before it
+    decides. The level that a broker knows counts, and not the level in force.
+    """
+    for name, level in levels_needed(overrides).items():
+        older = [one for one in brokers if not one.removed and one.feature_level < level]
+        if older:
+            raise FailedPreconditionError(
+                f"Invalid {name}: broker {older[0].broker} is too old to know it, upgrade all "
+                "brokers first"
+            )
 
 
 def check_min_isr(overrides: StreamOverrides, replication_factor: int) -> None:

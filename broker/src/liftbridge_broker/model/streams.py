@@ -3,10 +3,14 @@
 The broker's defaults supply what the client left open.
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from typing import Final
 
 MILLISECOND_NS = 1_000_000
+
+_LEVEL: Final = "feature_level"
 
 
 class FsyncPolicy(StrEnum):
@@ -31,7 +35,8 @@ class StreamOverrides:
     """Settings given for one stream.
 
     `None` takes the broker's default, even after that default changed. Times are milliseconds,
-    sizes bytes; 0 means no limit where a limit is meant.
+    sizes bytes; 0 means no limit where a limit is meant. A field that was added later states the
+    feature level of the first version that can read it in the metadata.
     """
 
     retention_bytes_max: int | None = None
@@ -52,6 +57,13 @@ class StreamOverrides:
     unclean_mode: UncleanMode | None = None
     retention_cursor: str | None = None
     retention_cursor_bytes_max: int | None = None
+    ack_reply: bool | None = field(default=None, metadata={_LEVEL: 3})
+
+
+def levels_needed(overrides: StreamOverrides) -> Mapping[str, int]:
+    """Return the feature levels that brokers must know to read the settings, by setting."""
+    given = (one for one in fields(overrides) if getattr(overrides, one.name) is not None)
+    return {one.name: one.metadata[_LEVEL] for one in given if one.metadata}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +72,8 @@ class StreamOptions:
 
     A `min_isr` of 0 leaves it to the replication factor: 2 from three replicas on, else 1.
     Retention removes nothing from the cursor `retention_cursor` on, empty for none, unless a
-    partition holds more than `retention_cursor_bytes_max` bytes.
+    partition holds more than `retention_cursor_bytes_max` bytes. With `ack_reply`, messages from
+    NATS are acknowledged to their reply subjects.
     """
 
     retention_bytes_max: int = 0
@@ -81,6 +94,7 @@ class StreamOptions:
     unclean_mode: UncleanMode = UncleanMode.BALANCED
     retention_cursor: str = ""
     retention_cursor_bytes_max: int = 0
+    ack_reply: bool = False
 
     def overridden(self, overrides: StreamOverrides) -> "StreamOptions":
         """These settings, replaced by every value that is set in `overrides`."""

@@ -243,13 +243,14 @@ class Node:
 
     def send_acks(self, frames: list[bytes]) -> None:
         """Publish acks; while the link is down they are lost, as acks over NATS may be."""
-        if self.messaging.is_connected:
-            try:
-                self.messaging.publish_echo(frames)
-            except UnavailableError:
-                self.lost_ack_count += 1
-        else:
+        try:
+            self.messaging.publish_echo(frames)
+        except UnavailableError:
             self.lost_ack_count += 1
+
+    def has_stream_on(self, subject: str) -> bool:
+        """Whether a stream stores the messages of a concrete subject."""
+        return self.metadata.has_stream_on(subject)
 
     def note_append(self, partition: Partition, now: Instant) -> None:
         """Notify the store that bytes wait for a sync."""

@@ -104,6 +104,7 @@ class SettingsRow(NamedTuple):
     tombstone_retention_seconds: float | None
     retention_cursor: str | None
     retention_cursor_max_bytes: int | None
+    ack_reply: bool | None
     unclean_mode: str | None
 
 
@@ -213,6 +214,13 @@ CursorBytes = Annotated[
         **_SIZE,
     ),
 ]
+AckReply = Annotated[
+    bool | None,
+    _option(
+        "--ack-reply/--no-ack-reply",
+        "Whether plain NATS messages are acknowledged to their reply subjects, as by JetStream.",
+    ),
+]
 
 
 def _settings(
@@ -231,6 +239,7 @@ def _settings(
     tombstone_retention: Tombstones = None,
     retention_cursor: RetentionCursor = None,
     retention_cursor_max_bytes: CursorBytes = None,
+    ack_reply: AckReply = None,
     unclean: Unclean = None,
 ) -> StreamSettings:
     """Settings from the command line."""
@@ -251,6 +260,7 @@ def _settings(
         tombstone_retention=tombstone_retention,
         retention_cursor=retention_cursor,
         retention_cursor_max_bytes=retention_cursor_max_bytes,
+        ack_reply=ack_reply,
         unclean_mode=mode,
     )
 

@@ -32,7 +32,7 @@ from liftbridge_operator.model.storage import Storage
 
 BROKERS_MAX: Final = 100
 NAME_LENGTH_MAX: Final = 40
-FEATURE_LEVELS: Final[dict[int, str]] = {1: "0.1.0", 2: "0.1.0"}
+FEATURE_LEVELS: Final[dict[int, str]] = {1: "0.1.0", 2: "0.1.0", 3: "0.1.0"}
 """First version of brokers that knows each feature level."""
 
 _VERSION_PATTERN: Final = r"^[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}(-[0-9A-Za-z.-]{1,32})?$"

@@ -119,6 +119,9 @@ class StreamConfig(Model):
     retention_cursor_max_bytes: Size | None = option(
         "Size of a partition beyond which that cursor is ignored; 0 for none."
     )
+    ack_reply: bool | None = option(
+        "Whether plain NATS messages are acknowledged to their reply subjects, as by JetStream."
+    )
 
 
 class DeletionPolicy(StrEnum):

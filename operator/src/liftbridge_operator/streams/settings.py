@@ -36,6 +36,7 @@ class Settings(NamedTuple):
     unclean_mode: str
     retention_cursor: str
     retention_cursor_max_bytes: int
+    ack_reply: bool = False
 
 
 FIXED: Final = frozenset({"encryption"})

@@ -452,9 +452,9 @@ class ClusterWorld:
     ) -> None:
         member.node.on_messages(subscription, [arrival], [payload], self.now, self.wall_ns)
 
-    def publish_nats(self, subject: str, payload: bytes) -> None:
+    def publish_nats(self, subject: str, payload: bytes, *, reply: str = "") -> None:
         """Somebody publishes on NATS."""
-        self._publish(None, Sent(subject, payload, b"", is_quiet=False))
+        self._publish(None, Sent(subject, payload, b"", is_quiet=False, reply=reply))
         self.settle()
 
     def run(self, milliseconds: int) -> None:

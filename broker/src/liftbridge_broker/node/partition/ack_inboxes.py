@@ -1,4 +1,4 @@
-"""Proofs required of messages that another broker forwarded, and of their acks."""
+"""Where acks over NATS may go, and proofs required of messages that another broker forwarded."""
 
 from collections.abc import Callable
 
@@ -13,13 +13,18 @@ class AckInboxes:
     Args:
         namespace: Prefix of the subjects of this cluster.
         keyring: Returns the keys in force.
+        has_stream_on: Whether a stream stores the messages of a subject.
     """
 
     def __init__(
-        self, namespace: str, keyring: Callable[[], Keyring] = lambda: OPEN_KEYRING
+        self,
+        namespace: str,
+        keyring: Callable[[], Keyring] = lambda: OPEN_KEYRING,
+        has_stream_on: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self.reserved = reserved_subjects(namespace)
         self._keyring = keyring
+        self._has_stream_on = has_stream_on
 
     def allows(self, inbox: str, payload: bytes) -> bool:
         """Whether a message may have its ack sent to an inbox.
@@ -31,6 +36,17 @@ class AckInboxes:
         if self.reserved.is_broker_inbox(inbox):
             return self.is_proven(payload)  # guard Ack.asked
         return self.reserved.allows_ack_inbox(inbox)
+
+    def allows_reply(self, reply: str) -> bool:
+        """Whether acks may be sent to a NATS reply subject.
+
+        It may be what the inbox of a client may be, but not the subject of a stream: a publisher
+        does not mean it as an inbox, and the stream would store the acks. No stream stores messages
+        of reserved subjects, `_INBOX.` among them.
+        """
+        if not self.reserved.allows_ack_inbox(reply):
+            return False
+        return self.reserved.is_reserved(reply) or not self._has_stream_on(reply)
 
     def is_proven(self, payload: bytes) -> bool:
         """Whether a broker provably forwarded a message, or no proof is required.

@@ -1,7 +1,8 @@
 """Turns NATS messages into runs: decodes envelopes, stores other payloads unchanged.
 
 The common case, a run of plain messages on one subject, costs one `startswith` a message. Acks of
-messages that name an inbox go back over NATS (spec of the envelope: `wire/envelope.py`).
+messages that name an inbox go back over NATS (spec of the envelope: `wire/envelope.py`), and on
+streams with `ack_reply` those of other messages with a reply subject.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
@@ -17,8 +18,11 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import PartitionId
+from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.node.partition.ack_inboxes import AckInboxes
+from liftbridge_broker.node.partition.replies import ReplyAcks
 from liftbridge_broker.node.partition.runs import (
+    POLICY_ALL,
     POLICY_NONE,
     PendingAck,
     PublishRun,
@@ -34,6 +38,7 @@ from liftbridge_broker.wire.acks import AckEncoder, AckError, inbox_frame
 from liftbridge_broker.wire.envelope import MAGIC, decode_publish, has_envelope
 from liftbridge_broker.wire.listed import mapping, with_lists
 from liftbridge_broker.wire.nats import appended_header_line
+from liftbridge_broker.wire.publish_acks import PublishAckEncoder
 from liftbridge_proto import api_pb2
 
 MESSAGE_HEADERS_MAX: Final = 1_000
@@ -199,12 +204,14 @@ class Intake:
         partition_id: Drops messages this broker appended itself (`Liftbridge-Appended`).
         record_bytes_max: Payloads above are refused with `TOO_LARGE`, as are those with more
             headers than `MESSAGE_HEADERS_MAX`.
-        takes_singles: Optimistic concurrency: every message is a run of its own.
-        reserved: Subjects that clients may not use.
+        options: Settings of the stream.
+        inboxes: Rules for where acks may go, and subjects that clients may not use.
         ack_times: Gets nanoseconds from the append of a run to its acks, by ack policy.
+        replies: Builds acks of plain messages.
 
     Attributes:
-        takes_singles: As given; changes with the settings of the stream.
+        options: As given; changes with the settings of the stream.
+        is_below_min_isr: Whether messages that wait for all replicas are refused.
         reserved_count: Messages dropped because their subject is reserved.
     """
 
@@ -215,18 +222,26 @@ class Intake:
         *,
         partition_id: PartitionId,
         record_bytes_max: int,
-        takes_singles: bool,
+        options: StreamOptions,
         inboxes: AckInboxes,
         ack_times: Mapping[int, Histogram],
+        replies: PublishAckEncoder,
     ) -> None:
         self._encoder = encoder
         self._publish = publish
         self._appended = appended_header_line(partition_id)
         self._record_bytes_max = record_bytes_max
-        self.takes_singles = takes_singles
+        self.options = options
+        self.is_below_min_isr = False
         self._inboxes = inboxes
         self._ack_times = ack_times
+        self._replies = replies
         self.reserved_count = 0
+
+    @property
+    def takes_singles(self) -> bool:
+        """Whether every message is a run of its own, stored or refused by itself."""
+        return self.options.optimistic_concurrency or self.is_below_min_isr
 
     def runs_of(self, arrivals: list[Arrival], payloads: list[bytes]) -> list[PublishRun]:
         """Return runs in order of arrival; refuse and skip messages that are too large."""
@@ -239,7 +254,8 @@ class Intake:
             and not has_envelope(payloads)
             and max(map(len, payloads)) <= self._record_bytes_max
         ):
-            return [PublishRun(payloads, first.subject, "nats", reply=first.reply)]
+            acks = self.reply_acks(self.reply_of(first), range(len(payloads)))
+            return [PublishRun(payloads, first.subject, "nats", acks, reply=first.reply)]
         runs: list[PublishRun] = []
         start = 0
         for end in self._run_ends(arrivals):
@@ -296,9 +312,31 @@ class Intake:
     def _is_reserved(self, subject: str) -> bool:
         return self._inboxes.reserved.is_reserved(subject)
 
-    def allows_inbox(self, inbox: str, payload: bytes) -> bool:
-        """Whether the ack of a message may be sent to the inbox that it names."""
-        return self._inboxes.allows(inbox, payload)
+    def reply_of(self, arrival: Arrival) -> str:
+        """Return the reply subject that gets acks, empty for none."""
+        if not arrival.reply or not self.options.ack_reply:
+            return ""
+        return arrival.reply if self._inboxes.allows_reply(arrival.reply) else ""
+
+    def reply_acks(self, reply: str, indices: Sequence[int]) -> tuple[PendingAck, ...]:
+        """Return the pending acks of plain messages of a run; `reply` is of `reply_of`."""
+        if not reply or not indices:
+            return ()
+        acks = ReplyAcks(self._replies, self._publish, self._ack_times, reply, indices)
+        return (PendingAck(POLICY_ALL, acks),)
+
+    def inbox_of(self, message: api_pb2.Message, payload: bytes, reply: str) -> str:
+        """Return where the ack of an envelope goes, empty for nowhere.
+
+        Args:
+            message: The envelope's message.
+            payload: The whole envelope.
+            reply: Takes the ack if the message names no inbox; of `reply_of`.
+        """
+        inbox = message.ackInbox
+        if not inbox:
+            return reply
+        return inbox if self._inboxes.allows(inbox, payload) else ""
 
     def _refuse(
         self,
@@ -307,16 +345,17 @@ class Intake:
         message: api_pb2.Message | None,
         error: TooLargeError,
     ) -> None:
-        """Send an error ack for a skipped message that names an inbox."""
-        if message is None or not message.ackInbox:
+        """Send an error ack for a skipped message, if it says where to."""
+        reply = self.reply_of(arrival)
+        if message is None:
+            for ack in self.reply_acks(reply, (0,)):
+                ack.sink.refused(error)
             return
-        if not self.allows_inbox(message.ackInbox, payload):
-            return
-        acks = self.acks_for(arrival.subject)
-        acks.entries.append(
-            (0, message.ackInbox, message.correlationId.encode(), message.ackPolicy)
-        )
-        acks.refused(error)
+        inbox = self.inbox_of(message, payload, reply)
+        if inbox:
+            acks = self.acks_for(arrival.subject)
+            acks.entries.append((0, inbox, message.correlationId.encode(), message.ackPolicy))
+            acks.refused(error)
 
     def acks_for(self, subject: str) -> InboxAcks:
         """Return a new sink for acks of messages on `subject`."""
@@ -362,6 +401,8 @@ class _Draft:
         "_headers",
         "_intake",
         "_keys",
+        "_plain",
+        "_reply",
         "_sinks",
         "_stamp",
         "_values",
@@ -376,10 +417,13 @@ class _Draft:
         self._headers: list[Mapping[str, bytes] | None] = []
         self._expected: list[int] = []
         self._sinks: dict[int, InboxAcks] = {}
+        self._reply = intake.reply_of(arrival)
+        self._plain: list[int] = []
 
     def add(self, payload: bytes, message: api_pb2.Message | None) -> None:
         """Take one message; `None` means that the whole payload is the value."""
         if message is None:
+            self._plain.append(len(self._values))
             self._values.append(payload)
             self._keys.append(b"")
             self._headers.append(None)
@@ -390,8 +434,8 @@ class _Draft:
         self._keys.append(message.key)
         self._headers.append(mapping(message.headers) if message.headers else None)
         self._expected.append(message.offset)
-        inbox = message.ackInbox
-        if inbox and self._intake.allows_inbox(inbox, payload):
+        inbox = self._intake.inbox_of(message, payload, self._reply)
+        if inbox:
             policy = message.ackPolicy
             sink = self._sinks.get(policy)
             if sink is None:
@@ -402,12 +446,14 @@ class _Draft:
         """Append the run, if anything was collected."""
         if not self._values:
             return
+        acks = [pending_ack_of(*entry) for entry in self._sinks.items()]
+        acks += self._intake.reply_acks(self._reply, self._plain)
         runs.append(
             PublishRun(
                 self._values,
                 self._arrival.subject,
                 "nats",
-                pending_acks=tuple(pending_ack_of(*entry) for entry in self._sinks.items()),
+                pending_acks=tuple(acks),
                 keys=self._keys if any(self._keys) else None,
                 headers=self._headers if any(self._headers) else None,
                 reply=self._arrival.reply,

@@ -20,6 +20,7 @@ from liftbridge_broker.replication.publishers import PublisherTable
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.store import LogStore
 from liftbridge_broker.wire.acks import AckEncoder
+from liftbridge_broker.wire.publish_acks import PublishAckEncoder
 
 
 class WatchingHost(Protocol):
@@ -38,6 +39,10 @@ class OpeningHost(PartitionHost, WatchingHost, Protocol):
 
     options: NodeOptions
     ack_times: Mapping[int, Histogram]
+
+    def has_stream_on(self, subject: str) -> bool:
+        """Whether a stream stores the messages of a concrete subject."""
+        ...
 
     @property
     def state(self) -> ClusterState:
@@ -88,9 +93,10 @@ def open_partition(
             host.send_acks,
             partition_id=partition_id,
             record_bytes_max=host.options.record_bytes_max,
-            takes_singles=options.optimistic_concurrency,
-            inboxes=AckInboxes(host.options.namespace, host.options.keyring),
+            options=options,
+            inboxes=AckInboxes(host.options.namespace, host.options.keyring, host.has_stream_on),
             ack_times=host.ack_times,
+            replies=PublishAckEncoder(stream.name, state.number),
         ),
         is_paused=state.paused,
         is_auto_paused=state.auto_paused,

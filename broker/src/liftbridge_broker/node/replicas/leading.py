@@ -249,6 +249,7 @@ class Leading:
 
     def close(self) -> None:
         """End this leadership."""
+        self.partition.intake.is_below_min_isr = False
         for replica, reader in self._readers.items():
             if replica not in self._reading:
                 reader.close()
@@ -349,9 +350,7 @@ class Leading:
         """Handle newer metadata in the core (L7)."""
         self._pass_on_compacted()
         self.on_eligible()
-        self.partition.intake.takes_singles = (
-            self.partition.options.optimistic_concurrency or self.core.is_below_min_isr
-        )
+        self.partition.intake.is_below_min_isr = self.core.is_below_min_isr
         if self.core.is_below_min_isr:  # guard L7.acks
             self.partition.fail_all_acks(
                 NotEnoughReplicasAfterAppendError("outcome unknown: too few replicas in sync")

@@ -41,18 +41,20 @@ BATCH_FORMAT_RAW: BatchFormat
 BATCH_FORMAT_ARROW: BatchFormat
 
 class StreamOptions(_message.Message):
-    __slots__ = ("fsync_policy", "tombstone_retention_ms", "unclean_mode", "retention_cursor", "retention_cursor_max_bytes")
+    __slots__ = ("fsync_policy", "tombstone_retention_ms", "unclean_mode", "retention_cursor", "retention_cursor_max_bytes", "ack_reply")
     FSYNC_POLICY_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONE_RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     UNCLEAN_MODE_FIELD_NUMBER: _ClassVar[int]
     RETENTION_CURSOR_FIELD_NUMBER: _ClassVar[int]
     RETENTION_CURSOR_MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ACK_REPLY_FIELD_NUMBER: _ClassVar[int]
     fsync_policy: FsyncPolicy
     tombstone_retention_ms: int
     unclean_mode: UncleanMode
     retention_cursor: str
     retention_cursor_max_bytes: int
-    def __init__(self, fsync_policy: _Optional[_Union[FsyncPolicy, str]] = ..., tombstone_retention_ms: _Optional[int] = ..., unclean_mode: _Optional[_Union[UncleanMode, str]] = ..., retention_cursor: _Optional[str] = ..., retention_cursor_max_bytes: _Optional[int] = ...) -> None: ...
+    ack_reply: bool
+    def __init__(self, fsync_policy: _Optional[_Union[FsyncPolicy, str]] = ..., tombstone_retention_ms: _Optional[int] = ..., unclean_mode: _Optional[_Union[UncleanMode, str]] = ..., retention_cursor: _Optional[str] = ..., retention_cursor_max_bytes: _Optional[int] = ..., ack_reply: _Optional[bool] = ...) -> None: ...
 
 class CreateStreamRequest(_message.Message):
     __slots__ = ("stream", "options")

@@ -33,7 +33,7 @@ UNCLEAN_MODE_BALANCED: UncleanMode
 UNCLEAN_MODE_PROACTIVE: UncleanMode
 
 class StreamOverrides(_message.Message):
-    __slots__ = ("retention_bytes_max", "retention_messages_max", "retention_age_ms_max", "cleaner_interval_ms", "segment_bytes_max", "segment_age_ms_max", "compact_goroutines_max", "compact_enabled", "auto_pause_ms", "auto_pause_disable_if_subscribers", "min_isr", "optimistic_concurrency", "encryption", "fsync_policy", "tombstone_retention_ms", "unclean_mode", "retention_cursor", "retention_cursor_bytes_max")
+    __slots__ = ("retention_bytes_max", "retention_messages_max", "retention_age_ms_max", "cleaner_interval_ms", "segment_bytes_max", "segment_age_ms_max", "compact_goroutines_max", "compact_enabled", "auto_pause_ms", "auto_pause_disable_if_subscribers", "min_isr", "optimistic_concurrency", "encryption", "fsync_policy", "tombstone_retention_ms", "unclean_mode", "retention_cursor", "retention_cursor_bytes_max", "ack_reply")
     RETENTION_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MESSAGES_MAX_FIELD_NUMBER: _ClassVar[int]
     RETENTION_AGE_MS_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class StreamOverrides(_message.Message):
     UNCLEAN_MODE_FIELD_NUMBER: _ClassVar[int]
     RETENTION_CURSOR_FIELD_NUMBER: _ClassVar[int]
     RETENTION_CURSOR_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    ACK_REPLY_FIELD_NUMBER: _ClassVar[int]
     retention_bytes_max: int
     retention_messages_max: int
     retention_age_ms_max: int
@@ -70,7 +71,8 @@ class StreamOverrides(_message.Message):
     unclean_mode: UncleanMode
     retention_cursor: str
     retention_cursor_bytes_max: int
-    def __init__(self, retention_bytes_max: _Optional[int] = ..., retention_messages_max: _Optional[int] = ..., retention_age_ms_max: _Optional[int] = ..., cleaner_interval_ms: _Optional[int] = ..., segment_bytes_max: _Optional[int] = ..., segment_age_ms_max: _Optional[int] = ..., compact_goroutines_max: _Optional[int] = ..., compact_enabled: _Optional[bool] = ..., auto_pause_ms: _Optional[int] = ..., auto_pause_disable_if_subscribers: _Optional[bool] = ..., min_isr: _Optional[int] = ..., optimistic_concurrency: _Optional[bool] = ..., encryption: _Optional[bool] = ..., fsync_policy: _Optional[_Union[FsyncPolicy, str]] = ..., tombstone_retention_ms: _Optional[int] = ..., unclean_mode: _Optional[_Union[UncleanMode, str]] = ..., retention_cursor: _Optional[str] = ..., retention_cursor_bytes_max: _Optional[int] = ...) -> None: ...
+    ack_reply: bool
+    def __init__(self, retention_bytes_max: _Optional[int] = ..., retention_messages_max: _Optional[int] = ..., retention_age_ms_max: _Optional[int] = ..., cleaner_interval_ms: _Optional[int] = ..., segment_bytes_max: _Optional[int] = ..., segment_age_ms_max: _Optional[int] = ..., compact_goroutines_max: _Optional[int] = ..., compact_enabled: _Optional[bool] = ..., auto_pause_ms: _Optional[int] = ..., auto_pause_disable_if_subscribers: _Optional[bool] = ..., min_isr: _Optional[int] = ..., optimistic_concurrency: _Optional[bool] = ..., encryption: _Optional[bool] = ..., fsync_policy: _Optional[_Union[FsyncPolicy, str]] = ..., tombstone_retention_ms: _Optional[int] = ..., unclean_mode: _Optional[_Union[UncleanMode, str]] = ..., retention_cursor: _Optional[str] = ..., retention_cursor_bytes_max: _Optional[int] = ..., ack_reply: _Optional[bool] = ...) -> None: ...
 
 class RegisterBroker(_message.Message):
     __slots__ = ("broker", "incarnation_id", "data_dir_id", "host", "port", "previous_broker_epoch", "clean_partitions", "quarantined_partitions", "zone", "version", "feature_level", "started", "known_index", "replicas_max")
