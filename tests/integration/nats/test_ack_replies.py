@@ -122,3 +122,20 @@ async def test_envelope_without_an_inbox_is_answered_by_an_envelope(
     assert ack is not None
     assert (ack.stream, ack.offset, ack.correlationId) == (name, 0, "c")
     assert await values_of(lb, name) == [b"v"]
+
+
+async def test_streams_that_a_subject_feeds_are_listed(lb: Client, name: str) -> None:
+    await lb.streams.create(f"{name}-a", subject=f"{name}.*", partitions=2)
+    await lb.streams.create(f"{name}-b", subject=f"{name}.x.1")
+    await lb.streams.create(f"{name}-c", subject=f"{name}.>")
+
+    async def fed(subject: str) -> str:
+        found = await lb.streams.list(name, subject=subject)
+        return "".join(one.name[-1] for one in found)
+
+    assert [await fed(f"{name}{rest}") for rest in (".x", ".x.1", ".x.2", "")] == [
+        "ac",
+        "abc",
+        "c",
+        "",
+    ]

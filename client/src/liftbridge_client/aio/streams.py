@@ -19,6 +19,7 @@ from liftbridge_client.core.codec import (
     unlike,
 )
 from liftbridge_client.core.deadlines import one_deadline, within
+from liftbridge_client.core.subjects import check_concrete, is_fed
 from liftbridge_client.errors import AlreadyExistsError, LiftbridgeError, UnimplementedError
 from liftbridge_client.model import StreamDescription, StreamInfo, StreamSettings
 from liftbridge_proto import api_pb2
@@ -144,10 +145,22 @@ class Streams:
         """
         await Stream(self._client, name).delete()
 
-    async def list(self, prefix: str = "") -> Sequence[StreamInfo]:
-        """List the streams in the metadata, sorted by name."""
+    async def list(self, prefix: str = "", *, subject: str = "") -> Sequence[StreamInfo]:
+        """List the streams in the metadata, sorted by name.
+
+        Args:
+            prefix: Only streams whose name starts with this.
+            subject: Only streams that store the messages published to this NATS subject, in any of
+                their partitions; empty for all.
+
+        Raises:
+            UsageError: The subject is not one that messages are published to.
+        """
+        if subject:
+            check_concrete(subject)
         streams = (await self._client.refresh()).streams
-        return [streams[name] for name in sorted(streams) if name.startswith(prefix)]
+        found = [streams[name] for name in sorted(streams) if name.startswith(prefix)]
+        return [stream for stream in found if not subject or is_fed(stream, subject)]
 
     async def await_news(
         self,

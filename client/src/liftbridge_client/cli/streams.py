@@ -395,10 +395,17 @@ async def list_streams(
     all_: Annotated[
         bool, typer.Option("--all", "-a", help="Include internal streams (names with __).")
     ] = False,
+    subject: Annotated[
+        str,
+        typer.Option(
+            metavar="SUBJECT",
+            help="Only streams that store the messages published to this NATS subject.",
+        ),
+    ] = "",
 ) -> None:
     """List streams."""
     async with run.asking() as lb:
-        for stream in await lb.streams.list(prefix):
+        for stream in await lb.streams.list(prefix, subject=subject):
             if all_ or prefix or not stream.name.startswith(INTERNAL):
                 run.emit(stream_row(stream))
 

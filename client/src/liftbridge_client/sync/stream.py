@@ -78,9 +78,9 @@ class SyncStreams:
         """Same as `Streams.delete`."""
         self._portal.run(self._streams.delete(name))
 
-    def list(self, prefix: str = "") -> Sequence[StreamInfo]:
+    def list(self, prefix: str = "", *, subject: str = "") -> Sequence[StreamInfo]:
         """Same as `Streams.list`."""
-        return self._portal.run(self._streams.list(prefix))
+        return self._portal.run(self._streams.list(prefix, subject=subject))
 
     def await_news(
         self,
