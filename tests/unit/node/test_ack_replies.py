@@ -233,10 +233,6 @@ def test_too_few_replicas_in_sync_refuse_a_message_that_asks_for_an_ack() -> Non
     leader = world.leader()
     assert leader is not None
     partition = leader.node.find_partition("s", 0)
-    # Changed settings change nothing about it.
-    change = StreamOverrides(retention_messages_max=9)
-    world.propose(AlterStream(name=StreamName("s"), overrides=change))
-    assert partition.intake.takes_singles
     world.publish_nats("s", b"b", reply=INBOX)
     (told,) = sent_by(leader)
     assert told["error"]["description"] == "not appended: 2 replicas in sync, 3 needed"

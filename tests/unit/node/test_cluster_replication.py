@@ -21,11 +21,13 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, StreamOverrides
 from liftbridge_broker.node.partition.roles import Role
-from liftbridge_broker.node.partition.runs import POLICY_LEADER
+from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER
+from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.storage.directory import JOURNAL
 from liftbridge_broker.storage.journal import parse_journal
 from liftbridge_testkit.cluster_world import ClusterWorld
+from liftbridge_testkit.node_world import envelope
 
 
 @pytest.fixture
@@ -194,6 +196,23 @@ def test_min_isr_is_enforced(world):
     follower.restart()
     world.until(is_in_sync(world, 3))
     world.until(lambda: log.high_watermark == 2)
+
+
+def test_reload_of_settings_below_min_isr_refuses_no_message_for_its_neighbour(world):
+    world.create(min_isr=3)
+    world.commit(b"a")
+    next(member for member in world.alive if member is not world.leader()).kill()
+    world.until(lambda: len(world.state().isr) == 2 and world.leader() is not None)
+    node = world.leader().node
+    node.set_defaults(node.options.defaults, world.now)
+    partition = node.find_partition("s", 0)
+    asked = envelope(b"b", ackInbox="i", ackPolicy=POLICY_ALL)
+    subscription = SubscriptionId(partition.partition_id)
+    arrivals = [Arrival("s", "", b"")] * 2
+    node.on_messages(subscription, arrivals, [asked, b"c"], world.now, world.wall_ns)
+    (ack,) = world.leader().messaging.acks("i")
+    assert ack.refusal == "not appended: 2 replicas in sync, 3 needed"
+    assert partition.log.log_end_offset == 2
 
 
 def test_a_stop_in_order_hands_over_first(world):
