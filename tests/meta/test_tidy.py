@@ -27,7 +27,7 @@ PRODUCTS = ("broker/src/", "client/src/", "operator/src/", "spark/src/")
 CROWDED = {
     "broker/src/liftbridge_broker/api": 31,
     "broker/src/liftbridge_broker/storage": 44,
-    "broker/src/liftbridge_broker/wire": 22,
+    "broker/src/liftbridge_broker/wire": 23,
     "client/src/liftbridge_client/cli": 25,
     "operator/src/liftbridge_operator/planning": 22,
     "spark/src/pyspark_liftbridge/archive": 26,
