@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from liftbridge_client import StreamSettings, connect_sync
 from liftbridge_testkit.processes import Broker
 from liftbridge_testkit.repository import ROOT
 
 ADDRESS = "localhost:9292"
+NATS_URL = "nats://localhost:4222"
 SECONDS_MAX = 60
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -40,6 +42,12 @@ def placed(broker, tmp_path):
 
 def example(name: str) -> str:
     return (ROOT / "examples" / name).read_text(encoding="utf-8")
+
+
+def existing_clients() -> list[str]:
+    """Programs of the page about existing clients: generated stubs, and JetStream."""
+    page = ROOT / "docs/how-to/use-existing-clients.md"
+    return PYTHON_BLOCK.findall(page.read_text(encoding="utf-8"))
 
 
 def run(path: Path) -> list[str]:
@@ -77,6 +85,15 @@ def test_surviving_program_stores_each_line_once_over_a_kill(placed, broker):
 
 
 def test_program_with_generated_stubs_gets_its_ack(placed):
-    page = (ROOT / "docs/how-to/use-existing-clients.md").read_text(encoding="utf-8")
-    (program,) = PYTHON_BLOCK.findall(page)
+    program, _ = existing_clients()
     assert run(placed(program)) == ["0"]
+
+
+def test_program_with_jetstream_gets_its_ack(broker, tmp_path):
+    _, program = existing_clients()
+    with connect_sync(broker.address) as lb:
+        lb.streams.create("orders", settings=StreamSettings(ack_reply=True))
+    assert program.count(NATS_URL) == 1
+    path = tmp_path / "program.py"
+    path.write_text(program.replace(NATS_URL, broker.nats_url), encoding="utf-8")
+    assert run(path) == ["orders 1"]

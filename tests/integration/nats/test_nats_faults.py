@@ -131,11 +131,11 @@ async def test_slow_consumer_is_seen_survived_and_told(tmp_path):
                 with contextlib.suppress(UnavailableError):
                     b.publish_quiet([frame("flood", payload) for _ in range(20)])
                 await asyncio.sleep(0)
+            # The flood ends before `a` is back, which could not keep up with the rest of it either.
+            await b.flushed()
             # Acks neither wait behind the flood nor are lost with it.
             b.publish_quiet([frame("_LIFTBRIDGE.ns.ack.a", b"ack")])
             await sink.until(lambda: sink.payloads(2) == [b"ack"])
-            # The flood ends before `a` is back, which could not keep up with the rest of it either.
-            await b.flushed()
             a.quiet._connection._transport.resume_reading()
             await observer.until(lambda: observer.of("nats_slow_consumer"))
             [told] = observer.of("nats_slow_consumer")
