@@ -1,9 +1,9 @@
 """Sealed batches for tests of the log, and what is in the bytes that readers give out."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from liftbridge_broker.logformat.batch import BatchHeader, filler, read_header, seal
-from liftbridge_broker.logformat.frames import Frame, decode_frame, iter_frames
+from liftbridge_broker.logformat.frames import Frame, decode_frame, frame_end, iter_frames
 from liftbridge_broker.logformat.records import RecordEncoder
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId, PublisherId
 
@@ -118,6 +118,15 @@ class Batches:
 def header_of(batch: bytes) -> BatchHeader:
     """Header of a batch."""
     return read_header(batch, 0)
+
+
+def frame_bounds(piece: bytes | memoryview) -> Iterator[tuple[int, int]]:
+    """Start and end of whole frames in order; offsets fall in reverse subscriptions."""
+    at = 0
+    while at < len(piece):
+        behind = frame_end(piece, at, len(piece))
+        yield at, behind
+        at = behind
 
 
 def frames_of(slices: Iterable[bytes | memoryview]) -> list[Frame]:

@@ -22,7 +22,7 @@ from liftbridge_broker.controller.records import BrokerEpochAnswer, Done
 from liftbridge_broker.controller.state import PublisherState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.groups.cursors import CursorPosition
-from liftbridge_broker.logformat.frames import Frame, decode_frame, frame_end
+from liftbridge_broker.logformat.frames import Frame, decode_frame
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
 from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
 from liftbridge_broker.model.subjects import internal_subject
@@ -47,6 +47,7 @@ from liftbridge_broker.storage.start import open_store
 from liftbridge_broker.storage.store import LogStore, StoreOptions
 from liftbridge_broker.wire.envelope import encode_publish
 from liftbridge_proto import api_pb2
+from liftbridge_testkit.batches import frame_bounds
 from liftbridge_testkit.lone_metadata import open_lone
 
 SECOND_NS = 1_000_000_000
@@ -136,11 +137,7 @@ class Reading:
         while self.is_taking and subscription is not None and self.end is None:
             slices, end, waits = subscription.pull(self.pull_bytes)
             for piece in slices:
-                at = 0
-                while at < len(piece):  # offsets fall in a reverse subscription
-                    behind = frame_end(piece, at, len(piece))
-                    self.frames.append(decode_frame(piece, at, behind))
-                    at = behind
+                self.frames += [decode_frame(piece, *bounds) for bounds in frame_bounds(piece)]
             if end is not None:
                 self.end = end
                 subscription.close(self.world.now)

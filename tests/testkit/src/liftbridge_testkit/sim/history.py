@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
-from liftbridge_broker.logformat.frames import Frame, decode_frame, iter_frames
+from liftbridge_broker.logformat.frames import Frame, decode_frame
 from liftbridge_broker.model.ids import PartitionId
+from liftbridge_testkit.batches import frame_bounds
 from liftbridge_testkit.checker import Identity, decode, encode
 from liftbridge_testkit.sim.coverage import Coverage
 
@@ -101,7 +102,7 @@ class Frames:
         """Records of whole frames, in order."""
         known = self._known
         data = bytes(piece)
-        for position, stop, _ in iter_frames(data, 0, len(data)):
+        for position, stop in frame_bounds(data):
             raw = data[position:stop]
             record = known.get(raw)
             if record is None:
