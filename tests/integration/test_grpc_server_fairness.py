@@ -2,12 +2,14 @@
 
 import asyncio
 import gc
+import socket
 import weakref
 
 import pytest
 
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.grpc_connection import TURN_BYTES, GrpcConnection
+from liftbridge_broker.api.sockets import is_reset
 from liftbridge_broker.api.transport import GrpcServer
 from liftbridge_broker.api.turns import Turns
 from liftbridge_broker.http2.frames import Http2Code, rst_stream_frame
@@ -144,4 +146,17 @@ async def test_nothing_more_is_done_for_a_client_that_reset_its_connection() -> 
     transport.extra["socket"] = ResetSocket()
     await asyncio.sleep(0)
     assert transport.is_aborted
+    assert not is_reset(transport), "the file of one that closes may be another connection's"
+    connection.connection_lost(None)
+
+
+async def test_clients_are_served_where_the_system_tells_no_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(socket, "TCP_INFO")
+    connection, transport = opened()
+    transport.extra["socket"] = ResetSocket()
+    connection.data_received(unknown_frame(TURN_BYTES))
+    await asyncio.sleep(0)
+    assert transport.is_read
     connection.connection_lost(None)

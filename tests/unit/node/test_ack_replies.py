@@ -190,6 +190,13 @@ def test_streams_that_come_and_go_are_known(world: NodeWorld) -> None:
             world.propose(DeleteStream(name=StreamName(name)))
 
 
+def test_subjects_of_streams_are_known_before_the_first_reply(world: NodeWorld) -> None:
+    world.create("other", "other")
+    assert not world.node.stream_subjects._known
+    created(world)
+    assert len(world.node.stream_subjects._known) == len(world.node.state.streams)
+
+
 def test_setting_takes_effect_on_a_stream_that_exists(world: NodeWorld) -> None:
     world.create()
     for value, count in ((True, 1), (False, 1), (True, 2)):

@@ -123,7 +123,7 @@ def test_reads_from_the_disk_are_bounded_and_everyone_has_a_turn(
     for _ in range(40):
         world.publish(partition, *[b"v" * 100] * 100)
     world.settle()
-    monkeypatch.setattr(client_reads, "HELD_BYTES_MAX", 100_000)
+    monkeypatch.setattr(client_reads, "READING_BYTES_MAX", 100_000)
     world.files.is_cold = True
     start = LATEST if reader == "reverse" else EARLIEST
     waiting = [READERS[reader](world, partition, start) for _ in range(READER_COUNT)]

@@ -130,8 +130,8 @@ class GrpcConnection(asyncio.Protocol):
         """Do a slice of the waiting work; return whether more is left."""
         self._wants_slice = False
         transport = self._transport
-        if transport and self._is_held and is_reset(transport.get_extra_info("socket")):
-            transport.abort()  # nobody waits for answers; `connection_lost` follows
+        if self._is_held and transport is not None and is_reset(transport):
+            transport.abort()  # its requests need no answers; `connection_lost` follows
             self._is_in_line = False
             return False
         has_more = self._slice()

@@ -212,9 +212,9 @@ class Listener:
             self._loop.call_soon(self._start)
 
     def _start(self) -> None:
-        """Start connections with a few queued clients, and drop those that are gone."""
+        """Start connections with a few queued clients, and close those that their clients ended."""
         left = STARTS_MAX if self._tls is None else HANDSHAKES_MAX
-        # One that only closed its side may still read an answer, unless too many others wait.
+        # A client that closed only its side may still read an answer; a long queue is a flood.
         is_crowded = len(self._line) > ACCEPTS_MAX
         while self._line and left:
             client = self._line.popleft()
@@ -252,7 +252,7 @@ class Listener:
 
     @staticmethod
     def _mark(client: socket.socket, needed: int) -> None:
-        """Have the kernel signal when so many bytes have arrived."""
+        """Set the number of bytes from which on the kernel signals (`SO_RCVLOWAT`)."""
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, needed)
 
 

@@ -1,5 +1,6 @@
-"""Facts about the sockets of clients."""
+"""State and address of the sockets of clients."""
 
+import asyncio
 import socket
 from typing import Final, Protocol
 
@@ -14,17 +15,24 @@ class _HasOptions(Protocol):
     def getsockopt(self, level: int, name: int, size: int, /) -> bytes: ...
 
 
-def is_reset(client: _HasOptions | None) -> bool:
+def is_reset(client: socket.socket | asyncio.Transport) -> bool:
     """Whether the client reset the connection, which the loop does not notice before it reads."""
-    return client is not None and _state(client) == _CLOSED
+    if isinstance(client, socket.socket):
+        return _state(client) == _CLOSED
+    # Once it is closing, the number of its file may belong to another connection.
+    found = None if client.is_closing() else client.get_extra_info("socket")
+    return found is not None and _state(found) == _CLOSED
 
 
-def has_closed(client: _HasOptions) -> bool:
+def has_closed(client: socket.socket) -> bool:
     """Whether the client closed its side."""
     return _state(client) == _CLOSE_WAIT
 
 
 def _state(client: _HasOptions) -> int:
+    """State of the connection; 0 where the system does not tell it."""
+    if not hasattr(socket, "TCP_INFO"):  # the in-memory broker runs elsewhere than on Linux, too
+        return 0
     return client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
 
 

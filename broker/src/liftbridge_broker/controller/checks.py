@@ -86,7 +86,7 @@ def check_replication_factor(
     Args:
         replication_factor: The requested factor.
         broker_count: Brokers of the cluster.
-        placeable_count: Brokers that take new replicas at present.
+        placeable_count: Brokers that accept new replicas now.
     """
     resolved = placeable_count if replication_factor == -1 else replication_factor or 1
     if resolved <= 0:

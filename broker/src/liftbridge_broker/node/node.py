@@ -32,6 +32,7 @@ from liftbridge_broker.node.partition import opening
 from liftbridge_broker.node.partition.partition import BEGINNING, Partition
 from liftbridge_broker.node.partition.roles import Role
 from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER, PublishRun
+from liftbridge_broker.node.partition.stream_subjects import StreamSubjects
 from liftbridge_broker.node.partition_names import PartitionNames
 from liftbridge_broker.node.publishing.forwarding import Forwarding
 from liftbridge_broker.node.publishing.listening import Listening
@@ -75,6 +76,7 @@ class Node:
         ack_times: Nanoseconds from the append of runs to their acks over NATS, by ack policy.
         has_stopped: Whether `stop` was called.
         client_reads: Reads from the disk for clients, bounded.
+        stream_subjects: Subjects that are stored, to which no ack goes.
         cursors: Finds cursors in partitions of `__cursors` that are led here.
         chores: Work that is done in steps.
         clock: The time by which records expire.
@@ -94,6 +96,7 @@ class Node:
     partitions: dict[PartitionId, Partition] = field(default_factory=dict)
     cluster: Membership | None = None
     client_reads: ClientReads = field(init=False)
+    stream_subjects: StreamSubjects = field(init=False)
     cursors: CursorTables = field(init=False)
     chores: Chores = field(init=False)
     _alarm: Alarm = field(init=False)
@@ -123,6 +126,7 @@ class Node:
         self._alarm = Alarm(self.timer)
         self.chores = Chores(lambda: self.now, self._arm)
         self.client_reads = ClientReads(self.submit_read)
+        self.stream_subjects = StreamSubjects(lambda: self.state.streams, self.chores)
         self.cursors = CursorTables(self)
         self.openings = OpeningQueue(options.openings_per_turn)
         newest = partial(opening.newest_timestamp, self.partitions)
@@ -247,10 +251,6 @@ class Node:
             self.messaging.publish_echo(frames)
         except UnavailableError:
             self.lost_ack_count += 1
-
-    def has_stream_on(self, subject: str) -> bool:
-        """Whether a stream stores the messages of a concrete subject."""
-        return self.metadata.has_stream_on(subject)
 
     def note_append(self, partition: Partition, now: Instant) -> None:
         """Notify the store that bytes wait for a sync."""

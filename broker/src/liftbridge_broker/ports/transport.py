@@ -29,13 +29,13 @@ class Transport(Protocol):
     """Transport to other brokers.
 
     Attributes:
-        is_connected: Whether messages can leave at present.
+        is_connected: Whether messages can be sent now.
         payload_bytes_max: Longest payload that `send` takes, in bytes.
     """
 
     @property
     def is_connected(self) -> bool:
-        """Whether messages can leave at present."""
+        """Whether messages can be sent now."""
         ...
 
     @property

@@ -178,6 +178,9 @@ class RecordingTransport(asyncio.Transport):
     def write_eof(self) -> None:
         self.is_read = False
 
+    def is_closing(self) -> bool:
+        return self.is_aborted
+
     def abort(self) -> None:
         self.is_aborted = True
 

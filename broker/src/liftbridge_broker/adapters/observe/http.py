@@ -240,6 +240,6 @@ class _Joined:
             self._source.broker_samples().items(),
             *(sampler().items() for sampler in self._samplers),
         ):
-            assert name not in joined, f"metric {name} is told twice"
+            assert name not in joined, f"two sources report metric {name}"
             joined[name] = sample
         return joined

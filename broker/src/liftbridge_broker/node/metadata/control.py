@@ -24,13 +24,13 @@ from liftbridge_broker.node.metadata.broker_sessions import SESSION_NS, BrokerSe
 from liftbridge_broker.node.metadata.group import furthest_voter
 from liftbridge_broker.node.metadata.inquiries import Inquiries
 from liftbridge_broker.node.metadata.own_session import HEARTBEAT_NS, OwnSession
+from liftbridge_broker.node.peers.peer_link import Speaker
 from liftbridge_broker.node.scheduling.cluster_clock import DELAY_NS_MAX, ClusterClock, Date
 from liftbridge_broker.ports.metadata import LeaderChanged, MetadataConsensus
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_bodies import (
-    Body,
     LeaderReport,
     LogInfo,
     LogInfoReply,
@@ -74,22 +74,6 @@ class ControlOptions:
 
 
 Subject = TypeVar("Subject")
-
-
-class Speaker(Protocol):
-    """Sends messages in the name of this broker (`node.peers.peer_link`)."""
-
-    def send(
-        self,
-        broker: BrokerId,
-        channel: Channel,
-        body: Body,
-        tail: bytes = b"",
-        *,
-        correlation_id: int = 0,
-    ) -> None:
-        """Send at most once."""
-        ...
 
 
 class ControlHost(Protocol):

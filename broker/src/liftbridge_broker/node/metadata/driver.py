@@ -54,7 +54,6 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import Instant, MetadataIndex, PartitionId
 from liftbridge_broker.model.steps import finish
-from liftbridge_broker.node.metadata.stream_subjects import StreamSubjects
 from liftbridge_broker.node.refusals import failed_change
 from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.ports.metadata import (
@@ -207,11 +206,6 @@ class MetadataDriver:
         self.is_behind = False
         self._snapshot_index = recovered.snapshot_index
         self.state, self.deleted = restore(recovered)
-        self._subjects = StreamSubjects()
-
-    def has_stream_on(self, subject: str) -> bool:
-        """Whether a stream stores the messages of a concrete subject."""
-        return self._subjects.are_stored(subject, self.state.streams)
 
     @property
     def pending_count(self) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from liftbridge_broker.node.partition.stream_subjects import StreamSubjects
 from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
 from liftbridge_broker.wire.signed_message import Purpose, signer_of
 from liftbridge_broker.wire.subjects import reserved_subjects
@@ -13,18 +14,23 @@ class AckInboxes:
     Args:
         namespace: Prefix of the subjects of this cluster.
         keyring: Returns the keys in force.
-        has_stream_on: Whether a stream stores the messages of a subject.
+        subjects: Subjects of all streams; `None` where no reply subject gets acks.
     """
 
     def __init__(
         self,
         namespace: str,
         keyring: Callable[[], Keyring] = lambda: OPEN_KEYRING,
-        has_stream_on: Callable[[str], bool] = lambda _: False,
+        subjects: StreamSubjects | None = None,
     ) -> None:
         self.reserved = reserved_subjects(namespace)
         self._keyring = keyring
-        self._has_stream_on = has_stream_on
+        self._subjects = subjects
+
+    def prepare_replies(self) -> None:
+        """Get ready for `allows_reply`, in steps."""
+        if self._subjects is not None:
+            self._subjects.prepare()
 
     def allows(self, inbox: str, payload: bytes) -> bool:
         """Whether a message may have its ack sent to an inbox.
@@ -46,7 +52,9 @@ class AckInboxes:
         """
         if not self.reserved.allows_ack_inbox(reply):
             return False
-        return self.reserved.is_reserved(reply) or not self._has_stream_on(reply)
+        if self.reserved.is_reserved(reply):
+            return True
+        return self._subjects is not None and not self._subjects.are_stored(reply)
 
     def is_proven(self, payload: bytes) -> bool:
         """Whether a broker provably forwarded a message, or no proof is required.

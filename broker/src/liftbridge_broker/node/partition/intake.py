@@ -231,12 +231,18 @@ class Intake:
         self._publish = publish
         self._appended = appended_header_line(partition_id)
         self._record_bytes_max = record_bytes_max
-        self.options = options
         self.is_below_min_isr = False
         self._inboxes = inboxes
         self._ack_times = ack_times
         self._replies = replies
         self.reserved_count = 0
+        self.set_options(options)
+
+    def set_options(self, options: StreamOptions) -> None:
+        """Apply the settings of the stream."""
+        self.options = options
+        if options.ack_reply:
+            self._inboxes.prepare_replies()
 
     @property
     def takes_singles(self) -> bool:

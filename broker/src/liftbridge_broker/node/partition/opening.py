@@ -15,6 +15,7 @@ from liftbridge_broker.node.partition.ack_inboxes import AckInboxes
 from liftbridge_broker.node.partition.intake import Intake
 from liftbridge_broker.node.partition.partition import Partition, PartitionHost
 from liftbridge_broker.node.partition.publishers import history_of
+from liftbridge_broker.node.partition.stream_subjects import StreamSubjects
 from liftbridge_broker.replication.publisher_history import PublisherHistory
 from liftbridge_broker.replication.publishers import PublisherTable
 from liftbridge_broker.storage.log import PartitionLog
@@ -39,10 +40,7 @@ class OpeningHost(PartitionHost, WatchingHost, Protocol):
 
     options: NodeOptions
     ack_times: Mapping[int, Histogram]
-
-    def has_stream_on(self, subject: str) -> bool:
-        """Whether a stream stores the messages of a concrete subject."""
-        ...
+    stream_subjects: StreamSubjects
 
     @property
     def state(self) -> ClusterState:
@@ -94,7 +92,7 @@ def open_partition(
             partition_id=partition_id,
             record_bytes_max=host.options.record_bytes_max,
             options=options,
-            inboxes=AckInboxes(host.options.namespace, host.options.keyring, host.has_stream_on),
+            inboxes=AckInboxes(host.options.namespace, host.options.keyring, host.stream_subjects),
             ack_times=host.ack_times,
             replies=PublishAckEncoder(stream.name, state.number),
         ),

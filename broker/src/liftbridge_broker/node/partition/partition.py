@@ -430,7 +430,7 @@ class Partition:
     def set_options(self, options: StreamOptions, wall_ns: int) -> None:
         """Apply settings; release acks that waited only for the disk."""
         self.options = options
-        self.intake.options = options
+        self.intake.set_options(options)
         if self.replication is None and self.role is Role.LEADER:
             self.commit_alone(wall_ns)
 

@@ -6,7 +6,7 @@ are sent unsigned and accepted.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.ids import BrokerId, Instant
@@ -57,6 +57,22 @@ def unsigned_sessions(broker: BrokerId, incarnation_id: str) -> PeerSessions:
     return PeerSessions(broker, incarnation_id, OPEN_KEYRING, _NoChance(), lambda: Instant(0))
 
 
+class Speaker(Protocol):
+    """Sends messages in the name of this broker; `PeerLink`, for modules that only send."""
+
+    def send(
+        self,
+        broker: BrokerId,
+        channel: Channel,
+        body: Body,
+        tail: bytes = b"",
+        *,
+        correlation_id: int = 0,
+    ) -> None:
+        """Send at most once."""
+        ...
+
+
 class PeerLink:
     """Sends and receives messages in the name of this broker.
 
@@ -94,7 +110,7 @@ class PeerLink:
 
     @property
     def is_connected(self) -> bool:
-        """Whether messages can be sent at present."""
+        """Whether messages can be sent now."""
         return self._transport.is_connected
 
     @property

@@ -25,7 +25,7 @@ from liftbridge_broker.model.ids import (
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.roles import Role
-from liftbridge_broker.node.replicas.replica_host import Speaker
+from liftbridge_broker.node.peers.peer_link import Speaker
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_bodies import SequencesReply, SequencesRequest

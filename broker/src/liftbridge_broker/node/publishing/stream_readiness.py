@@ -13,7 +13,7 @@ from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamName
 from liftbridge_broker.model.streams import MILLISECOND_NS
-from liftbridge_broker.node.replicas.replica_host import Speaker
+from liftbridge_broker.node.peers.peer_link import Speaker
 from liftbridge_broker.node.scheduling.opening_queue import OpeningQueue
 from liftbridge_broker.ports.messaging import Messaging
 from liftbridge_broker.ports.transport import Channel

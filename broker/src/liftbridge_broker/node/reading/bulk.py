@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from liftbridge_broker.errors import (
     CorruptionError,
@@ -15,12 +15,10 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.ids import Instant, Offset
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.reading.answers import Question, check
+from liftbridge_broker.node.reading.client_reads import ReadSlot
 from liftbridge_broker.node.reading.readonly_end import ReadonlyEnd
 from liftbridge_broker.node.reading.subscription import ReadHost
 from liftbridge_broker.storage.log import PartitionLog
-
-if TYPE_CHECKING:
-    from liftbridge_broker.node.reading.client_reads import DiskRead
 
 
 class Chunk(NamedTuple):
@@ -110,8 +108,7 @@ class BulkRead:
         self._bytes_left = wanted.bytes_max or None
         self._failed: LiftbridgeError | None = None
         self._reader = log.batch_reader(Offset(max(wanted.start, log.log_start_offset)))
-        self._is_reading = False
-        self._disk_read: DiskRead | None = None
+        self._slot = ReadSlot(host.client_reads)
         self._is_open = True
         replica = wanted.reads_replica
         self._readonly_end = ReadonlyEnd(partition, host, wake, as_replica=replica)
@@ -144,9 +141,9 @@ class BulkRead:
             raise self._failed
         if self.partition.is_paused and self._follows:
             raise FailedPreconditionError("commit log was closed")
-        if self._is_reading:
+        if self._slot.is_busy:
             return None
-        self._end_read()
+        self._slot.free()
         self._check_start(self.partition.log, self.next_offset)
         if self._follows:
             self._end = self.partition.log.high_watermark
@@ -159,8 +156,7 @@ class BulkRead:
             self.partition.on_unreadable(error)
             raise
         if result.need is not None:
-            self._is_reading = True
-            self._disk_read = self._host.client_reads.submit(result.need, self._read_done)
+            self._slot.read(result.need, self._read_done)
             return None
         data = b"".join(result.slices)
         if self._bytes_left is not None:
@@ -170,9 +166,9 @@ class BulkRead:
         return Chunk(data, self.next_offset, result.count)
 
     def release(self) -> None:
-        """Release what is held for the next pull: the client accepts nothing for now."""
-        if not self._is_reading:
-            self._end_read()
+        """Release what is held for the next pull, until the client accepts more."""
+        if not self._slot.is_busy:
+            self._slot.free()
         self._reader.release()
 
     def _at_end(self) -> Chunk | None:
@@ -185,13 +181,7 @@ class BulkRead:
         self.partition.wait_for_data(self._wake)
         return None
 
-    def _end_read(self) -> None:
-        if self._disk_read is not None:
-            self._disk_read.end()
-            self._disk_read = None
-
     def _read_done(self, outcome: bytes | LiftbridgeError) -> None:
-        self._is_reading = False
         if isinstance(outcome, LiftbridgeError):
             self.partition.on_unreadable(outcome)
             self._failed = outcome
@@ -208,7 +198,7 @@ class BulkRead:
         """Detach and release the files; no callback follows."""
         if self._is_open:
             self._is_open = False
-            self._end_read()
+            self._slot.free()
             self.partition.stop_waiting(self._wake)
             self.partition.detach(self, now)
             self._reader.close()

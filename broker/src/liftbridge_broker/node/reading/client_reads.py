@@ -1,4 +1,4 @@
-"""Reads from the disk for clients: so many bytes at once, the others wait in line.
+"""Reads from the disk for clients: a bounded number of bytes at once, the rest in a queue.
 
 A read holds its bytes from its start until its reader took them, perhaps many turns later. Ten
 thousand readers of what is not in memory would otherwise hold as many blocks, and other brokers'
@@ -11,40 +11,57 @@ from typing import Final
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.storage.types import ReadNeed
 
-HELD_BYTES_MAX: Final = 32 << 20
-"""One larger read is made alone."""
+READING_BYTES_MAX: Final = 32 << 20
+"""A larger read runs alone."""
 
 ReadDone = Callable[[bytes | LiftbridgeError], None]
 
 
-class DiskRead:
-    """One read; it holds its bytes until `end`."""
+class ReadSlot:
+    """The reads of one reader, one at a time; each holds its bytes until `free`."""
 
-    __slots__ = ("_done", "_is_ended", "_is_read", "_reads", "need")
+    __slots__ = ("_done", "_need", "_reads", "is_busy")
 
-    def __init__(self, reads: "ClientReads", need: ReadNeed, done: ReadDone) -> None:
-        """Wait in line; `ClientReads` starts it."""
+    def __init__(self, reads: "ClientReads") -> None:
+        """Start free."""
         self._reads = reads
-        self.need = need
-        self._done = done
-        self._is_read = False
-        self._is_ended = False
+        self._need: ReadNeed | None = None
+        self._done: ReadDone | None = None
+        self.is_busy = False
+
+    def read(self, need: ReadNeed, done: ReadDone) -> None:
+        """Queue a read; `done` is called in a later turn, unless the slot is freed before.
+
+        The file stays open until then (`ReadNeed`).
+        """
+        assert self._need is None
+        self._need, self._done, self.is_busy = need, done, True
+        self._reads.enqueue(self, need)
 
     def on_read(self, outcome: bytes | LiftbridgeError) -> None:
         """Handle the bytes, or the error."""
-        self._is_read = True
-        if self._is_ended:
-            self._reads.on_ended(self)
+        self.is_busy = False
+        done, self._done = self._done, None
+        if done is None:
+            self.free()
         else:
-            self._done(outcome)
+            done(outcome)
 
-    def end(self) -> None:
-        """The reader took the bytes, or is gone: `done` is not called any more."""
-        if self._is_ended or self._reads.leave(self):
+    def free(self) -> None:
+        """Give the bytes back; a read that runs does so at its end. No-op without a read.
+
+        While it is busy, only a reader that is closed may do so.
+        """
+        need = self._need
+        if need is None:
             return
-        self._is_ended = True
-        if self._is_read:
-            self._reads.on_ended(self)
+        self._done = None
+        if self.is_busy and not self._reads.dequeue(self):
+            return
+        self._need, was_started = None, not self.is_busy
+        self.is_busy = False
+        if was_started:
+            self._reads.give_back(need.length)
 
 
 class ClientReads:
@@ -53,37 +70,28 @@ class ClientReads:
     def __init__(self, submit: Callable[[ReadNeed, ReadDone], None]) -> None:
         """Start without reads; `submit` reads off the loop, and calls back in a later turn."""
         self._submit = submit
-        self._line: dict[DiskRead, None] = {}
-        self._held_bytes = 0
+        self._queue: dict[ReadSlot, ReadNeed] = {}
+        self._reading_bytes = 0
 
-    def submit(self, need: ReadNeed, done: ReadDone) -> DiskRead:
-        """Read when it is this one's turn; `done` is called in a later turn.
-
-        The file stays open until the caller ends the read (`ReadNeed`).
-        """
-        read = DiskRead(self, need, done)
-        self._line[read] = None
+    def enqueue(self, slot: ReadSlot, need: ReadNeed) -> None:
+        """Read once the bound allows it."""
+        self._queue[slot] = need
         self._start()
-        return read
 
-    def leave(self, read: DiskRead) -> bool:
-        """Leave the line; return whether the read had not started."""
-        if read not in self._line:
-            return False
-        del self._line[read]
-        return True
+    def dequeue(self, slot: ReadSlot) -> bool:
+        """Drop a read from the queue; return whether it was still there."""
+        return self._queue.pop(slot, None) is not None
 
-    def on_ended(self, read: DiskRead) -> None:
-        """Handle that a started read holds its bytes no longer."""
-        self._held_bytes -= read.need.length
+    def give_back(self, length: int) -> None:
+        """Start more reads once one no longer holds its bytes."""
+        self._reading_bytes -= length
         self._start()
 
     def _start(self) -> None:
-        while self._line:
-            read = next(iter(self._line))
-            length = read.need.length
-            if self._held_bytes and self._held_bytes + length > HELD_BYTES_MAX:
+        while self._queue:
+            slot, need = next(iter(self._queue.items()))
+            if self._reading_bytes and self._reading_bytes + need.length > READING_BYTES_MAX:
                 return
-            del self._line[read]
-            self._held_bytes += length
-            self._submit(read.need, read.on_read)
+            del self._queue[slot]
+            self._reading_bytes += need.length
+            self._submit(need, slot.on_read)

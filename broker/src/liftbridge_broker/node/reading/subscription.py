@@ -23,7 +23,7 @@ from liftbridge_broker.model.ids import Instant, Offset
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.roles import Role
 from liftbridge_broker.node.reading.answers import Question, check
-from liftbridge_broker.node.reading.client_reads import ClientReads, DiskRead
+from liftbridge_broker.node.reading.client_reads import ClientReads, ReadSlot
 from liftbridge_broker.node.reading.readonly_end import EndHost, ReadonlyEnd
 from liftbridge_broker.storage.reader import LogReader
 from liftbridge_broker.storage.reverse import ReverseReader
@@ -210,12 +210,12 @@ class Subscription:
     _is_reverse: bool
     reads_replica: bool = False
     _end: LiftbridgeError | None = None
-    _is_reading: bool = False
-    _disk_read: DiskRead | None = None
     _is_open: bool = True
     _readonly_end: ReadonlyEnd = field(init=False)
+    _slot: ReadSlot = field(init=False)
 
     def __post_init__(self) -> None:
+        self._slot = ReadSlot(self.host.client_reads)
         replica = self.reads_replica
         self._readonly_end = ReadonlyEnd(self.partition, self.host, self.wake, as_replica=replica)
         self.partition.attach(self)
@@ -310,12 +310,12 @@ class Subscription:
         """
         if self._end is not None:
             return Pulled([], self._end, waits=False)
-        if self._is_reading:
+        if self._slot.is_busy:
             return Pulled([], None, waits=True)
         if self.partition.is_paused:
             self._end = FailedPreconditionError("commit log was closed")
             return Pulled([], self._end, waits=False)
-        self._end_read()
+        self._slot.free()
         try:
             return self._pull_reverse(bytes_max) if self._is_reverse else self._pull(bytes_max)
         except (CorruptionError, FilesError) as error:
@@ -325,9 +325,9 @@ class Subscription:
         return Pulled([], self._end, waits=False)
 
     def release(self) -> None:
-        """Release what is held for the next pull: the client accepts nothing for now."""
-        if not self._is_reading:
-            self._end_read()
+        """Release what is held for the next pull, until the client accepts more."""
+        if not self._slot.is_busy:
+            self._slot.free()
         self._reader.release()
 
     def _pull(self, bytes_max: int) -> Pulled:
@@ -343,9 +343,8 @@ class Subscription:
             if result.need is not None:
                 return self._read_later(result.need)
             partition.delivered_count += result.count
-            partition.delivered_bytes += sum(map(len, result.slices))
             if reader.next_offset < end or result.slices:
-                return Pulled(_owned(result.slices), None, waits=False)
+                return Pulled(self._delivered(result.slices), None, waits=False)
         if stop is not None and reader.next_offset >= stop:
             self._end = EndOfStreamError("Stop offset reached")
         elif partition.is_readonly and reader.next_offset >= log.log_end_offset:
@@ -363,26 +362,34 @@ class Subscription:
             return self._read_later(result.need)
         if result.slices:
             self.partition.delivered_count += result.count
-            self.partition.delivered_bytes += sum(map(len, result.slices))
-            return Pulled(_owned(result.slices), None, waits=False)
+            return Pulled(self._delivered(result.slices), None, waits=False)
         if self._stop_end is not None:
             self._end = EndOfStreamError("Stop offset reached")
         else:
             self._end = ReverseEndError("EOF")
         return Pulled([], self._end, waits=False)
 
+    def _delivered(self, slices: list[Buffer]) -> list[Buffer]:
+        """Count the bytes, and copy slices that are small, or a small part of their blocks.
+
+        A view keeps a whole block, perhaps for long, and only its bytes are counted as held.
+        """
+        if not slices:
+            return slices
+        size = sum(map(len, slices))
+        self.partition.delivered_bytes += size
+        # The blocks between the first and the last one are used from end to end.
+        first, last = _block_of(slices[0]), _block_of(slices[-1])
+        held = len(first) + (0 if first is last else len(last))
+        if 2 * size < held or size < VIEW_BYTES_MIN * len(slices):
+            return [b"".join(slices)]
+        return slices
+
     def _read_later(self, need: ReadNeed) -> Pulled:
-        self._is_reading = True
-        self._disk_read = self.host.client_reads.submit(need, self._read_done)
+        self._slot.read(need, self._read_done)
         return Pulled([], None, waits=True)
 
-    def _end_read(self) -> None:
-        if self._disk_read is not None:
-            self._disk_read.end()
-            self._disk_read = None
-
     def _read_done(self, outcome: bytes | LiftbridgeError) -> None:
-        self._is_reading = False
         if isinstance(outcome, LiftbridgeError):
             self.partition.on_unreadable(outcome)
             self._end = outcome
@@ -400,26 +407,10 @@ class Subscription:
         """Detach; no callback follows."""
         if self._is_open:
             self._is_open = False
-            self._end_read()
+            self._slot.free()
             self.partition.stop_waiting(self.wake)
             self.partition.detach(self, now)
             self._reader.close()
-
-
-def _owned(slices: list[Buffer]) -> list[Buffer]:
-    """Copy slices that are small, or a small part of their blocks: a view keeps a whole block.
-
-    They may wait long for the client, and only their bytes are counted as held.
-    """
-    if not slices:
-        return slices
-    size = sum(map(len, slices))
-    # The blocks between the first and the last one are used from end to end.
-    first, last = _block_of(slices[0]), _block_of(slices[-1])
-    held = len(first) + (0 if first is last else len(last))
-    if 2 * size < held or size < VIEW_BYTES_MIN * len(slices):
-        return [b"".join(slices)]
-    return slices
 
 
 def _block_of(piece: Buffer) -> bytes:

@@ -9,14 +9,12 @@ from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId
 from liftbridge_broker.node.partition.partition import Partition
-from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.replication.follower import FollowerLimits
 from liftbridge_broker.replication.isr import LeaderLimits
 from liftbridge_broker.replication.leader_session import LeaderSessionLimits
 from liftbridge_broker.replication.sessions import SessionLimits
 from liftbridge_broker.storage.store import LogStore
 from liftbridge_broker.storage.types import ReadNeed
-from liftbridge_broker.wire.peer_bodies import Body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,20 +87,4 @@ class ReplicasHost(Protocol):
 
     def transition(self, kind: str, fields: dict[str, object]) -> None:
         """Report a transition to the observer."""
-        ...
-
-
-class Speaker(Protocol):
-    """Sends messages in the name of this broker (`node.peers.peer_link`)."""
-
-    def send(
-        self,
-        broker: BrokerId,
-        channel: Channel,
-        body: Body,
-        tail: bytes = b"",
-        *,
-        correlation_id: int = 0,
-    ) -> None:
-        """Send at most once."""
         ...

@@ -23,11 +23,12 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.roles import Role
+from liftbridge_broker.node.peers.peer_link import Speaker
 from liftbridge_broker.node.refusals import leader_changed
 from liftbridge_broker.node.replicas.catch_up import CatchUp
 from liftbridge_broker.node.replicas.following import Following
 from liftbridge_broker.node.replicas.leading import Leading
-from liftbridge_broker.node.replicas.replica_host import ReplicasHost, ReplicationLimits, Speaker
+from liftbridge_broker.node.replicas.replica_host import ReplicasHost, ReplicationLimits
 from liftbridge_broker.node.replicas.verifying import LogVerifications
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.environment import Rng

@@ -20,9 +20,9 @@ from liftbridge_broker.model.ids import BrokerId, Instant, Offset, PartitionId, 
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.peers.peer_link import Speaker
 from liftbridge_broker.node.reading.answers import AnswersOwner, Question, ask
 from liftbridge_broker.node.reading.cursors import CursorTables
-from liftbridge_broker.node.replicas.replica_host import Speaker
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.storage.retention import CursorFound, CursorUnknown
 from liftbridge_broker.wire.peer import PeerHeader

@@ -366,6 +366,7 @@ class Inquiry:
             while isinstance(self._reading, BulkRead):
                 try:
                     chunk = self._reading.pull(PULL_BYTES)
+                    self._reading.release()  # as for a client that accepts no more
                 except LiftbridgeError as error:
                     self._end(serving, partition, answer, error)
                     return
@@ -386,6 +387,7 @@ class Inquiry:
         def pump() -> None:
             while isinstance(self._reading, Subscription):
                 slices, end, waits = self._reading.pull(PULL_BYTES)
+                self._reading.release()  # as for a client that accepts no more
                 for piece in slices:
                     self._keep(piece)
                 if end is not None:
