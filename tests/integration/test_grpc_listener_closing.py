@@ -1,4 +1,4 @@
-"""A listener that is closed leaves no socket open, however far its clients have got."""
+"""A closed listener leaves no socket open and no connection without its end."""
 
 import asyncio
 import socket
@@ -13,6 +13,7 @@ import uvloop
 from liftbridge_broker.api.listener import ACCEPTS_MAX, HANDSHAKES_MAX, Listener, bound_sockets
 from liftbridge_broker.api.tls import ServerTls, TlsFiles
 from liftbridge_testkit.certs import Authority
+from liftbridge_testkit.grpc_echo import echo_server, eventually
 
 CLIENTS = 2 * HANDSHAKES_MAX
 TURNS_MAX = 12
@@ -39,14 +40,24 @@ def hello() -> bytes:
 
 
 class Served(asyncio.Protocol):
-    """A connection that was made: whoever owns it closes it."""
+    """A connection whose owner closes it, at once when the listener is closed."""
 
-    def __init__(self, made: list[asyncio.BaseTransport]) -> None:
+    def __init__(
+        self, made: "dict[Served, asyncio.BaseTransport]", is_over: Callable[[], bool]
+    ) -> None:
         self._made = made
+        self.is_over = is_over
+        self.is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep it."""
-        self._made.append(transport)
+        self._made[self] = transport
+        if self.is_over():
+            transport.close()
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        """Note it."""
+        self.is_lost = True
 
 
 def open_sockets() -> int:
@@ -64,11 +75,12 @@ def _target(link: Path) -> str:
 
 async def closed_after(turns: int, said: bytes, tls: ServerTls | None) -> int:
     """Close a listener some turns after its clients have come; sockets that stay open for it."""
-    made: list[asyncio.BaseTransport] = []
+    made: dict[Served, asyncio.BaseTransport] = {}
+    over = asyncio.Event()
     before = open_sockets()
     listener = Listener(
         await bound_sockets("127.0.0.1", 0),
-        lambda: Served(made),
+        lambda: Served(made, over.is_set),
         tls,
         greetings_max=CLIENTS,
         files_max=1 << 20,
@@ -82,10 +94,12 @@ async def closed_after(turns: int, said: bytes, tls: ServerTls | None) -> int:
         for _ in range(turns):
             await asyncio.sleep(0)
         listener.close()
-        for one in made:
+        over.set()
+        for one in made.values():
             one.close()
         for _ in range(TURNS_MAX):
             await asyncio.sleep(0)
+        assert all(one.is_lost for one in made)
         return open_sockets() - before - CLIENTS
 
 
@@ -104,3 +118,30 @@ def test_closed_listener_leaves_no_socket_open(
     with asyncio.Runner(loop_factory=make_loop) as runner:
         tls = None if cut is None else ServerTls(files)
         assert runner.run(closed_after(turns, said, tls)) == 0
+
+
+async def bugs_at_the_end_of_a_server(turns: int) -> list[object]:
+    """End a server some turns after its clients have come; what the loop is told of."""
+    bugs: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: bugs.append(context))
+    async with echo_server() as echo:
+        async with asyncio.TaskGroup() as group:
+            with ExitStack() as stack:
+                for _ in range(CLIENTS):
+                    stack.enter_context(socket.create_connection(("127.0.0.1", echo.port)))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                group.create_task(echo.server.close())
+                for _ in range(TURNS_MAX):
+                    await asyncio.sleep(0)
+        await eventually(lambda: not echo.server.stats.connections_open)
+    return bugs
+
+
+@pytest.mark.parametrize("turns", range(TURNS_MAX))
+@pytest.mark.parametrize("make_loop", LOOPS.values(), ids=LOOPS)
+def test_server_ends_in_order_while_connections_are_made(
+    make_loop: Callable[[], asyncio.AbstractEventLoop], turns: int
+) -> None:
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        assert runner.run(bugs_at_the_end_of_a_server(turns)) == []

@@ -137,6 +137,7 @@ class GrpcServer:
         self._slots: ConnectionSlots[GrpcConnection] = ConnectionSlots(connections_max)
         self._listeners: dict[str, Listener] = {}
         self._emptied = asyncio.Event()
+        self._is_stopping = False
 
     def unary(self, path: str, handler: UnaryHandler) -> None:
         """Serve a unary method: `handler` gets the call and its one request.
@@ -232,6 +233,7 @@ class GrpcServer:
 
     def _stop_listening(self) -> None:
         """Close the listening sockets."""
+        self._is_stopping = True
         for one in self._listeners.values():
             one.close()
 
@@ -263,6 +265,8 @@ class GrpcServer:
                 f"all {self._connections_max} connections are taken (grpc.max.connections) and "
                 "this one had no open call: a new one got its slot; connect again for the next call"
             )
+        if self._is_stopping:  # it was being started
+            connection.close()
         return has_slot
 
     def on_state(
