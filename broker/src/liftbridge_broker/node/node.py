@@ -261,7 +261,7 @@ class Node:
         """Whether NATS and neighbours accept messages of a subject; checked before storing."""
         messaging = self.messaging
         is_behind = messaging.backlog_bytes >= messaging.backlog_bytes_max // 2
-        return messaging.is_connected and not is_behind and self._listening.has_room(subject)
+        return messaging.takes_frames and not is_behind and self._listening.has_room(subject)
 
     @property
     def is_congested(self) -> bool:

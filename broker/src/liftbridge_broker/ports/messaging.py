@@ -49,11 +49,20 @@ class MessageSink(Protocol):
 
 
 class Messaging(Protocol):
-    """The link to NATS. Calls return at once; while the link is down publishing is refused."""
+    """The link to NATS. Calls return at once.
+
+    Frames published shortly after a connection was lost are written to the next one; while it
+    stays down publishing is refused.
+    """
 
     @property
     def is_connected(self) -> bool:
         """Whether all connections are established."""
+        ...
+
+    @property
+    def takes_frames(self) -> bool:
+        """Whether `publish_quiet` and `publish_echo` take frames, besides the backlog."""
         ...
 
     @property
@@ -90,7 +99,7 @@ class Messaging(Protocol):
         """Write `PUB`/`HPUB` frames on the quiet connection. Written once per loop turn.
 
         Raises:
-            UnavailableError: The link is down; nothing was written.
+            UnavailableError: The link stays down; nothing was written.
         """
         ...
 

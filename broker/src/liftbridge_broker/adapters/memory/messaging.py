@@ -89,6 +89,11 @@ class MemoryMessaging:
     _table: SubjectTable[SubscriptionId] = field(default_factory=SubjectTable)
     _turns: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def takes_frames(self) -> bool:
+        """As in the port."""
+        return self.is_connected
+
     def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
         """As in the port."""
         assert subscription not in self.subscriptions

@@ -29,6 +29,10 @@ from liftbridge_broker.wire.nats import info_fields, subscribe_line, unsubscribe
 DISCOVERED_COUNT_MAX: Final = 64
 CLOSE_SECONDS_MAX: Final = 2.0
 BEHIND_SECONDS: Final = 5.0
+
+HOLD_SECONDS: Final = 1.0
+"""After the loss of a connection, the time in which `publish` takes frames for the next one."""
+
 _MILLISECONDS: Final = 1000
 _PORT: Final = 4222
 
@@ -81,6 +85,7 @@ class Link:
         on_change: Called after `is_up` changed, with a reason when it went down.
         observer: Is notified of transitions.
         plain_weight: Weight of a plain message, see `pacing`.
+        holds_frames: Whether frames published shortly after a loss wait for the next connection.
 
     Attributes:
         counts: See `LinkCounts`.
@@ -98,6 +103,7 @@ class Link:
         on_change: Callable[[str], None],
         observer: Observer,
         plain_weight: int = PLAIN_WEIGHT,
+        holds_frames: bool = False,
     ) -> None:
         self._options = options
         self._kind = kind
@@ -120,6 +126,10 @@ class Link:
         self._opening: Connection | None = None
         self._session: Session | None = None
         self._is_closing = False
+        self._hold_seconds = HOLD_SECONDS if holds_frames else 0.0
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._held_until = 0.0
         self._changed = asyncio.Event()
         self._fault: Exception | None = None
         self._behind_at = ""
@@ -249,15 +259,31 @@ class Link:
         Raises:
             UnavailableError: The link is down, or the server does not read fast enough.
         """
-        connection = self._connection
-        if connection is None or not self.is_up:
-            self.counts.publishes_refused += 1
-            raise UnavailableError("NATS connection is down")
         try:
-            connection.send(b"".join(frames))
+            self._send(b"".join(frames))
         except UnavailableError:
             self.counts.publishes_refused += 1
             raise
+
+    def _send(self, data: bytes) -> None:
+        connection = self._connection
+        if connection is not None and self.is_up:
+            connection.send(data)
+        elif not self.takes_frames:
+            raise UnavailableError("NATS connection is down")
+        elif self._held_bytes > self._options.pending_bytes_max:
+            raise UnavailableError("NATS connection busy")
+        else:
+            self._held.append(data)
+            self._held_bytes += len(data)
+
+    @property
+    def takes_frames(self) -> bool:
+        """Whether the link is up, or was until a moment ago.
+
+        A server that drops the broker as a slow consumer takes it back within milliseconds.
+        """
+        return self.is_up or asyncio.get_running_loop().time() < self._held_until
 
     async def flushed(self) -> None:
         """Wait until the server has read everything requested and published so far.
@@ -283,7 +309,8 @@ class Link:
     @property
     def pending_bytes(self) -> int:
         """Bytes published and not yet taken by the socket."""
-        return 0 if self._connection is None else self._connection.pending_bytes
+        connection = self._connection
+        return self._held_bytes + (0 if connection is None else connection.pending_bytes)
 
     @property
     def bytes_in(self) -> int:
@@ -369,7 +396,9 @@ class Link:
         self.is_up = False
         # A server drops a slow consumer without a message, in the middle of its output; the same
         # server id after reconnecting distinguishes this from a server that stopped.
-        age_s = asyncio.get_running_loop().time() - connection.behind_at
+        now = asyncio.get_running_loop().time()
+        self._held_until = now + self._hold_seconds
+        age_s = now - connection.behind_at
         is_behind = age_s < BEHIND_SECONDS and (reason == CLOSED_SILENTLY or "reset" in reason)
         self._behind_at = self._session.facts.server_id if is_behind and self._session else ""
         self._tell("nats_disconnected", reason=reason)
@@ -415,10 +444,16 @@ class Link:
         self._session = session
         self.counts.connects += 1
         self.is_up = True
+        self._send_held()
         if self._behind_at and self._behind_at == session.facts.server_id:
             self._tell_slow("the server dropped the connection while the broker was behind")
         self._behind_at = ""
         self._on_change("")
+
+    def _send_held(self) -> None:
+        held, self._held, self._held_bytes = self._held, [], 0
+        if held and self._connection is not None:
+            self._connection.send(b"".join(held))
 
     async def _open(self, url: SplitResult) -> Session:
         """Connect, introduce the broker, restore the subscriptions."""

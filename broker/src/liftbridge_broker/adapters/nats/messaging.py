@@ -44,7 +44,7 @@ class NatsMessaging:
         self._telling: set[asyncio.Task[None]] = set()
         self.inbox_prefix = f"{options.inbox_prefix}.{secrets.token_hex(11)}"
 
-        def link(name: str, *, no_echo: bool = False) -> Link:
+        def link(name: str, *, no_echo: bool = False, holds_frames: bool = False) -> Link:
             return Link(
                 options,
                 name,
@@ -52,10 +52,11 @@ class NatsMessaging:
                 deliver=sink.on_messages,
                 on_change=self._on_change,
                 observer=observer,
+                holds_frames=holds_frames,
             )
 
-        self.quiet = link("quiet", no_echo=True)
-        self.echo = link("echo")
+        self.quiet = link("quiet", no_echo=True, holds_frames=True)
+        self.echo = link("echo", holds_frames=True)
         self.acks = link("acks")
         self._links = (self.quiet, self.echo, self.acks)
 
@@ -102,6 +103,11 @@ class NatsMessaging:
     def is_connected(self) -> bool:
         """Whether all connections are up."""
         return self._is_connected
+
+    @property
+    def takes_frames(self) -> bool:
+        """Whether both connections that publish are up, or were until a moment ago."""
+        return self.quiet.takes_frames and self.echo.takes_frames
 
     @property
     def payload_bytes_max(self) -> int:
@@ -170,7 +176,7 @@ class NatsMessaging:
         """Write frames on the quiet link.
 
         Raises:
-            UnavailableError: The link is down or busy; nothing was written.
+            UnavailableError: The link stays down or is busy; nothing was written.
         """
         self.quiet.publish(frames)
 
@@ -178,7 +184,7 @@ class NatsMessaging:
         """Write frames on the echoing link.
 
         Raises:
-            UnavailableError: The link is down or busy; nothing was written.
+            UnavailableError: The link stays down or is busy; nothing was written.
         """
         self.echo.publish(frames)
 

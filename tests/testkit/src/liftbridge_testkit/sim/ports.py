@@ -69,6 +69,8 @@ class SimMessaging:
         """Port `Messaging`."""
         return self.endpoint.is_up
 
+    takes_frames = is_connected
+
     def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
         """Port `Messaging`; the server knows a little later."""
         assert subscription not in self._asked
