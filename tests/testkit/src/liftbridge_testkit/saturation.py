@@ -33,7 +33,7 @@ from liftbridge_testkit.processes import ProcessError
 from liftbridge_testkit.progress import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
 WINDOW: Final = 1_024
 SIZE: Final = 256
@@ -139,12 +139,14 @@ def events(cluster: ClusterKit) -> Iterator[Mapping[str, Any]]:
                 yield json.loads(line)
 
 
-def alarms(cluster: ClusterKit) -> Counter[str]:
-    """How often each alarm was logged so far, and changes of in-sync sets."""
+def alarms(cluster: ClusterKit, streams: Container[str] | None = None) -> Counter[str]:
+    """How often each alarm was logged so far, and changes of in-sync sets, of `streams` if given."""
     found: Counter[str] = Counter()
     for event in events(cluster):
         kind = event["event"]
         if kind == "in_sync_set_changed":
+            if streams is not None and event["stream"] not in streams:
+                continue
             count = len(event["in_sync"])
             found["in-sync set changed"] += 1
             found["in-sync set below its minimum"] += count < MIN_ISR

@@ -60,7 +60,8 @@ class Felt(NamedTuple):
         refused: What the others were told instead.
         p99_ms: Slowest hundredth of them.
         slowest_ms: The slowest, one that was still waited for included.
-        alarms: Elections and fences.
+        alarms: Elections and fences, and in-sync sets of the others' streams below their minimum.
+            A flood of a stream may well outrun its own replicas (L5).
     """
 
     name: str
@@ -79,7 +80,7 @@ class Visitor(threading.Thread):
     def __init__(self, address: str, stream: str) -> None:
         """Publish to a stream at its leader, from `start` on."""
         super().__init__(daemon=True)
-        self._address, self._stream = address, stream
+        self._address, self.stream = address, stream
         self._is_over = threading.Event()
         self._times: list[float] = []
         self._began = 0.0
@@ -94,7 +95,7 @@ class Visitor(threading.Thread):
     def _publish(self, stub: api_pb2_grpc.APIStub) -> None:
         """Publish some messages on one connection."""
         request = api_pb2.PublishRequest(
-            stream=self._stream, value=b"v" * 200, ackPolicy=api_pb2.ALL, expectedOffset=-1
+            stream=self.stream, value=b"v" * 200, ackPolicy=api_pb2.ALL, expectedOffset=-1
         )
         for _ in range(VISIT_MESSAGES):
             if not self._is_over.wait(PAUSE_SECONDS):
@@ -194,7 +195,8 @@ def _attack(
     """One attack, or the quiet before the first, and what was felt."""
     pid = cluster[target].pid
     _forget_peak(pid)
-    memory, before = _peak(pid), alarms(cluster)
+    streams = {one.stream for one in visitors}
+    memory, before = _peak(pid), alarms(cluster, streams)
     turns = _long_turns(cluster, target, bound)
     for one in visitors:
         one.take()
@@ -209,7 +211,7 @@ def _attack(
     waits = max(one.waits() for one in visitors)
     taken = [one.take() for one in visitors]
     times = sorted(time for found, _ in taken for time in found)
-    after = alarms(cluster)
+    after = alarms(cluster, streams)
     try:
         long_turns = _long_turns(cluster, target, bound) - turns
     except OSError:
