@@ -140,7 +140,7 @@ def events(cluster: ClusterKit) -> Iterator[Mapping[str, Any]]:
 
 
 def alarms(cluster: ClusterKit, streams: Container[str] | None = None) -> Counter[str]:
-    """How often each alarm was logged so far, and changes of in-sync sets, of `streams` if given."""
+    """How often each alarm was logged so far, and changes of in-sync sets (of `streams`)."""
     found: Counter[str] = Counter()
     for event in events(cluster):
         kind = event["event"]
