@@ -1,7 +1,5 @@
 """Fetch sessions of a pair of brokers: what travels, and when (KIP-227)."""
 
-import pytest
-
 from liftbridge_broker.model.ids import (
     BrokerId,
     Instant,
@@ -562,17 +560,6 @@ def test_answer_is_bounded_and_partitions_take_turns():
             pair.follower.put(position(head.partition, head.fetch_offset + head.data_bytes))
         pair.take(pair.request())
     assert told == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
-
-
-@pytest.mark.parametrize(("count", "each"), [(1, 1024), (2, 512), (4, 256)])
-def test_few_partitions_with_news_share_the_whole_answer(count, each):
-    pair = Pair()
-    for partition in range(count):
-        pair.lead(partition, LIMITS.reply_bytes_max)
-        pair.follower.put(position(partition))
-    pair.take(pair.request())
-    heads = pair.answer().body.partitions
-    assert [head.data_bytes for head in heads] == [each * 1024] * count
 
 
 def test_every_fetch_of_the_session_refreshes_all_members():

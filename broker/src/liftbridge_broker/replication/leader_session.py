@@ -40,8 +40,8 @@ class LeaderSessionLimits(NamedTuple):
         resend_ns: How long after records were sent the same are not sent again, when a fetch does
             not mention them: the answer may still be in flight.
         reply_bytes_max: Bytes of records in one answer; the last partition may exceed it.
-        partition_bytes_max: Bytes of records of one partition in an answer to which many have
-            news; at least one batch is sent. Fewer partitions share the whole answer.
+        partition_bytes_max: Bytes of records of one partition in one answer; at least one batch is
+            sent.
     """
 
     hold_ns: int = 300 * MS
@@ -411,20 +411,18 @@ class LeaderSession:
         """Gather partitions with news until the answer is full; the rest come first next time."""
         budget = self._limits.reply_bytes_max
         ready = self._ready
-        share = max(self._limits.partition_bytes_max, budget // len(ready))
         for partition in list(ready):
             if budget <= 0:
                 break
             del ready[partition]
-            bytes_max = min(budget, share)
-            budget -= self._gather(partition, self._members[partition], gathered, bytes_max, now)
+            budget -= self._gather(partition, self._members[partition], gathered, budget, now)
 
     def _gather(
         self,
         partition: PartitionId,
         member: _Member,
         gathered: _Gathered,
-        bytes_max: int,
+        budget: int,
         now: Instant,
     ) -> int:
         """Add urgent news of one partition to the answer; return its bytes."""
@@ -436,6 +434,7 @@ class LeaderSession:
             return 0
         offset = member.position.fetch_offset
         if offset < led.log_end_offset and not self._is_on_its_way(partition, member, now):
+            bytes_max = min(budget, self._limits.partition_bytes_max)
             pieces = led.read(self.follower, offset, bytes_max)
             if pieces is None:
                 member.outcome = Refused(FetchError.CORRUPT)
