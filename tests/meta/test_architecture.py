@@ -1,4 +1,4 @@
-"""The walks of ARCHITECTURE.md, and the names on that page and in STYLE.md: all exist.
+"""The walks and names of ARCHITECTURE.md, and the ways to the places that contributors look for.
 
 A walk has a heading, a paragraph that gives the number of its modules and of those that carry
 everything of its kind, with their names, and numbered steps. A step begins with a code span: a
@@ -21,10 +21,13 @@ from liftbridge_testkit.repository import ROOT, files, python_files, relative
 
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 STYLE = ROOT / "STYLE.md"
+README = ROOT / "README.md"
+INTERNALS = ROOT / "docs" / "internals" / "index.md"
 BROKER = "broker/src/liftbridge_broker/"
 OPERATOR = "operator/src/liftbridge_operator/"
 BASES = ("", BROKER, BROKER + "node/", OPERATOR)
 """Folders that paths on these pages begin in."""
+CLICKS_MAX = 3
 MODULES_MAX = 10
 """Modules of a walk, without those that carry everything of its kind."""
 
@@ -32,6 +35,7 @@ FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`]+)`")
 PLACE = re.compile(r"([\w/]+\.py)(?: ([\w.]+(?:, [\w.]+)*))?")
 COUNTS = re.compile(r"(\d+) modules, and (\d+) more that [^(]*\(([^)]*)\)")
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)]*\)")
 PATH = re.compile(r"[\w.-]*\w/[\w./-]*|[\w-]+\.(?:json|md|proto|py|toml|txt|yaml)")
 NAME = re.compile(r"([a-zA-Z]\w*(?:\.\w+)*)(\(.*\))?")
 DEFINED = re.compile(
@@ -305,6 +309,38 @@ def unknown(page: str) -> list[str]:
     return found
 
 
+def links(page: Path) -> list[tuple[str, Path]]:
+    """Texts and targets of the links of a page to files of the repository."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    pairs = [(text, target) for text, target in LINK.findall(text) if ":" not in target]
+    return [(text, (page.parent / target).resolve()) for text, target in pairs]
+
+
+def clicks(start: Path) -> dict[Path, int]:
+    """Fewest clicks from a page to each page and file that it leads to."""
+    found, pending = {start: 0}, [start]
+    for page in pending:
+        for _, target in links(page) if page.suffix == ".md" and page.is_file() else ():
+            if target not in found:
+                found[target] = found[page] + 1
+                pending.append(target)
+    return found
+
+
+def places(page: Path) -> dict[str, list[tuple[str, Path]]]:
+    """Entries of the list "Where is …", by their first words, with links to source files."""
+    section = page.read_text(encoding="utf-8").partition("## Where is …\n")[2]
+    rows = re.findall(r"^\| ([^|]+) \| (.+) \|$", section.partition("\n## ")[0], re.MULTILINE)[2:]
+    return {
+        topic: [
+            (" ".join(text.strip("`").split()), (page.parent / target).resolve())
+            for text, target in LINK.findall(cell)
+            if target.endswith(".py")
+        ]
+        for topic, cell in rows
+    }
+
+
 def test_walks_name_functions_that_call_one_another():
     found = walks(ARCHITECTURE.read_text(encoding="utf-8"))
     assert len(found) == 3
@@ -403,3 +439,28 @@ def test_name_of_what_exists_is_accepted(span):
 
 def test_names_in_examples_are_left_alone():
     assert unknown("```python\n`NoSuchError`\n```\n") == []
+
+
+def test_places_are_few_clicks_away_and_hold_what_their_links_say():
+    found, reached = places(INTERNALS), clicks(README)
+    assert found != {}
+    assert [topic for topic, there in found.items() if not there] == []
+    named = [(function, path) for there in found.values() for function, path in there]
+    assert [text for text, path in named if text not in functions_of(path)] == []
+    targets = [*links(INTERNALS), *((text, path) for text, path in named)]
+    assert [text for text, path in targets if reached.get(path, CLICKS_MAX + 1) > CLICKS_MAX] == []
+
+
+def test_clicks_are_counted_on_the_shortest_way(tmp_path):
+    for name, text in {
+        "README.md": "[a](a.md) [b](sub/b.md) [web](https://example.org) ![c](c.png)",
+        "a.md": "[b](sub/b.md#title) [README](README.md)",
+        "sub/b.md": "[code](../code.py)\n```\n[none](none.md)\n```\n",
+        "code.py": "",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    found = clicks(tmp_path / "README.md")
+    names = {path.relative_to(tmp_path).as_posix(): count for path, count in found.items()}
+    assert names == {"README.md": 0, "a.md": 1, "sub/b.md": 1, "code.py": 2}
