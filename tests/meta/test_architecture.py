@@ -147,18 +147,18 @@ def functions_of(path: Path) -> dict[str, ast.AST]:
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """Names that code uses, as they are called: a private field may hold a public function."""
+    """Names and attributes that code uses."""
     found = set()
     for one in ast.walk(node):
         if isinstance(one, ast.Name):
-            found.add(one.id.lstrip("_"))
+            found.add(one.id)
         elif isinstance(one, ast.Attribute):
-            found.add(one.attr.lstrip("_"))
+            found.add(one.attr)
     return found
 
 
 def is_in(function: str, names: Iterable[str]) -> bool:
-    return function.rpartition(".")[2].lstrip("_") in names
+    return function.rpartition(".")[2] in names
 
 
 def wrong_places(walk: Walk) -> Iterator[str]:
@@ -320,8 +320,8 @@ def clicks(start: Path) -> dict[Path, int]:
     """Fewest clicks from a page to each page and file that it leads to."""
     found, pending = {start: 0}, [start]
     for page in pending:
-        for _, target in links(page) if page.suffix == ".md" and page.is_file() else ():
-            if target not in found:
+        for _, target in links(page) if page.suffix == ".md" else ():
+            if target not in found and target.is_file():
                 found[target] = found[page] + 1
                 pending.append(target)
     return found
@@ -339,6 +339,20 @@ def places(page: Path) -> dict[str, list[tuple[str, Path]]]:
         ]
         for topic, cell in rows
     }
+
+
+def place_faults(page: Path, start: Path) -> list[str]:
+    """Entries of a list "Where is …" that lead to no function, and links that lie too far."""
+    found = []
+    for topic, there in places(page).items():
+        if not there:
+            found.append(f"{topic}: no link to source")
+        missing = ((name, path) for name, path in there if name not in functions_of(path))
+        found += [f"{topic}: no {name} in {path.name}" for name, path in missing]
+    reached = clicks(start)
+    targets = (path for _, path in links(page))
+    far = (path for path in targets if reached.get(path, CLICKS_MAX + 1) > CLICKS_MAX)
+    return [*found, *(f"{path.name}: not in {CLICKS_MAX} clicks" for path in far)]
 
 
 def test_walks_name_functions_that_call_one_another():
@@ -442,13 +456,38 @@ def test_names_in_examples_are_left_alone():
 
 
 def test_places_are_few_clicks_away_and_hold_what_their_links_say():
-    found, reached = places(INTERNALS), clicks(README)
-    assert found != {}
-    assert [topic for topic, there in found.items() if not there] == []
-    named = [(function, path) for there in found.values() for function, path in there]
-    assert [text for text, path in named if text not in functions_of(path)] == []
-    targets = [*links(INTERNALS), *((text, path) for text, path in named)]
-    assert [text for text, path in targets if reached.get(path, CLICKS_MAX + 1) > CLICKS_MAX] == []
+    assert places(INTERNALS) != {}
+    assert place_faults(INTERNALS, README) == []
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        ("| it is | [`f`](code.py) |", []),
+        ("| it is | [`C.f`](code.py), [page](a.md) |", []),
+        ("| it is | [`g`](code.py) |", ["it is: no g in code.py"]),
+        ("| it is | [page](a.md) |", ["it is: no link to source"]),
+        ("| it is | [`f`](code.py), [page](none.md) |", ["none.md: not in 3 clicks"]),
+    ],
+)
+def test_planted_fault_of_a_place_is_found(tmp_path, row, fault):
+    page, start = tmp_path / "index.md", tmp_path / "README.md"
+    (tmp_path / "code.py").write_text("def f(): ...\nclass C:\n    def f(self): ...\n", "utf-8")
+    start.write_text("[a](a.md)", "utf-8")
+    (tmp_path / "a.md").write_text("[index](index.md)", "utf-8")
+    page.write_text(f"## Where is …\n\n| Where | There |\n| --- | --- |\n{row}\n", "utf-8")
+    assert place_faults(page, start) == fault
+
+
+def test_place_that_is_too_far_away_is_found(tmp_path):
+    ways = {"README.md": "a.md", "a.md": "b.md", "b.md": "index.md"}
+    for name, target in ways.items():
+        (tmp_path / name).write_text(f"[next]({target})", "utf-8")
+    (tmp_path / "code.py").write_text("def f(): ...\n", "utf-8")
+    rows = "| Where | There |\n| --- | --- |\n| it is | [`f`](code.py) |\n"
+    (tmp_path / "index.md").write_text(f"## Where is …\n\n{rows}", "utf-8")
+    found = place_faults(tmp_path / "index.md", tmp_path / "README.md")
+    assert found == ["code.py: not in 3 clicks"]
 
 
 def test_clicks_are_counted_on_the_shortest_way(tmp_path):
