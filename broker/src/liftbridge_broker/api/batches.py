@@ -1,4 +1,4 @@
-"""`PublishBatch` and `FetchBatches`: many records a message (architecture 9, row 8).
+"""`PublishBatch` and `FetchBatches`: many records a message.
 
 Both pay Python's cost once per batch: values arrive as one repeated field that becomes a list in
 one step, and stored batches leave byte for byte.

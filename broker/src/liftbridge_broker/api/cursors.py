@@ -1,4 +1,4 @@
-"""`SetCursor` and `FetchCursor` (spec 1.11), and `SetCursor` of a stream identified by its id."""
+"""`SetCursor` and `FetchCursor`, and `SetCursor` of a stream identified by its id."""
 
 import asyncio
 from functools import partial
@@ -28,7 +28,7 @@ from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
 
 ANSWER_SECONDS: Final = 5.0
-"""How long a call without a deadline waits for the disk and the other replicas (spec 1.11)."""
+"""How long a call without a deadline waits for the disk and the other replicas."""
 
 
 class _Answer:

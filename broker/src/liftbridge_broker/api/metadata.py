@@ -1,4 +1,4 @@
-"""`FetchMetadata` and `FetchPartitionMetadata` (spec 1.10). Offsets become inclusive here."""
+"""`FetchMetadata` and `FetchPartitionMetadata`. Offsets become inclusive here."""
 
 from collections import Counter
 from collections.abc import Iterator

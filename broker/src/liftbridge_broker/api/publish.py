@@ -1,4 +1,4 @@
-"""`Publish` and `PublishToSubject`: one message, one answer (spec 1.6, 1.8)."""
+"""`Publish` and `PublishToSubject`: one message, one answer."""
 
 from typing import Final
 

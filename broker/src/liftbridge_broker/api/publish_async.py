@@ -1,4 +1,4 @@
-"""`PublishAsync`: the hot path from HTTP/2 DATA frames to runs of messages (spec 1.7).
+"""`PublishAsync`: the hot path from HTTP/2 DATA frames to runs of messages.
 
 One call of `on_messages` carries everything that one loop turn received. Requests are decoded in
 one loop and neighbours for the same partition and policy become one run, so that encoding,
@@ -37,7 +37,7 @@ from liftbridge_broker.wire.listed import mapping, with_lists, without_maps
 from liftbridge_proto import api_pb2
 
 DRAIN_SECONDS: Final = 5.0
-"""How long to wait for acks in flight after the client closed its side (spec 1.7)."""
+"""How long to wait for acks in flight after the client closed its side."""
 
 PIECE_BYTES: Final = 32 * 1024
 """Bytes of messages with headers that are published at once: at most some 5,000 headers."""
@@ -331,7 +331,7 @@ def _headers_of(
 
 
 def check_publish(partition: Partition | RemotePartition, policy: int) -> None:
-    """Refuse a message that its policy or the partition forbids (order of spec 1.6).
+    """Refuse a message that its policy or the partition forbids, in the order of the original.
 
     Raises:
         ReadonlyError: The partition is read-only.

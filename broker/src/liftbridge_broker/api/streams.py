@@ -1,4 +1,4 @@
-"""Stream management: requests become commands of the controller (spec 1.4)."""
+"""Stream management: requests become commands of the controller (C14 to C18)."""
 
 from collections.abc import Callable
 from typing import Final, TypeVar

@@ -1,4 +1,4 @@
-"""`Subscribe`: slices of stored bytes leave as they lie on disk (spec 1.5).
+"""`Subscribe`: slices of stored bytes leave as they lie on disk (ADR 0003).
 
 The service pulls while the transport accepts more, and is woken by the partition or the transport;
 it holds no bytes itself. Each pull sends whole gRPC frames, hundreds of messages at a time.

@@ -1,7 +1,7 @@
 """Decisions about brokers: sessions, fencing, stopping, leaving (C1 to C3, C13, C20, C21).
 
-Marks such as `# guard C1.removed` name the guards of the replication protocol; a list names the
-test that fails when a guard is removed.
+Marks such as `# guard C1.removed` name guards of the rules in docs/spec/replication.md; a list
+names the test that fails when a guard is removed.
 """
 
 from dataclasses import replace

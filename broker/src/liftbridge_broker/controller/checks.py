@@ -1,4 +1,4 @@
-"""Guards of stream requests that need only the request and a number of brokers (spec 1.4).
+"""Guards of stream requests that need only the request and a number of brokers.
 
 Values are checked on every node when the command is applied, so a broker with other rules or a
 forged command cannot bring a wrong value into the state.
@@ -157,7 +157,7 @@ def check_readable(overrides: StreamOverrides, brokers: Collection[BrokerState])
 
 
 def check_min_isr(overrides: StreamOverrides, replication_factor: int) -> None:
-    """Refuse a minimum that no in-sync set can reach (replication protocol 1.15)."""
+    """Refuse a minimum that no in-sync set can reach."""
     min_isr = overrides.min_isr
     if min_isr is not None and min_isr > replication_factor:
         raise InvalidRequestError(

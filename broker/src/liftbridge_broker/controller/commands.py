@@ -1,4 +1,4 @@
-"""Commands: the requests in metadata log entries (replication protocol 1.5 and 1.15).
+"""Commands: the requests in metadata log entries (C1 to C21).
 
 A command states a request and carries all input of `decide` besides the state, such as the wall
 clock. It is checked by `decide`, on every node alike, when it is committed; a value in a command

@@ -1,6 +1,6 @@
 """Decisions: map a command and a state to records and an answer, or to a refusal.
 
-Every guard is behind this function (replication protocol, rule R0): `decide` runs on all nodes
+Every guard is behind this function (rule R0): `decide` runs on all nodes
 when a command is committed, so a zombie, a retry or a reordered request does no harm, and running
 it before proposing is only an early refusal. It is pure: it reads the state and changes nothing.
 Its result for equal input must not change between versions that share a log, except by a feature

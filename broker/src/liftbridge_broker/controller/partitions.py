@@ -1,7 +1,7 @@
 """Decisions about partitions: in-sync sets and leaders (C5, C9 to C12, C19).
 
-Marks such as `# guard C5.6` name the guards of the replication protocol; a list names the test that
-fails when a guard is removed.
+Marks such as `# guard C5.6` name guards of the rules in docs/spec/replication.md; a list names the
+test that fails when a guard is removed.
 """
 
 from collections.abc import Callable, Iterable

@@ -39,7 +39,7 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOverrides
 
 GROWTH_MAX: Final = 3
-"""Replicas up to which reserved streams grow with the number of brokers (replication 1.15)."""
+"""Replicas up to which reserved streams grow with the number of brokers (C15)."""
 
 LARGE_FACTOR: Final = 3
 """Replication factor from which on a commit needs two in-sync replicas by default."""

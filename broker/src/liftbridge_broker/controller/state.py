@@ -204,7 +204,7 @@ class StreamState:
 
 
 def effective_min_isr(stream: StreamState, partition: PartitionState) -> int:
-    """Return the min ISR in force: never more than the replica count (replication 1.15).
+    """Return the min ISR in force: never more than the replica count.
 
     While replicas are being added, the former count applies, so that growth refuses no publish.
     """
@@ -217,7 +217,7 @@ def min_isr_of(policy: StreamPolicy, replication_factor: int) -> int:
 
 
 def is_commit_mode(stream: StreamState, partition: PartitionState) -> bool:
-    """Whether only what was synced counts as replicated (replication 1.15).
+    """Whether only what was synced counts as replicated: commit mode.
 
     With `auto` it does while the in-sync set has no member to spare.
     """

@@ -86,7 +86,7 @@ MIN_ISR_MAX: Final = 2**31 - 1
 
 
 def create_stream(state: ClusterState, index: MetadataIndex, command: CreateStream) -> Decision:
-    """C15. The order of the checks is that of the original (spec 1.4)."""
+    """C15. The order of the checks is that of the original."""
     check_names(command, command.partitions)
     check_encryption(command.overrides)
     partition_count = check_partition_count(command.partitions, command.partitions_max)

@@ -1,9 +1,9 @@
 """Cursors: positions of consumers in partitions, kept in the stream `__cursors`.
 
 A cursor is a record whose key is `<cursorId>,<stream>,<partition>` and whose value holds the
-offset; compaction keeps the last record of each key (spec 1.11, 6.8). The broker that leads the
-responsible partition answers from a `CursorIndex`, which its owner feeds with the committed records
-of that partition in order: all of them once, at the first use, and then only what is new.
+offset; compaction keeps the last record of each key. The broker that leads the responsible
+partition answers from a `CursorIndex`, which its owner feeds with the committed records of that
+partition in order: all of them once, at the first use, and then only what is new.
 """
 
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""Batches: a header with a checksum, followed by record frames (architecture 7).
+"""Batches: a header with a checksum, followed by record frames (ADR 0003).
 
 Layout, all integers big-endian; the covered part is everything from byte 12 on::
 

@@ -1,7 +1,7 @@
 """A partition in the metadata: the state that the controller decides and replicas follow.
 
-An immutable value. The controller creates new ones, the cores of replication adopt them. Names
-follow the replication protocol 1.3.
+An immutable value. The controller creates new ones, the cores of replication adopt them. Names are
+those of docs/spec/replication.md.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ NOT_COPIED: Final = Copied()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """A partition (replication protocol 1.3).
+    """A partition.
 
     All sets of brokers but `target` are kept in the order of `replicas`, so that equal states have
     equal bytes.

@@ -2,7 +2,7 @@
 
 Every call runs to completion in the caller's turn. Time is an argument; slow work is submitted to a
 port and its result arrives as an event. One deadline covers all timers of the node: the shell arms
-one timer with `next_deadline` (architecture 5).
+one timer with `next_deadline` (ADR 0007).
 """
 
 from collections.abc import Callable, Mapping, Sequence

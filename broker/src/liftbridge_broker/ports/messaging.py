@@ -1,8 +1,8 @@
 """NATS as the node sees it: subscriptions deliver runs of messages, publishing takes bytes.
 
 The port carries bytes of the NATS client protocol for publishing because formatting each message
-behind a call would double its cost (architecture 8); `wire.nats` builds and parses them, also for a
-simulated network.
+behind a call would double its cost; `wire.nats` builds and parses them, also for a simulated
+network.
 
 It uses three connections. The *quiet* one has `no_echo` set: it carries subscriptions without
 a queue group and everything the broker publishes for partitions it appended to directly, so the

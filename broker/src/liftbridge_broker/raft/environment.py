@@ -71,7 +71,7 @@ class StableLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RaftOptions:
-    """Times and bounds; the defaults are those of replication.md 1.15.
+    """Times and bounds; the defaults of times are those of docs/reference/configuration.md.
 
     Attributes:
         heartbeat_ns: Between heartbeats of a leader.

@@ -29,6 +29,6 @@ def truncation_target(
         return None
     if leader_epoch == last and leader_end >= log_end_offset:  # guard F3.progress
         return None
-    # Also where the follower does not know that epoch (the protocol then takes its own end alone):
+    # Also where the follower does not know that epoch (Kafka then takes its own end alone):
     # from the leader's end on the leader has later epochs than the follower below its own.
     return min(local[1], leader_end)  # guard F3.min

@@ -2,8 +2,8 @@
 
 Knows no I/O: the owner sends `position` in the fetch session of the leader (`sessions.py`), passes
 each answer to `on_reply` and applies the outcome before it passes the next. No value of a peer is
-asserted. Marks such as `# guard F3.epoch` name the guards of the protocol;
-`tests/guards/replication.yaml` names the test that fails when a guard is removed.
+asserted. Marks such as `# guard F3.epoch` name guards of the rules; `tests/guards/replication.yaml`
+names the test that fails when a guard is removed.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ NOT_ALIVE: Final = frozenset(
 
 
 class FollowerLimits(NamedTuple):
-    """Times of a follower, in nanoseconds (replication protocol 1.15, "Time").
+    """Times of a follower, in nanoseconds.
 
     Attributes:
         silence_ns: A leader that gave no valid answer for this long is reported.
@@ -328,7 +328,7 @@ class FollowerCore:
         return Copied(whole_from, self._state.leader_epoch if has_gaps else known.leader_epoch)
 
     def _may_lose_committed(self) -> bool:
-        """Whether an unclean election is newer than all records here (1.15, "RECOVERING")."""
+        """Whether an unclean election is newer than all records here (F3)."""
         return (self._log.epochs.latest or 0) < self._state.unclean_epoch
 
     def _on_out_of_range(self, head: FetchedHead) -> FollowerOutcome:

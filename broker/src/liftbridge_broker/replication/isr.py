@@ -34,7 +34,7 @@ MEMBER_ALREADY: Final = -1
 
 
 class LeaderLimits(NamedTuple):
-    """Times of a leader, in nanoseconds (replication protocol 1.15, "Time").
+    """Times of a leader, in nanoseconds.
 
     Attributes:
         lag_ns: A follower that lags this long leaves the in-sync set when enough others stay.

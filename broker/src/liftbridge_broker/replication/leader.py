@@ -1,9 +1,10 @@
-"""The leader of one partition: in-sync set and high watermark (L1 to L7, replication 1.6).
+"""The leader of one partition: in-sync set and high watermark (L1 to L7).
 
 Knows offsets and epochs, never record bytes. The owner applies the metadata, appends to the log,
 stores the high watermark and sends proposals; every call passes values only, and only a broker that
 leads the partition by its own metadata may call. Marks such as `# guard L3.b` name the guards of
-the protocol; `tests/guards/replication.yaml` names the test that fails when a guard is removed.
+the rules in docs/spec/replication.md; `tests/guards/replication.yaml` names the test that fails
+when a guard is removed.
 """
 
 from collections.abc import Container
@@ -351,7 +352,7 @@ class LeaderCore:
         return None if error is None else Refused(error)
 
     def note_compacted(self) -> None:
-        """Update the least compacted offset of all replicas after a compaction (1.15).
+        """Update the least compacted offset of all replicas after a compaction.
 
         Below it no replica holds records that a tombstone deletes, so tombstones may be removed. A
         broker that was no replica then and returns with its old log restarts the log (F3).
@@ -627,7 +628,7 @@ class LeaderCore:
 
 
 def _take_over(follower: Follower, known: Follower | None) -> None:
-    """Carry over the position of an in-sync member from the former epoch (1.3)."""
+    """Carry over the position of an in-sync member from the former epoch (L1)."""
     if known is None or known.replica_epoch != follower.expected_epoch:  # guard L1.session
         return
     follower.replica_epoch = known.replica_epoch

@@ -1,10 +1,10 @@
 """Idempotent publishers of a partition: their last records, so that no retry is stored twice.
 
-Follows the replication protocol 1.9 and 1.15 (Kafka: KIP-98, KIP-360). A publisher numbers its
-records per partition without gaps; the batch header carries publisher id, epoch and first
-sequence. The state is a function of the headers in log order, so every replica that replays them
-has the same one; a snapshot of it lets a start scan only what follows. It is bounded by a number
-of publishers and by time measured in record timestamps, never in a clock.
+Follows KIP-98 and KIP-360. A publisher numbers its records per partition without gaps; the batch
+header carries publisher id, epoch and first sequence. The state is a function of the headers in log
+order, so every replica that replays them has the same one; a snapshot of it lets a start scan only
+what follows. It is bounded by a number of publishers and by time measured in record timestamps,
+never in a clock.
 
 The table remembers *extents* instead of single batches: ranges of batches with consecutive
 sequences and offsets. The last five extents of a publisher therefore cover at least its last five

@@ -259,7 +259,7 @@ class Core:
             await asyncio.sleep(pause_ns / SECOND_NS)
 
     def _compare_id(self, stored: BrokerId) -> None:
-        """Warn when a data directory belongs to another broker: the stored id wins (spec 4.1)."""
+        """Warn when a data directory belongs to another broker: the stored id wins."""
         configured = self.options.clustering.server_id
         if configured not in ("", stored):
             path = self.options.data.directory

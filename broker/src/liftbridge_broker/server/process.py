@@ -410,7 +410,7 @@ class Broker:
     async def _serve(self, stop: asyncio.Event, reload: asyncio.Event) -> None:
         """Wait for the end; reload certificates meanwhile, on request or when they change."""
         gc.collect()
-        gc.freeze()  # measured: halves the pauses of later collections (architecture 9)
+        gc.freeze()  # measured: halves the pauses of later collections
         gc.set_threshold(GC_THRESHOLD, 20, 20)
         stopping = asyncio.get_running_loop().create_task(stop.wait())
         tls, admin = self.options.tls, self.options.admin.tls

@@ -2,7 +2,7 @@
 
 One heap of deadlines for all logs, because a timer for each would cost an idle broker with a
 thousand streams more than the work itself. As in the original, a tick that rolled does nothing
-else, and retention precedes compaction (liftbridge 4.4, 4.7, 4.8).
+else, and retention precedes compaction.
 """
 
 import heapq

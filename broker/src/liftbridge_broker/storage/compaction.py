@@ -1,11 +1,11 @@
 """Compaction by key: only the last record of each key below a bound stays.
 
-Follows the original's rules (liftbridge 4.8) except for its defects: only sealed segments, records
-without a key stay, and the last record of the log always stays. Ranges of offsets stay too: batches
-that lost all their records become header-only *fillers*; neighbours of one leader epoch are merged,
-never across epochs (replication 1.15). The last batch of an idempotent publisher keeps its own
-header, so that a replica that copies the log knows the publisher's last sequence (Kafka does the
-same). Segments that have become small are merged.
+Follows the original's rules except for its defects: only sealed segments, records without a key
+stay, and the last record of the log always stays. Ranges of offsets stay too: batches that lost all
+their records become header-only *fillers*; neighbours of one leader epoch are merged, never across
+epochs. The last batch of an idempotent publisher keeps its own header, so that a replica that
+copies the log knows the publisher's last sequence (Kafka does the same). Segments that have become
+small are merged.
 
 The bound is the offset that is both committed and synced. A record must not be dropped because of a
 newer one that a power cut may still take back.

@@ -268,7 +268,7 @@ class DataDirectory:
         write_small_file(self._files, CLEAN, json.dumps(payload).encode())
 
     def remove_clean_marker(self) -> None:
-        """Remove the marker durably; must return before the first append (replication C1)."""
+        """Remove the marker durably; must return before the first append (C1)."""
         remove_small_file(self._files, CLEAN)
 
     def _find(self, known: Iterable[str]) -> None:
@@ -322,7 +322,7 @@ def read_known_index(files: Files, applied_index: MetadataIndex) -> MetadataInde
     Never more than `applied_index`: later entries here may belong to a discarded history.
 
     A start that ends before its session may apply more, which that broker did not know, and so
-    does a start after a kill between the commit of a change and its effect (replication C1).
+    does a start after a kill between the commit of a change and its effect (C1).
 
     Raises:
         FilesError: The disk refused.

@@ -1,8 +1,9 @@
-"""The leader-epoch cache of one log (replication 1.7, "Epoch cache rules"; KIP-101, KIP-279).
+"""The leader-epoch cache of one log (KIP-101, KIP-279).
 
 An entry says at which offset an epoch started. Entries rise strictly in both fields. Epochs without
 data are kept: forgetting them causes endless out-of-range answers (KAFKA-15608). The owner of the
-log makes changes durable through the journal before other brokers rely on them.
+log makes changes durable through the journal before other brokers rely on them. The rules are in
+docs/spec/replication.md ("Leader-epoch cache").
 """
 
 from bisect import bisect_right
@@ -66,7 +67,7 @@ class LeaderEpochCache:
     def end_offset_for(
         self, epoch: LeaderEpoch, log_end_offset: Offset
     ) -> tuple[LeaderEpoch, Offset] | None:
-        """Where records of an epoch end (replication 1.6, "lookup(e) on the leader").
+        """Where records of an epoch end, as a leader answers a fetch (L3).
 
         Args:
             epoch: Requested epoch.

@@ -85,7 +85,7 @@ class StoredLog:
         in_session: Whether the metadata group knows what this process found; before, a log that
             may lack records must not become strict, or the next start would call it whole.
         is_fresh: Whether the journal on disk may not know the log yet.
-        is_leader: Whether this broker moves the log start (replication 1.15, "Retention").
+        is_leader: Whether this broker moves the log start ("Retention" in docs/spec/storage.md).
         on_trimmed: Called when the log start was moved; set by the component that announces it.
         on_damaged: Called when compaction meets damage.
         damage: Notes of damaged files for the next start.

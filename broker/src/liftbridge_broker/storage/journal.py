@@ -1,10 +1,10 @@
 """The journal: small state of all partitions of a data directory in one file (storage policy 10).
 
 One append and one sync make the state of any number of partitions durable, so that a broker which
-takes over hundreds of leaderships does not pay hundreds of syncs (replication 1.15). Every record
-holds the whole state of its partition, so the newest one counts and no record depends on another.
-The file is rewritten, beside the old one and renamed, at every start and whenever it has grown to
-several times its content.
+takes over hundreds of leaderships does not pay hundreds of syncs. Every record holds the whole
+state of its partition, so the newest one counts and no record depends on another. The file is
+rewritten, beside the old one and renamed, at every start and whenever it has grown to several times
+its content.
 
 Layout, big-endian. File header of 20 bytes: magic `LBJN`, version u16 = 1, reserved u16, generation
 u64 (one more in every new file), CRC-32C u32 of the 16 bytes before it. Then records: marker u16

@@ -1,7 +1,7 @@
 """State of idempotent publishers, stored beside the log whose batches carry it.
 
 The node keeps it and supplies it as bytes. It is saved before batches are removed and at the end,
-so that a start need not read deleted headers (replication 1.15, "Idempotence").
+so that a start need not read deleted headers ("Idempotent publishers" in docs/spec/replication.md).
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
 """The durable log of a member of the metadata group: entries, hard state, snapshots.
 
-Follows storage policies 1, 7 and 8 and the host rules of replication 2.4. The owner writes the
+Follows storage policies 1, 7 and 8 and the contract in docs/internals/raft.md. The owner writes the
 content of one `Ready` with one call, submits one sync, and sends nothing that depends on it before
 the sync has ended; it never retries after an error other than a full disk.
 

@@ -1,9 +1,9 @@
 """Decides which segments a stream no longer needs; without side effects.
 
-The rules and their order are the original's (liftbridge 4.7): age, then messages, then bytes; whole
-segments; the active one always stays. In addition nothing is removed that is not committed
-(replication 1.15), or not synced: a power cut might show it again, torn. Uncommitted records do not
-count either: if they were truncated, the log would have lost records that should have stayed.
+The rules and their order are the original's: age, then messages, then bytes; whole segments; the
+active one always stays. In addition nothing is removed that is not committed, or not synced: a
+power cut might show it again, torn. Uncommitted records do not count either: if they were
+truncated, the log would have lost records that should have stayed.
 """
 
 from collections.abc import Callable, Sequence

@@ -273,7 +273,7 @@ class LogStore:
         """Move logs that are not open to the trash if their deletion is known.
 
         A kill between the committed deletion of a stream and the move of its logs leaves them. An
-        unknown log is no reason to delete it (policy 9): it stays.
+        unknown log is no reason to delete it (storage policy 9): it stays.
         """
         for partition in self.unopened():
             if partition in deleted:
@@ -440,7 +440,7 @@ class LogStore:
         self._guarded(lambda: self._cleaner.raise_log_start(stored, offset, "request", now), now)
 
     def delete(self, partitions: Sequence[PartitionId], now: Instant, wall_ns: int) -> None:
-        """Move the logs of partitions to the trash; only on a committed command (policy 9)."""
+        """Move logs of partitions to the trash; only on a committed command (storage policy 9)."""
         for partition in partitions:
             stored = self._logs.pop(partition, None)
             if stored is not None:

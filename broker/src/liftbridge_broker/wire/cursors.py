@@ -1,4 +1,4 @@
-"""Value of a record in `__cursors` <-> `Cursor` (spec 6.8; field numbers of the original)."""
+"""Value of a record in `__cursors` <-> `Cursor` (field numbers of the original)."""
 
 from google.protobuf.message import DecodeError
 

@@ -1,4 +1,4 @@
-"""What the controller promises of a change, as an onlooker can check it (protocol 1.3, 1.5, 1.11).
+"""What the controller promises of a change, as an onlooker can check it (C1 to C13, I17).
 
 The state alone tells whether it is valid; here is what must hold between the states before and
 after a command, and over the whole life of a partition.

@@ -51,7 +51,7 @@ def brokers_of(names: str) -> tuple[BrokerId, ...]:
 def broken_partition(
     state: ClusterState, stream: StreamState, partition: PartitionState
 ) -> list[str]:
-    """What is wrong with a partition by I11 of the replication protocol; nothing when all is well.
+    """What is wrong with a partition by I11; nothing when all is well.
 
     Args:
         state: Applied metadata.

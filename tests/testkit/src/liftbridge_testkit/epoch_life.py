@@ -2,8 +2,8 @@
 
 A life leads and follows in turn: it begins epochs with and without records, takes records of older
 epochs as a follower does behind a cut, moves the start of logs, begins them anew elsewhere, stops,
-is killed and loses power. After each step the epochs must say what the records do (replication
-1.7, "Epoch cache rules"):
+is killed and loses power. After each step the epochs must say what the records do ("Leader-epoch
+cache" in docs/spec/replication.md):
 
 - they rise strictly in both fields, and none begins below the log or behind its end;
 - where an epoch has records, it begins with the first of them, or with the log;

@@ -1,4 +1,4 @@
-"""Random lives of a store, each ended by a power cut, checked against a model (spec storage 4.4).
+"""Random lives of a store, each ended by a power cut, checked against a model.
 
 A run makes a few partitions with fsync policies, small segments, retention and compaction drawn
 from its seed, works on them, and loses power at some write or sync, in recovery too. What then

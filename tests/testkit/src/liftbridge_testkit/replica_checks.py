@@ -1,4 +1,4 @@
-"""Invariants of a `ReplicaCluster`: those of the protocol (1.11) that concern the cores."""
+"""Invariants of a `ReplicaCluster`: those of I1 to I22 that concern the cores."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 A run is a sequence of random steps: records, fetches, answers that are lost, doubled and overtaken,
 metadata that come late, proposals, fencing, elections, crashes that lose what was not on disk.
-After each step the invariants of the replication protocol 1.11 that concern the cores are checked
+After each step the invariants of docs/spec/replication.md that concern the cores are checked
 against what an onlooker knows: which record was committed at which offset.
 """
 

@@ -1,4 +1,4 @@
-"""How a broker with an empty data directory finds its cluster, or founds one (replication 1.15).
+"""How a broker with an empty data directory finds its cluster, or founds one.
 
 A second history over an existing one must never happen, so a broker without metadata first asks all
 brokers. A broker that knows a cluster names its leader. The new broker asks that leader to add it

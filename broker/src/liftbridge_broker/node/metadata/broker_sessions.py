@@ -1,4 +1,4 @@
-"""Sessions of all brokers as the metadata leader keeps them (replication protocol 1.5, 1.8, 1.15).
+"""Sessions of all brokers as the metadata leader keeps them (C2, C3, C13).
 
 Soft state: losing it with the leadership is safe, because a new leader starts every session at full
 length. This module only proposes; the guards are in `decide`.

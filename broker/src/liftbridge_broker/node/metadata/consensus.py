@@ -1,9 +1,9 @@
 """A member of the metadata group: the Raft core between its disk, its peers and the node.
 
-Holds the rules of replication 2.4: everything one `Ready` asks for is written with one call and one
-sync; messages that promise durability are sent only afterwards; only committed entries are applied;
-the first disk error other than a full disk closes the log; during a sync, proposals queue for the
-next one. A broker alone is a group of one voter under the same rules.
+Keeps the contract in docs/internals/raft.md: everything one `Ready` asks for is written with one
+call and one sync; messages that promise durability are sent only afterwards; only committed entries
+are applied; the first disk error other than a full disk closes the log; during a sync, proposals
+queue for the next one. A broker alone is a group of one voter under the same rules.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """The node's metadata driver: takes proposals, gives state and answers.
 
-A command is answered with the result of `decide` at its commit, never before it is durable
-(architecture 5). An early refusal, by `decide` on the present state, only saves the log an entry
-without effect. Listeners get the records in log order, before the proposer gets its answer.
+A command is answered with the result of `decide` at its commit, never before it is durable (ADR
+0006). An early refusal, by `decide` on the present state, only saves the log an entry without
+effect. Listeners get the records in log order, before the proposer gets its answer.
 
 The driver writes snapshots, and reads those of a leader, in steps over as many turns as needed. It
 applies nothing meanwhile, so a snapshot is of a single index, and a restored state replaces the old
@@ -112,7 +112,7 @@ FAILURES: Final[dict[type[Command], str]] = {
     InitPublisher: "Failed to initialise publisher",
     MarkStream: "Failed to mark stream",
 }
-"""Error text for a client when the log fails a command (spec 1.4); the cause follows it."""
+"""Error text of the original for a client when the log fails a command; the cause follows it."""
 
 _ESSENTIAL: Final = (
     RegisterBroker,

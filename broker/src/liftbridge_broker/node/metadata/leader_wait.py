@@ -10,7 +10,7 @@ from liftbridge_broker.raft.quorum import majority
 from liftbridge_broker.raft.types import Peer
 
 LEADERLESS_NS: Final = 5_000 * MILLISECOND_NS
-"""Wait while other voters may elect a leader (replication 1.15)."""
+"""Wait while other voters may elect a leader (C13)."""
 
 HOPELESS_NS: Final = 1_000 * MILLISECOND_NS
 """Wait while too few voters are left that do not stop: an election under way may still end."""

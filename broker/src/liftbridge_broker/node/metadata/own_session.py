@@ -1,9 +1,9 @@
-"""This broker's own session with the metadata leader: heartbeats out, answers in (1.8, 1.15).
+"""This broker's own session with the metadata leader: heartbeats out, answers in.
 
 A broker without an answer for a session cannot know whether its roles still hold: it *fences
 itself* and stops giving guarantees that only the leader of a partition may give. The session is
 counted from when the last answered heartbeat was sent, so it ends here no later than at the
-metadata leader.
+metadata leader. See "Self-fencing" in docs/spec/replication.md.
 """
 
 from collections import OrderedDict

@@ -1,7 +1,7 @@
 """Turns NATS messages into runs: decodes envelopes, stores other payloads unchanged.
 
 The common case, a run of plain messages on one subject, costs one `startswith` a message. Acks of
-messages that name an inbox go back over NATS (spec of the envelope: `wire/envelope.py`), and on
+messages that name an inbox go back over NATS (layout: `wire/envelope.py`), and on
 streams with `ack_reply` those of other messages with a reply subject.
 """
 
@@ -178,7 +178,7 @@ def ack_error_of(error: LiftbridgeError) -> AckError:
 def error_of_ack(ack: api_pb2.Ack) -> LiftbridgeError:
     """Return the refusal in another broker's error ack, by its reason where given.
 
-    Without one, as from the original, the texts are those of the original (spec 1.6).
+    Without one, as from the original, the texts are those of the original.
     An unknown reason is never treated as a definite refusal: a replaced leader, unaware of it, may
     have sent the ack, while its successor stored the message.
     """

@@ -2,9 +2,9 @@
 
 Runs come in through `publish` (gRPC) and `on_messages` (NATS); bytes go to the log, copies to every
 other listener of the subject, acks to their callers. Offsets are exclusive ends. With one replica a
-record is committed when it is appended, or, under fsync policy `commit`, when it is on disk
-(replication.md 1.9, 1.15); with several, `replication` says when. `commit_to` is the only place
-that moves the high watermark of a leader.
+record is committed when it is appended, or, under fsync policy `commit`, when it is on disk; with
+several, `replication` says when (L4). `commit_to` is the only place that moves the high watermark
+of a leader.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -422,7 +422,8 @@ class Partition:
     def commit_alone(self, wall_ns: int) -> None:
         """Commit the records of a sole replica: all of them, or those on disk.
 
-        The original hides the last records after a crash until the next append (defect D14).
+        The original hides the last records after a crash until the next append
+        (docs/reference/compatibility.md, D14).
         """
         log = self.log
         self.commit_to(log.recovery_point if self.is_commit_mode else log.log_end_offset, wall_ns)

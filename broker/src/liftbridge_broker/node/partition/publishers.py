@@ -1,4 +1,4 @@
-"""The log of a partition, as the state of its idempotent publishers reads it (replication 1.15)."""
+"""The log of a partition, as the state of its idempotent publishers reads it."""
 
 from collections.abc import Callable, Iterator
 from typing import Final

@@ -38,7 +38,7 @@ class Replication(Protocol):
 
     @property
     def is_recovering(self) -> bool:
-        """Whether this broker leads by an unclean election and does not serve yet (1.15)."""
+        """Whether this broker leads by an unclean election and does not serve yet (L1)."""
         ...
 
     @property

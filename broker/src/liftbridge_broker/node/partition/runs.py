@@ -1,7 +1,7 @@
 """Values passed from the API and NATS into a partition: runs of messages and their ack sinks.
 
 A run holds all messages of one loop turn for one partition from one caller, so objects are created
-per run, never per message (architecture 9).
+per run, never per message.
 """
 
 from collections.abc import Mapping, Sequence

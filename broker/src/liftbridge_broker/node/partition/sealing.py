@@ -15,7 +15,7 @@ from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId, Publis
 from liftbridge_broker.node.partition.runs import PublishRun, batch_ends
 
 BATCH_BYTES_MAX: Final = 256 * 1024
-"""Bytes of values and keys sealed into one batch, or one record (replication.md 1.15)."""
+"""Bytes of values and keys sealed into one batch, or one record."""
 
 
 class RunSealer:

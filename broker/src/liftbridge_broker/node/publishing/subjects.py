@@ -1,7 +1,7 @@
 """Publishes over NATS that wait for acks: `PublishToSubject`, and forwarded messages.
 
 The broker that appends them is not known beforehand. They carry this broker's inbox and a token as
-correlation id; the first ack with the token answers the caller (spec 1.8).
+correlation id; the first ack with the token answers the caller.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Cursor look-ups on the leader of a `__cursors` partition (spec 1.11, 6.8).
+"""Cursor look-ups on the leader of a `__cursors` partition.
 
 The index is built from the log: all records once, at the first look-up, then only new ones. Records
 that are not cursors are skipped, because anyone may publish to the subject.

@@ -1,4 +1,4 @@
-"""One subscription: where it starts and stops, and the frames it reads (spec 1.5).
+"""One subscription: where it starts and stops, and the frames it reads.
 
 A subscription is pulled: the API asks for frames while the client accepts them, and is woken when
 more are available. Frames are slices of stored bytes, ready to be sent.
@@ -123,7 +123,7 @@ def question_of(
 
 
 def start_offset(partition: Partition, start: Position) -> int:
-    """Return the first offset requested, before it is bounded by the log (spec 1.5.1).
+    """Return the first offset requested, before it is bounded by the log.
 
     Raises:
         InvalidRequestError: The kind of position is unknown.
@@ -149,7 +149,7 @@ def _begin(partition: Partition, start: Position, first: int) -> Offset:
     """Return the first offset of a reader of committed records; it may have to wait there.
 
     A reader that names an offset never gets earlier records just because the high watermark here is
-    lower than elsewhere, or than before a restart: it may have read them (replication 1.10). No
+    lower than elsewhere, or than before a restart: it may have read them (KIP-392). No
     reader ever received records beyond the end of a leader's log, so delivery begins there with the
     next record, as in the original; a follower cannot know that end.
     """
@@ -162,7 +162,7 @@ def _begin(partition: Partition, start: Position, first: int) -> Offset:
 
 
 def stop_end(partition: Partition, stop: Position) -> int | None:
-    """Return the exclusive end of the subscription, `None` for never (spec 1.5.2).
+    """Return the exclusive end of the subscription, `None` for never.
 
     Raises:
         InvalidRequestError: The kind of position is unknown.

@@ -1,7 +1,7 @@
 """Apply committed metadata to the partitions of this owner.
 
 Only this module creates, changes and closes partitions. It matches on the controller's records,
-each of which states an outcome (architecture 5).
+each of which states an outcome (ADR 0006).
 """
 
 from collections.abc import Mapping, Sequence

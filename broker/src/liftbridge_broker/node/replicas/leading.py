@@ -273,7 +273,7 @@ class Leading:
     # -- for the partition --------------------------------------------------------------------
 
     def check_append(self, *, is_all: bool, now: Instant) -> None:
-        """Refuse a run before it is appended (L2; replication 1.15, "Self-fence").
+        """Refuse a run before it is appended (L2, self-fencing).
 
         Raises:
             LiftbridgeError: Nothing is to be appended.

@@ -2,7 +2,7 @@
 
 Roles follow the applied metadata only. All partitions that another broker leads share one session
 with it, and all partitions that another broker follows here share one with that follower; both are
-processed once a turn, after its events (replication protocol 1.6, 1.7, 1.15).
+processed once a turn, after its events (L1 to L8, F1 to F5).
 """
 
 from collections.abc import Callable
@@ -247,7 +247,7 @@ class Replicas:
         self._wake()
 
     def on_compacted(self, partition_id: PartitionId) -> None:
-        """Announce a compaction to other replicas, which then drop tombstones (1.15)."""
+        """Announce a compaction to other replicas, which then drop tombstones."""
         leading, following = self.leading.get(partition_id), self.following.get(partition_id)
         if leading is not None:
             leading.on_compacted()

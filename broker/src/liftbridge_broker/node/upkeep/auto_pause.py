@@ -1,4 +1,4 @@
-"""Pause partitions that received no message for their auto-pause time (spec 6.5)."""
+"""Pause partitions that received no message for their auto-pause time (C17)."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
 """One run: a cluster, clients, faults one after the other, calm, and the check of everything.
 
-Promises that are checked (testing.md 3.2 in words):
+Promises that are checked:
 
 - what `liftbridge_testkit.checker` lists: acknowledged messages are stored at their offset, refused
   ones are not, nothing is changed, doubled or out of order, readers saw what is stored;

@@ -1,4 +1,4 @@
-"""What a cluster may lose without breaking its promise (replication.md 1.2), kept like an atlas.
+"""What a cluster may lose without breaking its promise, kept like an atlas.
 
 A record acknowledged with policy ALL survives as long as fewer replicas than its minimum in sync
 lose what they had not synced, or their disk, before all replicas are in sync again. Where nothing

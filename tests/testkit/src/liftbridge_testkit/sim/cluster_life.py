@@ -2,7 +2,7 @@
 
 What a cluster promises: a record acknowledged with policy ALL survives as long as fewer replicas
 than its minimum in sync lose what they had not synced, or their disk, before all replicas are in
-sync again (replication.md 1.2). `ClusterAtlas` keeps the lives within that.
+sync again (docs/explanation/durability.md). `ClusterAtlas` keeps the lives within that.
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 Delivery is that of core NATS: at most once, in order per connection, nothing told of a loss, queue
 groups give a message to one member, a quiet connection does not hear itself. A link that falls
 loses what is under way on it. Messages between brokers are treated worse, as swarm options: lost,
-doubled, overtaking, changed on the way (replication.md 1.2 asks for all of it to be tolerated).
+doubled, overtaking, changed on the way (all of it has to be tolerated: docs/spec/replication.md).
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Optimistic concurrency: a write that expected an offset and was acked has that offset (1.9)."""
+"""Optimistic concurrency: a write that expected an offset and was acked has that offset."""
 
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.history import Checker, Write

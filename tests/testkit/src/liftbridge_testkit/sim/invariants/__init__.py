@@ -1,4 +1,4 @@
-"""Invariants of true state, watched after every turn: replication.md 1.11, one subject a file."""
+"""Invariants of true state (docs/spec/replication.md), watched every turn, one subject a file."""
 
 from liftbridge_testkit.sim.cluster_atlas import broker_on, state_on
 from liftbridge_testkit.sim.invariants.aging import Aging
