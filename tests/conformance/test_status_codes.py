@@ -1,8 +1,7 @@
 """Every refusal of the public API that one broker can show: code and text, row by row.
 
-The rows are those of the compatibility specification: 1.4 stream management, 1.5 Subscribe,
-1.6 Publish, 1.7 PublishAsync, 1.8 PublishToSubject, 1.10 metadata, 1.11 cursors. `{name}` stands
-for the name of the stream in the test; a text that ends in `...` is a beginning.
+Codes and texts are those of the original (docs/reference/compatibility.md). `{name}` stands for the
+name of the stream in the test; a text that ends in `...` is a beginning.
 """
 
 from collections.abc import Callable, Iterator
@@ -278,7 +277,7 @@ def test_consumer_group_call_is_unimplemented(world: World, rpc: str) -> None:
     assert caught.value.code() is StatusCode.UNIMPLEMENTED
 
 
-# Ends of a running subscription (1.5)
+# Ends of a running subscription
 
 
 def test_delete_ends_a_running_subscription(world: World) -> None:
@@ -310,7 +309,7 @@ def assert_ends(call: Iterator[api_pb2.Message], code: StatusCode, text: str) ->
     assert caught.value.details() == text
 
 
-# PublishAsync (1.7): a refusal is a response with the correlation id, and the call goes on
+# PublishAsync: a refusal is a response with the correlation id, and the call goes on
 
 
 def request(world: World, **fields: object) -> api_pb2.PublishRequest:
@@ -365,7 +364,7 @@ def test_async_publish_to_a_readonly_partition(world: World) -> None:
     assert refused.asyncError.message == "readonly partition: 0"
 
 
-# What is answered with OK although something is missing (1.4, 1.8, 1.10, 1.11)
+# What is answered with OK although something is missing
 
 
 def test_pause_and_readonly_are_idempotent(world: World) -> None:

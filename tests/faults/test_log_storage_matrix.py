@@ -1,4 +1,4 @@
-"""Storage matrix (storage 4.4) for segment and index files of a leader without other replicas.
+"""Storage matrix (docs/spec/storage.md) for segment and index files of a leader that is alone.
 
 Each cell damages one file in one way and starts again. The outcome is one of four: no effect,
 repaired, unclean (only records that were never synced are gone, and a copy is kept), refused (with

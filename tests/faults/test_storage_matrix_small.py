@@ -1,4 +1,4 @@
-"""The storage matrix (spec storage 4.4) for the small files: every kind with every fault.
+"""The storage matrix (docs/spec/storage.md) for the small files: every kind with every fault.
 
 What may come of a fault: no effect, repaired, unclean, refused with a clear message. What may not:
 a crash, lost records, deletion, another file harmed.

@@ -165,7 +165,7 @@ def test_two_brokers_that_cannot_reach_each_other_keep_one_leader(cluster: Clust
 
 
 def test_all_brokers_stop_at_once_in_order(cluster: ClusterKit) -> None:
-    """Nobody waits for votes that are gone for good; every directory is clean (1.15)."""
+    """Nobody waits for votes that are gone for good; every directory is clean (C13)."""
     await_all(cluster)
     began = monotonic()
     assert cluster.stop() == [0, 0, 0]

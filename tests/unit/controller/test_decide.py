@@ -1,4 +1,4 @@
-"""Every row of the status table that depends on metadata, with the exact text (spec 1.4)."""
+"""Every row of the status table that depends on metadata, with the exact text."""
 
 from dataclasses import replace
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Rule E and elections: who stays complete, who may lead (replication protocol 1.5, KIP-966)."""
+"""Rule E and elections: who stays complete, who may lead (C4, KIP-966)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What publishers and readers are told by a leader that may lead no longer (replication 1.15)."""
+"""What publishers and readers are told by a leader that may lead no longer."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A tombstone goes when no replica holds anything that it hides (replication 1.15)."""
+"""A tombstone goes when no replica holds anything that it hides."""
 
 from liftbridge_broker.controller.commands import StartReassignment
 from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER

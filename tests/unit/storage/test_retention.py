@@ -1,4 +1,4 @@
-"""Which segments go: the original's rules and order (liftbridge 4.7), nothing uncommitted."""
+"""Which segments go: the original's rules and order, nothing uncommitted."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
