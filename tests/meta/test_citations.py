@@ -19,14 +19,14 @@ SUFFIXES = {".proto", ".py", ".txt", ".yaml"}
 PLANTED = {"tests/meta/test_citations.py", "tests/meta/test_tree.py"}
 """Files with citations of what does not exist, on purpose."""
 
-# `C5`, `L3.b`, `S143`; neither a part of a word, of a path or of an escape, nor a rule of a linter.
+# `C5`, `L3.b`, `S143`; neither a part of a word, of a path or of an escape.
 NUMBERED = re.compile(r"(?<![\w%\\./-])(R0|[CFILRS][1-9]\d{0,2})(?![\w%*-])")
-NAMED = re.compile(r"\brule ([A-Z]\d*)\b")
+NAMED = re.compile(r"\b(?:rule|defect) ([A-Z]\d*)\b")
 POLICIES = re.compile(r"\bstorage\s+polic(?:y|ies)\s+(\d+(?:(?:,| and)\s+\d+)*)")
 SECTION = re.compile(r'"([^"\n]+)" in (docs/[\w/-]+\.md)')
 PAGE = re.compile(r"(?<![\w/])docs/[\w/-]+\.md\b")
 DECISION = re.compile(r"\bADR (\d+)\b")
-NOQA = re.compile(r"# noqa\b.*")
+SILENCED = re.compile(r"[#] noqa\b.*")
 OUTSIDE = re.compile(
     r"\b(?:spec|specification|protocol|architecture) \d+(?:\.\d+)*\b"
     r"|\b(?:spec|replication|storage|liftbridge|testing|security)(?:\.md)? \d\.\d+\b"
@@ -44,21 +44,23 @@ def headings(page: str) -> tuple[str, ...]:
 
 @cache
 def anchors() -> frozenset[str]:
-    """Names that `docs/spec` explains: `L1`, `E`, `I5`, `S43`, `R7`, `policy 4`."""
+    """Names that the documentation explains: `L1`, `E`, `I5`, `S43`, `R7`, `policy 4`, `D14`."""
     told = [heading.removeprefix("Rule ") for heading in headings("docs/spec/replication.md")]
     numbered = (re.match(r"([CFILR]\d+|E) ", heading) for heading in told)
     policies = re.findall(r"Storage (policy \d+):", "\n".join(headings("docs/spec/storage.md")))
     stories = (DOCS / "spec" / "scenarios.md").read_text(encoding="utf-8")
+    defects = (DOCS / "reference" / "compatibility.md").read_text(encoding="utf-8")
     return frozenset(
         {match[1] for match in numbered if match}
         | set(policies)
         | set(re.findall(r'<a id="[rs]\d+"></a>([RS]\d+) \|', stories))
+        | set(re.findall(r"\b(D\d+)\b", defects))
     )
 
 
 def faults(text: str) -> Iterator[str]:
     """Citations in a text that lead nowhere."""
-    text = NOQA.sub("", text)
+    text = SILENCED.sub("", text)
     cited = NUMBERED.findall(text) + NAMED.findall(text)
     for numbers in POLICIES.findall(text):
         cited += [f"policy {number}" for number in re.findall(r"\d+", numbers)]
@@ -110,7 +112,7 @@ def test_every_script_is_listed_and_every_listed_one_exists():
         ("Advance (L4), as I3 and S33 need; guard C5.9_session, rule E, rule R0.", []),
         ("KIP-101, RFC 9113 6.5, Raft 5.4.2, S3 lists, %C3%BC, a.C99, L99x  # noqa: S603 - x", []),
         ("(L9)", ["L9"]),
-        ("C22 and I27, rule Z", ["C22", "I27", "Z"]),
+        ("C22 and I27, rule Z, defect D14, defect D99", ["C22", "D99", "I27", "Z"]),
         ("(S117) R21", ["R21", "S117"]),
         ("storage policies 1, 7 and 14", ["policy 14"]),
         ("See docs/spec/replication.md and docs/spec/none.md.", ["docs/spec/none.md"]),

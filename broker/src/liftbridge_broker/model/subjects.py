@@ -1,9 +1,9 @@
 """Grammar of stream names, NATS subjects and queue groups, and how subjects match.
 
-The original checks subjects little and names not at all (D18 in docs/reference/compatibility.md);
-here all of them follow one strict grammar, because they become protocol lines of NATS, keys of
-cursors and parts of metrics. Where the original refuses, its exact text is used; our additional
-rules append a reason to the same words.
+The original checks subjects little and names not at all (defect D18 in
+docs/reference/compatibility.md); here all of them follow one strict grammar, because they become
+protocol lines of NATS, keys of cursors and parts of metrics. Where the original refuses, its exact
+text is used; our additional rules append a reason to the same words.
 """
 
 from typing import Final

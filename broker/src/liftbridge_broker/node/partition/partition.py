@@ -422,8 +422,7 @@ class Partition:
     def commit_alone(self, wall_ns: int) -> None:
         """Commit the records of a sole replica: all of them, or those on disk.
 
-        The original hides the last records after a crash until the next append
-        (docs/reference/compatibility.md, D14).
+        The original hides the last records after a crash until the next append (defect D14).
         """
         log = self.log
         self.commit_to(log.recovery_point if self.is_commit_mode else log.log_end_offset, wall_ns)
