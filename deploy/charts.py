@@ -145,7 +145,7 @@ OPERATOR_ALERTS: Final[Sequence[dict[str, Any]]] = (
 
 
 def alerts() -> list[dict[str, Any]]:
-    """A rule for each condition that wakes somebody, and those about the operator itself."""
+    """Rules for conditions that need attention, and for the operator itself."""
     found = [_alert(spec) for spec in load_catalogue().conditions.values() if spec.alert]
     return [*found, *OPERATOR_ALERTS]
 

@@ -255,7 +255,7 @@ class NotControllerError(UnavailableError):
 
 
 class InternalError(LiftbridgeError):
-    """The broker failed at what it should be able to do; a change may be made all the same."""
+    """The broker failed unexpectedly; the change may have been made."""
 
     code = "INTERNAL"
     status = GrpcStatus.INTERNAL

@@ -305,7 +305,7 @@ in a trailer, so a broken call never has one."""
 def publish_error(error: LiftbridgeError) -> LiftbridgeError:
     """Convert an error for a message: after a lost answer, it is unknown whether it is stored."""
     if isinstance(error, TooLargeError):
-        # An ack is small, so it is the request that exceeds gRPC's limit: nobody received it.
+        # An ack is small, so the request exceeds the limit of gRPC: no broker received it.
         error.may_be_done = False
     is_late = isinstance(error, CallTimeoutError)
     is_told = isinstance(error, OutcomeUnknownError | IncorrectOffsetError)

@@ -167,7 +167,7 @@ class SlowAcks(NamedTuple):
 class EventsLost(NamedTuple):
     """The listener was too slow: this many events before the next one were dropped."""
 
-    count: int  # type: ignore[assignment]  # hides `tuple.count`, which nobody needs here
+    count: int  # type: ignore[assignment]  # hides `tuple.count`, which is not needed here
 
 
 Event = (

@@ -20,12 +20,12 @@ _CREDENTIALS_ADVICE: Final = (
 _CERTIFICATE: Final = (
     (
         "CERTIFICATE_VERIFY_FAILED",
-        "shows a certificate that cannot be trusted",
+        "presents a certificate that is not trusted",
         "Name the CA that signed it: `ca` of TlsFiles or of a profile.",
     ),
     (
         "Hostname Verification",
-        "shows a certificate for another name",
+        "presents a certificate for another name",
         "Connect by a name in the certificate, or give that name as `server_name`.",
     ),
 )
@@ -42,11 +42,11 @@ _KINDS: Final = (
     ),
     *_CERTIFICATE,
     ("_ALERT_", "refuses TLS with this client", _CREDENTIALS_ADVICE),
-    ("Unwrap failed", "ended TLS, as without a certificate that it wants", _CREDENTIALS_ADVICE),
+    ("Unwrap failed", "ended TLS, as if it required a client certificate", _CREDENTIALS_ADVICE),
     *(
         (
             words,
-            "takes connections, but says nothing",
+            "accepts connections, but sends nothing",
             "Check whether it is a broker, and whether that is overloaded or hangs.",
         )
         for words in ("before receiving SETTINGS", "Endpoint closing")
@@ -54,7 +54,7 @@ _KINDS: Final = (
     *(
         (
             words,
-            "closes connections at once",
+            "closes connections immediately",
             "Check whether a broker is there and whether it expects TLS, or try again later.",
         )
         for words in ("Socket closed", "Connection reset", "Broken pipe")

@@ -125,7 +125,7 @@ class Broker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is running; a paused broker is."""
+        """Return whether it is running; a paused broker is."""
         return self._broker.is_running
 
     @property

@@ -96,7 +96,7 @@ class Announcer(Protocol):
 
     @property
     def has_listeners(self) -> bool:
-        """Whether there is a listener."""
+        """Return whether there is a listener."""
         ...
 
     def emit(self, event: Event) -> None:

@@ -34,8 +34,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* Rights in each namespace that is looked after; the operator uses each of these verbs, and no other
-(tests/meta/test_operator_rights.py). To apply what is not there takes the right to create it. */}}
+{{/* Permissions in each managed namespace; the operator uses each of these verbs, and no other
+(tests/meta/test_operator_rights.py). Applying a missing object needs the permission to create it. */}}
 {{- define "operator.rules" -}}
 - apiGroups: [liftbridge.io]
   resources: [liftbridgeclusters, streampipelines]
@@ -52,7 +52,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [configmaps, services]
   verbs: [get, list, watch, create, patch, delete]
-# Read by name, never listed: the operator knows no Secret that nobody named to it.
+# Read by name, never listed: the operator reads only Secrets that a resource names.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create, patch]
@@ -69,7 +69,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [rolebindings]
   verbs: [get, list, create, patch, delete]
-# Drivers of pipelines get this role and no other: it may not be written here, only bound.
+# Drivers of pipelines get only this role: the operator may bind it, but not change it.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [clusterroles]
   resourceNames: ['{{ include "operator.name" . }}-executors']
@@ -96,7 +96,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
-{{/* Of what the Job before the release's end needs, made before it and gone after it. */}}
+{{/* Annotations of the objects that the Job before an uninstall needs: created before it, deleted after it. */}}
 {{- define "operator.before" -}}
 helm.sh/hook: pre-delete
 helm.sh/hook-weight: "-1"

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 
 class APIStub:
-    """What clients of the original call; served by every broker.
+    """API of the original Liftbridge; served by every broker.
     """
 
     def __init__(self, channel):
@@ -119,7 +119,7 @@ class APIStub:
 
 
 class APIServicer:
-    """What clients of the original call; served by every broker.
+    """API of the original Liftbridge; served by every broker.
     """
 
     def CreateStream(self, request, context):
@@ -151,7 +151,7 @@ class APIServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Subscribe(self, request, context):
-        """Streams the messages of one partition. The first message is empty and tells that the subscription stands.
+        """Streams the messages of one partition. The first message is empty and confirms the subscription.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -326,7 +326,7 @@ def add_APIServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class API:
-    """What clients of the original call; served by every broker.
+    """API of the original Liftbridge; served by every broker.
     """
 
     @staticmethod

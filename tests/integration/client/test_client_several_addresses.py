@@ -1,7 +1,7 @@
 """A name with several addresses: what is wrong with a certificate is told, whoever is asked last.
 
 gRPC tells of the last address only, so `localhost` (::1 and 127.0.0.1) was told to refuse where a
-broker shows a certificate that is at fault at one of the two.
+broker presents a faulty certificate at one of the two.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ class Fault(NamedTuple):
     names: tuple[str, ...] = ("localhost",)
     days: int = 30
     is_trusted: bool = True
-    told: str = "shows a certificate that cannot be trusted"
+    told: str = "presents a certificate that is not trusted"
 
 
 FAULTS = {
     "other authority": Fault(is_trusted=False),
     "expired": Fault(days=-1),
-    "other name": Fault(names=("other.example",), told="shows a certificate for another name"),
+    "other name": Fault(names=("other.example",), told="presents a certificate for another name"),
 }
 
 

@@ -220,7 +220,7 @@ REFUSALS: dict[str, tuple[Callable[[Path, MemoryFiles], Path | None], str]] = {
     "interrupted": (interrupted, "complete it with --apply"),
     "other cluster": (other_cluster, "it belongs to cluster other"),
     "older": (older, "recover this directory first"),
-    "of a group": (of_a_group, "no recovery has written it"),
+    "of a group": (of_a_group, "it is not from a recovery"),
     "renamed": (renamed, "renamed"),
 }
 

@@ -166,7 +166,7 @@ async def test_info_before_the_first_pong_is_no_obstacle():
     [
         (b"BLAH\r\n", "NATS protocol: unknown operation b'BLAH'"),
         (b"MSG foo 1 999999999999\r\n", "NATS protocol: message of 999999999999 bytes exceeds"),
-        (b"MSG foo 1 3\r\nabcdefgh\r\n", "NATS protocol: a message does not end"),
+        (b"MSG foo 1 3\r\nabcdefgh\r\n", "NATS protocol: a message is not as long"),
         (b"x" * 100_000, "NATS protocol: line longer than"),
         (b"-ERR 'Stale Connection'\r\n", "Stale Connection"),
         (b"INFO " + b"[" * 60_000 + b"\r\n-ERR 'Stale Connection'\r\n", "Stale Connection"),
@@ -242,8 +242,8 @@ async def test_malformed_news_change_nothing():
         await messaging.quiet._connection.flushed()
         reasons = [f["reason"] for f in observer.of("nats_error") if f["connection"] == "quiet"]
         assert reasons == [
-            "INFO that is no JSON object",
-            "INFO that is no JSON object",
+            "INFO is not a JSON object",
+            "INFO is not a JSON object",
             "the server is about to stop (lame duck mode)",
         ]
         assert messaging.payload_bytes_max == 1024

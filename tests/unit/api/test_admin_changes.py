@@ -130,7 +130,7 @@ def test_stream_is_owned_by_one(lone):
     assert stream.owner == "one"
     status, text = calls.refusal("SetStreamOwner", **given, owner="two")
     assert status is GrpcStatus.FAILED_PRECONDITION
-    assert text == "stream s is managed by one, not by nobody"
+    assert text == "stream s has owner 'one', not ''"
     calls.call("SetStreamOwner", **given, expected="one", owner="two")
     assert stream.owner == "two"
 

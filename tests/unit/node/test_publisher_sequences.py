@@ -76,8 +76,8 @@ def test_a_silent_leader_is_named_after_a_while(world):
     assert world.until(lambda: bool(told)) <= WAIT_NS // 1_000_000 + 1
     assert isinstance(told[0], UnavailableError)
     assert told[0].text == (
-        f"partition 0 of stream s waits for its leader, {leader}: it is away, or messages of the "
-        "publisher are not committed yet"
+        f"partition 0 of stream s waits for its leader, {leader}: it does not answer, or "
+        "messages of the publisher are not committed yet"
     )
 
 
@@ -166,7 +166,7 @@ def test_more_than_may_wait_are_refused_at_once(world):
     refused = ask(world, known, asking)
     assert not any(waiting)
     assert isinstance(refused[0], UnavailableError)
-    assert refused[0].text == f"{WAITS_MAX} publishers wait already to be told where they stand"
+    assert refused[0].text == f"{WAITS_MAX} publishers already wait for their next sequences"
     world.heal()
     world.until(lambda: all(waiting))
     assert all(told == [{0: 2}] for told in waiting)

@@ -247,9 +247,9 @@ def pieces(*written):
     ("wrong", "text"),
     [
         (Claim(()), "a claim has no piece"),
-        (pieces(((0, 5, 5), [])), "5 to 5 does not go on from 5"),
-        (pieces(((0, 0, 5), []), ((0, 6, 9), [])), "6 to 9 does not go on from 5"),
-        (pieces(((0, 0, 5), []), ((1, 5, 9), [])), "does not go on from 5 of partition 0"),
+        (pieces(((0, 5, 5), [])), "5 to 5 does not continue at 5"),
+        (pieces(((0, 0, 5), []), ((0, 6, 9), [])), "6 to 9 does not continue at 5"),
+        (pieces(((0, 0, 5), []), ((1, 5, 9), [])), "does not continue at 5 of partition 0"),
         (pieces(((0, 0, 5), [add(0, 4)])), "files end at 4, the piece at 5"),
         (pieces(((0, 0, 5), [add(1, 5)])), "but 0/0 comes next"),
         (pieces(((0, 0, 5), [add(0, 3), add(2, 5)])), "but 0/3 comes next"),

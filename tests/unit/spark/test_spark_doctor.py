@@ -48,7 +48,7 @@ def test_python_of_workers_is_this_one_unless_another_is_named(tmp_path):
     ("text", "told"),
     [
         ("echo ModuleNotFoundError: pyspark_liftbridge >&2; exit 1", "ModuleNotFoundError"),
-        ("exit 1", "it fails"),
+        ("exit 1", "it printed no error"),
         (None, "does not run"),
     ],
 )

@@ -56,9 +56,9 @@ def test_times_are_looked_up_and_may_be_later_than_everything():
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"s": {0: 1, 1: 1}}, "no place for t/0"),
+        ({"s": {0: 1, 1: 1}}, "t/0 is missing"),
         ({"s": {0: 1, 1: 1, 2: 1}, "t": {0: 1}}, "s/2 is not read"),
-        ({"s": {0: 1}, "u": {0: 1}}, "no place for s/1, t/0; u/0 is not read"),
+        ({"s": {0: 1}, "u": {0: 1}}, "s/1, t/0 is missing; u/0 is not read"),
     ],
 )
 @pytest.mark.parametrize("is_time", [False, True])

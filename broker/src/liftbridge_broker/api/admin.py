@@ -353,7 +353,7 @@ def _is_wanted(
     stream: StreamState,
     partition: PartitionState,
 ) -> bool:
-    """Whether a request selects a partition, and its page starts before it."""
+    """Return whether a request selects a partition, and its page starts before it."""
     is_degraded = partition.leader is None or len(partition.isr) < len(partition.replicas)
     return (
         partition.partition_id > request.page_token

@@ -162,7 +162,7 @@ class AdminChanges:
                 return
             raise FailedPreconditionError(
                 "partitions: must all be led by one broker, but are led by "
-                + ", ".join(sorted({one.leader or "nobody" for one in partitions}))
+                + ", ".join(sorted({one.leader or "none" for one in partitions}))
             )
         leader = leaders.pop()
         if request.to:

@@ -57,12 +57,12 @@ class Setting(Protocol):
 
     @property
     def is_reloadable(self) -> bool:
-        """Whether a new value needs no restart."""
+        """Return whether a new value needs no restart."""
         ...
 
     @property
     def has_effect(self) -> bool:
-        """Whether the value has any effect."""
+        """Return whether the value has any effect."""
         ...
 
 
@@ -108,10 +108,10 @@ class ProcessFacts:
     """Facts that only the process knows.
 
     Attributes:
-        version: Of the software.
+        version: Version of the software.
         start_id: Identifies this start.
         voters_max: Brokers that become voters automatically; further ones must be promoted.
-        configuration_hash: Of the configuration it was started with.
+        configuration_hash: Hash of the configuration it was started with.
         restart_needed: Settings that were changed since and need a restart.
         settings: All settings in force.
         reload: Reads the configuration again; raises `LiftbridgeError` when it is invalid, and
@@ -275,7 +275,7 @@ class AdminContext:
 
         Raises:
             InvalidRequestError: The name is empty.
-            NotFoundError: There is no such broker.
+            NotFoundError: The broker does not exist.
         """
         if not name:
             raise InvalidRequestError("broker: is required")

@@ -163,7 +163,7 @@ def _tell(call: Call, news: list[str]) -> None:
 
 
 def _has_passed(known: Iterable[tuple[Partition, int]]) -> bool:
-    """Whether this broker knows of more committed records than a client does."""
+    """Return whether this broker knows of more committed records than a client does."""
     return any(one.log.high_watermark > mark for one, mark in known)
 
 

@@ -139,7 +139,7 @@ def refuse(call: Call, error: LiftbridgeError) -> None:
 def _error_by_now(
     partition: Partition, seen: Offset, *, as_replica: bool
 ) -> LiftbridgeError | None:
-    """Why an answer that was allowed must not be given any more, `None` when it may be."""
+    """Return the error that now forbids an answer allowed before, `None` when there is none."""
     try:
         check_still(partition, seen, as_replica=as_replica)
     except LiftbridgeError as error:

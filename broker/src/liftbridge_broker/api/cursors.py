@@ -28,7 +28,7 @@ from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
 
 ANSWER_SECONDS: Final = 5.0
-"""How long a call without a deadline waits for the disk and the other replicas."""
+"""Time for which a call without a deadline waits for disk and other replicas."""
 
 
 class _Answer:
@@ -75,7 +75,7 @@ class CursorService:
 
     Args:
         context: Context that all services share.
-        answer_seconds: How long a call without a deadline may take.
+        answer_seconds: Time limit of a call without a deadline.
     """
 
     def __init__(self, context: Context, answer_seconds: float = ANSWER_SECONDS) -> None:

@@ -89,7 +89,7 @@ class Health:
             call.on_messages = _ignore
             service = text_field(read_fields(messages[0]), 1)
             if self._watcher_count >= WATCHERS_MAX:
-                raise LimitError(f"{WATCHERS_MAX} calls watch the health of this broker already")
+                raise LimitError(f"{WATCHERS_MAX} calls already watch the health of this broker")
             self._watcher_count += 1
             watchers = self._watchers.setdefault(service, {})
             watchers[call] = None

@@ -178,7 +178,7 @@ class Listener:
         client, _ = listening.accept()
         if client.fileno() >= self._files_max:
             client.close()
-            raise OSError(errno.EMFILE, "connections hold all files that are not kept for logs")
+            raise OSError(errno.EMFILE, "connections use all files that are not reserved for logs")
         return client
 
     def _on_greeting(self, client: socket.socket) -> None:

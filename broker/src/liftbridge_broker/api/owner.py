@@ -57,7 +57,7 @@ class ConnectionOwner(Protocol[Connection_contra]):
         ...
 
     def is_unary(self, path: str) -> bool:
-        """Whether a method answers one request and ends."""
+        """Return whether a method answers one request and ends."""
         ...
 
     def method(self, path: str) -> Callable[[Call], None] | None:
@@ -65,5 +65,5 @@ class ConnectionOwner(Protocol[Connection_contra]):
         ...
 
     def unknown_method_text(self, path: str) -> str:
-        """Why a path has no handler."""
+        """Return the error text for a path without a handler."""
         ...

@@ -37,7 +37,7 @@ from liftbridge_broker.wire.listed import mapping, with_lists, without_maps
 from liftbridge_proto import api_pb2
 
 DRAIN_SECONDS: Final = 5.0
-"""How long to wait for acks in flight after the client closed its side."""
+"""Time to wait for acks in flight after the client closed its side."""
 
 PIECE_BYTES: Final = 32 * 1024
 """Bytes of messages with headers that are published at once: at most some 5,000 headers."""

@@ -118,7 +118,7 @@ class Reflection:
     def _part(self, fields: list[tuple[int, int | bytes]]) -> bytes:
         """The part of a response that depends on the request."""
         asked = {number for number, _ in fields}
-        part = _error(GrpcStatus.INVALID_ARGUMENT, "no known question in the request")
+        part = _error(GrpcStatus.INVALID_ARGUMENT, "message_request: not set, or unknown")
         if _LIST_SERVICES in asked:
             names = [bytes_field(1, bytes_field(1, name.encode())) for name in self._services]
             part = bytes_field(6, b"".join(names))

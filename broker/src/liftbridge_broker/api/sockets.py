@@ -16,7 +16,7 @@ class _HasOptions(Protocol):
 
 
 def is_reset(client: socket.socket | asyncio.Transport) -> bool:
-    """Whether the client reset the connection, which the loop does not notice before it reads."""
+    """Return whether the client reset the connection, which the loop notices only at a read."""
     if isinstance(client, socket.socket):
         return _state(client) == _CLOSED
     # Once it is closing, the number of its file may belong to another connection.
@@ -25,7 +25,7 @@ def is_reset(client: socket.socket | asyncio.Transport) -> bool:
 
 
 def has_closed(client: socket.socket) -> bool:
-    """Whether the client closed its side."""
+    """Return whether the client closed its side."""
     return _state(client) == _CLOSE_WAIT
 
 

@@ -105,7 +105,7 @@ def _expiry(files: TlsFiles) -> int:
     try:
         return expiry_of(files.certificate)
     except (OSError, ValueError):
-        return 0  # OpenSSL accepted it; an unknown expiry is no reason to refuse it
+        return 0  # OpenSSL accepted it; an unknown expiry does not make it unusable
 
 
 def _read(files: TlsFiles) -> ssl.SSLContext:

@@ -263,7 +263,7 @@ class GrpcServer:
         if evicted is not None:
             evicted.evict(
                 f"all {self._connections_max} connections are taken (grpc.max.connections) and "
-                "this one had no open call: a new one got its slot; connect again for the next call"
+                "this one had no open call: it was closed for a new one; connect again to call"
             )
         if self._is_stopping:  # it was being started
             connection.close()
@@ -357,11 +357,11 @@ class GrpcServer:
         return self._methods.get(path)
 
     def is_unary(self, path: str) -> bool:
-        """Whether a method answers one request and ends."""
+        """Return whether a method answers one request and ends."""
         return path in self._unary_methods
 
     def unknown_method_text(self, path: str) -> str:
-        """Why a path has no handler, in the words of other gRPC servers."""
+        """Return the error text for a path without a handler, as in other gRPC servers."""
         service, separator, name = path[1:].rpartition("/")
         if not path.startswith("/") or not separator:
             return f"malformed method name: {path!r}"

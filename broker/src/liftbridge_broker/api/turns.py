@@ -3,8 +3,8 @@
 Whatever clients send, a turn of the event loop handles a bounded part of it: then timers, other
 brokers and NATS run. The rest waits in two queues, as packets do in RFC 8290 (FQ-CoDel): a
 connection that has new work is served before those that have more work after a slice, which take
-turns (round robin) and always have half of the time. Clients who ask for much delay one another,
-not those who ask for little.
+turns (round robin) and always have half of the time. Clients that request much delay one another,
+not those that request little.
 
 While no connection waits, work is done at once, at the cost of reading a clock twice.
 """
@@ -55,7 +55,7 @@ class Turns:
 
     @property
     def is_free(self) -> bool:
-        """Whether work may be done at once, without queueing."""
+        """Return whether work may be done at once, without queueing."""
         return not self._has_overflow
 
     def now(self) -> int:

@@ -1,4 +1,4 @@
-"""From single values to `BrokerOptions`: derived defaults, rules between settings, conversion."""
+"""Builds `BrokerOptions` from values: derived defaults, rules between settings, conversion."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol

@@ -26,7 +26,7 @@ class ClusterValues(Protocol):
     """Values by key (`build`)."""
 
     def is_given(self, key: str) -> bool:
-        """Whether the setting was given."""
+        """Return whether the setting was given."""
         ...
 
     def number(self, key: str) -> int:

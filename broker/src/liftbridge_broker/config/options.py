@@ -32,7 +32,7 @@ class LogLevel(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """How a log event is written: for people, or as one JSON object a line."""
+    """Format of log events: for people, or one JSON object a line."""
 
     CONSOLE = "console"
     JSON = "json"
@@ -46,7 +46,7 @@ class TlsVersion(StrEnum):
 
 
 class Origin(StrEnum):
-    """Where a value came from; later members win over earlier ones."""
+    """Source of a value; later members win over earlier ones."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -119,7 +119,7 @@ class DataOptions:
 
     Attributes:
         directory: Path; holds everything that must survive a restart.
-        trash_grace_ns: How long deleted data stays in `trash/` before it is purged.
+        trash_grace_ns: Time for which deleted data stays in `trash/` before it is purged.
         scrub_interval_ns: Time in which all stored data is read once; 0 = never.
         reserve_bytes: Size of the file that is removed when the disk is full; 0 = none.
         free_bytes_min: Publishes are refused while less than this is free; 0 = no limit.
@@ -167,7 +167,7 @@ class TlsOptions:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether the gRPC port speaks TLS; there is no plaintext beside it."""
+        """Return whether the gRPC port speaks TLS; there is no plaintext beside it."""
         return self.cert != ""
 
 
@@ -236,7 +236,7 @@ class CursorsOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootstrapOptions:
-    """How a broker with an empty data directory starts; at most one attribute is set.
+    """Start of a broker with an empty data directory; at most one attribute is set.
 
     Attributes:
         is_seed: Whether it founds a cluster even while other brokers look for one.
@@ -256,7 +256,7 @@ class ReplicationOptions:
     Attributes:
         lag_ns: A replica that is behind for longer leaves the in-sync set if enough others stay.
         leader_silence_ns: Silence after which a replica reports its leader.
-        idle_wait_ns: How long a leader holds the fetch of a replica that has everything.
+        idle_wait_ns: Time for which a leader holds the fetch of a replica that has everything.
         fetch_timeout_ns: Time after which a fetch counts as lost.
     """
 
@@ -280,7 +280,7 @@ class ClusteringOptions:
         snapshot_retain: Metadata snapshots kept.
         snapshot_threshold: Metadata entries between two snapshots; 0 = the built-in 8192.
         record_bytes_max: Largest stored record, and largest answer to a replica.
-        bootstrap: How the broker starts with an empty data directory.
+        bootstrap: Start of the broker with an empty data directory.
         voters_max: Largest number of voters in the metadata group.
         raft_heartbeat_ns: Time between two heartbeats of the metadata leader.
         raft_election_ns: Silence of the metadata leader before an election.

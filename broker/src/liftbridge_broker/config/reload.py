@@ -1,4 +1,4 @@
-"""Which changes a running broker applies at SIGHUP, and which need a restart."""
+"""Decides which changes a running broker applies at SIGHUP, and which need a restart."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -17,7 +17,7 @@ class Change(NamedTuple):
 
 
 class ReloadDiff(NamedTuple):
-    """How a new configuration differs from the one in force.
+    """Differences between a new configuration and the one in force.
 
     Attributes:
         applied: Changes that `reloaded` applies.

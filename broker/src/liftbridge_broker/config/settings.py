@@ -66,7 +66,7 @@ class Setting:
         derived: The derived default in words, if `default` is empty.
         doc: One sentence for the reference.
         status: Whether it works.
-        reason: Why it has no effect, or which feature is missing.
+        reason: Reason why it has no effect, or the missing feature.
         is_reloadable: Whether SIGHUP applies a new value.
         is_secret: Whether the value must never be shown.
         is_original: Whether the original has the key.

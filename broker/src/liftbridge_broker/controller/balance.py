@@ -26,7 +26,7 @@ def preferred_elections(state: ClusterState, partitions_max: int) -> ElectPrefer
 
 
 def is_given_away(state: ClusterState, partition: PartitionState) -> bool:
-    """Whether another broker than the first replica leads, although that one could."""
+    """Return whether another broker than the first replica leads, although that one could."""
     first = partition.replicas[0]
     return (
         partition.leader not in (None, first)
@@ -74,7 +74,7 @@ def drain_moves(
 def may_stop(
     state: ClusterState, broker: BrokerId, applied: Mapping[BrokerId, MetadataIndex]
 ) -> bool:
-    """Whether a broker in controlled shutdown may stop now (SHUTDOWN_NOW of C13).
+    """Return whether a broker in controlled shutdown may stop now (SHUTDOWN_NOW of C13).
 
     Args:
         state: Applied metadata.

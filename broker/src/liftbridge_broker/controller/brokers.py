@@ -119,7 +119,7 @@ def register_broker(state: ClusterState, index: MetadataIndex, command: Register
 
 
 def _knows_room(state: ClusterState) -> bool:
-    """Whether all brokers know replica limits, and so decide alike."""
+    """Return whether all brokers know replica limits, and so decide alike."""
     return state.feature_level >= ROOM_LEVEL  # guard Room.level
 
 
@@ -132,7 +132,7 @@ def _restarts(command: RegisterBroker, known: BrokerState | None) -> tuple[Resta
 
 
 def _stopped_in_order(command: RegisterBroker, known: BrokerState) -> bool:
-    """Whether the previous process shut down cleanly, on the same data directory."""
+    """Return whether the previous process shut down cleanly, on the same data directory."""
     return (
         known.data_dir_id == command.data_dir_id
         and command.previous_broker_epoch == known.broker_epoch
@@ -190,7 +190,7 @@ def _renew_replicas(draft: Draft, command: RegisterBroker, known: BrokerState | 
 
 
 def _may_be_verified(draft: Draft, partition: PartitionState, known_index: int) -> bool:
-    """Whether a replica without a clean shutdown can hold all acknowledged records.
+    """Return whether a replica without a clean shutdown can hold all acknowledged records.
 
     Only under fsync policy `commit`, or for a sole replica under `auto`, no record counted before
     it was on disk; and only if the broker knew the policy in force all the time.
@@ -260,7 +260,7 @@ def _fence(draft: Draft, broker: BrokerState, cause: Cause) -> None:
 def shut_down_broker(
     state: ClusterState, index: MetadataIndex, command: ShutDownBroker
 ) -> Decision:
-    """C13: hand over leaderships, except where no other replica could lead."""
+    """C13: transfer leaderships, except where no other replica could lead."""
     broker = check_session(state, command.broker, command.broker_epoch)  # guard C13.epoch
     if broker.fenced or broker.in_controlled_shutdown:
         return Decision((), Done())  # guard C13.again

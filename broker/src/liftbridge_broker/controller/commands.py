@@ -63,7 +63,7 @@ class ReplicaAnswer(NamedTuple):
 
 
 class LeaderChange(NamedTuple):
-    """A leader that its followers do not hear, with the epochs known to them."""
+    """A leader that its followers cannot reach, with the epochs known to them."""
 
     partition_id: PartitionId
     leader_epoch: int
@@ -207,7 +207,7 @@ class SetFeatureLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetCatchUpRate:
-    """Bytes a second that each leader spends on replicas added by reassignments; 0 is no limit."""
+    """Bytes per second that each leader sends to replicas added by reassignments; 0 is no limit."""
 
     bytes_per_second: int
 
@@ -281,7 +281,7 @@ class RecoverUnclean:
         partition_id: The partition.
         chosen: Broker to elect.
         partition_epoch: Epoch of the state this was decided on.
-        mode: Who decided: an operator (`manual`), or the controller in one of its modes.
+        mode: Source of the decision: an operator (`manual`), or the controller in one of its modes.
         answers: Reports of replicas about their logs; not needed for an operator.
     """
 
@@ -294,7 +294,7 @@ class RecoverUnclean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeLeader:
-    """Replace leaders that most of their followers do not hear (C11); one outcome each."""
+    """Replace leaders that most of their followers cannot reach (C11); one outcome each."""
 
     changes: tuple[LeaderChange, ...]
 
@@ -351,14 +351,14 @@ class CreateStream:
         partitions: Number of partitions; 0 means 1.
         overrides: Settings other than the broker's defaults.
         creation_timestamp: Wall clock of the broker that took the request, nanoseconds since 1970.
-        is_internal: Whether the broker itself asks, who may create reserved streams.
+        is_internal: Whether the broker itself sent it; only brokers may create reserved streams.
         partitions_max: Limit of partitions of one stream in the settings of that broker.
         streams_max: Limit of streams of the cluster in the settings of that broker.
         min_isr_default: In-sync replicas needed by its settings when `overrides` does not say;
             0 derives it from the replication factor: 2 from three replicas on, else 1.
         fsync_policy_default: Likewise, when appended data reaches the disk.
-        unclean_mode_default: Likewise, who may elect a replica that might lack records.
-        load: What brokers carry already, for the choice among them.
+        unclean_mode_default: Likewise, the rule for electing replicas that might lack records.
+        load: Present load of the brokers, for the choice among them.
     """
 
     name: StreamName
@@ -401,7 +401,7 @@ class AlterStream:
     Attributes:
         name: Name of the stream.
         overrides: New settings; `None` leaves a setting unchanged.
-        is_internal: Whether the broker itself asks, who may change reserved streams.
+        is_internal: Whether the broker itself sent it; only brokers may change reserved streams.
         replication_factor: New number of replicas, which partitions reach by reassignment; 0
             leaves it.
         load: Present load of the brokers, for the choice among them.
@@ -424,7 +424,7 @@ class PauseStream:
         resume_all: Whether the next publish to any partition resumes all of them.
         is_automatic: Whether the leader pauses an idle partition: it stays subscribed and the first
             message resumes it.
-        is_internal: Whether the broker itself asks, who may pause reserved streams.
+        is_internal: Whether the broker itself sent it; only brokers may pause reserved streams.
     """
 
     name: StreamName

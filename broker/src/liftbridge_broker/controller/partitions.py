@@ -105,15 +105,15 @@ def _check_members(partition: PartitionState, command: AlterPartition) -> None:
     name = f"partition {partition.partition_id}"
     members = [member.broker for member in command.isr]
     if not set(members) <= set(partition.replicas):  # guard C5.7_replicas
-        raise InvalidRequestError(f"{name} has no replica on a broker of the in-sync set")
+        raise InvalidRequestError(f"{name}: the in-sync set names a broker without a replica")
     if len(set(members)) != len(members):  # guard C5.7_twice
-        raise InvalidRequestError(f"{name} with a broker twice in the in-sync set")
+        raise InvalidRequestError(f"{name}: the in-sync set names a broker twice")
     if partition.leader not in members:  # guard C5.7_leader
-        raise InvalidRequestError(f"{name} with its leader out of sync")
+        raise InvalidRequestError(f"{name}: the in-sync set lacks the leader")
     if command.is_recovering and len(members) != 1:  # guard C5.8_alone
-        raise InvalidRequestError(f"{name} is recovering, nobody can be in sync with its leader")
+        raise InvalidRequestError(f"{name} is recovering, only its leader can be in sync")
     if command.is_recovering and not partition.is_recovering:  # guard C5.8_back
-        raise InvalidRequestError(f"{name} is recovered, a leader cannot take that back")
+        raise InvalidRequestError(f"{name} is not recovering, a leader cannot change that")
 
 
 def _check_eligible(
@@ -213,14 +213,18 @@ def _check_recovery(draft: Draft, partition: PartitionState, command: RecoverUnc
         _check_answer(draft, partition, answer)
     if not is_proactive:
         if partition.isr or partition.elr or not partition.last_known_elr:  # guard C10.pools
-            raise FailedPreconditionError(f"{name} has replicas that are complete, or nobody knows")
+            raise FailedPreconditionError(
+                f"{name} has complete replicas, or none that was last known to be complete"
+            )
         answered = {answer.broker for answer in command.answers}
         if not answered >= set(partition.last_known_elr):  # guard C10.all
             raise FailedPreconditionError(
                 f"{name}: not all of its last known replicas have reported"
             )
     if best_answer(command.answers, partition.replicas) != command.chosen:  # guard C10.best
-        raise InvalidRequestError(f"{name}: broker {command.chosen} does not hold most")
+        raise InvalidRequestError(
+            f"{name}: broker {command.chosen} did not report the most records"
+        )
 
 
 def _check_answer(draft: Draft, partition: PartitionState, answer: ReplicaAnswer) -> None:
@@ -279,7 +283,7 @@ def _check_leadership(partition: PartitionState, leader: BrokerId, leader_epoch:
 
 
 def declare_unclean(state: ClusterState, index: MetadataIndex, command: DeclareUnclean) -> Decision:
-    """C12: as if the broker had been fenced and come back uncleanly, for one partition."""
+    """C12: as if the broker had been fenced and restarted uncleanly, for one partition."""
     check_session(state, command.broker, command.broker_epoch)  # guard C12.broker_epoch
     draft = Draft(state, index)
     before = draft.partition(command.partition_id)

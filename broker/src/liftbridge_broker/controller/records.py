@@ -24,7 +24,7 @@ from liftbridge_broker.model.streams import StreamOverrides
 
 
 class Cause(StrEnum):
-    """Why a broker or a partition changed, for observers."""
+    """Cause of a change of a broker or partition, for observers."""
 
     REGISTERED = "registered"
     UNFENCED = "unfenced"
@@ -84,12 +84,12 @@ class PartitionChanged(NamedTuple):
 
     @property
     def is_election(self) -> bool:
-        """Whether it has a new leader epoch, perhaps under the same leader or under none."""
+        """Return whether it has a new leader epoch, perhaps under the same leader or under none."""
         return int(self.state.leader_epoch) == self.state.partition_epoch
 
     @property
     def is_unclean(self) -> bool:
-        """Whether acknowledged records may have been lost by this change."""
+        """Return whether acknowledged records may have been lost by this change."""
         return int(self.state.unclean_epoch) == self.state.partition_epoch
 
 

@@ -74,7 +74,7 @@ def conclude(
     """Return the command that an inquiry leads to, `None` while it must continue.
 
     Args:
-        inquiry: What was asked.
+        inquiry: The inquiry.
         answers: Reports of brokers, one each.
         asked_ns: Time since they were asked.
         needed_ns: Time since the partition was first found to need recovery.
@@ -98,14 +98,14 @@ def conclude(
 
 
 def _is_kept(inquiry: Inquiry, answers: Sequence[ReplicaAnswer], chosen: BrokerId) -> bool:
-    """Whether a last complete replica holds records, and no less than the chosen one."""
+    """Return whether a last complete replica holds records, and no less than the chosen one."""
     told = _positions(answers)
     position = told[chosen]
     return position[1] > 0 and any(told.get(one) == position for one in inquiry.required)
 
 
 def _may_return(inquiry: Inquiry, needed_ns: int) -> bool:
-    """Whether to wait for a dead replica that may hold records lost by other replicas."""
+    """Return whether to wait for a dead replica that may hold records lost by other replicas."""
     is_absent = any(one not in inquiry.asked for one in inquiry.replicas)
     return is_absent and inquiry.mode is UncleanMode.BALANCED and needed_ns < ABSENT_NS
 

@@ -48,7 +48,7 @@ def apply(state: ClusterState, index: MetadataIndex, command: Command) -> Decisi
 
 
 def skip(state: ClusterState, index: MetadataIndex) -> None:
-    """Advance over a log entry that is no command.
+    """Advance over a log entry that is not a command.
 
     Args:
         state: State after entry `index - 1`; changed in place.

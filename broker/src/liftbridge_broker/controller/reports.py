@@ -26,7 +26,7 @@ class LeaderReport(NamedTuple):
         reporter: The follower.
         broker_epoch: Its session.
         partition_id: The partition.
-        leader: The leader it does not hear.
+        leader: The leader it cannot reach.
         leader_epoch: Leader epoch it knows.
         partition_epoch: Partition epoch it knows.
     """
@@ -64,7 +64,7 @@ class _Backoff:
     broker_epoch: int
 
     def was_right(self, state: ClusterState) -> bool:
-        """Whether the last replaced leader was really down, as its session shows.
+        """Return whether the last replaced leader was really down, as its session shows.
 
         Such a change is no flapping, so the next change need not wait: brokers killed one after the
         other are each replaced at once.
@@ -144,7 +144,7 @@ class LeaderReports:
         return tally
 
     def _may_change(self, state: ClusterState, report: LeaderReport, now: Instant) -> bool:
-        """Whether the pause since the last change is over; if so, begin the next, longer pause."""
+        """Return whether the pause since the last change is over; then begin a longer one."""
         partition = report.partition_id
         backoff = self._backoffs.pop(partition, None)
         if backoff is not None and backoff.was_right(state):
@@ -166,7 +166,7 @@ class LeaderReports:
 
 
 def _counts(state: ClusterState, partition: PartitionState, report: LeaderReport) -> bool:
-    """Whether the reporter is a live in-sync follower that knows the present partition state."""
+    """Return whether the reporter is a live in-sync follower that knows the present state."""
     reporter = state.brokers.get(report.reporter)
     return (
         reporter is not None

@@ -68,13 +68,13 @@ class BrokerState:
         version: Version of the software, for people.
         feature_level: Latest feature level it knows.
         fenced: Whether it may neither lead nor be in sync.
-        in_controlled_shutdown: Whether it hands over its leaderships in order to stop.
+        in_controlled_shutdown: Whether it transfers its leaderships in order to stop.
         controlled_shutdown_index: Metadata index at which that began; 0 for none.
         cordoned: Whether it gets no new replicas.
         draining: Whether its replicas move to other brokers.
         removed: Whether it was permanently removed from the cluster, with its data directory.
         restarts: Its last `RESTARTS_MAX` starts, the present one last.
-        listeners: Where clients reach it by listeners other than the first.
+        listeners: Addresses of its listeners for clients, other than the first.
         replicas_max: Replicas that it may have at most; 0 when not reported.
     """
 
@@ -104,16 +104,16 @@ class BrokerState:
 
     @property
     def can_lead(self) -> bool:
-        """Whether it may be elected or come into sync: alive and not about to stop."""
+        """Return whether it may be elected or come into sync: alive and not about to stop."""
         return not self.fenced and not self.in_controlled_shutdown
 
     @property
     def takes_replicas(self) -> bool:
-        """Whether new replicas may be placed on it."""
+        """Return whether new replicas may be placed on it."""
         return self.can_lead and not self.cordoned  # guard C20.placement
 
     def has_room(self, replica_count: int) -> bool:
-        """Whether its limit allows another replica."""
+        """Return whether its limit allows another replica."""
         return not self.replicas_max or replica_count < self.replicas_max  # guard Room.limit
 
 
@@ -133,7 +133,7 @@ class StreamPolicy(NamedTuple):
         min_isr_default: Default of `min_isr` for the stream; 0 for a default that depends on the
             replication factor.
         fsync_policy: When appended data reaches the disk.
-        unclean_mode: Who may elect a replica that might lack acknowledged records.
+        unclean_mode: Rule for electing replicas that might lack acknowledged records.
         is_growing: Whether the replication factor grows with the number of brokers.
         fsync_index: Metadata index of the last change of `fsync_policy`; 0 for none since the
             stream was created.
@@ -194,12 +194,12 @@ class StreamState:
 
     @property
     def fsync_policy(self) -> FsyncPolicy:
-        """When appended data reaches the disk."""
+        """Time at which appended data is synced to disk."""
         return self.policy.fsync_policy
 
     @property
     def unclean_mode(self) -> UncleanMode:
-        """Who may elect a replica that might lack acknowledged records."""
+        """Decides on elections of replicas that might lack acknowledged records."""
         return self.policy.unclean_mode
 
 
@@ -217,7 +217,7 @@ def min_isr_of(policy: StreamPolicy, replication_factor: int) -> int:
 
 
 def is_commit_mode(stream: StreamState, partition: PartitionState) -> bool:
-    """Whether only what was synced counts as replicated: commit mode.
+    """Return whether only what was synced counts as replicated: commit mode.
 
     With `auto` it does while the in-sync set has no member to spare.
     """

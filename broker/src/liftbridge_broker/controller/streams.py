@@ -290,7 +290,6 @@ def mark_stream(state: ClusterState, command: MarkStream) -> Decision:
         return Decision((), Done())
     if stream.owner != command.expected:  # guard Mark.expected
         raise FailedPreconditionError(
-            f"stream {stream.name} is managed by {stream.owner or 'nobody'}, "
-            f"not by {command.expected or 'nobody'}"
+            f"stream {stream.name} has owner '{stream.owner}', not '{command.expected}'"
         )
     return Decision((StreamMarked(stream.stream_id, command.owner),), Done())

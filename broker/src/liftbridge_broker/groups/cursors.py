@@ -114,14 +114,14 @@ def stamp(
             now = f"with id {cursor.stream_id} does not exist"
         raise FailedPreconditionError(
             f"cursor {cursor.cursor_id} is not set: stream {cursor.stream} {now}; "
-            "look up where the present one begins, then set the cursor again"
+            "fetch the bounds of the present one, then set the cursor again"
         )
     if read_in not in (None, unclean_epoch):  # guard Cursor.history
         raise FailedPreconditionError(
             f"cursor {cursor.cursor_id} is not set: {cursor.stream}/{cursor.partition} was read in "
             f"history {read_in}, and {unclean_epoch} is current: an unclean election may have put "
-            "other records below the cursor; fetch the bounds again, read from where what was read "
-            "still holds, then set the cursor"
+            "other records below the cursor; fetch the bounds again, read again from the end of "
+            "the common history, then set the cursor"
         )
     return cursor._replace(stream_id=present, unclean_epoch=unclean_epoch)
 
@@ -147,7 +147,7 @@ class IndexState(Enum):
 
 
 class Missing(Enum):
-    """Why a look-up found nothing."""
+    """Reason why a look-up found nothing."""
 
     ABSENT = "absent"
     """No such cursor is stored: answer `UNKNOWN`."""

@@ -119,7 +119,7 @@ class Connection:
 
     @property
     def has_ended(self) -> bool:
-        """Whether a `ConnectionEnded` event was reported."""
+        """Return whether a `ConnectionEnded` event was reported."""
         return self._has_ended
 
     @property
@@ -310,7 +310,7 @@ class Connection:
         return pieces
 
     def has_more_output(self) -> bool:
-        """Whether `take_output` would return something now."""
+        """Return whether `take_output` would return something now."""
         sender = self._sender
         return not self._is_blocked and (bool(sender.out) or sender.has_work)
 
@@ -435,7 +435,7 @@ class Connection:
         return position
 
     def _check_preface(self, data: bytes) -> bool:
-        """Whether the whole preface has arrived (RFC 9113 3.4)."""
+        """Return whether the whole preface has arrived (RFC 9113 3.4)."""
         preface = frames.PREFACE
         if data[: len(preface)] == preface:
             self._has_preface = True

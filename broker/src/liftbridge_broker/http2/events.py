@@ -19,7 +19,7 @@ class RequestHead(NamedTuple):
         timeout_ns: Value of `grpc-timeout` in nanoseconds; None for no deadline.
         encoding: Value of `grpc-encoding`, `identity` when absent.
         content_length: Value of `content-length`, None when absent.
-        refusal: Why the call is refused (bad timeout, header list too large) as gRPC status
+        refusal: Reason why the call is refused (bad timeout, header list too large) as gRPC status
             and text; None for a good head.
         text_bytes: Size of the texts, which the client chose.
     """

@@ -82,7 +82,7 @@ class Sender:
 
     @property
     def has_work(self) -> bool:
-        """Whether `pump` could build frames now."""
+        """Return whether `pump` could build frames now."""
         return bool(self._ready) and self.window > 0
 
     def control(self, frame: bytes) -> None:

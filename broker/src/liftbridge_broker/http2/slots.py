@@ -32,7 +32,7 @@ class ConnectionState(Enum):
 
 
 class Eviction(Enum):
-    """When a connection is evicted."""
+    """Condition for the eviction of a connection."""
 
     FIRST = auto()
     NEXT = auto()

@@ -86,7 +86,7 @@ class BatchHeader(NamedTuple):
     leader_epoch: LeaderEpoch
     base_offset: Offset
     last_offset: Offset
-    count: int  # type: ignore[assignment]  # hides `tuple.count`, which nobody needs here
+    count: int  # type: ignore[assignment]  # hides `tuple.count`, which is not needed here
     publisher_epoch: int
     first_timestamp: int
     largest_timestamp: int
@@ -105,7 +105,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_filler(self) -> bool:
-        """Whether the batch keeps a range and holds no record."""
+        """Return whether the batch keeps a range and holds no record."""
         return bool(self.attributes & ATTRIBUTE_FILLER)
 
 
@@ -257,7 +257,7 @@ def read_header(buffer: bytes | memoryview, position: int) -> BatchHeader:
 
 
 def _is_consistent(header: BatchHeader) -> bool:
-    """Whether the fields of a header agree with each other."""
+    """Return whether the fields of a header agree with each other."""
     if not 0 <= header.base_offset <= header.last_offset < OFFSET_MAX:
         return False
     if header.count > header.last_offset - header.base_offset + 1:
@@ -312,7 +312,7 @@ def walk(buffer: bytes | memoryview, start: int, end: int) -> Iterator[tuple[int
 def walk_verified(
     buffer: bytes | memoryview, start: int, end: int
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Like `walk`, and check the checksum of each batch before yielding it.
+    """Do as `walk`, and check the checksum of each batch before yielding it.
 
     Raises:
         CorruptionError: See `walk` and `verify`.

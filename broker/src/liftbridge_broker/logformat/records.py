@@ -331,7 +331,7 @@ class RecordEncoder:
         values: Sequence[bytes],
         keys: Sequence[bytes],
     ) -> list[bytes]:
-        """Like `_encode_page`, with seven pieces for a record."""
+        """Do as `_encode_page`, with seven pieces for a record."""
         if high != self._keys_before:
             self._keys_before = high
             self._keys = _Lengths(high, TAG_KEY)

@@ -26,21 +26,21 @@ class ListenerAddress(NamedTuple):
 
 
 def is_listener_name(text: str) -> bool:
-    """Whether a text is 1 to 40 lower-case letters, digits and dashes, no dash at an end."""
+    """Return whether a text is 1 to 40 lower-case letters, digits and dashes, no dash at an end."""
     return _NAME.fullmatch(text) is not None
 
 
 def fault_of(listeners: tuple[ListenerAddress, ...]) -> str:
     """The rule that advertised addresses of a broker break; empty when none."""
     if len(listeners) > LISTENERS_MAX:
-        return f"{len(listeners)} are more than {LISTENERS_MAX}"
+        return f"{len(listeners)} listed, at most {LISTENERS_MAX}"
     if len({one.name for one in listeners}) < len(listeners):
-        return "a name stands twice"
+        return "a name is listed twice"
     for name, host, port in listeners:
         if not is_listener_name(name):
-            return f"{name[:40]!r} is no name"
+            return f"{name[:40]!r} must be 1 to 40 letters a-z, digits and dashes"
         if not host or len(host) > HOST_LENGTH_MAX or not host.isprintable():
-            return f"{name} has no host"
+            return f"{name} needs a host of 1 to {HOST_LENGTH_MAX} printable characters"
         if not 0 < port <= PORT_MAX:
-            return f"{name} has no port"
+            return f"{name} needs a port from 1 to {PORT_MAX}"
     return ""

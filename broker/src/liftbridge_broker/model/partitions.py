@@ -21,7 +21,7 @@ NEVER_UNCLEAN: Final = LeaderEpoch(0)
 
 
 class Copied(NamedTuple):
-    """How far a replica that copies a compacted log must copy to lack nothing.
+    """Offset that a copy of a compacted log must reach to lack nothing.
 
     Compaction at the leader removed records that later ones supersede. A copy that ends before
     those later ones has neither.
@@ -98,7 +98,7 @@ class PartitionState:
 
     @property
     def is_reassigning(self) -> bool:
-        """Whether a reassignment is in progress."""
+        """Return whether a reassignment is in progress."""
         return bool(self.target)
 
     @property

@@ -14,7 +14,7 @@ _LEVEL: Final = "feature_level"
 
 
 class FsyncPolicy(StrEnum):
-    """When appended data reaches the disk (storage policy 2)."""
+    """Time at which appended data is synced to disk (storage policy 2)."""
 
     NEVER = "never"
     INTERVAL = "interval"
@@ -23,7 +23,7 @@ class FsyncPolicy(StrEnum):
 
 
 class UncleanMode(StrEnum):
-    """Who may elect a replica that may lack acknowledged records."""
+    """Decides on elections of replicas that may lack acknowledged records."""
 
     MANUAL = "manual"
     BALANCED = "balanced"

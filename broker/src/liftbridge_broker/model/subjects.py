@@ -127,12 +127,12 @@ def partition_subject(subject: str, number: PartitionNumber) -> str:
 
 
 def has_wildcard(subject: str) -> bool:
-    """Whether a subject that passed `check_subject` matches more than itself."""
+    """Return whether a subject that passed `check_subject` matches more than itself."""
     return _ONE in subject or subject[-1:] == _REST
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Whether NATS delivers a message published to `subject` to a subscription to `pattern`.
+    """Return whether NATS delivers a message published to `subject` to a subscription to `pattern`.
 
     A wildcard in `subject` is an ordinary token, as for a NATS server: it matches the same token
     and wildcards of the pattern only.

@@ -126,7 +126,7 @@ class Membership:
         return self.control.session
 
     def is_self_fenced(self, now: Instant) -> bool:
-        """Whether this broker has fenced itself: its roles may be outdated."""
+        """Return whether this broker has fenced itself: its roles may be outdated."""
         return self.session.is_self_fenced(now)
 
     # -- host of the control plane ------------------------------------------------------------
@@ -218,7 +218,7 @@ class Membership:
 
     @property
     def is_displaced(self) -> bool:
-        """Whether another process of this broker has taken over this one's session.
+        """Return whether another process of this broker has taken over this one's session.
 
         The registration of an earlier process may be applied that late. That process has ended, and
         the replicas here count as unclean: only a restart brings the broker back.

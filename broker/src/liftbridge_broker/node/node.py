@@ -142,7 +142,7 @@ class Node:
         readiness = None if self.cluster is None else self.cluster.readiness
         self._forwarding = Forwarding(self, self._to_subjects, readiness)
 
-    # -- what the API asks --------------------------------------------------------------------
+    # -- calls of the API --------------------------------------------------------------------
 
     @property
     def broker(self) -> BrokerId:
@@ -258,14 +258,14 @@ class Node:
         self._alarm.set(self.store.next_deadline())
 
     def can_fan_out(self, subject: str) -> bool:
-        """Whether NATS and neighbours accept messages of a subject; checked before storing."""
+        """Return whether NATS and neighbours accept messages of a subject, before storing them."""
         messaging = self.messaging
         is_behind = messaging.backlog_bytes >= messaging.backlog_bytes_max // 2
         return messaging.takes_frames and not is_behind and self._listening.has_room(subject)
 
     @property
     def is_congested(self) -> bool:
-        """Whether to stop reading from publishers until NATS or the disk has caught up."""
+        """Return whether to stop reading from publishers until NATS or the disk has caught up."""
         is_behind = self.messaging.backlog_bytes > self.messaging.backlog_bytes_max // 8
         is_behind = is_behind or self._listening.is_behind
         return is_behind or self.unanswered_bytes > self.options.unanswered_bytes_max
@@ -294,7 +294,7 @@ class Node:
         self.store.write_snapshot(partition.partition_id, self.now)
 
     def is_full(self) -> bool:
-        """Whether the disk is too full to append."""
+        """Return whether the disk is too full to append."""
         return self.store.is_full
 
     def fan_out(self, partition: Partition, run: PublishRun) -> None:
@@ -311,7 +311,7 @@ class Node:
         self.resume(partition, now, answered)
 
     def is_foreign(self, partition: Partition, publisher_id: PublisherId) -> bool:
-        """Whether a publisher is registered, for another stream than the partition's."""
+        """Return whether a publisher is registered, for another stream than the partition's."""
         if publisher_id not in self.state.publisher_epochs:
             return False
         stream = self.state.stream(partition.stream)
@@ -377,7 +377,7 @@ class Node:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether the metadata hold all decisions made before this process started."""
+        """Return whether the metadata hold all decisions made before this process started."""
         return self.cluster is None or self.cluster.is_active
 
     def submit_read(self, need: ReadNeed, done: ReadDone) -> None:
@@ -550,7 +550,7 @@ class Node:
         self._listening.start(partition)
 
     def is_listening(self, partition_id: PartitionId) -> bool:
-        """Whether this broker receives the messages of a partition."""
+        """Return whether this broker receives the messages of a partition."""
         return self._listening.is_listening(partition_id)
 
     def stop_intake(self, partition: Partition) -> None:

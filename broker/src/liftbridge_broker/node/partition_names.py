@@ -47,7 +47,7 @@ class PartitionNames:
         """Return a partition that this broker leads.
 
         Raises:
-            NotFoundError: There is no such stream or partition.
+            NotFoundError: The stream or partition does not exist.
             NotLeaderError: Another broker leads it.
         """
         partition = self._found.get((stream, number))

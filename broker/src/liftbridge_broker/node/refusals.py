@@ -33,7 +33,7 @@ def failed_change(cause: LiftbridgeError, text: str) -> InternalError:
 
 
 def cut_off() -> UnavailableError:
-    """Return the refusal of a leader that does not hear the metadata leader."""
+    """Return the refusal of a leader without contact to the metadata leader."""
     return UnavailableError("not appended: cut off from the metadata leader")
 
 

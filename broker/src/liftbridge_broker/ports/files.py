@@ -35,7 +35,7 @@ class Files(Protocol):
     """One data directory, exclusively locked by its owner."""
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory of this name exists."""
+        """Return whether a file or directory of this name exists."""
         ...
 
     def list(self, path: str) -> Sequence[str]:
@@ -51,7 +51,7 @@ class Files(Protocol):
         ...
 
     def submit_remove(self, token: Token, path: str) -> None:
-        """As `remove`, off the calling thread (unlinking a large segment takes milliseconds)."""
+        """Do as `remove`, off the calling thread (unlinking a large segment takes milliseconds)."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -79,11 +79,11 @@ class Files(Protocol):
         ...
 
     def try_read(self, handle: FileHandle, position: int, length: int) -> bytes | None:
-        """As `read` when the bytes are in memory, else `None` at once (`preadv2`, `RWF_NOWAIT`)."""
+        """Do as `read` if the bytes are in memory, else return `None` (`preadv2`, `RWF_NOWAIT`)."""
         ...
 
     def submit_read(self, token: Token, handle: FileHandle, position: int, length: int) -> None:
-        """As `read`, delivered as an event."""
+        """Do as `read`, delivered as an event."""
         ...
 
     def append(self, handle: FileHandle, data: bytes) -> None:
@@ -111,7 +111,7 @@ class Files(Protocol):
         ...
 
     def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
-        """As `sync` for several files, one event for all of them."""
+        """Do as `sync` for several files, one event for all of them."""
         ...
 
     def free_bytes(self) -> int:

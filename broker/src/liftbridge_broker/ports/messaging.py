@@ -18,7 +18,7 @@ SubscriptionId = NewType("SubscriptionId", int)
 
 
 class Arrival(NamedTuple):
-    """How a message arrived; equal arrivals of one chunk are the same object (compare by `is`).
+    """Arrival of a message; equal arrivals of one chunk are the same object (compare by `is`).
 
     Attributes:
         subject: Concrete subject the message was published to.
@@ -57,12 +57,12 @@ class Messaging(Protocol):
 
     @property
     def is_connected(self) -> bool:
-        """Whether all connections are established."""
+        """Return whether all connections are established."""
         ...
 
     @property
     def takes_frames(self) -> bool:
-        """Whether `publish_quiet` and `publish_echo` take frames, besides the backlog."""
+        """Return whether `publish_quiet` and `publish_echo` take frames, besides the backlog."""
         ...
 
     @property

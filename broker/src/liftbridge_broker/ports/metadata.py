@@ -19,7 +19,7 @@ ProposalToken = NewType("ProposalToken", int)
 
 
 class Urgency(IntEnum):
-    """Whether a proposal may use the space reserved for a full disk."""
+    """Permission of a proposal to use the space reserved for a full disk."""
 
     ORDINARY = 0
     ESSENTIAL = 1
@@ -31,7 +31,7 @@ class Committed(NamedTuple):
 
     Attributes:
         entry_index: Its index, one above that of the event before.
-        command: Its bytes; empty for an entry that is no command.
+        command: Its bytes; empty for an entry that is not a command.
         token: The originating proposal of this node; 0 for none.
     """
 
@@ -129,7 +129,7 @@ class MetadataConsensus(Protocol):
 
     @property
     def is_leader(self) -> bool:
-        """Whether this broker leads the group."""
+        """Return whether this broker leads the group."""
         ...
 
     @property
@@ -139,7 +139,7 @@ class MetadataConsensus(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether the log accepts only essential commands because the disk is full."""
+        """Return whether the log accepts only essential commands because the disk is full."""
         ...
 
     @property

@@ -35,7 +35,7 @@ class Transport(Protocol):
 
     @property
     def is_connected(self) -> bool:
-        """Whether messages can be sent now."""
+        """Return whether messages can be sent now."""
         ...
 
     @property

@@ -31,12 +31,12 @@ class Ballot:
 
     @property
     def is_term_durable(self) -> bool:
-        """Whether the term survives a crash."""
+        """Return whether the term survives a crash."""
         return self._durable_term == self.term
 
     @property
     def is_durable(self) -> bool:
-        """Whether term and vote survive a crash."""
+        """Return whether term and vote survive a crash."""
         return self._durable_term == self.term and self._durable_vote == self.vote
 
     def raise_to(self, term: int) -> None:
@@ -56,5 +56,5 @@ class Ballot:
         self._durable_term, self._durable_vote = written.term, written.vote
 
     def result(self, log: Log) -> bool | None:
-        """Whether the voters in force elect this peer; `None` while it is open."""
+        """Return whether the voters in force elect this peer; `None` while it is open."""
         return tally(log.membership.latest.voters, self.votes)

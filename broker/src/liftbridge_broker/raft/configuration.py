@@ -79,7 +79,7 @@ def _text(data: bytes, position: int) -> tuple[str, int]:
 
 
 def is_well_formed(configuration: Configuration) -> bool:
-    """Whether a voter exists, both lists are sorted, and no member is in both."""
+    """Return whether a voter exists, both lists are sorted, and no member is in both."""
     voters, learners = configuration
     return (
         bool(voters)
@@ -104,7 +104,7 @@ def changed(configuration: Configuration, change: ConfigChange) -> Configuration
             return Configuration(voters, tuple(sorted((*learners, peer))))
         case Promote():
             if peer not in learners:
-                raise ConfigChangeRefusedError(f"{peer.broker} is no learner")
+                raise ConfigChangeRefusedError(f"{peer.broker} is not a learner")
             if any(voter.broker == peer.broker for voter in voters):
                 # Two disks of one broker would be two votes in one failure domain (KIP-853).
                 raise ConfigChangeRefusedError(
@@ -116,7 +116,7 @@ def changed(configuration: Configuration, change: ConfigChange) -> Configuration
             if voters == (peer,):
                 raise ConfigChangeRefusedError(f"{peer.broker} is the last voter")
             if peer not in voters and peer not in learners:
-                raise ConfigChangeRefusedError(f"{peer.broker} is no member")
+                raise ConfigChangeRefusedError(f"{peer.broker} is not a member")
             return Configuration(
                 tuple(voter for voter in voters if voter != peer),
                 tuple(learner for learner in learners if learner != peer),

@@ -114,7 +114,7 @@ class RaftCore:
         if self._log.membership.latest.voters == (peer,):
             self._timers.election_deadline = now  # alone: no other peer can lead
 
-    # --- What is known --------------------------------------------------------------------------
+    # --- State ----------------------------------------------------------------------------------
 
     @property
     def term(self) -> int:
@@ -123,7 +123,7 @@ class RaftCore:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this peer leads."""
+        """Return whether this peer leads."""
         return self._leading is not None
 
     @property
@@ -148,12 +148,12 @@ class RaftCore:
 
     @property
     def is_configuration_committed(self) -> bool:
-        """Whether the configuration in force is committed."""
+        """Return whether the configuration in force is committed."""
         return self._log.membership.latest_index <= self._log.commit
 
     @property
     def is_member(self) -> bool:
-        """Whether this peer belongs to the group as far as it knows; otherwise it does not vote.
+        """Return whether this peer belongs to the group as far as it knows; else it does not vote.
 
         A learner votes: it may have been promoted by an entry that it does not know yet.
         """
@@ -199,7 +199,7 @@ class RaftCore:
 
         Raises:
             NotRaftLeaderError: Another peer leads, or no leader is known.
-            RaftBusyError: Too much is uncommitted, or leadership is being handed over.
+            RaftBusyError: Too much is uncommitted, or leadership is being transferred.
             RaftTooLargeError: It is longer than an entry may be.
         """
         if self._leading is None:
@@ -435,7 +435,7 @@ class RaftCore:
     # --- Elections ------------------------------------------------------------------------------
 
     def _is_in_lease(self) -> bool:
-        """Whether this peer knows a live leader, and therefore refuses other candidates."""
+        """Return whether this peer knows a live leader, and therefore refuses other candidates."""
         if self._leading is not None:
             return True  # it steps down when no quorum answers
         return self.leader is not None and self._timers.is_leader_fresh()
@@ -546,7 +546,7 @@ class RaftCore:
     # --- To a leader ----------------------------------------------------------------------------
 
     def _is_known(self, peer: Peer) -> bool:
-        """Whether answers of `peer` count: strangers cannot even raise the term."""
+        """Return whether answers of `peer` count: strangers cannot even raise the term."""
         return self._log.membership.is_member(peer, self._log.commit)
 
     def _check_reply_term(self, message: VoteReply | ToLeader) -> Drop | None:

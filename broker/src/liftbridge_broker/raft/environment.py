@@ -75,8 +75,8 @@ class RaftOptions:
 
     Attributes:
         heartbeat_ns: Between heartbeats of a leader.
-        election_ns: Least silence of the leader before an election; a leader that hears no quorum
-            for as long steps down, and a peer that heard a leader within it refuses to vote.
+        election_ns: Least silence of the leader before an election; a leader that has no quorum for
+            as long steps down, and a peer that heard a leader within it refuses to vote.
         election_spread_ns: Random addition to it.
         append_bytes_max: Data of the entries of one message; one entry always fits.
         append_entries_max: Entries of one message.
@@ -90,7 +90,7 @@ class RaftOptions:
         chunk_bytes_max: Data of one `InstallChunk`.
         reads_max: Reads that wait for an answer, those of followers included.
         messages_max: Messages that wait for the host; more are dropped, as a network may do.
-        catch_up_entries_max: How far a learner may be behind the end of the log when promoted.
+        catch_up_entries_max: Maximum lag of a learner that is promoted.
         voters_max: Voters of a configuration.
         members_max: Voters and learners of a configuration.
     """

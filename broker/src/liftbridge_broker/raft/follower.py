@@ -145,7 +145,7 @@ class Follower:
 
 
 def _is_well_formed(message: Append) -> bool:
-    """Whether a leader could have sent it: contiguous entries whose terms do not fall."""
+    """Return whether a leader could have sent it: contiguous entries whose terms do not fall."""
     index, term = message.prev_index, message.prev_term
     if index < 0 or message.commit < 0 or not 0 <= term <= message.term or (index == 0 and term):
         return False

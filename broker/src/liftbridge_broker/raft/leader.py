@@ -1,4 +1,4 @@
-"""A leader's work in its term: replicate, commit, confirm reads, change members, hand over.
+"""A leader's work in its term: replicate, commit, confirm reads, change members, transfer.
 
 Lives from the election to the end of the term; the core creates and discards it. Appends are sent
 when the host calls `ready`, not when a proposal arrives, so that proposals of one turn share a
@@ -115,15 +115,15 @@ class Leader:
         """Append a command; return its index.
 
         Raises:
-            RaftBusyError: Too much is uncommitted, or leadership is being handed over.
+            RaftBusyError: Too much is uncommitted, or leadership is being transferred.
             RaftTooLargeError: It is longer than an entry may be.
         """
         if len(data) > self._options.entry_bytes_max:
             raise RaftTooLargeError(
-                f"{len(data)} bytes; an entry holds {self._options.entry_bytes_max}"
+                f"{len(data)} bytes, at most {self._options.entry_bytes_max} in an entry"
             )
         if self.transferee is not None:  # guard R.transfer_propose
-            raise RaftBusyError(f"leadership is being handed to {self.transferee.broker}")
+            raise RaftBusyError(f"leadership is being transferred to {self.transferee.broker}")
         size = len(data) + ENTRY_OVERHEAD_BYTES
         if self._uncommitted and self.uncommitted_bytes + size > (
             self._options.uncommitted_bytes_max  # guard R.uncommitted
@@ -152,7 +152,9 @@ class Leader:
         log = self._log
         latest = log.membership.latest
         if self.transferee is not None:
-            raise ConfigChangeRefusedError(f"leadership goes to {self.transferee.broker}")
+            raise ConfigChangeRefusedError(
+                f"leadership is being transferred to {self.transferee.broker}"
+            )
         if log.commit < self.first_own_index:  # guard R.change_own_term
             raise ConfigChangeRefusedError("the leader has not committed an entry of its term yet")
         if log.commit < log.membership.latest_index:  # guard R.one_change
@@ -224,7 +226,7 @@ class Leader:
 
     @property
     def is_removed(self) -> bool:
-        """Whether the configuration without this leader is committed: it must step down."""
+        """Return whether the configuration without this leader is committed: it must step down."""
         membership = self._log.membership
         return (
             self._me not in membership.latest.voters and membership.latest_index <= self._log.commit
@@ -351,7 +353,7 @@ class Leader:
         return None
 
     def _is_met(self, progress: Progress, index: int) -> bool:
-        """Whether replication to a follower that holds `index` can start."""
+        """Return whether replication to a follower that holds `index` can start."""
         if progress.state is ProgressState.PROBE:
             return progress.match == index
         is_reachable = progress.match + 1 >= self._log.first_index
@@ -454,13 +456,13 @@ class Leader:
         """Hand leadership to `peer` once it holds the whole log (Diss. 3.10).
 
         Raises:
-            TransferRefusedError: It is no other voter, or was not heard recently.
+            TransferRefusedError: It is not another voter, or has sent nothing recently.
         """
         if peer == self._me or peer not in self._log.membership.latest.voters:
-            raise TransferRefusedError(f"{peer.broker} is no other voter")
+            raise TransferRefusedError(f"{peer.broker} is not another voter")
         progress = self.progress[peer]
         if now - progress.heard_at >= self._options.election_ns:
-            raise TransferRefusedError(f"{peer.broker} was not heard lately")
+            raise TransferRefusedError(f"{peer.broker} has sent nothing recently")
         self.transferee = peer
         self._transfer_deadline = now + self._options.election_ns
         self._is_timeout_sent = False
@@ -476,7 +478,7 @@ class Leader:
             self._outbox.send(TimeoutNow(self._me, peer, self.term))
 
     def is_quorum_heard(self, now: int) -> bool:
-        """Whether a majority of the voters answered within an election timeout (Diss. 6.2)."""
+        """Return whether a majority of voters answered within an election timeout (Diss. 6.2)."""
         return self._is_quorum_heard(self._log.membership.latest, now)
 
     def _is_quorum_heard(self, members: Configuration, now: int) -> bool:

@@ -108,7 +108,7 @@ class Log:
         return self._storage.term_at(index)
 
     def is_up_to_date(self, last_index: int, last_term: int) -> bool:
-        """Whether a log that ends so holds everything this one may have committed (Raft 5.4.1)."""
+        """Return whether a log with this end has all that this may have committed (Raft 5.4.1)."""
         mine = self.last_term
         return last_term > mine or (last_term == mine and last_index >= self.last_index)
 
@@ -206,7 +206,7 @@ class Log:
         self.membership.reset(meta.last_index, meta.configuration)
 
     def is_durable(self, index: int) -> bool:
-        """Whether all entries up to `index` survive a crash."""
+        """Return whether all entries up to `index` survive a crash."""
         return index <= self.durable and self.pending_snapshot is None
 
     def take_unwritten(self) -> tuple[Snapshot | None, tuple[Entry, ...]]:
@@ -222,7 +222,7 @@ class Log:
         return snapshot, entries
 
     def has_unwritten(self) -> bool:
-        """Whether `take_unwritten` has anything to write."""
+        """Return whether `take_unwritten` has anything to write."""
         return self.handed < self.last_index or (
             self.pending_snapshot is not None and not self._is_snapshot_handed
         )
@@ -236,7 +236,7 @@ class Log:
             self._trim(self.durable)
 
     def has_committed(self) -> bool:
-        """Whether `take_committed` has entries."""
+        """Return whether `take_committed` has entries."""
         return self.told < min(self.commit, self.durable)
 
     @property

@@ -57,7 +57,7 @@ class Membership:
         return self._configurations[max(found, 0)]
 
     def is_member(self, peer: Peer, commit: int) -> bool:
-        """Whether `peer` belongs to the newest configuration or to the one committed last."""
+        """Return whether `peer` belongs to the newest configuration or the last committed one."""
         if peer in self.latest.voters or peer in self.latest.learners:
             return True
         if self.latest_index <= commit:
@@ -66,7 +66,7 @@ class Membership:
         return peer in voters or peer in learners
 
     def may_lead(self, peer: Peer, commit: int) -> bool:
-        """Whether `peer` votes in the newest configuration, or did until one that may be undone."""
+        """Return whether `peer` votes in the newest configuration, or in the last committed one."""
         if peer in self.latest.voters:
             return True
         return self.latest_index > commit and peer in self.at(commit).voters

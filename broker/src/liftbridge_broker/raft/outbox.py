@@ -33,7 +33,7 @@ class Outbox:
             self._after.append(message)
 
     def has_any(self, *, is_writing: bool) -> bool:
-        """Whether `take` without anything to persist has messages."""
+        """Return whether `take` without anything to persist has messages."""
         return bool(self._before) or (bool(self._after) and not is_writing)
 
     def take(

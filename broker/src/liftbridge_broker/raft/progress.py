@@ -81,7 +81,7 @@ class Progress:
 
     @property
     def is_paused(self) -> bool:
-        """Whether no append may be sent now."""
+        """Return whether no append may be sent now."""
         if self.state is ProgressState.REPLICATE:
             return (
                 len(self._inflight) >= self._options.inflight_messages_max  # guard R.inflight
@@ -137,7 +137,7 @@ class Progress:
         return True
 
     def _is_lost(self, rejected: int, hint: int) -> bool:
-        """Whether the follower's disk lost acknowledged entries, so the log is resent (S58).
+        """Return whether the follower's disk lost acknowledged entries, so the log is resent (S58).
 
         Otherwise the answer is late: it matched since. A follower without entries that it
         acknowledged is asked for exactly these with each heartbeat, and refuses without end.

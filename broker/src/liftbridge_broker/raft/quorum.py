@@ -17,7 +17,7 @@ def reached_by_majority(values: Iterable[int]) -> int:
 
 
 def tally(voters: tuple[Peer, ...], votes: Mapping[Peer, bool]) -> bool | None:
-    """Whether the election is won or lost, `None` while open. Only votes of `voters` count."""
+    """Return whether the election is won, `None` while open. Only votes of `voters` count."""
     needed = majority(len(voters))
     granted = refused = 0
     for voter in voters:

@@ -171,5 +171,5 @@ class LocalReads:
         return served, failed
 
     def has_any(self, told: int) -> bool:
-        """Whether `take` has reads."""
+        """Return whether `take` has reads."""
         return bool(self.failed) or any(read.read_index <= told for read in self._final)

@@ -52,7 +52,7 @@ class SnapshotReceiver:
         self._hash = hashlib.sha256()
 
     def is_sensible(self, chunk: InstallChunk) -> bool:
-        """Whether a leader could have sent `chunk`."""
+        """Return whether a leader could have sent `chunk`."""
         meta = chunk.snapshot
         return (
             meta.last_index > 0

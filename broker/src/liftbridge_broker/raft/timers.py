@@ -13,7 +13,7 @@ class Timers:
 
     Attributes:
         now: Time of the last call; never falls.
-        election_deadline: When a peer that hears no leader asks for an election.
+        election_deadline: Time at which a peer without contact to a leader starts an election.
         heartbeat_due: When a leader sends its next heartbeats.
         leader_heard_at: When the leader of the present term was heard last.
     """
@@ -64,7 +64,7 @@ class Timers:
         self.restart_election()
 
     def is_leader_fresh(self) -> bool:
-        """Whether the leader was heard within the least election timeout."""
+        """Return whether the leader was heard within the least election timeout."""
         return self.now - self.leader_heard_at < self._options.election_ns
 
     def follower_deadline(self) -> int:

@@ -1,8 +1,8 @@
-"""Values of Raft: identities, log entries, messages, refusals, and what the core asks of its host.
+"""Values of Raft: identities, log entries, messages, refusals, and effects of the core.
 
 Everything here is plain data, compared by value. Messages name sender and target by identity, that
 is broker *and* data directory, so a message for a lost disk reaches no peer (KIP-853).
-Indexes count from 1, and 0 stands before the first entry; terms count from 1 as well.
+Indexes count from 1, and 0 is the position before the first entry; terms count from 1 as well.
 """
 
 from enum import IntEnum
@@ -219,7 +219,7 @@ class InstallChunkReply(NamedTuple):
     """Answer to `InstallChunk`.
 
     Attributes:
-        snapshot_index: Which snapshot it is about.
+        snapshot_index: Index of the snapshot.
         position: Next byte the follower needs.
         is_done: The follower holds everything up to `snapshot_index`, durably.
     """
@@ -307,7 +307,7 @@ class Remove(NamedTuple):
 ConfigChange = AddLearner | Promote | Remove
 
 
-# --- What the core hands to its host ------------------------------------------------------------
+# --- Effects of the core ------------------------------------------------------------------------
 
 
 class Role(IntEnum):
@@ -320,18 +320,18 @@ class Role(IntEnum):
 
 
 class Drop(IntEnum):
-    """Why a message was not acted upon; counted in `RaftCore.dropped`.
+    """Reason why a message was dropped; counted in `RaftCore.dropped`.
 
     No value of a peer is asserted. Reasons up to `REPEATED` occur in healthy groups; the rest mean
     a broken or forged peer.
     """
 
     STALE_TERM = 0
-    """Of an older term."""
+    """Message of an older term."""
     IN_LEASE = 1
     """An election while the leader is heard (Diss. 6.4, check-quorum)."""
     NOT_LEADER = 2
-    """For a leader, which this peer is not."""
+    """Message for a leader, which this peer is not."""
     NOT_A_MEMBER = 3
     """An answer of, or an election among, peers that do not belong to the group."""
     OVERLOADED = 4
@@ -339,11 +339,11 @@ class Drop(IntEnum):
     REPEATED = 5
     """An answer to a question no longer open."""
     WRONG_TARGET = 6
-    """For another identity, such as this broker with its former disk, or from this very one."""
+    """Message for another identity, such as this broker with its former disk, or from itself."""
     BAD_TERM = 7
     """No term at all."""
     SECOND_LEADER = 8
-    """Of a second leader in a term with a known leader."""
+    """Message of a second leader in a term with a known leader."""
     MALFORMED = 9
     """Fields that no honest peer sends together."""
     BELOW_COMMIT = 10
@@ -353,7 +353,7 @@ class Drop(IntEnum):
     BAD_SNAPSHOT = 12
     """The bytes do not match the digest, or cannot be a snapshot."""
     TERM_LEAP = 13
-    """Of a term that no honest peer can have reached by now."""
+    """Message of a term that no honest peer can have reached by now."""
 
 
 class ReadState(NamedTuple):
@@ -407,7 +407,7 @@ class Ready(NamedTuple):
 
     @property
     def must_persist(self) -> bool:
-        """Whether the host must write and call `RaftCore.persisted`."""
+        """Return whether the host must write and call `RaftCore.persisted`."""
         return self.hard_state is not None or bool(self.entries) or self.snapshot is not None
 
 
@@ -433,7 +433,7 @@ class NotRaftLeaderError(RaftRefusalError):
 
 
 class RaftBusyError(RaftRefusalError):
-    """A bound is reached or leadership is being handed over; the same call may succeed later."""
+    """A bound is reached or leadership is being transferred; the same call may succeed later."""
 
 
 class RaftTooLargeError(RaftRefusalError):
@@ -449,4 +449,4 @@ class TransferRefusedError(RaftRefusalError):
 
 
 class BadConfigurationError(RaftRefusalError):
-    """Bytes are no configuration."""
+    """The bytes are not a configuration."""

@@ -11,7 +11,7 @@ from liftbridge_broker.model.ids import LeaderEpoch, MetadataIndex, Offset, Part
 
 
 class FetchError(IntEnum):
-    """Why a leader answers without records; numbers as in `FetchError` of `peer.proto`."""
+    """Reason for a reply without records; numbers as in `FetchError` of `peer.proto`."""
 
     NOT_LEADER = 1
     FENCED_LEADER_EPOCH = 2
@@ -56,7 +56,7 @@ class FetchBody(NamedTuple):
         session_epoch: Number of this fetch in the session, 0 for a full one.
         leader_broker_epoch: Registration of the leader.
         partitions: Those that are new or whose position changed.
-        forgotten: Those that are no longer wanted.
+        forgotten: Partitions to remove from the session.
     """
 
     session_id: int
@@ -75,7 +75,7 @@ class FetchedHead(NamedTuple):
         leader_epoch: Leader epoch of the sender; 0 when it does not lead.
         high_watermark: First offset not committed.
         log_start: First offset the leader holds.
-        error: Why there are no records.
+        error: Reason for the missing records.
         diverging: Leader epoch and end offset at which the logs diverge, `None` when they agree.
         data_bytes: Length of its records.
         compacted_offset: The least compacted offset of all replicas: tombstones below may be

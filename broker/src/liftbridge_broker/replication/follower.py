@@ -49,7 +49,7 @@ class Wait(NamedTuple):
     """Nothing to do.
 
     Attributes:
-        error: Why the leader sent no records.
+        error: Reason why the leader sent no records.
         is_retry: Whether to send the position again after a pause; else the answer was to an
             earlier position and the present one is in flight.
     """
@@ -274,13 +274,13 @@ class FollowerCore:
         log = self._log
         target = truncation_target(log.epochs, log.log_end_offset, diverging)
         if target is None:
-            return Rejected(f"divergence {diverging} that is none")
+            return Rejected(f"divergence {diverging} is not in the log")
         if self._may_lose_committed():
             # A truncated record may have superseded older ones, which the leader still has.
             target = min(target, log.compacted_from)  # guard F3.compacted
         elif target < log.high_watermark:  # guard F3.floor
             return Damaged(
-                f"the leader parts at offset {target}, below the high watermark "
+                f"the logs diverge at offset {target}, below the high watermark "
                 f"{log.high_watermark}, without an unclean election"
             )
         end = max(target, log.log_start_offset)  # guard F3.log_start
@@ -328,7 +328,7 @@ class FollowerCore:
         return Copied(whole_from, self._state.leader_epoch if has_gaps else known.leader_epoch)
 
     def _may_lose_committed(self) -> bool:
-        """Whether an unclean election is newer than all records here (F3)."""
+        """Return whether an unclean election is newer than all records here (F3)."""
         return (self._log.epochs.latest or 0) < self._state.unclean_epoch
 
     def _on_out_of_range(self, head: FetchedHead) -> FollowerOutcome:
@@ -350,7 +350,7 @@ class FollowerCore:
         return Wait(head.error, is_retry=True)
 
     def _may_revive(self, head: FetchedHead) -> bool:
-        """Whether records here may have been deleted by tombstones that no longer arrive (S143).
+        """Return whether tombstones that no longer arrive may have deleted records here (S143).
 
         The leader dropped them when all replicas of that time had dropped the deleted records. A
         log that ends before them was none of these: its replica was removed and added again. An

@@ -85,9 +85,9 @@ class ProposalOutcome(Enum):
     INELIGIBLE = "ineligible"
     """A member may not be in sync at present."""
     NOT_ATTEMPTED = "not attempted"
-    """It never left this broker."""
+    """The request never left this broker."""
     UNKNOWN = "unknown"
-    """It may have been applied, or may yet be."""
+    """The request may have been applied, or may still be."""
 
 
 def outcome_of(error: LiftbridgeError | None) -> ProposalOutcome:
@@ -160,7 +160,7 @@ class Follower:
 
     @property
     def last_fetch(self) -> Instant:
-        """When a fetch last confirmed the known position."""
+        """Return the time at which a fetch last confirmed the known position."""
         clock = self.clock
         return self.fetched_at if clock is None else max(self.fetched_at, clock.last_fetch)
 
@@ -203,7 +203,7 @@ def may_join(
     limits: LeaderLimits,
     now: Instant,
 ) -> bool:
-    """Whether a follower out of sync may be proposed; the caller checks that it is eligible (L5).
+    """Return whether to propose a follower out of sync; the caller checks its eligibility (L5).
 
     It must hold all committed records. Records that this leader found in its log may be committed
     above its present high watermark, hence the bound of the epoch's start (S41); a position from
@@ -239,8 +239,8 @@ def laggards(
     Args:
         members: In-sync followers.
         log_end_offset: End of the leader's log.
-        spare: How many may be removed before too few for a commit are left.
-        limits: How long they may lag.
+        spare: Number of replicas that may be removed before too few for a commit are left.
+        limits: Limits of their lag.
         now: Present time.
     """
     behind = [

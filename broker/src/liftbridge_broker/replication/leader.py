@@ -56,7 +56,7 @@ class _Pending:
 
 
 class ReplicaLag(NamedTuple):
-    """How far a follower is behind, for metrics.
+    """Lag of a follower, for metrics.
 
     Attributes:
         broker: The follower.
@@ -167,12 +167,12 @@ class LeaderCore:
 
     @property
     def is_serving(self) -> bool:
-        """Whether it may take records and fetches: L1 is complete and nothing is recovering."""
+        """Return whether it may accept records and fetches: L1 is complete, no recovery runs."""
         return self.is_established and not self._state.is_recovering
 
     @property
     def is_below_min_isr(self) -> bool:
-        """Whether too few replicas are in sync for a commit."""
+        """Return whether too few replicas are in sync for a commit."""
         return len(self._state.isr) < self._min_isr
 
     def on_established(self) -> None:
@@ -431,7 +431,7 @@ class LeaderCore:
 
     @property
     def is_high_watermark_known(self) -> bool:
-        """Whether the latest offset may be returned: every possible commit is known (I9).
+        """Return whether the latest offset may be returned: every possible commit is known (I9).
 
         Before that, a request for the latest offset, or for one at or above the high watermark,
         gets `OffsetNotAvailableError`.

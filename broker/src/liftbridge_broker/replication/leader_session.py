@@ -34,10 +34,10 @@ class LeaderSessionLimits(NamedTuple):
     """Bounds of a leader's session; times in nanoseconds.
 
     Attributes:
-        hold_ns: How long a fetch is held without news. At most 0.5 s, and well
+        hold_ns: Time for which a fetch is held without news. At most 0.5 s, and well
             below the silence after which the follower reports this leader.
-        quiet_ns: How long a high watermark may wait for records to travel with.
-        resend_ns: How long after records were sent the same are not sent again, when a fetch does
+        quiet_ns: Time for which a high watermark may wait for records to travel with.
+        resend_ns: Time after sending records in which they are not sent again, when a fetch does
             not mention them: the answer may still be in flight.
         reply_bytes_max: Bytes of records in one answer; the last partition may exceed it.
         partition_bytes_max: Bytes of records of one partition in one answer; at least one batch is
@@ -153,7 +153,7 @@ class _Member:
     resend_at: Instant = NEVER
 
     def has_taken(self, fetch_offset: Offset) -> bool:
-        """Whether a position shows that the follower took the last answer.
+        """Return whether a position shows that the follower took the last answer.
 
         Besides records, another answer may have been in flight, or the same records twice: the
         follower takes the first answer and drops others for the same earlier position.
@@ -474,7 +474,7 @@ class LeaderSession:
         return led
 
     def _is_on_its_way(self, partition: PartitionId, member: _Member, now: Instant) -> bool:
-        """Whether these records were sent a moment ago."""
+        """Return whether these records were sent a moment ago."""
         if member.position.fetch_offset != member.sent_offset or now >= member.resend_at:
             return False
         self._later[partition] = member.resend_at

@@ -310,7 +310,7 @@ class PublisherHistory:
             self.replay(batch)
 
     def _is_of_log(self, table: PublisherTable) -> bool:
-        """Whether the log still holds the batches that a table is based on.
+        """Return whether the log still holds the batches that a table is based on.
 
         Equal epochs at one offset mean equal logs up to it (Raft, section 5.3). Below the log start
         no epoch is left to compare, and nothing there is ever truncated.
@@ -341,7 +341,7 @@ def _read_snapshot(table: PublisherTable, data: bytes) -> list[_Stamp]:
     """Load the settled state into a table; return the stamps after it.
 
     Raises:
-        CorruptionError: The bytes are no snapshot; the table stays as it was.
+        CorruptionError: The bytes are not a snapshot; the table stays as it was.
     """
     if data[: len(_MAGIC)] != _MAGIC:
         table.restore(data)
@@ -356,8 +356,8 @@ def _read_snapshot(table: PublisherTable, data: bytes) -> list[_Stamp]:
     stamps = [_Stamp._make(values) for values in _STAMP.iter_unpack(data[start:])]
     for stamp in stamps:
         if min(stamp.first_sequence, stamp.leader_epoch) < 0:
-            raise CorruptionError("publisher history: a number below 0")
+            raise CorruptionError("publisher history: a negative number")
         if not 0 <= stamp.base_offset <= stamp.last_offset < OFFSET_MAX:
-            raise CorruptionError("publisher history: a stamp of nothing")
+            raise CorruptionError("publisher history: offsets out of order")
     table.restore(data[_HEAD.size : start])
     return stamps

@@ -214,7 +214,7 @@ class PublisherTable:
             may_skip: As in `PublisherStamp`.
 
         Returns:
-            Where its first records are stored already, in order; the others are to be appended.
+            Positions of its records that are stored already, in order; the rest must be appended.
             Empty for a new run. A run written as several batches may be stored in part, by a leader
             that stopped; records of other publishers may lie between. Duplicates may be
             acknowledged only once their offsets are committed.
@@ -230,7 +230,7 @@ class PublisherTable:
         """
         if not 0 <= first_sequence <= OFFSET_MAX - count or count < 1:
             raise InvalidRequestError(
-                f"Invalid sequence {first_sequence} for {count} records, at least 0 and 1"
+                f"Invalid sequence {first_sequence} for {count} records, must be at least 0 and 1"
             )
         known = self._publishers.get(publisher_id)
         self._check_epoch(publisher_id, publisher_epoch, known)
@@ -350,7 +350,7 @@ class PublisherTable:
         A snapshot of more publishers than this table may hold loses the longest silent ones.
 
         Raises:
-            CorruptionError: The bytes are no snapshot; the table stays as it was.
+            CorruptionError: The bytes are not a snapshot; the table stays as it was.
         """
         try:
             magic, version, _, end_offset, end_epoch, count = _TABLE.unpack_from(data)
@@ -360,7 +360,7 @@ class PublisherTable:
         except struct_error as error:
             raise CorruptionError("publisher snapshot: cut short") from error
         if position != len(data):
-            raise CorruptionError("publisher snapshot: bytes behind the end")
+            raise CorruptionError("publisher snapshot: bytes after the end")
         for surplus in list(publishers)[: max(0, len(publishers) - self._publishers_max)]:
             del publishers[surplus]
         self._publishers = publishers

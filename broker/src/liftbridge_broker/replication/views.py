@@ -69,7 +69,7 @@ class LogView(Protocol):
 
     @property
     def copied(self) -> Copied:
-        """How far the log must reach where it was copied from a compacted log."""
+        """Return the end that a copy of a compacted log must reach."""
         ...
 
     @property

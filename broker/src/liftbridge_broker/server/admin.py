@@ -91,7 +91,7 @@ def check_admin_tls(host: str, context: ssl.SSLContext | None) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     if host == "localhost":
         return True
     try:

@@ -61,7 +61,9 @@ from liftbridge_broker.wire.peer_bodies import ORIGIN_SIZE
 from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
 
 METADATA_TOKEN: Final = Token(1)
-DISPLACED_TEXT: Final = "a registration of a former start took the session of this one"
+DISPLACED_TEXT: Final = (
+    "an earlier process of this broker registered again and replaced the session of this one"
+)
 SECOND_NS: Final = 1_000_000_000
 
 
@@ -96,8 +98,8 @@ class Core:
             be admitted by one.
         incarnation_id: Identifies this start.
         changed: Set when metadata records were applied or their leader changed.
-        leader_changes: How often the leader of the metadata group changed or was lost.
-        elections: How often the applied metadata gave a partition a new leader epoch.
+        leader_changes: Number of changes or losses of the leader of the metadata group.
+        elections: Number of new leader epochs in the applied metadata.
     """
 
     options: BrokerOptions
@@ -158,12 +160,12 @@ class Core:
 
     @property
     def has_metadata(self) -> bool:
-        """Whether the directory belongs to a cluster; otherwise the broker must find one first."""
+        """Return whether the directory belongs to a cluster; else the broker must find one."""
         return holds_metadata(self.files, METADATA_DIRECTORY)
 
     @property
     def is_retired(self) -> bool:
-        """Whether the directory, as it is now, must never be a voter's after this start."""
+        """Return whether the directory, as it is now, must never be a voter's after this start."""
         return is_retired(self.files, self.store.identity)
 
     def retire(self) -> None:
@@ -303,7 +305,7 @@ class Core:
 
     @property
     def is_connected(self) -> bool:
-        """Whether messages can be sent to other brokers."""
+        """Return whether messages can be sent to other brokers."""
         return self._link.is_connected
 
     # -- metadata -----------------------------------------------------------------------------

@@ -101,7 +101,7 @@ def _memory_bytes() -> int:
             text = path.read_text()
         except OSError:
             continue
-        if text.strip().isdecimal():  # `max` is no limit
+        if text.strip().isdecimal():  # `max` means no limit
             found = min(found, int(text))
     return found
 

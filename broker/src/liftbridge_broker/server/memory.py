@@ -58,7 +58,7 @@ class _Life:
     A callback that comes after the end finds `is_over` and does nothing.
 
     Attributes:
-        failure: Why the run ended unexpectedly: its disk failed, or it has a bug.
+        failure: Reason why the run ended unexpectedly: its disk failed, or it has a bug.
     """
 
     options: BrokerOptions
@@ -140,7 +140,7 @@ class _Life:
 
     @property
     def is_running(self) -> bool:
-        """Whether it runs: neither over nor paused."""
+        """Return whether it runs: neither over nor paused."""
         return not self.is_over and not self.is_paused
 
     async def settle(self) -> None:
@@ -149,7 +149,7 @@ class _Life:
             if self._turn is None or not self.is_running:
                 return
             await asyncio.sleep(0)
-        raise AssertionError("the broker does not come to rest")
+        raise AssertionError("the broker does not become idle")
 
     async def advance(self, until: Instant) -> None:
         """Advance the clock and meet every deadline on the way."""
@@ -158,7 +158,7 @@ class _Life:
         while self.is_running and self._armed is not None and self._armed <= until:
             self.clock.move_to(self._armed)
             turns = turns + 1 if self.clock.now() == latest else 0
-            assert turns <= TURNS_MAX, "a deadline that is met comes back"
+            assert turns <= TURNS_MAX, "a deadline is due again after its event"
             latest = self.clock.now()
             self.wake()
             await self.settle()
@@ -277,12 +277,12 @@ class MemoryBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and has not ended; it may be paused."""
+        """Return whether it was started and has not ended; it may be paused."""
         return self._life is not None and not self._life.is_over
 
     @property
     def failure(self) -> Exception | None:
-        """Why the latest run ended unexpectedly; `None` when it did not."""
+        """Return the error of the latest run; `None` when it did not fail."""
         return None if self._life is None else self._life.failure
 
     @property

@@ -23,11 +23,11 @@ class Search:
 
     Args:
         me: This broker with its data directory.
-        role: What the broker may do when no other broker knows a cluster.
+        role: Role of the broker when no other broker knows a cluster.
         peers: Brokers that found the cluster together.
         link: Link to other brokers; it has no cluster yet.
         clock: Time.
-        observer: Is notified every few seconds of what the search waits for.
+        observer: Receives a message every few seconds about the cause of the wait.
     """
 
     def __init__(
@@ -83,14 +83,15 @@ class Search:
         if contradictions:
             own = _claimed(self._me.broker, self._discovery.claim)
             others = "; ".join(_claimed(*one) for one in contradictions.items())
-            return f"agreement on who founds the cluster: {own}; {others}"
+            return f"agreement on the founders of the cluster: {own}; {others}"
         if self._role is Role.PEER:
             missing = ", ".join(one for one in self._others if one not in seekers)
             return f"an answer from {missing}, or from a cluster with a leader"
         if self._role is Role.ALONE and seekers:
             found = ", ".join(sorted(seekers))
             return (
-                f"a cluster: {found} are waiting for one too, and no seed or list of peers is set"
+                f"a cluster: {found} also wait for one; set clustering.raft.bootstrap.seed on one "
+                "broker, or clustering.raft.bootstrap.peers"
             )
         return "a cluster with a leader"
 
@@ -99,4 +100,4 @@ def _claimed(broker: str, claim: Claim) -> str:
     """Text on the cluster that a broker was configured to found."""
     if claim.is_seed:
         return f"{broker} is a seed"
-    return f"{broker} lists {', '.join(claim.listed) or 'nobody'}"
+    return f"{broker} lists {', '.join(claim.listed) or 'no brokers'}"

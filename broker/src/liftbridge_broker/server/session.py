@@ -71,7 +71,7 @@ class _Attempts:
         """Propose when it is time; no-op while no leader is known.
 
         Raises:
-            LiftbridgeError: The metadata refused for good.
+            LiftbridgeError: The metadata refused permanently.
         """
         now = self._core.clock.now()
         if self._answer is not None and self._answer.done():
@@ -190,7 +190,7 @@ async def advertise(core: Core, listeners: tuple[ListenerAddress, ...]) -> None:
             attempts.make()
         except StaleBrokerEpochError:
             return  # another process has the session, and announces its own addresses
-        progress.note("the cluster to know the listeners")
+        progress.note("the cluster to record the listeners")
         await _look_again(core)
         own = core.registration
     if own is not None:
@@ -213,7 +213,7 @@ async def _be_unfenced(core: Core, registered: BrokerState) -> None:
     while (own := core.registration) is None or own.fenced:
         if core.node.cluster is None:
             ask.make()
-        progress.note("the metadata leader to hear this broker")
+        progress.note("the metadata leader to unfence this broker")
         await _look_again(core)
 
 
@@ -246,7 +246,7 @@ async def _create_cursors(core: Core) -> None:
 
 
 def has_company(core: Core) -> bool:
-    """Whether other brokers could take over this one's partitions, or vote without it."""
+    """Return whether other brokers could take over this one's partitions, or vote without it."""
     if core.registration is None or core.node.cluster is None:
         return False
     others = [one for one in core.node.state.brokers.values() if one.broker != core.node.broker]
@@ -264,7 +264,7 @@ async def hand_over(core: Core, timeout_ns: int) -> bool:
         timeout_ns: Bound of the whole hand-over.
 
     Returns:
-        Whether everything was handed over.
+        Whether all leaderships were transferred.
     """
     cluster = core.node.cluster
     assert cluster is not None

@@ -26,7 +26,7 @@ class FileWatch:
         self._seen = self._look()
 
     def has_changed(self) -> bool:
-        """Whether any file was replaced, written, created or removed since the last call."""
+        """Return whether any file was replaced, written, created or removed since the last call."""
         seen = self._look()
         has_changed, self._seen = seen != self._seen, seen
         return has_changed

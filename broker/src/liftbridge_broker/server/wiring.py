@@ -128,7 +128,7 @@ def node_options(options: BrokerOptions, broker: BrokerId) -> NodeOptions:
 
 
 def role_of(bootstrap: BootstrapOptions) -> Role:
-    """What a broker with an empty data directory may do when no other broker knows a cluster."""
+    """Return the role of a broker with an empty directory when no other broker knows a cluster."""
     if bootstrap.peers:
         return Role.PEER
     if bootstrap.waits:

@@ -61,7 +61,7 @@ class Removals:
             self._files.submit_remove(token, path)
 
     def owns(self, token: Token) -> bool:
-        """Whether an event belongs to a removal."""
+        """Return whether an event belongs to a removal."""
         return token in self._tokens
 
     def on_event(self, event: FileEvent) -> None:
@@ -76,7 +76,7 @@ class Removals:
 
 
 class _Tick(NamedTuple):
-    """When a log is due; `sequence` tells ticks apart, so that logs are never compared."""
+    """Time at which a log is due; `sequence` orders equal times, so logs are never compared."""
 
     deadline: Instant
     sequence: int
@@ -138,7 +138,7 @@ class Cleaner:
         self._push(stored, Instant(now + (phase * interval_ns >> _SPREAD_BITS) + 1))
 
     def next_deadline(self) -> Instant | None:
-        """When `on_timer` wants to be called, `None` for never."""
+        """Return the next time to call `on_timer`, `None` for never."""
         return self._ticks[0].deadline if self._ticks else None
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:

@@ -77,9 +77,9 @@ class CompactionJob:
         directory: Folder of the log.
         partition_id: Its partition.
         segments: All its segments, oldest first, adjoining.
-        sealed_count: How many of them, from the first, may be rewritten.
+        sealed_count: Number of them, from the first, that may be rewritten.
         until: Records at and after it are neither dropped nor make others obsolete.
-        map_start: Where to start collecting keys.
+        map_start: Position at which to start collecting keys.
         segment_bytes_max: Size up to which small segments are merged, 0 for never.
         key_count_max: Keys to hold.
         publisher_count_max: Publishers whose last header stays.
@@ -197,7 +197,7 @@ class _Sieve:
             self.silent_until = publishers.pop(next(iter(publishers)))
 
     def tells_publisher(self, header: BatchHeader) -> bool:
-        """Whether the header of an emptied batch carries the last state of a publisher."""
+        """Return whether the header of an emptied batch carries the last state of a publisher."""
         if header.publisher_id == 0 or header.base_offset <= self.silent_until:
             return False
         # A publisher not recorded in this pass may have nothing after this batch.

@@ -91,7 +91,7 @@ class Compactions:
             self._begin_next(now)
 
     def next_deadline(self) -> Instant | None:
-        """When `on_timer` wants to be called, `None` for never."""
+        """Return the next time to call `on_timer`, `None` for never."""
         return None if self._work is None else self._work.step_at
 
     def on_timer(self, now: Instant) -> None:
@@ -112,7 +112,7 @@ class Compactions:
             self._fail(work, error, now)
 
     def owns(self, token: Token) -> bool:
-        """Whether an event belongs to the compaction in progress."""
+        """Return whether an event belongs to the compaction in progress."""
         return self._work is not None and self._work.token == token
 
     def on_event(self, event: FileEvent, now: Instant) -> None:
@@ -240,7 +240,7 @@ class Compactions:
 
 
 def _is_as_it_was(work: _Work) -> bool:
-    """Whether the log still has the segments of a job unchanged."""
+    """Return whether the log still has the segments of a job unchanged."""
     present = {(info.base, info.end, info.bytes) for info in work.stored.log.segments()}
     sealed = work.job.segments[: work.job.sealed_count]
     return work.stored.cut_count == work.cut_count and present.issuperset(sealed)

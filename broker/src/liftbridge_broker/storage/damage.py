@@ -22,7 +22,7 @@ class DamageNotes:
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether a note has not been written yet."""
+        """Return whether a note has not been written yet."""
         return bool(self._unwritten)
 
     def add(self, path: str) -> None:

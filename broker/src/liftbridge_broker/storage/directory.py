@@ -5,7 +5,7 @@
     known               small file: metadata index whose fsync policies the logs' writer applied
     journal             small state of all partitions (journal.py)
     reserve             space set aside for a full disk (reserve.py)
-    retired             small file, once its broker left the cluster for good (retirement.py)
+    retired             small file, once its broker left the cluster permanently (retirement.py)
     streams/<stream id, 10 hex digits>-<name for people>/<partition>/   one log (log.py)
     trash/<partition id, 16 hex digits>-<wall clock ns, 20 digits>/     deleted logs and segments
 
@@ -168,7 +168,7 @@ class DataDirectory:
         return self._partitions[partition]
 
     def is_unused(self, partition: PartitionId) -> bool:
-        """Whether a partition has no log, or a directory that was not requested since."""
+        """Return whether a partition has no log, or a directory that was not requested since."""
         return partition in self._unused or partition not in self._partitions
 
     def make_logs(self, partitions: Sequence[PartitionId], name: StreamName) -> None:

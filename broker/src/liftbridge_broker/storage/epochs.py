@@ -67,7 +67,7 @@ class LeaderEpochCache:
     def end_offset_for(
         self, epoch: LeaderEpoch, log_end_offset: Offset
     ) -> tuple[LeaderEpoch, Offset] | None:
-        """Where records of an epoch end, as a leader answers a fetch (L3).
+        """Return the end of the records of an epoch, as a leader answers a fetch (L3).
 
         Args:
             epoch: Requested epoch.

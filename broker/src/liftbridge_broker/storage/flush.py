@@ -1,4 +1,4 @@
-"""When appended bytes reach the device: fsync policies and group commit (storage policies 2, 10).
+"""Syncs appended bytes to the device: fsync policies and group commit (storage policies 2, 10).
 
 At most one sync is in flight for a data directory. Everything that becomes dirty meanwhile goes out
 together in the next one, so that all waiters share its cost. Partitions under `commit` always join
@@ -37,7 +37,7 @@ UNHURRIED_COUNT_MAX: Final = 32
 SIZE_CHECK_APPENDS: Final = 8
 """Appends between two checks of the waiting bytes; a bound may be exceeded by as many batches."""
 FULL_RETRY_NS: Final = _SECOND_NS
-"""How long a journal that met a full disk waits for space."""
+"""Time for which a journal that met a full disk waits for space."""
 
 
 class Flushed(NamedTuple):
@@ -99,8 +99,8 @@ class StoredLog:
         tombstones_until: Offset up to which the last pass was allowed to drop tombstones.
         compacted_bytes: Size of the log after the last pass.
         awaits_cursor: Whether the cursor that holds retention back is being looked up.
-        unknown_cursor: Why retention last waited because that cursor is unknown; empty if known.
-        map_start: Where the next pass starts to collect keys; 0 after one that held them all.
+        unknown_cursor: Reason why retention last waited for an unknown cursor; empty if known.
+        map_start: Start of the next pass that collects keys; 0 after one that held them all.
     """
 
     partition_id: PartitionId
@@ -284,11 +284,11 @@ class FlushDriver:
             self._submit(now)
 
     def owns(self, token: Token) -> bool:
-        """Whether an event belongs to the flight in progress."""
+        """Return whether an event belongs to the flight in progress."""
         return self._flight is not None and self._flight.token == token
 
     def next_deadline(self) -> Instant | None:
-        """When `on_timer` wants to be called; nothing is due while a flight is in progress."""
+        """Return the next time to call `on_timer`; none while a flight is in progress."""
         if self._flight is not None:
             return None
         queues = (queue.deadline for queue in self._unhurried.values())
@@ -411,5 +411,5 @@ def effective_policy(policy: FsyncPolicy) -> FsyncPolicy:
 
 
 def limits_of_log(options: StreamOptions) -> LogLimits:
-    """When a log rolls, by the settings of its stream."""
+    """Return the limits at which a log rolls, by the settings of its stream."""
     return LogLimits(options.segment_bytes_max, options.segment_age_ms_max * MILLISECOND_NS)

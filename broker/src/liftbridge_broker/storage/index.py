@@ -127,7 +127,7 @@ class SparseIndex:
 
     @property
     def is_in_file(self) -> bool:
-        """Whether the index file holds the older entries; else it is emptied before writing."""
+        """Return whether the index file holds the older entries; else a write empties it first."""
         return self._written > 0
 
     def forget_file(self) -> None:
@@ -136,7 +136,7 @@ class SparseIndex:
 
     @property
     def has_full_block(self) -> bool:
-        """Whether enough entries are unwritten for a block of the file."""
+        """Return whether enough entries are unwritten for a block of the file."""
         return len(self) - self._written >= ENTRIES_PER_BLOCK_MAX
 
     def take_blocks(self, partition_id: PartitionId) -> bytes:

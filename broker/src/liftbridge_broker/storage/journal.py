@@ -96,8 +96,8 @@ class Journal:
 
         Args:
             files: The data directory.
-            path: Of the journal.
-            generation: Of the existing file, 0 for none.
+            path: Path of the journal.
+            generation: Generation of the existing file, 0 for none.
             rewrite_bytes_min: Size below which the file only grows.
         """
         self._files = files
@@ -115,7 +115,7 @@ class Journal:
 
     @property
     def has_pending(self) -> bool:
-        """Whether changes wait for a flush."""
+        """Return whether changes wait for a flush."""
         return bool(self._pending)
 
     @property
@@ -147,7 +147,7 @@ class Journal:
             self._removed.add(partition)
 
     def may_know(self, partition: PartitionId) -> bool:
-        """Whether a crash may bring a forgotten partition back into the journal."""
+        """Return whether a crash may bring a forgotten partition back into the journal."""
         return partition in self._removed
 
     def begin_flush(self) -> FileHandle:
@@ -335,7 +335,7 @@ def _body_at(data: bytes, position: int, generation: int) -> bytes | None:
 
 
 def _is_well_formed(body: bytes) -> bool:
-    """Whether an intact body has the size that its kind and count require."""
+    """Return whether an intact body has the size that its kind and count require."""
     if len(body) < _KEY.size:
         return False
     if body[0] == _KIND_REMOVED:
@@ -387,7 +387,7 @@ def _contents(files: Files, path: str) -> bytes:
 
 
 def _keep(files: Files, path: str, data: bytes) -> None:
-    """Keep a damaged file for inspection; a full disk is no reason not to start."""
+    """Keep a damaged file for inspection; a full disk does not prevent a start."""
     files.remove(path)
     handle = files.open(path, create=True)
     try:

@@ -215,7 +215,7 @@ class PartitionLog:
         assert size == len(data)
 
     def needs_roll(self, wall_ns: int) -> bool:
-        """Whether the active segment reached its size or age limit; never when it is empty."""
+        """Return whether the active segment is at its size or age limit; never when it is empty."""
         size, (bytes_max, age_max) = self._active.size, self.limits
         if not size:
             return False
@@ -246,12 +246,12 @@ class PartitionLog:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether anything was appended that is not known to be durable."""
+        """Return whether anything was appended that is not known to be durable."""
         return self.recovery_point < self.log_end_offset
 
     @property
     def is_empty(self) -> bool:
-        """Whether readers find no record, whatever the files contain below the log start."""
+        """Return whether readers find no record, whatever the files contain below the log start."""
         return self.log_start_offset == self.log_end_offset
 
     @property

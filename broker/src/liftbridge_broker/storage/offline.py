@@ -48,7 +48,7 @@ class SegmentReport(NamedTuple):
         end: First offset after its range.
         bytes: Length of the file.
         records: Records in it.
-        first_timestamp: Of its first batch, Unix nanoseconds; 0 without records.
+        first_timestamp: Timestamp of its first batch, Unix nanoseconds; 0 without records.
         largest_timestamp: Largest of a record, Unix nanoseconds; 0 without records.
         has_index: Whether a matching index exists.
         damage: Damage in its headers, empty for none.
@@ -76,7 +76,7 @@ class LogReport(NamedTuple):
         is_journaled: Whether the journal knows it.
         state: State in the journal, or nothing.
         segments: Its segments, oldest first.
-        copies: Copies of what recovery cut off.
+        copies: Copies of bytes that recovery truncated.
     """
 
     stream_id: int

@@ -69,7 +69,7 @@ class RaftLog:
     runs, only marks and snapshots are written.
 
     Attributes:
-        findings: What recovery repaired, for the log of the process.
+        findings: Repairs of the recovery, for the log of the process.
         is_full: The disk is full or nearly so: only essential commands may be proposed.
         has_reserve: Whether the reserve still exists.
     """
@@ -273,7 +273,7 @@ class RaftLog:
         A recovery that finds the last records damaged learns from it that they were whole.
 
         Raises:
-            FilesError: The disk refused; a full disk is no error here.
+            FilesError: The disk refused; a full disk is not an error here.
         """
         assert not self._is_syncing
         state = self._state.hard_state
@@ -430,7 +430,7 @@ class RaftLog:
     # -- space --------------------------------------------------------------------------------
 
     def has_room(self, bytes_wanted: int, *, is_essential: bool) -> bool:
-        """Whether a command of this length may be proposed; checks the disk.
+        """Return whether a command of this length may be proposed; checks the disk.
 
         Ordinary commands leave the reserve and `FULL_BYTES` untouched.
 

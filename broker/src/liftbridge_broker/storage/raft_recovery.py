@@ -61,7 +61,7 @@ class Found(NamedTuple):
         state: Entries, hard state and configurations.
         snapshots: Indexes of intact snapshots, rising.
         snapshot: The newest of them.
-        findings: What was repaired, for the log of the process.
+        findings: Repairs, for the log of the process.
         is_reset_due: Whether the log must restart after the snapshot.
     """
 
@@ -83,7 +83,7 @@ class _Tail(NamedTuple):
 
     @property
     def is_torn(self) -> bool:
-        """Whether its end is in doubt."""
+        """Return whether its end is in doubt."""
         return self.found.end < len(self.data)
 
 
@@ -93,7 +93,7 @@ def log_path(directory: str, number: int) -> str:
 
 
 def holds_metadata(files: Files, directory: str) -> bool:
-    """Whether a directory belongs or belonged to a member of a metadata group."""
+    """Return whether a directory belongs or belonged to a member of a metadata group."""
     return any(_NAME.fullmatch(name) for name in files.list(directory))
 
 

@@ -47,7 +47,7 @@ def snapshot_of(index: int, term: int, configuration: Configuration, state: byte
 
 
 def is_whole(snapshot: Snapshot) -> bool:
-    """Whether a state matches the length and hash in its metadata."""
+    """Return whether a state matches the length and hash in its metadata."""
     meta, state = snapshot
     return meta.size_bytes == len(state) and meta.sha256 == sha256(state).digest()
 

@@ -43,9 +43,9 @@ def decode_vote(data: bytes) -> Peer | None:
     try:
         vote = Peer(BrokerId(broker.decode()), data_dir_id.decode())
     except UnicodeDecodeError as error:
-        raise CorruptionError("metadata log: a vote that is no text") from error
+        raise CorruptionError("metadata log: a vote that is not UTF-8") from error
     if not separator:
-        raise CorruptionError("metadata log: a vote for half a peer")
+        raise CorruptionError("metadata log: a vote without a data directory")
     return vote
 
 
@@ -103,7 +103,7 @@ class LogState:
         return self.entries[place - 1].term if 0 < place <= len(self.entries) else None
 
     def holds(self, index: int, term: int) -> bool:
-        """Whether the log continues a snapshot, or can be shortened to what follows it."""
+        """Return whether the log continues a snapshot, or can be shortened to what follows it."""
         return index < self.base_index or self.term_at(index) == term
 
     def configuration_at(self, index: int) -> Configuration:

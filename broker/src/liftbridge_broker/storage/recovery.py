@@ -62,7 +62,7 @@ class Recovered(NamedTuple):
     Attributes:
         segments: At least one, adjoining, all but the last sealed.
         state: Small state that matches them.
-        report: What was found and done.
+        report: Findings and repairs.
     """
 
     segments: tuple[Segment, ...]
@@ -219,7 +219,7 @@ class _Recovery:
             self._remove(f"{self._directory}/{index_name(base_offset)}")
 
     def _reaches_beyond(self, base_offset: Offset, behind: Offset | None, limit: Offset) -> bool:
-        """Whether a log file may hold records at or above an offset."""
+        """Return whether a log file may hold records at or above an offset."""
         return reaches_beyond(
             self._files,
             self.path(base_offset),
@@ -275,13 +275,13 @@ class _Recovery:
         return damage
 
     def _is_believed(self, summary: Summary, file: LogFile, behind: Offset | None) -> bool:
-        """Whether a summary makes a walk over its log file unnecessary."""
+        """Return whether a summary makes a walk over its log file unnecessary."""
         is_adjoining = behind is None or summary.end_offset >= behind
         is_durable = self._is_durable(summary.end_offset)
         return is_adjoining and is_durable and is_summary_of(file, summary)
 
     def _is_durable(self, end_offset: Offset) -> bool:
-        """Whether everything below an offset is known to have been durable."""
+        """Return whether everything below an offset is known to have been durable."""
         return self._is_known and (self._is_clean or end_offset <= self.recovery_point)
 
     def _walk(
@@ -363,7 +363,7 @@ class _Recovery:
     # Judging and acting.
 
     def is_rot(self, damage: _Damage) -> bool:
-        """Whether damage concerns records that were durable, so that nothing may be cut."""
+        """Return whether damage concerns records that were durable, so that nothing may be cut."""
         if damage.offset < self.recovery_point:
             return True
         return self._is_strict and (
@@ -372,7 +372,7 @@ class _Recovery:
         )
 
     def is_doubtful(self, damage: _Damage) -> bool:
-        """Whether the cut records may have counted."""
+        """Return whether the cut records may have counted."""
         return self._is_strict and self._shape(damage) is not CrashShape.TORN
 
     def _shape(self, damage: _Damage) -> CrashShape:
@@ -388,7 +388,7 @@ class _Recovery:
             self._files.close(handle)
 
     def _has_batch_behind(self, damage: _Damage) -> bool:
-        """Whether a valid batch follows damage, in its file or in a later one."""
+        """Return whether a valid batch follows damage, in its file or in a later one."""
         for number in range(damage.number, len(self.bases)):
             path = self.path(self.bases[number])
             handle = self._files.open(path)

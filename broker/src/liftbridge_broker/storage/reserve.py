@@ -21,7 +21,7 @@ RETRY_NS: Final = 1_000 * MILLISECOND_NS
 
 
 class SpaceLimits(NamedTuple):
-    """When a disk counts as full.
+    """Limits at which a disk counts as full.
 
     Attributes:
         reserve_bytes: Size of the reserve file, 0 for none.
@@ -51,7 +51,7 @@ class SpaceGuard:
 
         Args:
             files: The data directory.
-            path: Of the reserve file.
+            path: Path of the reserve file.
             limits: When the disk counts as full.
             on_change: Called with the free bytes whenever `is_full` has changed.
         """
@@ -73,7 +73,7 @@ class SpaceGuard:
         self._limits = self._limits._replace(free_bytes_min=free_bytes_min)
 
     def next_deadline(self) -> Instant | None:
-        """When `check` must be called though nothing is appended."""
+        """Return the next time to call `check` without an append."""
         return self.check_due if self.is_full else None
 
     def on_full(self, now: Instant) -> None:

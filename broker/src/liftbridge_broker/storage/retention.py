@@ -30,16 +30,16 @@ class RetentionLimits(NamedTuple):
 
 
 class CursorUnknown(StrEnum):
-    """Why the position of a partition's cursor is unknown: then everything stays."""
+    """Reason for an unknown position of a partition's cursor: then everything stays."""
 
     ABSENT = "absent"
-    """It was never set."""
+    """The cursor was never set."""
     FORMER = "former_stream"
-    """It was set for a deleted stream of the same name, or by a broker that did not say."""
+    """The cursor was set for a deleted stream of the same name, or by a broker that did not say."""
     UNCLEAN = "unclean_election"
-    """It was set before an unclean election: other records may have its offsets by now."""
+    """The cursor was set before an unclean election: other records may have its offsets by now."""
     BEYOND = "beyond_log_end"
-    """It is beyond the log end: it is not an offset of this log."""
+    """The cursor is beyond the log end: it is not an offset of this log."""
     UNANSWERED = "unanswered"
     """The broker that keeps it did not answer in time."""
 

@@ -39,7 +39,7 @@ def retire(files: Files, identity: Identity) -> None:
 
 
 def is_retired(files: Files, identity: Identity) -> bool:
-    """Whether the directory was marked under its present identity."""
+    """Return whether the directory was marked under its present identity."""
     return _marked(files) == identity.data_dir_id
 
 

@@ -72,7 +72,7 @@ class ReverseReader:
 
     @property
     def is_done(self) -> bool:
-        """Whether no older records are left."""
+        """Return whether no older records are left."""
         return self.next_offset < self._floor
 
     @property
@@ -199,7 +199,7 @@ class ReverseReader:
 
 
 def _verified_frames(stretch: _Stretch, data: bytes) -> Iterator[tuple[int, int]]:
-    """Where the frames of each batch of a stretch begin and end, after it was verified.
+    """Return start and end of the frames of each batch of a verified stretch.
 
     Raises:
         CorruptionError: The bytes are not the batches that belong there.

@@ -261,7 +261,7 @@ def load_cleaned(files: Files, old: Segment) -> Segment:
 
 
 def is_summary_of(file: LogFile, summary: Summary) -> bool:
-    """Whether a summary describes a log file: its length and its last batch.
+    """Return whether a summary describes a log file: its length and its last batch.
 
     Raises:
         FilesError: The log cannot be read.

@@ -135,7 +135,7 @@ def read_batch(file: LogFile, position: int) -> tuple[BatchHeader, bytes]:
 def find_batch_behind(
     file: LogFile, position: int, offset: Offset, reaching: Offset = _ANYWHERE
 ) -> bool:
-    """Whether a valid batch follows damage, which tells rot from a torn tail.
+    """Return whether a valid batch follows damage, which tells rot from a torn tail.
 
     Args:
         file: File with damage at `position`.
@@ -166,7 +166,7 @@ def find_batch_behind(
 
 
 def crash_shape(file: LogFile, position: int, offset: Offset) -> CrashShape:
-    """How a crash may have damaged a write, judged by its remains.
+    """Kind of damage of a write by a crash, judged by its remains.
 
     A crash shortens the last write, and rot shortens nothing: a batch whose frames are all present
     is not torn, even where its length says that more bytes should follow.
@@ -191,7 +191,7 @@ def crash_shape(file: LogFile, position: int, offset: Offset) -> CrashShape:
 
 
 def _lacks_frames(data: bytes) -> bool:
-    """Whether there are fewer whole frames than the header before them says."""
+    """Return whether there are fewer whole frames than the header before them says."""
     header = read_header(data, 0)
     end = HEADER_SIZE
     try:
@@ -211,7 +211,7 @@ def reaches_beyond(
     behind: Offset | None,
     limit: Offset,
 ) -> bool:
-    """Whether a log file may hold records at or above an offset; only headers are read.
+    """Return whether a log file may hold records at or above an offset; only headers are read.
 
     A damaged file is assumed to end where the next one starts, unless one of its batches proves
     otherwise: compaction merges files, and a crash may leave the merged ones beside the file that
@@ -242,7 +242,7 @@ def reaches_beyond(
 
 
 def tells_its_end(files: Files, path: str, partition_id: PartitionId, base_offset: Offset) -> bool:
-    """Whether the headers of a log file say what it covers, even when its end is torn off.
+    """Return whether the headers of a log file say what it covers, even when its end is torn off.
 
     Raises:
         FilesError: The disk refused to read.
@@ -270,7 +270,7 @@ def _walk_headers(file: LogFile, base_offset: Offset) -> tuple[Offset, int | Non
 
 
 def _is_torn_batch(head: bytes, partition_id: PartitionId, base_offset: Offset) -> bool:
-    """Whether damage is a batch that belongs there but lacks its end."""
+    """Return whether damage is a batch that belongs there but lacks its end."""
     try:
         header = read_header(head, 0)
     except CorruptionError:
@@ -279,7 +279,7 @@ def _is_torn_batch(head: bytes, partition_id: PartitionId, base_offset: Offset) 
 
 
 def _is_batch(file: LogFile, position: int, offset: Offset, reaching: Offset) -> bool:
-    """Whether a valid batch of a later offset starts at a position."""
+    """Return whether a valid batch of a later offset starts at a position."""
     try:
         header, _ = read_batch(file, position)
     except CorruptionError:

@@ -73,7 +73,7 @@ leader epoch, base offset, last offset, record count, largest timestamp."""
 
 
 def _is_plain(attributes: int, length: int, offsets: int, count: int) -> bool:
-    """Whether a verified batch is ordinary: with records, and nothing that needs a decision."""
+    """Return whether a verified batch has records, and nothing that needs a decision."""
     return 0 < count <= offsets and length > LENGTH_MIN and attributes & ~PLAIN_ATTRIBUTES == 0
 
 
@@ -164,7 +164,7 @@ class Segment:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether compaction removed records of its range, here or where it was copied from."""
+        """Return whether compaction removed records of its range, here or in its source."""
         return self.record_count < self.end_offset - self.base_offset
 
     @property
@@ -233,7 +233,7 @@ class Segment:
         return LogFile(self.files, self.open(), self.path, self.partition_id, self.size)
 
     def fits(self, header: BatchHeader, length: int) -> bool:
-        """Whether a batch may be appended within the range that index entries can express."""
+        """Return whether a batch may be appended within the range of index entries."""
         return (
             header.base_offset - self.base_offset <= RELATIVE_MAX
             and self.size + length <= RELATIVE_MAX
@@ -418,7 +418,7 @@ class Segment:
             self._index = None
 
     def entry_for(self, offset: Offset) -> IndexEntry:
-        """Where to start a search for an offset of this segment; checked against the log.
+        """Return the start of a search for an offset of this segment; checked against the log.
 
         An index that does not match is rebuilt first, so a wrong index costs time, not answers.
 
@@ -428,7 +428,7 @@ class Segment:
         return self._checked(lambda index: index.floor_offset(offset))
 
     def entry_for_timestamp(self, timestamp: int) -> IndexEntry:
-        """Where to start a search for the first record with a timestamp; like `entry_for`."""
+        """Return the start of a search for the first record with a timestamp; like `entry_for`."""
         return self._checked(lambda index: index.before_timestamp(timestamp))
 
     def _checked(self, number_in: Callable[[SparseIndex], int]) -> IndexEntry:
@@ -440,7 +440,7 @@ class Segment:
             entry = self._checked_entry(index, number_in(index))
         if entry is not None:
             return entry
-        raise CorruptionError("no batch where the log says so", path=self.path, position=0)
+        raise CorruptionError("no batch at the position in the index", path=self.path, position=0)
 
     def _checked_entry(self, index: SparseIndex, number: int) -> IndexEntry | None:
         """Entry by number, `None` when the log has no such batch there."""
@@ -458,7 +458,7 @@ class Segment:
 
     @property
     def has_index_block(self) -> bool:
-        """Whether a block of the index is full and can be written."""
+        """Return whether a block of the index is full and can be written."""
         index = self._index
         return index is not None and index.has_full_block and not self.is_index_refused
 

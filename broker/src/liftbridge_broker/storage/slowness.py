@@ -1,8 +1,8 @@
 """Distinguishes a disk that is too slow to lead with from a busy one (L8, storage policy 11).
 
 Two signs, both of syncs, because those wait only for the device: one sync that does not end, and
-syncs that have all been slow for a while. A single slow sync is no sign: a busy machine has those,
-and each change of leaders costs more.
+syncs that have all been slow for a while. A single slow sync is not a sign: a busy machine has
+those, and each change of leaders costs more.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _NEVER: Final = Instant(0)
 
 
 class SlownessLimits(NamedTuple):
-    """When a disk counts as slow; nanoseconds.
+    """Limits at which a disk counts as slow; nanoseconds.
 
     Attributes:
         stall_ns: A sync in progress for this long has stalled.
@@ -64,7 +64,7 @@ class Slowness:
         self._ended = now
 
     def is_slow(self, now: Instant) -> bool:
-        """Whether the disk is too slow to lead with."""
+        """Return whether the disk is too slow to lead with."""
         limits = self.limits
         if self._began is not None and now - self._began >= limits.stall_ns:
             return True
@@ -73,7 +73,7 @@ class Slowness:
         return since is not None and is_recent and self._ended - since >= limits.lasting_ns
 
     def take_hand_over(self, now: Instant) -> bool:
-        """Whether to give up leaderships now; if so, the pause starts."""
+        """Return whether to give up leaderships now; if so, the pause starts."""
         if now < self._hand_over_at or not self.is_slow(now):  # guard L8.slow
             return False
         limits = self.limits

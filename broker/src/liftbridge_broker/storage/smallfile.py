@@ -23,7 +23,7 @@ SMALL_FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class SmallFile(NamedTuple):
-    """What `read_small_file` found.
+    """Result of `read_small_file`.
 
     Attributes:
         payload: Contents as written.

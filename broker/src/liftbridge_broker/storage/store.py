@@ -67,7 +67,7 @@ class StoreOptions:
         label: Path of the data directory, for messages.
         flush: Bounds for data that waits for a sync.
         space: When the disk counts as full.
-        trash_grace_ns: How long deleted logs are kept.
+        trash_grace_ns: Time for which deleted logs are kept.
         known_names: Names in the data directory of other components, such as the metadata log.
         rewrite_bytes_min: Size below which the journal only grows.
     """
@@ -97,7 +97,7 @@ class LogStore:
         sync_times: Nanoseconds that groups of syncs took.
         slowness: Judges the disk by those times.
         unknown_count: Unknown entries that `begin` found in the directory.
-        failure: Why the directory is offline, empty while it is not.
+        failure: Reason why the directory is offline, empty while it is not.
         on_failed: Called with the reason when the directory goes offline.
     """
 
@@ -256,7 +256,7 @@ class LogStore:
 
     @property
     def was_clean(self) -> bool:
-        """Whether the last broker here stopped in order and nothing was changed since."""
+        """Return whether the last broker here stopped in order and nothing was changed since."""
         return self._opener.was_clean
 
     @property
@@ -297,7 +297,7 @@ class LogStore:
         self.set_policy(partition, effective_policy(options.fsync_policy), now)
 
     def was_strict(self, partition: PartitionId) -> bool:
-        """Whether an open log was written under policy `commit` alone when it was opened."""
+        """Return whether an open log was written under policy `commit` alone when it was opened."""
         return self._logs[partition].was_strict
 
     def set_policy(self, partition: PartitionId, policy: FsyncPolicy, now: Instant) -> None:
@@ -356,7 +356,7 @@ class LogStore:
 
     @property
     def is_full(self) -> bool:
-        """Whether publishes must be refused for lack of space."""
+        """Return whether publishes must be refused for lack of space."""
         return self._space.is_full
 
     def note_append(self, partition: PartitionId, now: Instant) -> None:
@@ -452,7 +452,7 @@ class LogStore:
         self._flush.note_journal(now)
 
     def next_deadline(self) -> Instant | None:
-        """When `on_timer` wants to be called, `None` for never."""
+        """Return the next time to call `on_timer`, `None` for never."""
         if self.failure:
             return None
         return earliest(
@@ -468,7 +468,7 @@ class LogStore:
         self._guarded(lambda: self._on_timer(now, wall_ns), now)
 
     def owns(self, token: Token) -> bool:
-        """Whether an event belongs to the store."""
+        """Return whether an event belongs to the store."""
         owners = (self._flush, self._removals, self._trash, self._compactions)
         return any(owner.owns(token) for owner in owners)
 

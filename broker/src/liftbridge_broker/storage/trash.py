@@ -75,7 +75,7 @@ class TrashBin:
         self._add(entry, now, trash_grace_ns(stored.options))
 
     def next_deadline(self) -> Instant | None:
-        """When `on_timer` wants to be called, `None` for never."""
+        """Return the next time to call `on_timer`, `None` for never."""
         return None if self._purging is not None else self._deadline
 
     def on_timer(self, now: Instant, date_ns: int | None) -> None:
@@ -114,7 +114,7 @@ class TrashBin:
             self._purge_first()
 
     def owns(self, token: Token) -> bool:
-        """Whether an event belongs to the purge in progress."""
+        """Return whether an event belongs to the purge in progress."""
         return self._purging is not None and self._purging[0] == token
 
     def on_event(self, event: FileEvent, now: Instant) -> int:

@@ -18,7 +18,7 @@ EMPTY_STATE: Final = LogState(Offset(0), Offset(0), Offset(0), ())
 
 
 class LogLimits(NamedTuple):
-    """When the active segment is closed and a new one started.
+    """Limits at which the active segment is closed and a new one started.
 
     Attributes:
         segment_bytes_max: A segment of this size or more is rolled before the next append; 0 is
@@ -62,7 +62,7 @@ class RecoveryReport(NamedTuple):
         cut_bytes: Bytes removed from the end of the log (storage policy 4).
         cut_offset: Log end offset after the cut, `None` when nothing was cut. The removed records
             may have counted, unless they were a torn write under policy `commit`.
-        cut_copies: Files that hold what was removed.
+        cut_copies: Files with the removed bytes.
         quarantined: Files with damage that must not be cut, or that are missing; when there is
             any, the log was opened without changing a file and the partition must stay offline.
         rebuilt_indexes: Index files that were missing or wrong and were rebuilt from the log.
@@ -102,5 +102,5 @@ class ReadResult(NamedTuple):
     """
 
     slices: list[bytes | memoryview]
-    count: int  # type: ignore[assignment]  # hides `tuple.count`, which nobody needs here
+    count: int  # type: ignore[assignment]  # hides `tuple.count`, which is not needed here
     need: ReadNeed | None = None

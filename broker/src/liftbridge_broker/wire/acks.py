@@ -31,7 +31,7 @@ _REFUSAL_TAG: Final = varint(1_001 << 3 | 2)
 
 
 class AckPolicy(IntEnum):
-    """When a publish is acknowledged; values of the API."""
+    """Time of the ack of a publish; values of the API."""
 
     LEADER = 0
     ALL = 1
@@ -39,7 +39,7 @@ class AckPolicy(IntEnum):
 
 
 class AckError(IntEnum):
-    """Why a message was not stored; values of the API."""
+    """Reason why a message was not stored; values of the API."""
 
     OK = 0
     UNKNOWN = 1
@@ -99,7 +99,7 @@ class AckEncoder:
             ack_inbox: Inbox the publisher named, empty for none.
             error: An `AckError`.
             leader_epoch: Epoch of the leader that stored the message, 0 with an error.
-            refusal: Why it was refused, UTF-8 bytes; empty without an error.
+            refusal: Reason of the refusal, UTF-8 bytes; empty without an error.
         """
         return b"".join(
             (

@@ -62,7 +62,7 @@ def encode_publish(message: api_pb2.Message) -> bytes:
 
 
 def decode(data: bytes, kind: EnvelopeType) -> bytes | None:
-    """Payload of an envelope of one type, or `None` when `data` is no sound envelope of it."""
+    """Payload of an envelope of one type, or `None` when `data` is not a valid one."""
     if len(data) < HEADER_SIZE or not data.startswith(MAGIC):
         return None
     header_size, flags = data[5], data[6]
@@ -78,7 +78,7 @@ def decode(data: bytes, kind: EnvelopeType) -> bytes | None:
 
 
 def has_envelope(payloads: Sequence[bytes]) -> bool:
-    """Whether any payload is an envelope.
+    """Return whether any payload is an envelope.
 
     Hot: comparing the largest payload excludes nearly all text, in 13 ns a message, and the first
     bytes of any other data in 40, instead of 100 (benchmark `bench_nats.py::intake`).

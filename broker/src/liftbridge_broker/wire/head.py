@@ -58,7 +58,7 @@ def _behind(message: bytes, at: int, kind: int) -> int:
         return _varint(message, at)[1]
     if kind in _FIXED:
         return at + _FIXED[kind]
-    raise ValueError("a group, which nobody sends")
+    raise ValueError("a group, which protobuf 3 does not have")
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:

@@ -200,7 +200,7 @@ class NatsParser:
         if not startswith(CRLF, end):
             del payloads[-1:]
             arrivals += [arrival] * (len(payloads) - len(arrivals))
-            raise NatsProtocolError("a message does not end where its size says")
+            raise NatsProtocolError("a message is not as long as its size field says")
         arrivals += [arrival] * (len(payloads) - len(arrivals))
         return end + 2
 
@@ -235,7 +235,7 @@ class NatsParser:
             self._wanted = end + 2 - position
             return position
         if not data.startswith(CRLF, end):
-            raise NatsProtocolError("a message does not end where its size says")
+            raise NatsProtocolError("a message is not as long as its size field says")
         arrivals, payloads = self._run(head.subscription)
         arrivals.append(head.arrival)
         payloads.append(data[start:end])
@@ -336,7 +336,7 @@ class NatsParser:
 def _number(digits: bytes) -> int:
     """Non-negative decimal number of bounded length."""
     if not digits.isdigit() or len(digits) > _DIGITS_MAX:
-        raise NatsProtocolError(f"{bytes(digits[:32])!r} is no number")
+        raise NatsProtocolError(f"{bytes(digits[:32])!r} is not a number")
     return int(digits)
 
 

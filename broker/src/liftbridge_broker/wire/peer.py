@@ -210,7 +210,7 @@ def _header(head: bytes) -> PeerHeader:
     except DecodeError as error:
         raise WireError(f"peer message: {error}") from error
     if message.protocol_version != PROTOCOL_VERSION:
-        raise WireError(f"peer message: protocol version {message.protocol_version}")
+        raise WireError(f"peer message: unsupported protocol version {message.protocol_version}")
     return PeerHeader(
         name(message.cluster_id, "cluster", may_be_empty=True),
         BrokerId(name(message.sender, "sender")),

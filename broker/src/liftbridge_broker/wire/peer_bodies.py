@@ -107,7 +107,7 @@ class ProposeRefused(NamedTuple):
 
 
 class Silence(NamedTuple):
-    """A leader that a follower does not hear from.
+    """A leader that a follower cannot reach.
 
     Attributes:
         partition: Partition it leads.
@@ -125,7 +125,7 @@ class Silence(NamedTuple):
 
 
 class LeaderReport(NamedTuple):
-    """Leaders that a follower does not hear from."""
+    """Leaders that a follower cannot reach."""
 
     silences: tuple[Silence, ...]
 

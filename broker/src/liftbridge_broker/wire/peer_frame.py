@@ -140,7 +140,7 @@ class SigningKey:
         return self._cipher.encrypt(_NONCE.pack(sequence), b"", data)
 
     def has_signed(self, sequence: int, frame: bytes) -> bool:
-        """Whether a frame with this sequence ends with the correct signature."""
+        """Return whether a frame with this sequence ends with the correct signature."""
         signature = frame[-SIGNATURE_SIZE:]
         data = memoryview(frame)[:-SIGNATURE_SIZE]
         if len(data) <= SHORT_BYTES_MAX:
@@ -192,7 +192,7 @@ class SignedFrame(NamedTuple):
 
 
 def is_signed(data: bytes) -> bool:
-    """Whether a frame claims to be signed."""
+    """Return whether a frame claims to be signed."""
     return data[_VERSION_PLACE : _VERSION_PLACE + 1] == bytes((_SIGNED_VERSION,))
 
 
@@ -258,7 +258,7 @@ def read_front(front: bytes) -> Origin:
     try:
         sender = front[_FRONT.size :].decode()
     except UnicodeDecodeError as error:
-        raise WireError("peer message: a sender that is no text") from error
+        raise WireError("peer message: a sender that is not UTF-8") from error
     return Origin(key_id, BrokerId(name(sender, "sender")), start, target_start)
 
 

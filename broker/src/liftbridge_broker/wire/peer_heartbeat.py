@@ -21,7 +21,7 @@ class Heartbeat(NamedTuple):
         applied_index: Last metadata index it applied.
         applied_hash: Hash of its state after that index.
         want_fence: It requests to stay fenced.
-        want_shutdown: It requests to hand over and stop.
+        want_shutdown: It requests a controlled shutdown.
         wall_ns: Its wall clock, Unix nanoseconds; 0 from a former version.
     """
 
@@ -39,7 +39,7 @@ class HeartbeatReply(NamedTuple):
         broker_epoch: Registration being answered; any other ignores this.
         incarnation_id: Start being answered.
         is_fenced: Whether the broker is fenced.
-        should_shutdown: Whether everything was handed over.
+        should_shutdown: Whether all leaderships were transferred.
         term: Term in which the sender leads.
         cluster_time_ns: Date known to the sender, Unix nanoseconds; 0 when unknown.
         is_upper_bound: Whether a majority of three or more voters has no later clock.

@@ -54,7 +54,7 @@ class Keyring:
 
     @property
     def accepts_unsigned(self) -> bool:
-        """Whether unsigned frames are accepted."""
+        """Return whether unsigned frames are accepted."""
         return None in self.entries
 
     @property

@@ -86,11 +86,13 @@ def decode_restart(token: bytes) -> RestartRecord:
         raise InvalidRequestError(f"token: {len(token)} bytes, limit {TOKEN_BYTES_MAX}")
     data, check = token[:-CHECK_SIZE], token[-CHECK_SIZE:]
     if len(check) < CHECK_SIZE or check != _check(data):
-        raise InvalidRequestError("token: not one that CheckRestart gave, or cut short")
+        raise InvalidRequestError("token: not from CheckRestart, or truncated")
     try:
         message = restart_pb2.RestartRecord.FromString(data)
     except DecodeError as error:
-        raise InvalidRequestError("token: of another version") from error
+        raise InvalidRequestError(
+            "token: from a broker of another version, ask this one for a new token"
+        ) from error
     return RestartRecord(
         message.cluster_id,
         BrokerId(message.broker),

@@ -46,7 +46,7 @@ class MessageSigner(NamedTuple):
         return data + _FIELD + _tag(data, self.keys[0], purpose)
 
     def is_believed(self, data: bytes, purpose: Purpose) -> bool:
-        """Whether a message is from a broker of the cluster, or needs no proof."""
+        """Return whether a message is from a broker of the cluster, or needs no proof."""
         if self.accepts_unsigned:
             return True
         body, end = data[:-SIGNATURE_BYTES], data[-SIGNATURE_BYTES:]

@@ -60,7 +60,7 @@ class _Pace:
         self._count = 0
 
     def is_due(self) -> bool:
-        """Whether a step ends before this entry."""
+        """Return whether a step ends before this entry."""
         self._count += 1
         return self._count % STEP_ENTRIES == 0
 
@@ -238,7 +238,7 @@ def _restore_deleted(state: ClusterState, message: pb.Snapshot, pace: _Pace) -> 
             yield
         stream_id = StreamId(found.stream_id)
         is_gone = stream_id not in state.streams and stream_id not in state.deleted
-        _require(is_gone, f"stream {stream_id} deleted and not")
+        _require(is_gone, f"stream {stream_id} exists, or deleted twice")
         _require(
             max(last_index, stream_id) < found.deleted_index <= message.applied_index
             and stream_id > 0,
@@ -258,12 +258,17 @@ def _broker(message: pb.Broker, applied_index: int) -> BrokerState:
         max(message.broker_epoch, message.controlled_shutdown_index) <= applied_index,
         "a broker epoch ahead of the state",
     )
-    _require(message.fenced or not message.removed, f"broker {message.broker} gone and alive")
+    _require(
+        message.fenced or not message.removed, f"broker {message.broker} removed but not fenced"
+    )
     _require(
         len(message.restarts) <= RESTARTS_MAX,
         f"broker {message.broker} with {len(message.restarts)} starts",
     )
-    _require(message.cordoned or not message.draining, f"broker {message.broker} half drained")
+    _require(
+        message.cordoned or not message.draining,
+        f"broker {message.broker} draining but not cordoned",
+    )
     listeners = tuple(ListenerAddress(one.name, one.host, one.port) for one in message.listeners)
     fault = fault_of(listeners)
     _require(not fault, f"listeners of broker {message.broker}: {fault}")
@@ -394,16 +399,22 @@ def _check_target(name: str, message: pb.Partition) -> None:
         len(set(target)) == len(target) and all(place < count for place in target),
         f"{name} moving to an unknown replica",
     )
-    _require(set(adding) <= set(target), f"{name} adding what it does not want")
-    _require(not adding or adding[0] == count - len(adding), f"{name} adding before the last")
-    _require(len(adding) < count, f"{name} adding all it has")
+    _require(set(adding) <= set(target), f"{name} adding a replica outside its target")
+    _require(
+        not adding or adding[0] == count - len(adding),
+        f"{name} adding replicas before the last ones",
+    )
+    _require(len(adding) < count, f"{name} adding all of its replicas")
 
 
 def _check_election(name: str, message: pb.Partition) -> None:
     isr, elr = set(message.isr), set(message.elr)
-    _require(not message.HasField("leader") or message.leader in isr, f"{name} led out of sync")
-    _require(isr.isdisjoint(elr), f"{name} in sync and merely eligible")
+    _require(
+        not message.HasField("leader") or message.leader in isr,
+        f"{name} led by a replica out of sync",
+    )
+    _require(isr.isdisjoint(elr), f"{name} with a replica both in sync and eligible")
     _require(
         not message.is_recovering or (len(isr) <= 1 and message.unclean_epoch > 0),
-        f"{name} recovering without cause",
+        f"{name} recovering without an unclean election",
     )

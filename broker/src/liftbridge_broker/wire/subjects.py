@@ -1,4 +1,4 @@
-"""Owners of subjects: which subjects are reserved, and who listens to one on this broker.
+"""Owners of subjects: reserved subjects, and receivers of a subject on this broker.
 
 The grammar of names and subjects is `model.subjects`; this module handles subjects of received
 messages and of messages that clients ask the broker to publish.
@@ -31,7 +31,7 @@ _Value = TypeVar("_Value", bound=Hashable)
 
 
 def is_publishable(subject: str) -> bool:
-    """Whether a subject or inbox given by a client may appear in a `PUB` line.
+    """Return whether a subject or inbox given by a client may appear in a `PUB` line.
 
     A subject with wildcards may: the original publishes to such a stream literally.
     """
@@ -64,7 +64,7 @@ class ReservedSubjects:
         self._inboxes: dict[str, bool] = {}
 
     def is_reserved(self, subject: str) -> bool:
-        """Whether a message on this concrete subject is excluded from user streams."""
+        """Return whether a message on this concrete subject is excluded from user streams."""
         return subject.startswith(self._prefixes)
 
     def check_stream(self, subject: str, partition_count: int = 1) -> None:
@@ -111,7 +111,7 @@ class ReservedSubjects:
             )
 
     def allows_ack_inbox(self, inbox: str) -> bool:
-        """Whether an ack may be sent to an inbox named by a client; see `check_ack_inbox`.
+        """Return whether an ack may be sent to an inbox named by a client; see `check_ack_inbox`.
 
         Internal subjects are closed to it, or a client could make the broker publish on them.
         Results are cached, because this runs for each message with an inbox; not for long inboxes.
@@ -128,7 +128,7 @@ class ReservedSubjects:
         return allowed
 
     def is_broker_inbox(self, inbox: str) -> bool:
-        """Whether brokers of this cluster wait for acks there: no client may name such an inbox."""
+        """Return whether brokers wait for acks on a subject: no client may name such an inbox."""
         return (
             inbox.startswith(self._own_acks) and is_publishable(inbox) and not has_wildcard(inbox)
         )
@@ -168,7 +168,7 @@ class _TableNode(Generic[_Value]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no value is left here and below."""
+        """Return whether no value is left here and below."""
         return not self.values and not self.rest and not self.children
 
 

@@ -218,14 +218,14 @@ class AdminCalls:
             if one.broker == leader:
                 return address
         raise RetriableError(
-            f"broker {leader} leads the metadata group, but is behind none of the addresses"
+            f"broker {leader} leads the metadata group, but no given address leads to it"
         )
 
     async def address_of(self, broker: str) -> str:
         """Find the address of a broker.
 
         Raises:
-            NotFoundError: All addresses answer, and the broker is behind none of them.
+            NotFoundError: All addresses answer, and none leads to the broker.
             RetriableError: It may be behind an address that does not answer.
             LiftbridgeError: No address answers; that of the first.
         """
@@ -235,8 +235,8 @@ class AdminCalls:
         for address, one in found.items():
             if one.broker == broker:
                 return address
-        known = ", ".join(sorted(one.broker for one in found.values())) or "nobody"
-        text = f"broker {broker!r} is behind none of the addresses, {known} is"
+        known = ", ".join(sorted(one.broker for one in found.values())) or "none"
+        text = f"no given address leads to broker {broker!r}; they lead to: {known}"
         if len(found) == len(self._addresses):
             raise NotFoundError(text)
         raise RetriableError(text)

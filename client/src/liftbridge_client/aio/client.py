@@ -90,7 +90,7 @@ class Client:
 
     @property
     def has_data(self) -> bool:
-        """Whether calls of this project are used; if false, only those of the original server."""
+        """Return whether to use calls of this project; if false, only those of the original."""
         return self._session.has_data
 
     @has_data.setter

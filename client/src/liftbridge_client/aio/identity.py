@@ -28,7 +28,7 @@ class Registration(NamedTuple):
 
 
 async def takes_single(client: "Session", stream: str) -> bool:
-    """Whether a stream refuses batches, because the broker decides on each message separately.
+    """Return whether a stream refuses batches, as the broker decides on each message separately.
 
     Within a queue group another stream may get the message, and with optimistic concurrency
     control each offset is compared: one base offset cannot answer for a batch.

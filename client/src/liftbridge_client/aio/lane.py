@@ -364,7 +364,7 @@ class Lane:
     def _is_undecided(
         self, error: LiftbridgeError, response: data_pb2.PublishBatchResponse
     ) -> bool:
-        """Whether a retry may bring an ack.
+        """Return whether a retry may bring an ack.
 
         A former leader that does not know the new leader epoch yet lacks later acknowledged
         batches, so a batch that it refuses as out of order may be stored.
@@ -547,7 +547,7 @@ class Lane:
                     raise RetriableError("another broker leads now")
 
     async def _is_replaced(self, seconds_max: float) -> bool:
-        """Whether fresh metadata names another leader than the broker of this call."""
+        """Return whether fresh metadata names another leader than the broker of this call."""
         client = self._owner.client
         try:
             async with asyncio.timeout(seconds_max):

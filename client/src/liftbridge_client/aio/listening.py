@@ -72,7 +72,7 @@ class Hub:
 
     @property
     def has_listeners(self) -> bool:
-        """Whether there is a listener."""
+        """Return whether there is a listener."""
         return bool(self._listeners)
 
     @property

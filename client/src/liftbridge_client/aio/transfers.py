@@ -109,7 +109,7 @@ async def _successors(calls: AdminCalls, partitions: _Names) -> dict[str, _Names
     if leaders == {""} or len(leaders) > 1:
         raise FailedPreconditionError(
             "partitions: must all be led by one broker, but are led by "
-            + ", ".join(sorted(one or "nobody" for one in leaders))
+            + ", ".join(sorted(one or "none" for one in leaders))
         )
     parts: dict[str, list[model.PartitionName]] = {}
     for name in partitions:

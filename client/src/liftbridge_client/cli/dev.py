@@ -131,7 +131,7 @@ def _data_dir(named: Path | None, *, is_ephemeral: bool) -> Path:
 
 
 def _is_served(name: str, *ports: int) -> bool:
-    """Whether a port of a profile is in use here; only the given ports count, if any."""
+    """Return whether a port of a profile is in use here; only the given ports count, if any."""
     found = profiles.load().by_name.get(name)
     if found is None:
         return False

@@ -61,7 +61,7 @@ def tied(*command: str) -> list[str]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a port of this machine is free."""
+    """Return whether a port of this machine is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -82,7 +82,7 @@ def free_port(wanted: int = 0) -> int:
 
 
 def _exists(pid: int) -> bool:
-    """Whether a process exists, also of another user."""
+    """Return whether a process exists, also of another user."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -187,7 +187,7 @@ class LocalCluster:
 
 
 def _is_behind(metadata: Metadata) -> bool:
-    """Whether a partition has a replica that is not in sync."""
+    """Return whether a partition has a replica that is not in sync."""
     return any(
         set(partition.isr) != set(partition.replicas)
         for stream in metadata.streams.values()

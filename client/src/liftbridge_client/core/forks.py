@@ -17,7 +17,7 @@ class Opener:
 
     @property
     def is_other(self) -> bool:
-        """Whether another process opened the object."""
+        """Return whether another process opened the object."""
         return self._pid not in (0, os.getpid())
 
     def check(self) -> None:

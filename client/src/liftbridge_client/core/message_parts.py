@@ -57,7 +57,7 @@ def _check_headers(headers: object) -> None:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether UTF-8 can encode a text, which it cannot with a lone surrogate in it."""
+    """Return whether UTF-8 can encode a text, which it cannot with a lone surrogate in it."""
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

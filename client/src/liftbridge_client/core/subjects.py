@@ -25,7 +25,7 @@ def check_concrete(subject: str) -> None:
 
 
 def is_fed(stream: StreamInfo, subject: str) -> bool:
-    """Whether a partition of a stream stores the messages published to a concrete subject."""
+    """Return whether a partition of a stream stores messages published to a subject."""
     if stream.name.startswith(_INTERNAL) or subject.startswith(_NEVER_STORED):
         return False
     return any(
@@ -35,7 +35,7 @@ def is_fed(stream: StreamInfo, subject: str) -> bool:
 
 
 def _matches(pattern: str, subject: str) -> bool:
-    """Whether NATS delivers messages of a concrete subject to a subscription."""
+    """Return whether NATS delivers messages of a concrete subject to a subscription."""
     wanted, given = pattern.split("."), subject.split(".")
     if wanted[-1] == ">":
         wanted = wanted[:-1]

@@ -25,7 +25,7 @@ class Portal:
 
     @property
     def is_open(self) -> bool:
-        """Whether the thread runs in this process."""
+        """Return whether the thread runs in this process."""
         return self._loop is not None and not self._opener.is_other
 
     def open(self) -> None:

@@ -29,4 +29,4 @@ def whose(live: Object) -> str:
     """Describe the owner of an object, for people."""
     owners = metadata_of(live).get("ownerReferences") or ()
     others = " and ".join(f"{one.get('kind')} {one.get('name')}" for one in owners)
-    return f"it is of {others}" if others else "it was not made by this operator"
+    return f"it belongs to {others}" if others else "this operator did not create it"

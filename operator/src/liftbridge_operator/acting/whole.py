@@ -21,7 +21,7 @@ from liftbridge_operator.rendering.revision import digest
 PEOPLE: Final = "kubectl"
 """Prefix of field managers that are people; labels and annotations of other managers stay."""
 
-SOMEBODY: Final = "somebody"
+SOMEBODY: Final = "an unknown manager"
 REPAIRS_MAX: Final = 5
 REPAIRS_MS: Final = 60_000
 """Period in which `REPAIRS_MAX` repairs of an object show that another manager contests it."""
@@ -134,7 +134,7 @@ def fought_for(kept: Mapping[str, Kept], name: str, now_ms: int) -> Refusal | No
     known = kept.get(name)
     if known is None or known.repairs < REPAIRS_MAX or now_ms - known.since_ms >= REPAIRS_MS:
         return None
-    return Refusal("Contested", f"{known.rival} changes it again and again")
+    return Refusal("Contested", f"{known.rival} changes it repeatedly")
 
 
 def _counted(known: Kept | None, made: Kept, told: list[Difference], now_ms: int) -> Kept:

@@ -31,7 +31,7 @@ class Refusal:
 
     @property
     def is_silence(self) -> bool:
-        """Whether no answer came, so that the outcome is unknown."""
+        """Return whether no answer came, so that the outcome is unknown."""
         return self.code in _SILENCES
 
 

@@ -163,7 +163,7 @@ _BOUNDED: Final = frozenset({"duration", "size", "integer"})
 
 
 def _is_off(kind: str, text: str, number: int) -> bool:
-    """Whether a value leaves the feature off."""
+    """Return whether a value leaves the feature off."""
     if kind == "boolean":
         return text.lower() in {"0", "f", "false", "no", "off"}
     return number == 0 if kind in _BOUNDED else not text.replace(",", " ").strip()

@@ -117,14 +117,14 @@ class KubeClient:
     # -- reads --------------------------------------------------------------------------------
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object:
-        """As the port."""
+        """See the port."""
         found = await self._call("GET", path_of(kind, namespace, name))
         return _named(found, kind)
 
     async def list_all(
         self, kind: Kind, namespace: str, *, selector: str = "", fields: str = ""
     ) -> Listing:
-        """As the port."""
+        """See the port."""
         items: list[Object] = []
         query = [("limit", str(PAGE_ITEMS))]
         if selector:
@@ -165,7 +165,7 @@ class KubeClient:
     # -- writes -------------------------------------------------------------------------------
 
     async def create(self, body: Object, *, dry_run: bool = False) -> Object:
-        """As the port."""
+        """See the port."""
         kind, metadata = kind_of(body), body["metadata"]
         where = metadata.get("namespace", "")
         query = [("fieldManager", self._manager), ("fieldValidation", "Strict")]
@@ -177,7 +177,7 @@ class KubeClient:
     async def apply(
         self, body: Object, *, force: bool = False, manager: str = FIELD_MANAGER
     ) -> Object:
-        """As the port."""
+        """See the port."""
         kind = kind_of(body)
         check_apply(body, kind, force=force)
         metadata = body["metadata"]
@@ -185,7 +185,7 @@ class KubeClient:
         return await self._apply(path, "", body, manager, force=force)
 
     async def apply_status(self, body: Object, *, manager: str = STATUS_MANAGER) -> Object:
-        """As the port."""
+        """See the port."""
         metadata = body["metadata"]
         path = path_of(kind_of(body), metadata.get("namespace", ""), metadata["name"])
         return await self._apply(path, "/status", body, manager, force=True)
@@ -212,7 +212,7 @@ class KubeClient:
         subresource: str = "",
         dry_run: bool = False,
     ) -> Object:
-        """As the port."""
+        """See the port."""
         content, body = patch_body(changes, preconditions)
         subject = path_of(kind, namespace, name)
         path = subject + (f"/{subresource}" if subresource else "")
@@ -231,7 +231,7 @@ class KubeClient:
         propagation: Propagation = Propagation.BACKGROUND,
         grace_seconds: int | None = None,
     ) -> None:
-        """As the port."""
+        """See the port."""
         check_delete(kind, preconditions)
         meant = {"uid": preconditions.uid}
         if preconditions.resource_version:

@@ -50,7 +50,7 @@ class Rule:
 
     @property
     def is_transition(self) -> bool:
-        """Whether it compares with the previous value."""
+        """Return whether it compares with the previous value."""
         return "oldSelf" in self.rule
 
     def schema(self) -> dict[str, str]:

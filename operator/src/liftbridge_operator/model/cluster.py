@@ -180,7 +180,7 @@ class ClusterSpec(Model):
         json_schema_extra={"default": [{"name": "internal"}]},
     )
     tls: Tls = section(Tls, "Certificates for client connections.")
-    network_policy: NetworkPolicy = section(NetworkPolicy, "Who may connect to the brokers.")
+    network_policy: NetworkPolicy = section(NetworkPolicy, "Allowed connections to the brokers.")
     resources: BrokerResources = section(BrokerResources, "Resources of each broker.")
     pod_template: PodTemplate = section(PodTemplate, "Additions to the pods.")
     topology: Topology = section(Topology, "How brokers are spread over nodes and zones.")

@@ -59,7 +59,7 @@ class BrokerStatus(Model):
     ready: bool = Field(default=False, description="Whether its pod is ready.")
     voter: bool = Field(default=False, description="Whether it is a voter of the metadata group.")
     cordoned: bool = Field(
-        default=False, description="Whether it gets no new replicas because it is to leave."
+        default=False, description="Whether it gets no new replicas because it will be removed."
     )
     revision: Short | None = option("Revision of its pod.")
     partitions: int = Field(default=0, ge=0, le=2**31 - 1, description="Replicas it holds.")

@@ -289,15 +289,15 @@ class Peer(Model):
 
 
 class NetworkPolicy(Model):
-    """Who may connect to the brokers; the brokers themselves and the operator always may."""
+    """Allowed connections to the brokers; the brokers themselves and the operator always may."""
 
     enabled: bool = Field(
         default=True,
         description="Whether a NetworkPolicy blocks all other connections.",
     )
     clients: Annotated[tuple[Peer, ...], ListOf(32)] = Field(
-        default=(), description="Who may connect to listeners; defaults to everybody."
+        default=(), description="Peers that may connect to listeners; defaults to all."
     )
     monitoring: Annotated[tuple[Peer, ...], ListOf(32)] = Field(
-        default=(), description="Who may read metrics; defaults to every pod of the cluster."
+        default=(), description="Peers that may read metrics; defaults to every pod of the cluster."
     )

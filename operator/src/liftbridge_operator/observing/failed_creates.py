@@ -81,7 +81,7 @@ def _moment_ms(event: Json) -> int:
 
 
 def _unread(brokers: Json, why: str) -> str:
-    where = f"`kubectl describe statefulset {metadata_of(brokers)['name']}` says why"
+    where = f"`kubectl describe statefulset {metadata_of(brokers)['name']}` shows the cause"
     return f"{where}, since its events cannot be read: {_cut(why)}"
 
 

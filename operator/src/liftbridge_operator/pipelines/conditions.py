@@ -110,7 +110,7 @@ def _at_work(spec: PipelineSpec, workload: Workload, runs: tuple[Run, ...]) -> C
 
 
 def _run_failed(failed: Ended) -> Claim:
-    detail = failed.message or "it says nothing"
+    detail = failed.message or "its log is empty"
     return Claim(Reason.RUN_FAILED, {"code": failed.exit_code, "detail": detail})
 
 

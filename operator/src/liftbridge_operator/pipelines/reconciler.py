@@ -392,7 +392,7 @@ class PipelineReconciler:
             return
         if not failed.ended and _has_told_failure(body):
             return  # the pods that would distinguish two failures are gone
-        values = {"code": failed.exit_code, "detail": failed.message or "it says nothing"}
+        values = {"code": failed.exit_code, "detail": failed.message or "its log is empty"}
         await self._events.tell(told, EventReason.RUN_FAILED, values)
 
 

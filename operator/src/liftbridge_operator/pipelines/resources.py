@@ -32,7 +32,7 @@ def pipeline_of(body: Object) -> Pipeline:
     if unread:
         raise UnreadableError(f"only a newer operator knows {unread}")
     if not _is_whole(spec):
-        raise UnreadableError("it contradicts the rules of its definition")
+        raise UnreadableError("it breaks the rules of its definition")
     return Pipeline(
         namespace=metadata["namespace"],
         name=metadata["name"],

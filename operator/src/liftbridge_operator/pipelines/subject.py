@@ -94,9 +94,9 @@ def reach_of(pipeline: Pipeline, cluster: ClusterSpec) -> Reach:
     if given is not None:
         return Reach(servers, Authority(is_secret=True, name=given, has_certificate=shows))
     if shows or namespace != pipeline.namespace:
-        why = "asks for a certificate" if shows else "lies in another namespace"
+        why = "requires a certificate" if shows else "is in another namespace"
         raise UnreachableError(
-            f"spec.credentials.tlsSecretName is needed: cluster {ref.name} speaks TLS and {why}"
+            f"spec.credentials.tlsSecretName is needed: cluster {ref.name} uses TLS and {why}"
         )
     return Reach(servers, _authority(ref.name, cluster))
 

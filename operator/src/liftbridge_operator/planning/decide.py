@@ -78,7 +78,7 @@ def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
     if wanted.is_deleting:
         return
     if wanted.is_paused:  # gate PAUSED
-        yield lambda: Outcome("", waits=(Wait("Paused", wanted.name, "pause is taken back"),))
+        yield lambda: Outcome("", waits=(Wait("Paused", wanted.name, "spec.paused is false"),))
         return
     yield lambda: bootstrap.conflict(view)
     yield lambda: growth.grow_claims(view, memory)

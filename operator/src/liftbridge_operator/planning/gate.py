@@ -52,9 +52,9 @@ def _of_pods(view: View, pod: Pod) -> list[Wait]:
         found.append(Wait("AmbiguousIdentity", pod.name, "pod and broker are the same process"))
     said = view.reports.get(pod.name)
     if said is not None and said.is_disk_full:  # gate DISK
-        found.append(Wait("VolumeFull", pod.name, "its volume has room"))
+        found.append(Wait("VolumeFull", pod.name, "its volume has free space"))
     if view.is_on_leaving_node(pod):  # gate CORDONED
-        found.append(Wait("NodeCordoned", pod.name, "its node takes pods again"))
+        found.append(Wait("NodeCordoned", pod.name, "its node accepts pods again"))
     others = [one for one in view.names if one != pod.name and not _may_stay_away(view, one)]
     return found + [against for name in others for against in _of_other(view, name)]
 
@@ -69,9 +69,9 @@ def _of_other(view: View, name: str) -> list[Wait]:
     elif said is None or not said.is_nats_connected:  # gate NATS
         found.append(Wait("NatsUnreachable", name, "the broker reaches NATS"))
     elif view.lacks_routes(name):  # gate ROUTES
-        found.append(Wait("RoutesMissing", name, "its NATS server has routes to all others"))
+        found.append(Wait("RoutesMissing", name, "its NATS server has routes to all other servers"))
     elif said.is_disk_full:  # gate DISKS
-        found.append(Wait("VolumeFull", name, "its volume has room"))
+        found.append(Wait("VolumeFull", name, "its volume has free space"))
     return found
 
 

@@ -59,7 +59,7 @@ def _prepare(view: View, memory: Memory, plan: Plan, pod: Pod) -> Outcome:
     """Prepare a restart behind the open gate: second reading, consent, leaderships, record."""
     memory, is_confirmed = gate.read(view, memory, pod.name)
     if not is_confirmed:
-        wait = Wait("GateReading", pod.name, "the gate is read a second time")
+        wait = Wait("GateReading", pod.name, "a second check finds the gate open")
         return Outcome(ROLLING, waits=(wait,), memory=memory)
     accepts = gate.accepts_unavailable(view, plan)
     token = memory.token
@@ -137,7 +137,7 @@ def finish(view: View, memory: Memory, plan: Plan) -> Outcome | None:
         return _clear(view, memory)
     pod = view.pods.get(under_way.broker)
     if pod is None:
-        return _wait("PodMissing", under_way.broker, "the set has made the pod again")
+        return _wait("PodMissing", under_way.broker, "the StatefulSet has recreated the pod")
     if pod.uid == under_way.pod_uid:
         if pod.is_terminating:
             return _wait("PodStopping", pod.name, "the broker has stopped")
@@ -170,7 +170,7 @@ def _leave(view: View, memory: Memory, plan: Plan, pod: Pod, under_way: Disrupti
         return _give_up(view, memory, pod, under_way)
     memory, is_confirmed = gate.read(view, memory, pod.name)
     if not is_confirmed:
-        wait = Wait("GateReading", pod.name, "the gate is read a second time")
+        wait = Wait("GateReading", pod.name, "a second check finds the gate open")
         return Outcome(ROLLING, waits=(wait,), memory=memory)
     move = _move_away(view, pod)
     if move is not None:
@@ -218,7 +218,7 @@ def _missing(view: View, pod: Pod, under_way: Disruption) -> tuple[str, ...]:
         return ("the broker is registered again",)
     apart = [name for name in view.names if view.lacks_routes(name)]
     if apart:  # gate ROUTES_BACK
-        return (f"the NATS server beside {apart[0]} has routes to all others",)
+        return (f"the NATS server beside {apart[0]} has routes to all other servers",)
     return _unproven(view, pod, under_way)
 
 
@@ -226,12 +226,12 @@ def _unproven(view: View, pod: Pod, under_way: Disruption) -> tuple[str, ...]:
     """Return the recorded offsets that a broker has not proved to hold."""
     said = view.seen.verification
     if said is None or said.token != under_way.token:  # gate VERIFY
-        return ("the broker tells what it holds",)
+        return ("the broker reports its log ends",)
     if said.is_other_directory:
         behind = [one.name for one in view.partitions(pod.name) if pod.name not in one.isr]
         return tuple(f"{name} is in sync" for name in behind)
     if not said.is_complete:  # gate COMPLETE
-        return said.blockers or ("everything that was recorded is back",)
+        return said.blockers or ("the broker has all recorded records",)
     return ()
 
 

@@ -136,7 +136,7 @@ def _empty(view: View, memory: Memory, name: str) -> Outcome:
     if is_old:
         memory = replace(memory, empty=(name, view.now))
     if is_old or view.now - first_ms < EMPTY_APART_MS:  # gate EMPTY_TWICE
-        wait = Wait("Verifying", name, "it is seen without replicas a second time")
+        wait = Wait("Verifying", name, "a second check finds no replicas")
         return Outcome(SCALING_DOWN, waits=(wait,), memory=memory)
     for one in view.members.get(name, ()):
         if one.is_voter:
@@ -146,7 +146,7 @@ def _empty(view: View, memory: Memory, name: str) -> Outcome:
             return Outcome(SCALING_DOWN, RemoveMember(one.member))
     said, pod = view.reports.get(name), view.pods.get(name)
     if said is None or pod is None or said.start_id != pod.uid:
-        wait = Wait("BrokersNotReady", name, "the broker runs, to mark its directory")
+        wait = Wait("BrokersNotReady", name, "the broker runs and can retire its directory")
         return Outcome(SCALING_DOWN, waits=(wait,))
     return Outcome(SCALING_DOWN, Retire(Member(name, said.data_dir_id)))
 

@@ -59,7 +59,7 @@ def _bad(view: View, brokers: BrokerSet, pod: Pod) -> Outcome | None:
 
 def bad_revision(name: str) -> Wait:
     """Return the wait for a specification with which pods start."""
-    return Wait("BadRevision", name, "the specification is mended", is_stalled=True)
+    return Wait("BadRevision", name, "the specification is corrected", is_stalled=True)
 
 
 def missing(view: View, memory: Memory, name: str) -> Wait:
@@ -76,7 +76,7 @@ def missing(view: View, memory: Memory, name: str) -> Wait:
     )
     if not is_long:
         return Wait(NOT_READY, name, "the pod is ready")
-    unknown = f"`kubectl describe statefulset {view.wanted.name}` says why"
+    unknown = f"`kubectl describe statefulset {view.wanted.name}` shows the cause"
     why = dict(view.seen.failed_creates).get(name, unknown)
     return Wait(MISSING, name, why, is_stalled=True)
 

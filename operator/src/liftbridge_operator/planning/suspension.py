@@ -48,7 +48,7 @@ def suspend_or_resume(view: View) -> Outcome | None:
         if brokers.replicas:
             none = SetReplicas(brokers.uid, brokers.resource_version, 0)
             return Outcome("Suspending", none)
-        return Outcome("", waits=(Wait("Suspended", view.wanted.name, "suspend is taken back"),))
+        return Outcome("", waits=(Wait("Suspended", view.wanted.name, "spec.suspend is false"),))
     if brokers.replicas or not view.wanted.replicas:
         return None
     # Brokers with volumes in use come first; a scale-out adds the rest of the specified ones.

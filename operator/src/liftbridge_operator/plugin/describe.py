@@ -332,7 +332,7 @@ def plan_of(resource: Json) -> Json:
 
 
 def is_approved(made: Json) -> bool:
-    """Whether exactly this plan was approved."""
+    """Return whether exactly this plan was approved."""
     return bool(made.get("hash")) and made.get("approvedHash") == made.get("hash")
 
 

@@ -124,12 +124,12 @@ def condition_of(resource: Json, kind: str) -> Json:
 
 
 def is_current(resource: Json) -> bool:
-    """Whether the status is about the current specification."""
+    """Return whether the status is about the current specification."""
     return status_of(resource).get("observedGeneration") == metadata_of(resource).get("generation")
 
 
 def is_ready(resource: Json) -> bool:
-    """Whether the current specification is reconciled."""
+    """Return whether the current specification is reconciled."""
     return is_current(resource) and condition_of(resource, "Ready").get("status") == "True"
 
 

@@ -87,7 +87,7 @@ class UserAccess(KubeClient):
     async def log(
         self, namespace: str, pod: str, container: str, *, is_former: bool, lines_max: int
     ) -> bytes:
-        """As the port."""
+        """See the port."""
         query = [
             ("container", container),
             ("tailLines", str(lines_max)),
@@ -98,7 +98,7 @@ class UserAccess(KubeClient):
         return await self.read_raw(f"{path_of(PODS, namespace, pod)}/log", query)
 
     async def server_version(self) -> Object:
-        """As the port."""
+        """See the port."""
         return await self.read_object("/version")
 
 

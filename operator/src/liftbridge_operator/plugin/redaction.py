@@ -96,6 +96,6 @@ def _is_secret(key: str) -> bool:
 
 
 def _hides(variable: Mapping[str, Any]) -> bool:
-    """Whether an environment variable may hold a secret: any unknown one may."""
+    """Return whether an environment variable may hold a secret: any unknown one may."""
     name = str(variable["name"])
     return _SECRET_KEY.search(name) is not None or _OWN_VARIABLES.fullmatch(name) is None

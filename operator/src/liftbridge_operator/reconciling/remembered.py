@@ -96,7 +96,7 @@ class Pass:
 
     @property
     def is_remade(self) -> bool:
-        """Whether the set is being recreated around its pods, which have what they need."""
+        """Return whether the set is being recreated around its pods, which have what they need."""
         return self.seen.recorded.shape is not None
 
 

@@ -147,14 +147,14 @@ class SparingKube:
     # -- reads --------------------------------------------------------------------------------
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object:
-        """As the port."""
+        """See the port."""
         request = (kind, namespace, name)
         return await self._read(request, kind, lambda: self._server.get(kind, namespace, name))
 
     async def list_all(
         self, kind: Kind, namespace: str, *, selector: str = "", fields: str = ""
     ) -> Listing:
-        """As the port."""
+        """See the port."""
         return await self._read(
             (kind, namespace, "", selector, fields),
             kind,
@@ -183,19 +183,19 @@ class SparingKube:
     # -- writes -------------------------------------------------------------------------------
 
     async def create(self, body: Object, *, dry_run: bool = False) -> Object:
-        """As the port."""
+        """See the port."""
         with self._writing():
             return await self._server.create(body, dry_run=dry_run)
 
     async def apply(
         self, body: Object, *, force: bool = False, manager: str = FIELD_MANAGER
     ) -> Object:
-        """As the port."""
+        """See the port."""
         with self._writing():
             return await self._server.apply(body, force=force, manager=manager)
 
     async def apply_status(self, body: Object, *, manager: str = STATUS_MANAGER) -> Object:
-        """As the port."""
+        """See the port."""
         with self._writing():
             return await self._server.apply_status(body, manager=manager)
 
@@ -210,7 +210,7 @@ class SparingKube:
         subresource: str = "",
         dry_run: bool = False,
     ) -> Object:
-        """As the port."""
+        """See the port."""
         with self._writing():
             return await self._server.patch(
                 kind,
@@ -232,7 +232,7 @@ class SparingKube:
         propagation: Propagation = Propagation.BACKGROUND,
         grace_seconds: int | None = None,
     ) -> None:
-        """As the port."""
+        """See the port."""
         with self._writing():
             await self._server.delete(
                 kind,

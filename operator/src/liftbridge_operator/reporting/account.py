@@ -103,12 +103,12 @@ class Account:
 
     @property
     def is_founded(self) -> bool:
-        """Whether founding of the cluster has started."""
+        """Return whether founding of the cluster has started."""
         return self.seen.identity is not None and self.seen.identity.is_started
 
     @property
     def is_silent(self) -> bool:
-        """Whether no broker answers."""
+        """Return whether no broker answers."""
         return not self.seen.reports
 
     @cached_property
@@ -257,7 +257,7 @@ class Account:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all desired brokers are ready and, as far as known, serving."""
+        """Return whether all desired brokers are ready and, as far as known, serving."""
         wanted = self.seen.wanted.replicas
         return sum(map(self._is_ready, self.view.names)) >= wanted
 

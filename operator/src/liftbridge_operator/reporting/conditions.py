@@ -143,7 +143,7 @@ def _not_ready(account: Account) -> str:
 def _blocked(account: Account) -> Mapping[str, object]:
     if account.trouble is None:
         return {}
-    return {"what": account.trouble[0], "detail": "until the API server lets it through"}
+    return {"what": account.trouble[0], "detail": "until the API server accepts it"}
 
 
 def _available(account: Account) -> Found:
@@ -167,7 +167,7 @@ def _available(account: Account) -> Found:
     if reason == "QuorumLost":
         values |= _left(account)
     if reason == "NatsUnreachable":
-        values["detail"] = "the brokers have no link"
+        values["detail"] = "no broker is connected"
     return reason, values
 
 
@@ -236,7 +236,7 @@ def _lacking(account: Account, reason: str) -> Found:
 def _disruption(account: Account) -> Found:
     blockers = account.status.disruption_blockers
     if "MetadataUnknown" in blockers:
-        return "RiskUnknown", {"detail": "the metadata group has no leader that answers"}
+        return "RiskUnknown", {"detail": "no leader of the metadata group answers"}
     if not account.seen.wanted.is_window_open:
         return "MaintenanceWindowClosed", {}
     if not blockers:
@@ -334,7 +334,7 @@ def _of_sizes(account: Account) -> Found:
         return "Resizing", values
     for one, attributes in plan.modified(account.view):
         values = {"claim": one.name, "class": attributes}
-        detail = one.attributes_state or "its driver says nothing of it"
+        detail = one.attributes_state or "its driver reports nothing"
         return "AttributesPending", {**values, "detail": detail}
     if not plan.in_use(account.view) and not (account.spec and account.spec.storage.ephemeral):
         return "NotReconciled", {}

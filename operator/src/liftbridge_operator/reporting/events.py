@@ -62,7 +62,9 @@ def _of_group(action: act.Action, fate: str, drained: tuple[str, ...]) -> Happen
         case act.PromoteLearner(member):
             found = Happened(EventReason.VOTER_PROMOTED, {"broker": member.broker})
         case act.Cordon(broker, is_draining):
-            cause = "it is to leave" if is_draining else "it is among those that are to leave"
+            cause = (
+                "it will be removed" if is_draining else "it will be removed after other brokers"
+            )
             cause = "it is drained" if broker in drained and not is_draining else cause
             found = Happened(EventReason.BROKER_CORDONED, {"broker": broker, "cause": cause})
         case act.Uncordon(broker):
@@ -82,12 +84,12 @@ def _of_deletion(action: act.DeletePod, seen: Observation) -> Happened | None:
     under_way = seen.recorded.disruption
     if under_way is not None and under_way.pod_uid == action.uid:
         changed = f" for {', '.join(seen.wanted.causes)}" if seen.wanted.causes else ""
-        cause = f"revision {seen.wanted.revision} is to be put into force{changed}"
+        cause = f"revision {seen.wanted.revision} is rolled out{changed}"
         if action.uid in seen.wanted.restarts:
             cause = "a restart was requested"
         return Happened(EventReason.BROKER_RESTARTING, {"pod": action.name, "cause": cause})
     if any(one.broker == action.name for one in seen.wanted.replace):
-        cause = "it is to start over on an empty volume"
+        cause = "it starts over on an empty volume"
         return Happened(EventReason.BROKER_RESTARTING, {"pod": action.name, "cause": cause})
     cause = str(pod.stuck) if pod is not None and pod.stuck is not None else "it was not ready"
     return Happened(EventReason.STUCK_POD_REPLACED, {"pod": action.name, "cause": cause})
@@ -109,7 +111,7 @@ def _of_size(action: act.SetReplicas, seen: Observation) -> Happened | None:
         return Happened(EventReason.SUSPENDED, {})
     has, size = seen.brokers.replicas if seen.brokers is not None else 0, seen.recorded.size or 0
     if has < size:
-        values = {"manager": "somebody", "field": ".spec.replicas"}
+        values = {"manager": "an unknown manager", "field": ".spec.replicas"}
         return Happened(
             EventReason.DRIFT_REPAIRED, {**values, "object": f"StatefulSet/{seen.wanted.name}"}
         )

@@ -102,16 +102,16 @@ class Claims(Others, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LeaderFence:
-    """As `kube.port.Fence`: this process leads its release, and the release has the namespace."""
+    """See `kube.port.Fence`: this process leads its release, and the release has the namespace."""
 
     lease: Lease
     claims: Claims
 
     def check(self, namespace: str) -> None:
-        """As `kube.port.Fence`."""
+        """See `kube.port.Fence`."""
         self.lease.check()
         if not self.claims.has(namespace):
-            raise FencedError(f"namespace {namespace} is not this release's for certain")
+            raise FencedError(f"namespace {namespace} is not this release's with certainty")
 
     async def hold(self) -> None:
         """Hold lease and claims until one is lost.
@@ -139,7 +139,7 @@ class ClaimedReconciler:
     claims: Claims
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
-        """As `Reconciler`."""
+        """See `Reconciler`."""
         if self.claims.is_left(key.namespace):
             return None
         return await self.reconciler.reconcile(key)
@@ -193,34 +193,34 @@ class NamespaceClaims:
 
     @property
     def rivals(self) -> frozenset[str]:
-        """As `Claims`."""
+        """See `Claims`."""
         return frozenset(self.left.values())
 
     def has(self, namespace: str) -> bool:
-        """As `Claims`."""
+        """See `Claims`."""
         return namespace in self._settled and self._leases[namespace].is_leader
 
     def is_left(self, namespace: str) -> bool:
-        """As `Claims`."""
+        """See `Claims`."""
         return not self.has(namespace)
 
     async def may_lead(self, *, has_lease: bool) -> bool:
-        """As `lease.Others`: always True; conflicts concern single namespaces only."""
+        """See `lease.Others`: always True; conflicts concern single namespaces only."""
         del has_lease
         return True
 
     async def keep(self) -> None:
-        """As `Claims`: renew all claims, each independently."""
+        """See `Claims`: renew all claims, each independently."""
         async with asyncio.TaskGroup() as group:
             for namespace, lease in self._leases.items():
                 group.create_task(self._keep(namespace, lease))
 
     def hindrances(self, *, is_leading: bool) -> list[str]:
-        """As `Claims`."""
+        """See `Claims`."""
         return [
             f"claim: namespace {namespace} is claimed by release {self.left[namespace]}; {REMEDY}"
             if namespace in self.left
-            else f"claim: namespace {namespace} is not claimed for certain yet"
+            else f"claim: namespace {namespace} is not claimed with certainty yet"
             for namespace in self._leases
             if is_leading and not self.has(namespace)
         ]
@@ -321,19 +321,19 @@ class AllClaims:
 
     @property
     def rivals(self) -> frozenset[str]:
-        """As `Claims`: a release that names single namespaces is no rival."""
+        """See `Claims`: a release that names single namespaces is no rival."""
         return frozenset({self.rival} - {""})
 
     def has(self, namespace: str) -> bool:
-        """As `Claims`."""
+        """See `Claims`."""
         return self._is_certain and namespace not in self.left
 
     def is_left(self, namespace: str) -> bool:
-        """As `Claims`."""
+        """See `Claims`."""
         return namespace in self.left
 
     async def keep(self) -> None:
-        """As `Claims`: list the claims of other releases."""
+        """See `Claims`: list the claims of other releases."""
         while True:
             await self._clock.sleep(LOOK_S)
             try:
@@ -344,17 +344,17 @@ class AllClaims:
                 raise LeaseLostError(f"claims of other releases were not seen for {CERTAIN_S:g} s")
 
     def hindrances(self, *, is_leading: bool) -> list[str]:
-        """As `Claims`."""
+        """See `Claims`."""
         del is_leading  # who leads has no rival
         if self._refusal:
             text = f"claim: Leases of all namespaces cannot be listed: {self._refusal}; "
             return [text + "let the account list them, or set watchNamespaces"]
         if self.rival:
-            return [f"claim: release {self.rival} looks after all namespaces, and leads; {REMEDY}"]
+            return [f"claim: release {self.rival} watches all namespaces, and leads; {REMEDY}"]
         return []
 
     async def may_lead(self, *, has_lease: bool) -> bool:
-        """As `lease.Others`: return whether no other release for all namespaces leads."""
+        """See `lease.Others`: return whether no other release for all namespaces leads."""
         try:
             asked_s, found = await self._look()
         except ForbiddenError as refused:

@@ -26,19 +26,19 @@ class SystemClock:
     """The clock of the machine."""
 
     def now(self) -> float:
-        """As the protocol."""
+        """See the protocol."""
         return time.monotonic()
 
     def wall(self) -> datetime:
-        """As the protocol."""
+        """See the protocol."""
         return datetime.now(UTC)
 
     async def sleep(self, seconds: float) -> None:
-        """As the protocol."""
+        """See the protocol."""
         await asyncio.sleep(seconds)
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> None:
-        """As the protocol."""
+        """See the protocol."""
         try:
             async with asyncio.timeout(seconds):
                 await event.wait()

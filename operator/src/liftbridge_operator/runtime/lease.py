@@ -137,14 +137,14 @@ class Lease:
 
     @property
     def is_leader(self) -> bool:
-        """Whether it is certain that no other process leads."""
+        """Return whether it is certain that no other process leads."""
         age = self.age_s
         return age is not None and age < self._times.renew_s
 
     def check(self) -> None:
-        """As `kube.port.Fence`."""
+        """See `kube.port.Fence`."""
         if not self.is_leader:
-            raise FencedError(f"lease {self._namespace}/{self._name} is not held for certain")
+            raise FencedError(f"lease {self._namespace}/{self._name} is not held with certainty")
 
     async def acquire(self) -> None:
         """Wait until this process leads."""
@@ -291,7 +291,7 @@ class Lease:
         holder = (found.get("spec") or {}).get("holderIdentity")
         if holder != self.identity:
             self._renewed_s = None
-            raise LeaseLostError(f"{holder or 'nobody'} holds the lease")
+            raise LeaseLostError(f"{holder or 'no process'} holds the lease")
         return found
 
     def _is_expired(self, found: Object, spec: Mapping[str, Any]) -> bool:

@@ -105,7 +105,7 @@ class Family:
                 assert state.leaf is not None
                 return Brought(files, verdict, state.authority, state.leaf)
             files = self._do(files, verdict.step, now_s)
-        raise AssertionError("certificates are issued again and again")
+        raise AssertionError("certificates are issued repeatedly")
 
     def _without_unusable(self, files: Files) -> Files:
         """Drop unusable files that can be recreated, because nothing depends on them.
@@ -122,7 +122,7 @@ class Family:
         has_one = bool(authority.get(names.CA_KEY) or authority.get(AUTHORITY_KEY))
         if has_one and not self._fits(authority, names.CA_KEY, AUTHORITY_KEY):
             if has_signed:
-                raise ValueError(f"{names.CA_KEY} and {AUTHORITY_KEY} are no pair")
+                raise ValueError(f"{names.CA_KEY} and {AUTHORITY_KEY} are not a pair")
             authority = _left(authority, names.CA_KEY, AUTHORITY_KEY)
         if not self._described(authority.get(FORMER_CERT, b"")):
             if FORMER_CERT in authority and not files.has_leaf:

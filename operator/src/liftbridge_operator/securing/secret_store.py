@@ -511,7 +511,7 @@ class SecretStore:
         """Read a Secret that outlives the resource, and must have the id of this cluster."""
         live = await self._get(SECRETS, looked.cluster.namespace, name)
         if live is not None and label_of(live, names.CLUSTER_ID) != looked.inputs.cluster_id:
-            detail = f"it is not of cluster {looked.inputs.cluster_id}"
+            detail = f"it does not belong to cluster {looked.inputs.cluster_id}"
             raise ForeignError(Trouble("Conflict", {"object": f"Secret {name}", "detail": detail}))
         return live
 

@@ -203,7 +203,7 @@ def check_rewrite(rewrite: Rewrite) -> None:
     kept = _sum_of(rewrite.adds)
     if kept.records > gone.records if rewrite.is_by_key else kept != gone:
         raise ClaimError(
-            f"partition {partition}: files that come hold {kept.text()}, those that go "
+            f"partition {partition}: added files hold {kept.text()}, removed files "
             f"{gone.text()}; a rewrite must hold the same records"
         )
 
@@ -248,7 +248,7 @@ def check(claim: Claim) -> None:
         is_next = (span.partition, span.start) == (partition, at)  # guard Archive.piece
         if not is_next or span.end <= span.start:
             raise ClaimError(
-                f"partition {span.partition}: {span.start} to {span.end} does not go on from "
+                f"partition {span.partition}: {span.start} to {span.end} does not continue at "
                 f"{at} of partition {partition}; hand pieces over in order, without any missing"
             )
         _check_files(piece)

@@ -66,7 +66,7 @@ class Fields:
         return cls(place, found)
 
     def has(self, name: str) -> bool:
-        """Whether a member exists."""
+        """Return whether a member exists."""
         return self.members.get(name) is not None
 
     def wrong(self, name: str, rule: str) -> DamagedError:

@@ -261,7 +261,7 @@ def _stored(store: Store, data: bytes, stem: str, new_id: Callable[[], str]) -> 
 
 
 def _holds(store: Store, path: str, data: bytes) -> bool:
-    """Whether an object has the bytes to write.
+    """Return whether an object has the bytes to write.
 
     After a lost answer, the store's own retry finds the object that it has written.
     """

@@ -90,7 +90,7 @@ def _named(store: Store, snapshot: log.Snapshot, before_ms: int) -> set[str]:
 
 
 def _is_left_over(path: str, named: set[str]) -> bool:
-    """Whether a file is data in no entry, or a partial file of a writer that died.
+    """Return whether a file is data in no entry, or a partial file of a writer that died.
 
     Files of other writers elsewhere are left to them.
     """

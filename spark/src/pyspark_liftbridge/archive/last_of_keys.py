@@ -46,7 +46,7 @@ class Kept(NamedTuple):
     keyed: tuple[int, ...]
 
     def is_changed(self, at: int, origin: delta.Origin) -> bool:
-        """Whether any record of a file is removed, by the file's index and range."""
+        """Return whether any record of a file is removed, by the file's index and range."""
         first, last = np.searchsorted(self.offsets, (origin.start, origin.end))
         return bool(self.keyed[at] > last - first)
 

@@ -222,7 +222,7 @@ def append(store: Store, snapshot: Snapshot, actions: Sequence[delta.Action]) ->
 
 
 def is_checkpoint_due(snapshot: Snapshot) -> bool:
-    """Whether there are enough entries after the newest checkpoint for another one."""
+    """Return whether there are enough entries after the newest checkpoint for another one."""
     return snapshot.version - snapshot.checkpoint_version >= checkpoint.EVERY
 
 

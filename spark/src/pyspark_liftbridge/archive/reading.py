@@ -194,7 +194,7 @@ def _records(
 
 
 def _may_hold(group: pq.RowGroupMetaData, span: delta.Span) -> bool:
-    """Whether a row group may hold offsets of a span, by its statistics."""
+    """Return whether a row group may hold offsets of a span, by its statistics."""
     for at in range(group.num_columns):
         column = group.column(at)
         found = column.statistics

@@ -161,7 +161,7 @@ def _at(store: Store, root: str) -> Table:
 
 
 def _is_of(table: Table, stream: str, stream_id: int) -> bool:
-    """Whether a table is of a stream, or does not exist yet."""
+    """Return whether a table is of a stream, or does not exist yet."""
     metadata = table.snapshot.metadata
     return metadata is None or (metadata.stream, metadata.stream_id) == (stream, stream_id)
 

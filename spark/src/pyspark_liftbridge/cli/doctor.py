@@ -47,7 +47,7 @@ async def doctor(
 
 
 async def _brokers(run: Run[CheckRow]) -> "Check":
-    """Whether brokers answer."""
+    """Return whether brokers answer."""
     from pyspark_liftbridge.jobs import doctor as checks  # noqa: PLC0415 - heavy
 
     servers = run.profile.servers

@@ -108,7 +108,7 @@ class Audited(NamedTuple):
 
     @property
     def is_unlike(self) -> bool:
-        """Whether any copies that were read differ."""
+        """Return whether any copies that were read differ."""
         return any(not one.is_unread for one in self.differences)
 
 

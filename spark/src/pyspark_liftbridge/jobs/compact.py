@@ -54,7 +54,7 @@ class Job(NamedTuple):
 
     @property
     def is_by_key(self) -> bool:
-        """Whether only the last record of each key is kept."""
+        """Return whether only the last record of each key is kept."""
         return self.keep_tombstones_ms is not None
 
     @property

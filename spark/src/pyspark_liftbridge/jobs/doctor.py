@@ -95,7 +95,7 @@ def python(environ: Mapping[str, str]) -> Check:
     except (OSError, subprocess.TimeoutExpired) as error:
         return Check("python", FAILED, f"{program} does not run ({error})", _OTHER_PYTHON)
     if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["it fails"]
+        lines = done.stderr.strip().splitlines() or ["it printed no error"]
         return Check("python", FAILED, f"{program}: {lines[-1]}", _OTHER_PYTHON)
     found = f"{program}, Python {done.stdout.strip()}"
     own = ".".join(map(str, sys.version_info[:2]))
@@ -127,7 +127,7 @@ def package(requirement: str) -> Check:
 
 
 def _holds(found: str, bound: str) -> bool:
-    """Whether a version meets a bound; unknown kinds of bounds are ignored."""
+    """Return whether a version meets a bound; unknown kinds of bounds are ignored."""
     if bound.startswith(">="):
         return _numbers(found) >= _numbers(bound)
     return not bound.startswith("<") or _numbers(found) < _numbers(bound)

@@ -146,7 +146,7 @@ def batches_of(
 
 
 def is_compacted(client: SyncClient, stream: str) -> bool:
-    """Whether compaction removes records of a stream.
+    """Return whether compaction removes records of a stream.
 
     Raises:
         LiftbridgeError: No broker answers.

@@ -181,7 +181,7 @@ def _unfit_time(work: Work) -> str:
             return (
                 f"offset {batch.column('offset')[at]} of partition {work.part.partition} of the "
                 f"archive has an earlier time than one before it ({times[at]} and {before[at]} ns "
-                "since 1970), which no log takes: choose records whose times do not go back "
+                "since 1970), which no log accepts: choose records whose times do not decrease "
                 "(--offsets, --time), or replay without --preserve-offsets"
             )
         largest = before[-1]
@@ -321,15 +321,15 @@ def _part(
     end, by_key = bounds.high_watermark, _by_key(snapshot, number)
     if not (job.keeps_offsets or job.allows_repeats) and _is_older(bounds, by_key):
         raise RefusedError(
-            f"{job.target}/{number} has records from before the archive was compacted by key: what "
-            "a replay published there until then would be published again; replay into an empty "
-            "stream, or with --allow-repeats"
+            f"{job.target}/{number} has records from before the archive was compacted by key: "
+            "records of earlier replays would be published again; replay into an empty stream, or "
+            "with --allow-repeats"
         )
     return Part(number, wanted.start, wanted.end, len(paths), rows, end, by_key)
 
 
 def _is_older(bounds: PartitionBounds, by_key: str) -> bool:
-    """Whether a target has records from before a compaction, whose numbers have changed."""
+    """Return whether a target has records from before a compaction, whose numbers have changed."""
     _, _, done_ms = by_key.partition("@")
     return bool(by_key and bounds.first_timestamp) and not (
         done_ms.isdecimal() and bounds.first_timestamp >= int(done_ms) * _MILLISECOND_NS

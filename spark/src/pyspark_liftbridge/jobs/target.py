@@ -62,8 +62,8 @@ def refusal(target: Target) -> str:
     where = f"{target.stream}/{target.partition}"
     if bounds.log_start > target.start:
         return (
-            f"{where} starts at offset {bounds.log_start}, but the replay at {target.start}: what "
-            "was removed there cannot be compared or restored; use an empty stream that keeps "
+            f"{where} starts at offset {bounds.log_start}, but the replay at {target.start}: "
+            "removed records cannot be compared or restored; use an empty stream that keeps "
             f"records long enough, or replay from there on (--offsets {bounds.log_start}:)"
         )
     check = _Check(target, bounds, may_lack=is_compacted(client, target.stream))

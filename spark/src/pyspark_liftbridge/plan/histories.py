@@ -39,7 +39,7 @@ def read_of(known: Known, end: int) -> Read | None:
 
 
 def has_diverged(read: Read, known: Known) -> bool:
-    """Whether a log may have other records where it was read before.
+    """Return whether a log may have other records where it was read before.
 
     Args:
         read: What was read.

@@ -372,7 +372,7 @@ def _places(found: Mapping[str, Any], prefix: str, default: int) -> Places:
 
 
 def _has(places: Places, wanted: int) -> bool:
-    """Whether a partition begins or ends at a given special number."""
+    """Return whether a partition begins or ends at a given special number."""
     if places.is_time:
         return False
     given = [one for by_number in places.by_partition.values() for one in by_number.values()]

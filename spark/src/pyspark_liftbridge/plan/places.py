@@ -127,7 +127,7 @@ def _numbers(places: Places, partitions: Bounds) -> dict[PartitionId, int]:
         _listed(given.keys() - partitions.keys()),
     )
     if lacking or surplus:
-        faults = [f"no place for {lacking}"] * bool(lacking)
+        faults = [f"{lacking} is missing"] * bool(lacking)
         faults += [f"{surplus} is not read"] * bool(surplus)
         raise OptionError(
             "offsets or times by partition must name every partition that is read and no other: "

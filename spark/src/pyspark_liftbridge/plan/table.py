@@ -83,7 +83,7 @@ OPTIONS: Final = (
         "brokers as host:port, separated by commas",
         None,
         _ALL,
-        "Brokers to connect to first; they know the others.",
+        "Brokers to connect to first; they return the addresses of all brokers.",
     ),
     Option(
         "tls.ca",
@@ -158,7 +158,7 @@ OPTIONS: Final = (
         "error or latest",
         "error",
         READS,
-        "What to do if no record has that time or a later one.",
+        "Position if no record has that time or a later one.",
     ),
     Option(
         "endingOffsets",

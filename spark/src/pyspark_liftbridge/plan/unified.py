@@ -100,7 +100,7 @@ def _lowered(known: Known, begin: int) -> Known:
 
 
 def is_outgrown(wanted: Range, held: Held | None, log_start: int | None) -> bool:
-    """Whether to read the archive's log again before a range is read.
+    """Return whether to read the archive's log again before a range is read.
 
     A query beyond the archive's end reads only the log, as long as the log has the range.
 

@@ -44,7 +44,7 @@ def pushed(filters: Iterable[Filter], *, is_kafka_schema: bool) -> tuple[Pruning
 
 
 def _is_exact(column: str, one: Filter) -> bool:
-    """Whether pruning reads only rows that pass the filter."""
+    """Return whether pruning reads only rows that pass the filter."""
     return column in ("stream", "partition") or (column == "offset" and not isinstance(one, In))
 
 

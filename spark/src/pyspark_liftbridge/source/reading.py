@@ -261,7 +261,7 @@ def _of_log(
 
 
 def _is_raw(client: SyncClient, options: SourceOptions) -> bool:
-    """Whether to read stored batches."""
+    """Return whether to read stored batches."""
     return client.has_data and options.fetch.encoding != "subscribe"
 
 

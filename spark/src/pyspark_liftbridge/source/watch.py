@@ -78,7 +78,7 @@ class Watch:
         Raises:
             LiftbridgeError: Brokers have not answered for longer than `fetch.timeout`.
         """
-        assert self._thread.is_alive(), "the watch has died: its error is in the log of the driver"
+        assert self._thread.is_alive(), "the watch has stopped: the log of the driver has its error"
         failure = self._failure
         if failure is not None:
             absent_ns = time.monotonic_ns() - failure.since_ns

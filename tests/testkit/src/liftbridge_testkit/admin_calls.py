@@ -47,7 +47,7 @@ class _Port:
         return 1 << 20
 
     def begin(self, _stream_id: int, _fields: object) -> None:
-        """Nothing here has headers of its own."""
+        """No-op: calls here have no headers of their own."""
 
     def queue(self, _stream_id: int, frames: object) -> bool:
         """Keep a message; its prefix comes as a piece of its own."""
@@ -56,7 +56,7 @@ class _Port:
         return True
 
     def go_on(self, call: Call, steps: Iterator[None]) -> None:
-        """Nobody else has to wait."""
+        """Run all steps at once: no other caller waits."""
         do_steps(call, steps)
 
     def finish(self, _call: Call, code: int, text: str, _error_code: str) -> None:
@@ -71,7 +71,7 @@ class _Port:
         """Requests are whole at once."""
 
     def set_reading(self, _stream_id: int, *, is_reading: bool) -> None:
-        """Nothing is read."""
+        """No-op: these calls read no further messages."""
 
     def peer_certificate(self) -> None:
         """Plaintext."""
@@ -89,7 +89,7 @@ class AdminCalls:
     """Admin of one broker.
 
     Attributes:
-        context: What it works with.
+        context: Admin context of its calls.
     """
 
     def __init__(

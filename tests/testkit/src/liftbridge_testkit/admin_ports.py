@@ -1,4 +1,4 @@
-"""Admin ports of brokers in memory, on loopback, while the time of their world goes on."""
+"""Admin ports of brokers in memory, on loopback, while the time of their world continues."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

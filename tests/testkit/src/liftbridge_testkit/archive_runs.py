@@ -38,7 +38,7 @@ class MemoryStore:
 
     Attributes:
         objects: Contents by path.
-        modified_ms: What listings tell of every object.
+        modified_ms: Modification time in listings of every object.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class MemoryStore:
 
 
 class Fault(Enum):
-    """What becomes of a call."""
+    """Fate of a call."""
 
     REFUSED = "fails, and nothing is done"
     LOST = "is done, and the answer is lost"
@@ -97,13 +97,13 @@ class _Killed(BaseException):
 
 @dataclass
 class Turns:
-    """Runners, one of which goes on at a time.
+    """Runners, one of which runs at a time.
 
     Attributes:
-        seed: Of the order of steps.
-        faults: By runner and number of its call, both from 0.
-        store: What all of them share.
-        calls: Calls that each runner made; one that was killed begins anew and is counted on.
+        seed: Seed of the order of steps.
+        faults: Faults by runner and number of its call, both from 0.
+        store: Store that all of them share.
+        calls: Calls that each runner made; one that was killed restarts, and its count continues.
     """
 
     seed: int
@@ -240,8 +240,8 @@ class Source:
     """A stream that is archived.
 
     Attributes:
-        offsets: Of the records of each partition; a compacted log leaves some out.
-        log_ends: Of each partition.
+        offsets: Offsets of the records of each partition; a compacted log leaves some out.
+        log_ends: End of each partition.
         log_starts: The same; 0 for those that are not named.
     """
 
@@ -303,7 +303,7 @@ def _next_of(source: Source, snapshot: log.Snapshot, partition: int) -> int:
 
 
 def _write(source: Source, store: Store, span: delta.Span, random: Random) -> Written:
-    """A file that holds the offsets of a span as JSON: what counts here is who names it."""
+    """Write the offsets of a span as JSON: what counts here is the entry that names the file."""
     offsets = [one for one in source.offsets[span.partition] if span.start <= one < span.end]
     if not offsets:
         return Written(span, ())

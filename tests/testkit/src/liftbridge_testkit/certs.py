@@ -28,7 +28,7 @@ class Authority:
     """A certificate authority of its own.
 
     Attributes:
-        cert: Path of its certificate, for those who are to trust it.
+        cert: Path of its certificate, for clients that trust it.
     """
 
     def __init__(self, directory: Path, name: str = "ca") -> None:
@@ -64,7 +64,7 @@ class Authority:
             name: Stem of the file names; issuing it again replaces the files.
             names: Host names and addresses it is valid for.
             common_name: Common name of its subject; `name` when empty.
-            days: How long it is valid; a negative number makes one that has expired.
+            days: Validity; a negative number makes one that has expired.
         """
         cert = self._directory / f"{name}.pem"
         key = self._directory / f"{name}.key"

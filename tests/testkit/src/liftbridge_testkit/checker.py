@@ -35,7 +35,7 @@ _MAGIC: Final = b"LBCK"
 
 
 class Outcome(Enum):
-    """What a publisher knows about one message."""
+    """Knowledge of a publisher about one message."""
 
     UNKNOWN = "unknown"
     ACKED = "acked"
@@ -43,7 +43,7 @@ class Outcome(Enum):
 
 
 class Identity(NamedTuple):
-    """Names one message of a run: who published it and as which of its messages."""
+    """Names one message of a run: its publisher, and its number there."""
 
     publisher: int
     sequence: int
@@ -60,8 +60,8 @@ class Violation(NamedTuple):
     """One broken promise.
 
     Attributes:
-        promise: Which one, as named at the top of this module.
-        text: What was seen, with numbers.
+        promise: Broken promise, as named at the top of this module.
+        text: Observation, with numbers.
     """
 
     promise: str
@@ -70,11 +70,11 @@ class Violation(NamedTuple):
 
 @dataclass(slots=True)
 class PublisherHistory:
-    """What one publisher sent and learned. Owned by that publisher; no other one writes to it.
+    """Messages of one publisher, and their outcomes. Owned by that publisher, the only writer.
 
     Attributes:
         publisher: Its number, unique in the run.
-        offsets: By sequence: the acknowledged offset, None while unknown, -1 for refused.
+        offsets: Acknowledged offset by sequence, None while unknown, -1 for refused.
     """
 
     publisher: int
@@ -98,11 +98,11 @@ class PublisherHistory:
         self.offsets[sequence] = -1
 
     def unknown(self, sequence: int) -> None:
-        """Write down that nobody will say: an answer that comes later is a second one."""
+        """Write down that the outcome stays unknown: an answer that comes later is a second one."""
         assert self.offsets[sequence] is None, "answered twice"
 
     def outcome(self, sequence: int) -> Outcome:
-        """What is known of a message."""
+        """Return the known outcome of a message."""
         offset = self.offsets[sequence]
         if offset is None:
             return Outcome.UNKNOWN
@@ -114,7 +114,7 @@ class History:
     """All publishers of a run, and what its subscriptions delivered.
 
     Attributes:
-        publishers: By publisher number.
+        publishers: Publishers by number.
         deliveries: One list of records for each subscription, in order of delivery.
     """
 
@@ -122,7 +122,7 @@ class History:
     deliveries: list[list[Stored]] = field(default_factory=list)
 
     def new_publisher(self) -> PublisherHistory:
-        """A publisher with a number nobody had in this run."""
+        """A publisher with a number that no other one had in this run."""
         publisher = PublisherHistory(len(self.publishers))
         self.publishers[publisher.publisher] = publisher
         return publisher
@@ -171,7 +171,7 @@ def check(history: History, log: Iterable[Stored], *, first_offset: int = 0) -> 
     """Compare a history with the whole log.
 
     Args:
-        history: What publishers and subscriptions noted.
+        history: Notes of publishers and subscriptions.
         log: All records, in order of delivery, read after the last publish was answered.
         first_offset: Offset the log must begin with.
 

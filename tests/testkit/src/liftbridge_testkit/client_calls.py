@@ -36,11 +36,11 @@ RESPONSES: Final[Mapping[str, type[Message]]] = {
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a call.
+    """Outcome of a call.
 
     Attributes:
         messages: Responses so far, the empty handshake of `Subscribe` among them.
-        code: gRPC status, `None` while the call goes on.
+        code: gRPC status, `None` while the call is open.
         text: Its message.
         headers: Response headers beyond those of gRPC.
     """
@@ -70,7 +70,7 @@ class _Port:
         self._outcome = outcome
 
     def room(self, stream_id: int) -> int:
-        """There is always room."""
+        """Return a positive number: there is always room."""
         del stream_id
         return ROOM
 
@@ -86,7 +86,7 @@ class _Port:
         return True
 
     def go_on(self, call: Call, steps: Iterator[None]) -> None:
-        """Nobody else has to wait."""
+        """Run all steps at once: no other caller waits."""
         do_steps(call, steps)
 
     def finish(self, call: Call, code: int, text: str, error_code: str) -> None:
@@ -95,16 +95,16 @@ class _Port:
         self._outcome.code, self._outcome.text = code, text
 
     def expect_request(self, stream_id: int) -> None:
-        """Nothing is late here."""
+        """No-op: no request is late here."""
 
     def keep(self, stream_id: int, size: int) -> None:
         """Requests are whole at once."""
 
     def set_reading(self, stream_id: int, *, is_reading: bool) -> None:
-        """Nothing more is read."""
+        """No-op: these calls read no further messages."""
 
     def peer_certificate(self) -> None:
-        """There is no TLS."""
+        """Return no certificate: there is no TLS."""
 
 
 class WorldClock:
@@ -188,7 +188,7 @@ def end_requests(*, as_replica: bool) -> list[tuple[str, Message]]:
 
 
 def told_end(request: Message, outcome: Outcome) -> int:
-    """How far the log goes by an answer to one of `end_requests`."""
+    """Return the log end in an answer to one of `end_requests`."""
     last = outcome.messages[-1]
     match last:
         case api_pb2.FetchPartitionMetadataResponse():

@@ -48,7 +48,7 @@ class ClusterKit:
         nats: The NATS server.
         brokers: Brokers by name, `b1` first.
         proxies: Their ways to NATS, by name.
-        secret_file: Where their keys are.
+        secret_file: File with their keys.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class ClusterKit:
         """Metadata as one broker tells them, or the first that answers.
 
         Raises:
-            ProcessError: Nobody does.
+            ProcessError: No broker does.
         """
         for broker in [self.brokers[at]] if at else self.living:
             with contextlib.suppress(grpc.RpcError), broker.channel() as channel:

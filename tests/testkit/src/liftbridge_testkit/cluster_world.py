@@ -110,7 +110,7 @@ class HoldingFiles(MemoryFiles):
         self._held = list(self._submitted)
 
     def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
-        """As the port."""
+        """See the port."""
         super().submit_sync(token, handles)
         if self.is_holding and any(self._handles[one].path.startswith(STREAMS) for one in handles):
             self._held.append(self._submitted.pop())
@@ -136,7 +136,7 @@ class Member:
         is_alive: Whether it runs.
         is_registered: Whether this life's registration was answered.
         told: Transitions of all lives.
-        failures: What its store or metadata gave up with.
+        failures: Failures of its store or metadata.
         armed: Deadline its timer has.
     """
 
@@ -299,7 +299,7 @@ class Member:
             self.files.kill()
 
     def stop(self) -> None:
-        """End it in order, after what it had to hand over was handed over."""
+        """End it in order, after it has transferred its leaderships."""
         epoch = self.node.state.brokers[self.broker].broker_epoch
         self.node.stop()
         self.store.close(epoch)
@@ -341,7 +341,7 @@ class ClusterWorld:
     """Some brokers that begin a cluster together.
 
     Attributes:
-        size: How many.
+        size: Number of brokers.
         seed: Chance of this world.
         now: Monotonic nanoseconds, the same for all.
         sent: Messages between brokers on their way.
@@ -372,7 +372,7 @@ class ClusterWorld:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every broker runs and knows all of them as unfenced."""
+        """Return whether every broker runs and knows all of them as unfenced."""
         return all(
             member.is_registered
             and sum(not one.fenced for one in member.node.state.brokers.values()) == self.size
@@ -453,7 +453,7 @@ class ClusterWorld:
         member.node.on_messages(subscription, [arrival], [payload], self.now, self.wall_ns)
 
     def publish_nats(self, subject: str, payload: bytes, *, reply: str = "") -> None:
-        """Somebody publishes on NATS."""
+        """Publish on NATS, as a client would."""
         self._publish(None, Sent(subject, payload, b"", is_quiet=False, reply=reply))
         self.settle()
 

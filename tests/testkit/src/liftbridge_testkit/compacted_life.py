@@ -54,7 +54,7 @@ class Replica:
     """One broker with its replica.
 
     Attributes:
-        name: Of the broker.
+        name: Name of the broker.
         aside: Its compactions.
         bed: Its store.
     """
@@ -88,7 +88,7 @@ class CompactedLife:
     """One life; `step` by `step`.
 
     Attributes:
-        counts: How often what happened.
+        counts: Counts of events.
         is_well: A broken rule raises at once, so it always is.
     """
 
@@ -187,7 +187,7 @@ class CompactedLife:
         self._commit()
 
     def _commit(self) -> None:
-        """What all in sync hold is committed."""
+        """Commit the records that all in-sync replicas hold."""
         log = self._leader.log
         end = min(one.log.log_end_offset for one in self._replicas if one.name in self._in_sync)
         log.high_watermark = max(log.high_watermark, end)

@@ -30,7 +30,7 @@ def key_of(offset: int) -> int:
 
 
 def is_tombstone(offset: int) -> bool:
-    """Whether a record says that its key is gone."""
+    """Return whether a record says that its key is gone."""
     return offset % 5 == 0
 
 
@@ -104,7 +104,7 @@ def _last_of_keys(table: Store, snapshot: log.Snapshot, random: Random) -> list[
 
 
 def kept_of(offsets: Iterable[int]) -> set[int]:
-    """What a compaction by key leaves."""
+    """Return the records that a compaction by key keeps."""
     last = {key_of(one): one for one in sorted(offsets)}
     return {one for one in last.values() if not is_tombstone(one)}
 

@@ -245,7 +245,7 @@ class CommandMaker:
         )
 
     def change_leader(self) -> ChangeLeader:
-        """Followers do not hear their leaders."""
+        """Followers cannot reach their leaders."""
         return ChangeLeader(
             changes=tuple(
                 LeaderChange(
@@ -271,7 +271,7 @@ class CommandMaker:
         )
 
     def resign(self) -> Resign:
-        """A leader gives up what it leads."""
+        """A leader resigns leaderships."""
         broker = self._one_of(fenced=False)
         return Resign(
             broker=broker,
@@ -332,7 +332,7 @@ class CommandMaker:
         return InitPublisher(stream=self._random.choice(STREAMS), publisher="p")
 
     def mark(self) -> MarkStream:
-        """Somebody takes or leaves a stream."""
+        """Set or clear the owner of a stream."""
         name = self._random.choice(STREAMS)
         stream = self._state.stream(name)
         return MarkStream(
@@ -374,7 +374,7 @@ WEIGHTS: Final[Mapping[str, int]] = {
     "recover": 6, "change_leader": 4, "prefer": 4, "alter": 4, "remove": 1, "level": 1,
     "bootstrap": 1, "cordon": 1, "mark": 1, "catch_up_rate": 1,
 }  # fmt: skip
-"""How often each kind is chosen; 2 for those not named."""
+"""Weight of each kind of command; 2 for kinds that are not listed."""
 
 
 def random_command(random: Random, state: ClusterState) -> Command:

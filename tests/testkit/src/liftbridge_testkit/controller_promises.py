@@ -1,4 +1,4 @@
-"""What the controller promises of a change, as an onlooker can check it (C1 to C13, I17).
+"""Checks the promises of the controller for each change, from outside (C1 to C13, I17).
 
 The state alone tells whether it is valid; here is what must hold between the states before and
 after a command, and over the whole life of a partition.
@@ -41,7 +41,7 @@ ASKS_FOR_ANOTHER: Final = (
 
 @dataclass(slots=True)
 class Promises:
-    """What is remembered of the states so far.
+    """Facts remembered about the states so far.
 
     Attributes:
         brokers: Brokers before the next command.
@@ -58,7 +58,7 @@ class Promises:
     _origins: dict[PartitionId, frozenset[BrokerId]] = field(default_factory=dict)
 
     def check(self, state: ClusterState, command: Command) -> list[str]:
-        """What a command broke; nothing when all is well.
+        """Return the promises that a command broke; empty for none.
 
         Args:
             state: State after the command.
@@ -106,7 +106,7 @@ class Promises:
     def _broken_sessions(
         self, before: PartitionState, after: PartitionState, state: ClusterState
     ) -> list[str]:
-        """I17 for sessions of replicas: one that is added or whose broker begins anew is new."""
+        """I17 for sessions of replicas: one that is added, or whose broker restarts, is new."""
         for broker, epoch in zip(after.replicas, after.replica_epochs, strict=True):
             is_new = (
                 broker not in before.replicas
@@ -167,7 +167,7 @@ def _broken_brokers(
 
 
 def _is_late(command: Command, broker: BrokerState) -> bool:
-    """Whether a command is about a former session of a broker."""
+    """Return whether a command is about a former session of a broker."""
     return (
         isinstance(command, FenceBroker | RemoveBroker | ShutDownBroker | UnfenceBroker)
         and command.broker == broker.broker
@@ -195,7 +195,7 @@ def _broken_replicas(
 def _broken_leader(
     before: PartitionState, after: PartitionState, state: ClusterState, command: Command
 ) -> list[str]:
-    """C4 and C13: who leads goes on while it can, and nobody guesses who was complete."""
+    """C4 and C13: a leader continues while it can, and no decision guesses complete replicas."""
     broken: list[str] = []
     is_guess = (
         after.unclean_epoch > before.unclean_epoch

@@ -51,7 +51,7 @@ def brokers_of(names: str) -> tuple[BrokerId, ...]:
 def broken_partition(
     state: ClusterState, stream: StreamState, partition: PartitionState
 ) -> list[str]:
-    """What is wrong with a partition by I11; nothing when all is well.
+    """Return the faults of a partition by I11; empty for none.
 
     Args:
         state: Applied metadata.
@@ -96,7 +96,7 @@ def broken_partition(
 
 
 def broken_epochs(before: PartitionState, after: PartitionState) -> list[str]:
-    """What is wrong with a step of a partition by I17: epochs never decrease."""
+    """Return the faults of a step of a partition by I17: epochs never decrease."""
     claims = {
         "leader epoch rises": after.leader_epoch >= before.leader_epoch,
         "partition epoch rises": after.partition_epoch >= before.partition_epoch,
@@ -135,7 +135,7 @@ class ControllerWorld:
         return self.state.applied_index
 
     def decide(self, command: Command) -> Decision:
-        """What would become of a command now."""
+        """Return the outcome that a command would have now."""
         return decide(self.state, MetadataIndex(self.state.applied_index + 1), command)
 
     def apply(self, command: Command) -> Decision:
@@ -189,7 +189,7 @@ class ControllerWorld:
         assert answer == Done(), answer
 
     def apply_unfencing(self, name: str) -> Decision:
-        """What becomes of the command that lets a broker lead again."""
+        """Return the outcome of the command that unfences a broker."""
         return self.apply(
             UnfenceBroker(
                 broker=BrokerId(name),
@@ -247,7 +247,7 @@ class ControllerWorld:
     def alteration(
         self, number: PartitionId, names: Sequence[str], **given: object
     ) -> AlterPartition:
-        """What the leader of a partition would ask for to get this in-sync set."""
+        """Return the request of the leader of a partition for this in-sync set."""
         partition = self.get(number)
         assert partition.leader is not None
         members = tuple(
@@ -271,7 +271,7 @@ class ControllerWorld:
         return self.ok(self.alteration(number, names))
 
     def pools(self, number: PartitionId) -> tuple[str, str, str, str]:
-        """In-sync set, eligible and last known replicas, and leader of a partition, as text."""
+        """Return in-sync set, eligible and last known replicas, and leader, as text."""
         found = self.get(number)
         return (
             "".join(found.isr),

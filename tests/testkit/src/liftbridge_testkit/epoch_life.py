@@ -33,12 +33,12 @@ VALUE: Final = b"." * 150
 
 @dataclass
 class Held:
-    """What must be true of one log.
+    """Expected state of one log.
 
     Attributes:
         epochs: Epoch of each record, by offset.
-        start: Where the log begins.
-        end: Where it ends.
+        start: Start of the log.
+        end: End of the log.
         high_watermark: Nothing below it is cut off.
         led: Epoch in which it is led; 0 when it follows.
         tail: The last epoch begun, when it has no record yet.
@@ -59,7 +59,7 @@ class Held:
         return self.epochs.get(self.end - 1, 0)
 
     def cut(self, end: int) -> None:
-        """Nothing is there from `end` on."""
+        """Remove everything from `end` on."""
         self.epochs = {at: epoch for at, epoch in self.epochs.items() if at < end}
         self.end = end
         self.tail = self.durable_tail = 0
@@ -181,7 +181,7 @@ class EpochLife:
         self._hide(held, start)
 
     def _hide(self, held: Held, start: int) -> None:
-        """What is below `start` is gone; the epoch in force there is known as long as it lasts."""
+        """Remove everything below `start`; the epoch in force there remains known."""
         if start == held.end and start > held.start and not held.tail:
             held.tail = held.last_epoch
         held.start = max(held.start, start)

@@ -1,4 +1,4 @@
-"""How long a partition of a real cluster takes no writes when a broker goes.
+"""Measures how long a partition of a real cluster accepts no writes after the loss of a broker.
 
 Three brokers, factor 3, default settings, one publisher with acks of all that looks for the leader
 as fast as it can. `python -m liftbridge_testkit.failover --times 30` does each of these so often:
@@ -48,17 +48,17 @@ ATTEMPTS_MAX: Final = 20
 CALL_SECONDS: Final = 0.25
 AFTER_SECONDS_MAX: Final = 30.0
 PATIENCE_SECONDS: Final = 1.0
-"""How long an ack may be overdue before another leader is looked for."""
+"""Time by which an ack may be overdue before the publisher looks for another leader."""
 
 WATCH_SECONDS: Final = 4.0
-"""How long after a fault the longest stall is looked for."""
+"""Time after a fault in which the longest stall is measured."""
 
 
 class Kind(NamedTuple):
     """A way to lose a broker, and what is asked of it.
 
     Attributes:
-        title: What the reader sees.
+        title: Title for the reader.
         p50_seconds_max: Bound of the median, if any.
         p99_seconds_max: Bound of the 99th percentile.
     """
@@ -97,7 +97,7 @@ class Publisher(Worker):
                     self._publish(leader)
 
     def _leader(self) -> Broker | None:
-        """Who leads by the word of the first broker that answers soon."""
+        """Return the leader according to the first broker that answers soon."""
         for broker in self._cluster.living:
             with contextlib.suppress(grpc.RpcError), broker.channel() as channel:
                 answer = api(channel).FetchMetadata(
@@ -186,7 +186,7 @@ def measure(cluster: ClusterKit, kind: str, number: int) -> float:
 
 
 def _place(cluster: ClusterKit, kind: str, number: int) -> tuple[str, str]:
-    """Create a stream whose leader lies where it should; its name, and who is to be lost."""
+    """Create a stream with the intended leader; return its name, and the broker to lose."""
     for attempt in range(ATTEMPTS_MAX):
         stream = f"{kind}-{number}-{attempt}"
         cluster.until(lambda: len(cluster.metadata().brokers) == len(cluster.brokers), "all")

@@ -2,9 +2,9 @@
 
 `python -m liftbridge_testkit.forgery --frames 1000000` starts three brokers with a secret and a
 publisher at each, measures what they get acknowledged, and again while a process without the secret
-hears what brokers say to each other and sends frames in their names: repeated, to others too;
+receives messages between brokers and sends frames in their names: repeated, to others too;
 changed; made up without a signature or with another key (`sim.forging`). Then it compares: every
-frame was counted as refused, nobody was elected or fenced, every acknowledged message is there at
+frame was counted as refused, no broker elected or fenced, every acknowledged message is there at
 its offset, unchanged, and throughput fell by less than a fifth.
 """
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 NAMESPACE: Final = "liftbridge-default"
 RATIO_MIN: Final = 0.8
 LISTEN_SECONDS: Final = 0.3
-"""How long frames are heard at a time: all of them would cost as much as the cluster itself."""
+"""Time for which frames are read at a stretch: reading all would cost as much as the cluster."""
 
 ROUND_FRAMES: Final = 20_000
 """Frames that are sent between two times of listening."""
@@ -63,7 +63,7 @@ _ATTACK: Final = (sys.executable, "-m", "liftbridge_testkit.forgery", "--attack"
 
 
 def _is_greeting(payload: bytes) -> bool:
-    """Whether a frame only asks, so that repeating it asks again and is not refused."""
+    """Return whether a frame only asks, so that repeating it asks again and is not refused."""
     try:
         return read_front(read_signed(payload).front).target_start == NO_START
     except WireError:
@@ -133,7 +133,7 @@ def rate_of(cluster: ClusterKit, loads: Sequence[Load], seconds: float) -> float
 
 
 def check_stored(cluster: ClusterKit, load: Load, acked: int) -> int:
-    """How many acknowledged messages of a stream are not what was acknowledged, or missing."""
+    """Return how many acknowledged messages of a stream are missing or changed."""
     right = 0
     with connect_sync(cluster[load.leader].address) as lb:
         reader = lb.streams.get(load.stream).subscribe(start=Start.earliest(), stop=Stop.latest())

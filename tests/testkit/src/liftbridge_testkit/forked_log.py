@@ -43,20 +43,20 @@ class Replica:
             self.records.append(record)
 
     def told(self) -> list[tuple[int, int]]:
-        """Epochs as they are told: those in force from the start of the log on."""
+        """Epochs as reported: those in force from the start of the log on."""
         behind = [one for one in self.epochs if one[1] > self.start]
         before = [one for one in self.epochs if one[1] <= self.start]
         return [(before[-1][0], self.start), *behind] if before else behind
 
 
 class ForkedLog:
-    """A partition, and the records that a reader of it was given, who follows whoever leads.
+    """A partition, and the records received by a reader of it, which follows any leader.
 
     Attributes:
         leader: The replica that leads.
         epoch: Its leader epoch.
         unclean: That of the last unclean election, 0 for none.
-        read: What the reader was given, by offset.
+        read: Values that the reader received, by offset.
         first: First offset of it that can be compared.
     """
 

@@ -13,7 +13,7 @@ _SEED_MAX = 2**32
 
 
 def _ignore(_text: str) -> None:
-    """Nobody wants to know."""
+    """Ignore progress texts."""
 
 
 class Fuzz:
@@ -34,7 +34,7 @@ class Fuzz:
         """Prepare a run.
 
         Args:
-            seconds: How long it takes; 0 for the number of rounds and the seed of the test.
+            seconds: Duration; 0 for the number of rounds and the seed of the test.
             seed: Seed of a run that takes its time; `None` for a new one.
             tell: Told the seed before such a run, and the number of rounds after it.
         """
@@ -47,7 +47,7 @@ class Fuzz:
 
     @property
     def is_long(self) -> bool:
-        """Whether the run has a time instead of a number of rounds."""
+        """Return whether the run has a time instead of a number of rounds."""
         return self._seconds > 0
 
     def rounds(self, seed: int, count: int) -> Iterator[Random]:

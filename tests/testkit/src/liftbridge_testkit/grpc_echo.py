@@ -44,13 +44,13 @@ SLICE_BYTES: Final = 256 << 10
 
 @dataclass(slots=True)
 class EchoLog:
-    """What happened to calls, for tests that look behind the wire.
+    """Record of calls, for tests that look behind the wire.
 
     Attributes:
         opened: Methods of calls in the order in which handlers took them.
         cancelled: Methods of calls whose `on_cancel` ran.
         messages: Messages that `Hang` received.
-        certificates: What `Call.peer_certificate` gave for each `Peer` call.
+        certificates: Result of `Call.peer_certificate` for each `Peer` call.
         hanging: Calls of `Hang` that are open.
     """
 
@@ -70,7 +70,7 @@ class EchoServer(NamedTuple):
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Return the address of the server."""
         return f"127.0.0.1:{self.port}"
 
 

@@ -9,7 +9,7 @@ import grpc
 from grpc import aio
 
 EOF: Final[object] = vars(aio)["EOF"]
-"""What `read` of a streaming call gives at the end."""
+"""Result of `read` at the end of a streaming call."""
 
 
 def raw(channel: aio.Channel | grpc.Channel) -> Any:

@@ -21,7 +21,7 @@ FIELDS: Final = (
 
 
 def session(rng: random.Random) -> bytes:
-    """What an ordinary client sends in one connection, with a mistake in gRPC now and then."""
+    """Return bytes of an ordinary client on one connection, with an occasional mistake in gRPC."""
     peer = Http2Peer()
     pieces = [peer.hello({frames.SETTING_INITIAL_WINDOW_SIZE: rng.choice((0, 10, 65_535))})]
     for stream_id in range(1, 2 * rng.randint(1, 5), 2):

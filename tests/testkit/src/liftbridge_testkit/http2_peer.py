@@ -1,6 +1,6 @@
 """The client's side of HTTP/2 for tests: makes frames, right and wrong, and reads the answers.
 
-It keeps no rules. A test says what goes on the wire and looks at each frame that comes back.
+It keeps no rules. A test decides the bytes on the wire and looks at each received frame.
 """
 
 import asyncio
@@ -120,7 +120,7 @@ class Duel:
         return self.receive(self.peer.request(stream_id, path, ends=ends))
 
     def wait(self, nanoseconds: int) -> list[Event]:
-        """Let time pass and tell the core so, at each deadline that lies in between."""
+        """Let time pass and report it to the core at each deadline in between."""
         until = self.now + nanoseconds
         events: list[Event] = []
         while self.core.next_deadline() <= until and not self.core.has_ended:

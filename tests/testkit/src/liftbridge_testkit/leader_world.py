@@ -124,7 +124,7 @@ class LeaderWorld:
         )
 
     def result(self, proposal: IsrProposal, outcome: ProposalOutcome) -> None:
-        """What became of a proposal."""
+        """Return the outcome of a proposal."""
         self.core.on_proposal_result(proposal, outcome, self.now)
 
 

@@ -158,11 +158,11 @@ class GrpcPublisher(Worker):
 
 
 class NatsPublisher(Worker):
-    """Publishes over plain NATS, enveloped with an ack inbox; goes on over restarts of anything.
+    """Publishes over plain NATS, enveloped with an ack inbox; continues over restarts of anything.
 
     A message whose ack does not come within the patience of the window stays unknown, and the
     window moves on, as it must when the broker was away while the message went by. With a pause
-    after each window the rate is bounded, for those who must read all of it in between.
+    after each window the rate is bounded, for readers that must read all of it in between.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ class LogBench:
     Attributes:
         files: The data directory.
         log: The log as last opened.
-        report: What opening it found.
+        report: Report of opening it.
         journal: Small state that a restart begins with, `None` as if it were lost.
         made: Maker of its batches.
     """
@@ -132,7 +132,7 @@ def index_path(base: int) -> str:
 
 
 def starts_of(batches: Sequence[bytes]) -> list[int]:
-    """Where each of some batches begins when they are joined."""
+    """Return the start of each batch when some batches are joined."""
     return [sum(map(len, batches[:number])) for number in range(len(batches))]
 
 

@@ -38,7 +38,7 @@ def modules_of(package: str) -> list[str]:
 
 
 def lone_imports(package: str) -> Mapping[str, str]:
-    """What each module of a package raises when it is imported first, empty for nothing."""
+    """Return the error of importing each module of a package first, empty for none."""
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, _SHARED, *modules_of(package)],
         capture_output=True,

@@ -1,12 +1,12 @@
-"""A proxy between clients and an HTTP server that loses what it is told to lose.
+"""A proxy between clients and an HTTP server that loses requests and responses on demand.
 
 A request that came whole is passed on whole, and so is its answer. What becomes of each is decided
 by a function of the test:
 
 - `PASS`: as if the proxy were not there;
-- `LOSE_REQUEST`: the connection is cut, and the server never hears of it;
+- `LOSE_REQUEST`: the connection is cut, and the server never receives it;
 - `LOSE_ANSWER`: the server does what it was asked to, and the connection is cut before the client
-  hears of that;
+  learns of that;
 - `NO_CONDITION`: the server is asked without the condition that it was asked with, as by a gateway
   that knows none.
 """
@@ -28,7 +28,7 @@ _CONDITIONS: Final = frozenset({"if-none-match", "if-match"})
 
 
 class Fate(Enum):
-    """What becomes of a request."""
+    """Fate of a request."""
 
     PASS = "pass"
     LOSE_REQUEST = "lose request"
@@ -37,10 +37,10 @@ class Fate(Enum):
 
 
 class Request(NamedTuple):
-    """What a function that decides is given.
+    """Input of a function that decides.
 
     Attributes:
-        number: How many came before it.
+        number: Number of earlier requests.
         method: `GET`, `PUT` and so on.
         path: With its query.
     """
@@ -54,9 +54,9 @@ class LossyProxy:
     """See the module.
 
     Attributes:
-        port: Where it listens on 127.0.0.1.
+        port: Port on 127.0.0.1 that it listens on.
         decide: Gives what becomes of a request; it may be another one at any time.
-        fates: What became of each request, in the order in which they came.
+        fates: Fate of each request, in the order in which they came.
     """
 
     def __init__(self, target_port: int, decide: Callable[[Request], Fate] | None = None) -> None:
@@ -103,7 +103,7 @@ class LossyProxy:
 
 
 class _Server(ThreadingHTTPServer):
-    """Whose threads end with the connections of clients, which may outlive it."""
+    """Server whose threads end with the connections of clients, which may outlive it."""
 
     daemon_threads = True
     block_on_close = False
@@ -118,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
     target_port: ClassVar[int]
 
     def log_message(self, *_arguments: object) -> None:
-        """Tell nobody."""
+        """Discard the log line."""
 
     def _pass_on(self) -> None:
         body = self._body()

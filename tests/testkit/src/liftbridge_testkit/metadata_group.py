@@ -49,7 +49,7 @@ class Network:
     Attributes:
         broken: Pairs of sender and target between which everything is lost.
         sent: Payloads on their way, oldest first.
-        carried: How many were carried so far.
+        carried: Number of carried messages so far.
     """
 
     payload_bytes_max: int = 16 * 1024
@@ -85,7 +85,7 @@ class Port:
 
 
 def _ignore(_header: PeerHeader, _tail: bytes, _now: Instant) -> None:
-    """Nothing but the group lives here."""
+    """Ignore the message: only the group exists here."""
 
 
 class Member:
@@ -96,7 +96,7 @@ class Member:
         outcomes: Events that ended a proposal of this life.
         events: All events of this life.
         peers: The way in for messages, while it lives.
-        link: How it speaks to the others.
+        link: Its link to the other members.
     """
 
     peers: Peers

@@ -23,7 +23,7 @@ async def nats_client(url: str, **options: Any) -> AsyncIterator[Client]:
     One that is left open fails whatever test runs when its transports are collected.
 
     Args:
-        url: Of the server.
+        url: URL of the server.
         options: As of `nats.connect`.
     """
     client = await nats.connect(url, **options)

@@ -1,4 +1,4 @@
-"""What anybody may publish on NATS to the subject of a stream, by how it arrives and what it holds.
+"""Messages that anyone may publish on NATS to the subject of a stream, by arrival and content.
 
 Small messages, since work is charged by message: the more of them a read brings, the longer it
 could take.
@@ -44,6 +44,6 @@ PAYLOADS: Final = {
 
 
 def published(subject: str, arrival: Arrival, payload: bytes) -> bytes:
-    """What a client writes to a NATS server for one of them to arrive on a subject."""
+    """Return the bytes that a client writes to a NATS server to publish one on a subject."""
     reply, headers = arrival.reply.encode(), arrival.headers
     return b"".join((publish_head(subject.encode(), len(payload), reply, headers), payload, CRLF))

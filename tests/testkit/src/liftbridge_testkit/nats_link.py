@@ -4,7 +4,7 @@
         messaging.subscribe(SubscriptionId(1), "foo", "")
         await sink.until(lambda: sink.payloads(1) == [b"x"])
 
-Waiting is for events, never for a time: `until` looks again whenever something was told.
+Waiting is for events, never for a time: `until` looks again after each event.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ WAIT_SECONDS_MAX = 20.0
 
 
 class Recorder:
-    """Something that wakes whoever waits for it."""
+    """Wakes the tasks that wait for an event."""
 
     def __init__(self) -> None:
         self._told = asyncio.Event()
 
     def tell(self) -> None:
-        """Something happened."""
+        """Record an event."""
         self._told.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:

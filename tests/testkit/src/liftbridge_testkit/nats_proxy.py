@@ -54,7 +54,7 @@ class PublishFilter:
         self.dropped_count = 0
 
     def take(self, data: bytes, prefixes: Iterable[str]) -> bytes:
-        """What of `data` goes on; a line that is not whole waits for its rest."""
+        """Return the part of `data` to forward; an incomplete line waits for its rest."""
         beginnings = tuple(prefix.encode() for prefix in prefixes)
         data, self._rest = self._rest + data, b""
         passed: list[bytes] = []
@@ -85,7 +85,7 @@ class PublishFilter:
 
 
 class _State:
-    """What is done at present; used in the proxy's thread only."""
+    """Present mode; used in the proxy's thread only."""
 
     def __init__(self) -> None:
         self.open = {way: asyncio.Event() for way in BOTH}
@@ -100,7 +100,7 @@ class NatsProxy:
     """See the module.
 
     Attributes:
-        port: Where it listens on 127.0.0.1.
+        port: Port on 127.0.0.1 that it listens on.
     """
 
     def __init__(self, target_port: int) -> None:

@@ -65,7 +65,7 @@ NEVER = Position(StopPosition.ON_CANCEL, 0, 0)
 
 @dataclass(slots=True)
 class Answers:
-    """An ack sink that notes what it is told."""
+    """An ack sink that notes what it receives."""
 
     stored: list[Stored] = field(default_factory=list)
     errors: list[LiftbridgeError] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Answers:
 
     @property
     def is_answered(self) -> bool:
-        """Whether an outcome was told."""
+        """Return whether there is an outcome."""
         return bool(self.stored or self.errors)
 
     @property
@@ -93,7 +93,7 @@ class Answers:
 
     @property
     def error(self) -> LiftbridgeError:
-        """Why the run was refused, which it must have been."""
+        """Return the refusal of the run, which must have been refused."""
         assert not self.stored, self.stored
         return self.errors[0]
 
@@ -104,7 +104,7 @@ class Reading:
 
     Attributes:
         frames: Records delivered so far.
-        end: Why the subscription ended, `None` while it goes on.
+        end: Reason of the end of the subscription, `None` while it is open.
         is_taking: While false nothing is pulled, as when a client is slow.
         pull_bytes: Bytes asked for at a time.
     """
@@ -170,8 +170,8 @@ class NodeWorld:
         record_bytes_max: Largest record.
         publishers_max: Idempotent publishers remembered for each partition.
         now: Monotonic nanoseconds.
-        transitions: What was told, in order.
-        failures: What the store and the metadata gave up with.
+        transitions: Reported transitions, in order.
+        failures: Failures of the store and the metadata.
         armed: Deadline the timer has.
     """
 
@@ -341,7 +341,7 @@ class NodeWorld:
         turns = 0
         while self.armed is not None and self.armed <= until:
             turns += 1
-            assert turns <= TURNS_MAX, "a deadline that is met comes back"
+            assert turns <= TURNS_MAX, "a deadline is due again after its event"
             self.now = max(self.now, self.armed)
             self.armed = None
             self.node.on_timer(self.now, self.wall_ns)
@@ -419,7 +419,7 @@ class NodeWorld:
     def deliver(
         self, subject: str, *payloads: bytes, reply: str = "", headers: bytes = b""
     ) -> None:
-        """Bring messages that somebody published on NATS, as one chunk for each subscription."""
+        """Bring messages published on NATS, as one chunk for each subscription."""
         arrival = Arrival(subject, reply, headers)
         for subscription in self.messaging.receivers(subject, is_quiet=False):
             self.node.on_messages(

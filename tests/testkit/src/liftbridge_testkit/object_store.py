@@ -25,7 +25,7 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
     # Nothing is looked for on other machines.
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-"""What a client of it finds in its environment."""
+"""Return the environment of a client of the store."""
 
 OPEN_BUCKET: Final = "open"
 """A bucket that takes requests without a signature, so that they can be changed on their way."""
@@ -38,8 +38,8 @@ class ObjectStore(ServerProcess):
     """An S3 server.
 
     Attributes:
-        port: Where it serves S3; the same for every start.
-        catalog_port: Where it serves the catalog of Iceberg.
+        port: Port that serves S3; the same for every start.
+        catalog_port: Port that serves the catalog of Iceberg.
     """
 
     def __init__(self, work_dir: Path, *, name: str = "objects") -> None:
@@ -131,7 +131,7 @@ class ObjectStore(ServerProcess):
             raise ProcessError(f"{self.name}: no table bucket {name}: {done.stdout}{done.stderr}")
 
     def is_ready(self) -> bool:
-        """Whether S3 is served, and can be written to."""
+        """Return whether S3 is served, and can be written to."""
         ports = (self.port, self.catalog_port)
         paths = ("/readyz", "/v1/config")
         return all(_answers(port, path) for port, path in zip(ports, paths, strict=True))

@@ -27,7 +27,7 @@ class _Older(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generic w
         }
 
     def service(self, details: Any) -> Any:
-        """Find who answers."""
+        """Find a broker that answers."""
         answer = self._answers.get(details.method)
         if answer is None:
             return None

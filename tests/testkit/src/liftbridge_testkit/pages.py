@@ -24,8 +24,8 @@ class Block(NamedTuple):
 
     Attributes:
         language: As the page names it, `python` or `console`.
-        text: What it holds.
-        not_run: Why no test runs it; empty where one must.
+        text: Its content.
+        not_run: Reason why no test runs it; empty where one must.
     """
 
     language: str
@@ -36,7 +36,7 @@ class Block(NamedTuple):
 def sections(page: Path) -> dict[str, list[Block]]:
     """Blocks of a page by the title of their section, in the order of the page.
 
-    What stands before the first title has the title "". Sections without a block are left out.
+    Text before the first title has the title "". Sections without a block are left out.
     """
     text = page.read_text(encoding="utf-8")
     found = {
@@ -59,7 +59,7 @@ class Shown:
         Args:
             page: Its path below `docs`.
             titles: Its sections; all without one.
-            languages: Which of their blocks; all without one.
+            languages: Languages of the blocks to return; all without one.
 
         Raises:
             LookupError: There is no such section, or no such block in it.
@@ -94,7 +94,7 @@ def commands_of(shown: Shown, title: str) -> list[str]:
 
 
 def is_run(block: Block, languages: Sequence[str] = ()) -> bool:
-    """Whether a test must run the block, one of these languages if there are any."""
+    """Return whether a test must run the block, one of these languages if there are any."""
     return not block.not_run and (not languages or block.language in languages)
 
 

@@ -66,7 +66,7 @@ class MemoryArchives:
         before_answer: Called before each answer.
         asked: Streams and cursors that were asked for, in order.
         answered: See `PipelineBrokers`.
-        is_closed: Whether nobody uses it any more.
+        is_closed: Whether it is no longer used.
     """
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ class PipelineWorld:
         return again
 
     def up(self) -> None:
-        """What the controllers do: the Deployment has a pod that runs."""
+        """Act as the controllers: the Deployment has a pod that runs."""
 
         def ready(live: Object) -> None:
             generation = live["metadata"]["generation"]
@@ -194,14 +194,14 @@ class PipelineWorld:
 
     @property
     def status(self) -> dict[str, Any]:
-        """Of the pipeline."""
+        """Return the status of the pipeline."""
         found = self.kube.look(*KEY)
         assert found is not None
         status: dict[str, Any] = found["status"]
         return status
 
     def reason(self, kind: str) -> str:
-        """Why a condition is what it is."""
+        """Return the reason of a condition."""
         return str(self._condition(kind)["reason"])
 
     def message(self, kind: str) -> str:

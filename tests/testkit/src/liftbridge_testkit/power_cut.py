@@ -4,8 +4,8 @@ A run makes a few partitions with fsync policies, small segments, retention and 
 from its seed, works on them, and loses power at some write or sync, in recovery too. What then
 comes back must satisfy:
 
-- every record that was told durable is there, or retention or compaction explains why not;
-- nothing is told durable before the device has it;
+- every record reported as durable is there, or retention or compaction explains why not;
+- nothing is reported as durable before the device has it;
 - at each offset stands what was appended there and nothing else, and nothing behind the end;
 - a process that is killed, or stops in order, loses nothing at all;
 - a stop counts as clean only if it was, and the directory stays who it is;
@@ -59,13 +59,13 @@ class Found(NamedTuple):
 
 @dataclass
 class Model:
-    """What must be true of one partition.
+    """Expected state of one partition.
 
     Attributes:
         options: Settings of its stream.
-        records: What was appended, by offset, as far as it still may exist.
+        records: Appended records, by offset, as far as they still may exist.
         end: Log end of the running process.
-        durable_end: Below it everything was told durable.
+        durable_end: Below it everything was reported as durable.
         durable_start: Log start that certainly survives.
         start: Log start of the running process.
         leader_epoch: Present epoch.
@@ -155,7 +155,7 @@ class PowerCuts:
         )
 
     def _draw_operations(self) -> list[Callable[[], None]]:
-        """What this run does and how often; swarm testing: not everything in every run."""
+        """Draw the actions of this run and their weights; swarm testing: no run has all of them."""
         always = [self._append] * 12 + [self._pump] * 6 + [self._advance] * 3
         sometimes: list[Callable[[], None]] = [
             self._advance_far,
@@ -335,7 +335,7 @@ class PowerCuts:
                 log.high_watermark = max(log.high_watermark, end)
 
     def _check_durable(self, log: PartitionLog, end: Offset) -> None:
-        """No ack before its sync: the device holds every byte of what is told durable."""
+        """No ack before its sync: the device holds every byte that is reported as durable."""
         for info in log.segments():
             if info.bytes and info.end <= end:
                 durable = self.bed.files.durable_content(info.path)

@@ -81,7 +81,7 @@ def program(name: str) -> Path:
 
 
 def free_port() -> int:
-    """Draw a TCP port of 127.0.0.1 that nobody listens on and no other test process drew.
+    """Draw a free TCP port of 127.0.0.1 that no other test process drew.
 
     It stays drawn until this process ends, since a server may be started on it again and again. A
     program that knows nothing of this may still take it; a server that then fails to listen exits,
@@ -126,7 +126,7 @@ class ServerProcess:
     Attributes:
         name: Short name, part of file names.
         log_path: File that collects standard output and error of all starts.
-        starts: How often it was started.
+        starts: Number of starts.
     """
 
     def __init__(self, name: str, work_dir: Path, *, environment: Mapping[str, str] | None) -> None:
@@ -146,7 +146,7 @@ class ServerProcess:
         raise NotImplementedError
 
     def is_ready(self) -> bool:
-        """Whether the server serves; never blocks for longer than a moment."""
+        """Return whether the server serves; never blocks for longer than a moment."""
         raise NotImplementedError
 
     # Life
@@ -240,7 +240,7 @@ class ServerProcess:
         self.signal(signal.SIGCONT)
 
     def is_alive(self) -> bool:
-        """Whether the process exists."""
+        """Return whether the process exists."""
         return self._process is not None and self._process.poll() is None
 
     def wait_until(
@@ -288,7 +288,7 @@ class ServerProcess:
         return sum(_rss_bytes(pid) for pid in _tree(self.pid))
 
     def log_text(self) -> str:
-        """What the server has written so far, all starts together."""
+        """Return the output of the server so far, of all its starts."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     # Inside
@@ -312,7 +312,7 @@ class NatsServer(ServerProcess):
     """A nats-server.
 
     Attributes:
-        port: Where it listens; the same for every start.
+        port: Its port; the same for every start.
         store_dir: JetStream's files, when JetStream is on.
     """
 
@@ -360,7 +360,7 @@ class NatsServer(ServerProcess):
         return [*command, *self._arguments]
 
     def is_ready(self) -> bool:
-        """Whether a connection is greeted with INFO."""
+        """Return whether a connection is greeted with INFO."""
         with (
             contextlib.suppress(OSError),
             socket.create_connection(("127.0.0.1", self.port), 1.0) as s,
@@ -405,7 +405,7 @@ class Broker(ServerProcess):
                 this class sets by itself, flags excepted.
             arguments: Further command-line arguments.
             environment: Variables beside those of this process.
-            data_dir: Where the data is, instead of a directory below `work_dir`.
+            data_dir: Directory of the data, instead of one below `work_dir`.
             binary: Another broker program that takes the same flags, such as the original.
             bootstrap: Flags that say how its cluster begins.
         """
@@ -454,7 +454,7 @@ class Broker(ServerProcess):
         return [*command, *self._arguments]
 
     def is_ready(self) -> bool:
-        """Whether the health service says SERVING for `proto.API`."""
+        """Return whether the health service says SERVING for `proto.API`."""
         if not _listens(self.port):  # far cheaper to ask often than a gRPC channel
             return False
         with grpc.insecure_channel(self.address) as channel:
@@ -487,7 +487,7 @@ class Broker(ServerProcess):
 
 
 def _listens(port: int) -> bool:
-    """Whether somebody accepts connections on a port of 127.0.0.1."""
+    """Return whether a process accepts connections on a port of 127.0.0.1."""
     try:
         socket.create_connection(("127.0.0.1", port), 1.0).close()
     except OSError:
@@ -515,7 +515,7 @@ def _cpu_ticks(pid: int) -> int:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether every thread of a process is stopped; a signal takes its time to reach all."""
+    """Return whether every thread of a process is stopped; a signal takes its time to reach all."""
     states = [
         task.joinpath("stat").read_text().rpartition(")")[2].split()[0]
         for task in Path(f"/proc/{pid}/task").iterdir()

@@ -1,4 +1,4 @@
-"""What programs of the test kit tell whoever waits for them."""
+"""Progress messages of programs of the test kit."""
 
 import sys
 

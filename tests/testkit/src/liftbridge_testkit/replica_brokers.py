@@ -69,8 +69,8 @@ class Command(NamedTuple):
     """A command on its way to the controller, from whoever may send one.
 
     Attributes:
-        command: Of the controller's union.
-        then: What its sender does with the answer, `LiftbridgeError` for a refusal; `None` when
+        command: Command of the controller's union.
+        then: Callback of its sender for the answer, `LiftbridgeError` for a refusal; `None` when
             it expects none.
     """
 

@@ -15,7 +15,7 @@ MIN_ISR: Final = 2
 
 
 class Checks:
-    """What an onlooker of a run holds against what it promises."""
+    """Observer that compares a run with the promises of the protocol."""
 
     def __init__(
         self,
@@ -25,14 +25,14 @@ class Checks:
         committed: Sequence[Record],
         counts: Counter[str],
     ) -> None:
-        """Look at what the run goes on changing.
+        """Look at state that the run changes continuously.
 
         Args:
             world: The controller.
             partition: The partition.
             brokers: All brokers.
-            committed: What was committed.
-            counts: Of what happened.
+            committed: Committed records.
+            counts: Counts of events.
         """
         self._world = world
         self._partition = partition

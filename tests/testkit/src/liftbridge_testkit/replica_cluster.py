@@ -96,7 +96,7 @@ class Steps:
 
     @property
     def is_well(self) -> bool:
-        """Whether everything of its own is in order."""
+        """Return whether everything of its own is in order."""
         return True
 
 
@@ -104,7 +104,7 @@ class ReplicaCluster:
     """A run.
 
     Attributes:
-        counts: How often what happened.
+        counts: Counts of events.
         is_commit_mode: Whether only what is on disk counts.
         late: Copies of messages that come much later.
         late_commands: Likewise of commands.
@@ -275,7 +275,7 @@ class ReplicaCluster:
             family.check()
 
     def any_broker(self) -> Broker:
-        """One of the brokers."""
+        """Return a random broker."""
         return self.brokers[self.rng.choice(list(self.brokers))]
 
     def send(self, message: Message) -> None:
@@ -503,7 +503,7 @@ class ReplicaCluster:
             require(f"unfenced: {answer}", holds=not isinstance(answer, LiftbridgeError))
 
     def _step_fence(self) -> None:
-        """A broker is taken for dead; mostly it is not, and goes on as a zombie."""
+        """A broker is taken for dead; mostly it is not, and continues as a zombie."""
         one = self.any_broker()
         if not self.world.state.brokers[one.broker].fenced:
             self.world.fence(one.broker)
@@ -550,7 +550,7 @@ class ReplicaCluster:
         self.register(one, 0)
 
     def may_lose(self, one: Broker) -> bool:
-        """Whether a broker may lose something.
+        """Return whether a broker may lose something.
 
         One replica at a time: until it is in sync again the others only stop cleanly (the fault
         model of 1.2 with a minimum of two).
@@ -558,7 +558,7 @@ class ReplicaCluster:
         return all(other.is_clean for other in self.brokers.values() if other is not one)
 
     def lose(self, one: Broker, end: int) -> None:
-        """What a broker holds from `end` on is gone."""
+        """Remove all records of a broker from `end` on."""
         self.counts["lossy"] += end < one.log.log_end_offset
         one.log.lose(end)
         one.is_clean = one.broker not in self.world.get(self.partition).replicas

@@ -1,4 +1,4 @@
-"""What else an operator does around a partition: brokers leave, other streams come and go."""
+"""Other actions of an operator around a partition: brokers leave, other streams come and go."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ from liftbridge_testkit.replica_cluster import ReplicaCluster, Steps, Weighted
 
 NEIGHBOUR = StreamName("bar")
 NEWER_SHARE = 0.8
-"""Of the changes of software that are upgrades."""
+"""Share of software changes that are upgrades."""
 
 
 class Estate(Steps):
@@ -33,7 +33,7 @@ class Estate(Steps):
         self._retired: dict[BrokerId, int] = {}
 
     def faults(self) -> Sequence[Weighted]:
-        """What the operator does."""
+        """Return the actions of the operator."""
         return (
             (self._name, 1),
             (self._install, 1),
@@ -51,7 +51,7 @@ class Estate(Steps):
         return ((self._come_back, 1),)
 
     def _name(self) -> None:
-        """A cluster begins, or somebody thinks that it does."""
+        """Found the cluster, perhaps a second time by mistake."""
         name = self.cluster.rng.choice(["one", "two"])
         self.cluster.send(Command(Bootstrap(cluster_id=name, feature_level=FEATURE_LEVEL)))
 
@@ -66,7 +66,7 @@ class Estate(Steps):
             self.cluster.apply(self._start(one, "older"))
 
     def _start(self, one: Broker, why: str) -> RegisterBroker:
-        """What a process asks for that somebody starts by mistake."""
+        """Return the registration of a process that was started, perhaps by mistake."""
         return RegisterBroker(
             broker=one.broker,
             incarnation_id=f"{one.broker}-{why}-{self.cluster.world.index}",
@@ -101,7 +101,7 @@ class Estate(Steps):
         cluster.send(Command(RemoveBroker(broker=one.broker, broker_epoch=one.broker_epoch)))
 
     def _remove(self) -> None:
-        """Somebody takes a broker for gone for good, because it is fenced."""
+        """Remove a broker as lost because it is fenced, as an operator may."""
         cluster = self.cluster
         one = cluster.any_broker()
         known = cluster.world.state.brokers[one.broker]
@@ -127,7 +127,7 @@ class Estate(Steps):
             is_gone = cluster.world.state.brokers[broker].removed
             if is_gone:
                 cluster.counts["removed"] += 1
-                # First somebody forgets that its directory does not come back.
+                # First an operator forgets that its directory does not come back.
                 cluster.apply(self._start(one, "former"))
                 one.data_dir = f"disk-{broker}-{one.run}"
             cluster.register(one, 0 if is_gone else epoch)
@@ -150,7 +150,7 @@ class Estate(Steps):
             self.cluster.send(Command(command))
 
     def _alter(self) -> None:
-        """The leader of the other stream asks for whom it likes; what it asks for may be late."""
+        """The leader of the other stream requests any in-sync set; its request may be late."""
         partition = self._neighbour()
         if partition is None or partition.leader is None:
             return

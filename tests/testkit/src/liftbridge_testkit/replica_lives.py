@@ -9,10 +9,10 @@ from liftbridge_testkit.replica_moves import Moves
 from liftbridge_testkit.replica_sessions import Sessions
 
 FAMILIES: Final[tuple[type[Steps], ...]] = (Moves, Sessions, Estate)
-"""Of which each life has some; a new one comes at the end, so that it leaves other lives alone."""
+"""Families of steps; each life has some. Append new ones, to keep other lives unchanged."""
 
 SHARE: Final = 0.5
-"""Of the lives that have a family."""
+"""Share of the lives that have a family."""
 
 
 def life(seed: int) -> ReplicaCluster:

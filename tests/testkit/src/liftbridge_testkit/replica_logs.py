@@ -35,12 +35,12 @@ class ReplicaLog:
         records: Records from offset `base` on.
         base: Offset of the first one.
         log_start_offset: First offset readers may see.
-        high_watermark: What is known to be committed.
-        recovery_point: What is on disk.
+        high_watermark: End of the records known to be committed.
+        recovery_point: End of the records on disk.
         compacted_offset: Up to where it was compacted.
-        holes_from: Where compaction has taken records first.
+        holes_from: First offset from which compaction has removed records.
         dropped_offset: Below it tombstones may be gone.
-        copied: How far it must reach where it was copied from a compacted log.
+        copied: End that it must reach where it was copied from a compacted log.
         epochs: Leader epochs.
         cut_count: Records that truncations removed so far.
     """
@@ -78,7 +78,7 @@ class ReplicaLog:
 
     @property
     def compacted_from(self) -> Offset:
-        """Where what was compacted begins; no record goes here."""
+        """Return the start of the compacted part; no record goes below it."""
         return Offset(min(self.holes_from, self.log_end_offset))
 
     def at(self, offset: int) -> Record:
@@ -123,7 +123,7 @@ class ReplicaLog:
         return data
 
     def truncate(self, end: int) -> None:
-        """As `PartitionLog.truncate`."""
+        """See `PartitionLog.truncate`."""
         assert end >= self.log_start_offset
         self.epochs.truncate(Offset(end))
         if end >= self.log_end_offset:
@@ -134,7 +134,7 @@ class ReplicaLog:
         self.high_watermark = Offset(min(self.high_watermark, end))
 
     def restart_at(self, offset: int) -> None:
-        """As `PartitionLog.restart_at`."""
+        """See `PartitionLog.restart_at`."""
         self.records.clear()
         self.base = offset
         self.epochs.clear()

@@ -13,7 +13,7 @@ from liftbridge_testkit.replica_brokers import Command
 from liftbridge_testkit.replica_cluster import ReplicaCluster, Steps, Weighted
 
 SIZES = (1, 2, 2, 3, 3, 3, 3, 4)
-"""Of the targets; a single replica is too few for a commit."""
+"""Sizes of the targets; a single replica is too few for a commit."""
 
 STRANGER = BrokerId("x")
 """A broker that an operator asks for and that never was."""
@@ -28,11 +28,11 @@ class Moves(Steps):
         cluster.add_broker("d")
 
     def faults(self) -> Sequence[Weighted]:
-        """What the operator asks for."""
+        """Return the requests of the operator."""
         return ((self._move, 3), (self._give_up, 1), (self._cordon, 1), (self._prefer, 1))
 
     def always(self) -> Sequence[Weighted]:
-        """What ends with everything in order."""
+        """Return the steps that also run without faults, so that everything recovers."""
         return ((self._admit, 1),)
 
     def _expected(self) -> int:
@@ -71,7 +71,7 @@ class Moves(Steps):
         self.cluster.send(Command(ElectPreferred(partitions=(self.cluster.partition,))))
 
     def _admit(self) -> None:
-        """In the end brokers take replicas again."""
+        """Uncordon brokers at the end."""
         cluster = self.cluster
         for known in [*cluster.world.state.brokers.values()]:
             if known.cordoned and not cluster.faults:

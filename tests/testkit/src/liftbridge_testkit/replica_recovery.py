@@ -1,4 +1,4 @@
-"""Steps of those who recover a partition, and of damage found in its logs (C10, C12)."""
+"""Steps of recoveries of a partition, and of damage found in its logs (C10, C12)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,10 +16,10 @@ from liftbridge_testkit.replica_watch import Copies
 
 MODES: Final = tuple(UncleanMode)
 UNASKED: Final = 0.1
-"""Of the looks of an operator at a partition that others will recover."""
+"""Share of the looks of an operator at a partition that other processes will recover."""
 
 MISTAKES: Final = 0.05
-"""Of all looks: an operator names whomever, led or not."""
+"""Share of all looks at which an operator names any broker, with or without a leader."""
 
 CHOOSES_BEST: Final = 0.7
 
@@ -38,11 +38,11 @@ class Recovery(Steps):
         self._life.apply(self._life.set_mode(mode))
 
     def faults(self) -> Sequence[Weighted]:
-        """Another metadata leader begins anew, and operators act at bad times."""
+        """Another metadata leader starts from scratch, and operators act at bad times."""
         return ((self._step_handover, 1), (self._step_mode, 1), (self._step_lose_all, 1))
 
     def always(self) -> Sequence[Weighted]:
-        """Inquiries go on for as long as nobody leads."""
+        """Inquiries continue while there is no leader."""
         return ((self._step_inquire, 6), (self._step_operator, 1))
 
     def _step_handover(self) -> None:
@@ -96,7 +96,7 @@ class Recovery(Steps):
             )
 
     def _step_operator(self) -> None:
-        """An operator chooses where nobody else may, and now and then where somebody might."""
+        """An operator chooses where no broker may, and now and then where one might."""
         cluster = self._life
         is_due = cluster.mode is UncleanMode.MANUAL
         is_mistaken = cluster.faults and cluster.rng.random() < MISTAKES
@@ -136,15 +136,15 @@ class Damage(Steps):
         self._life = cluster
 
     def faults(self) -> Sequence[Weighted]:
-        """Damage is found, mostly by who has a role."""
+        """Damage is found, mostly by a broker with a role."""
         return ((self._step_damage, 2),)
 
     def always(self) -> Sequence[Weighted]:
-        """It is declared until that is known to have been applied."""
+        """Return the declaration of damage, which is repeated until it is known as applied."""
         return ((self._step_declare, 4),)
 
     def _step_damage(self) -> None:
-        """Not while nobody leads: what a replica told then must hold until it is chosen."""
+        """Damage a log, but only under a leader: a report must hold until its replica is chosen."""
         cluster = self._life
         one = cluster.any_broker()
         log = one.log
@@ -162,7 +162,7 @@ class Damage(Steps):
             return
         known = cluster.history[one.seen].partition
         if known.isr == (one.broker,):
-            # Nobody else could take over: an operator has to act.
+            # No other replica could take over: an operator has to act.
             cluster.restart(one, is_clean=False)
             return
         session = known.replica_epoch(one.broker)

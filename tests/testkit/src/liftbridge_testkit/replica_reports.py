@@ -1,10 +1,10 @@
 """A partition whose leaders are replaced: reported, stopped, or giving up (C11, C13, C19).
 
-Links between brokers fail one by one, followers report whom they do not hear, brokers stop in
+Links between brokers fail one by one, followers report unreachable leaders, brokers stop in
 order or resign. An onlooker who knows of all reports and all metadata holds against it that a
 leader goes only when most of its in-sync followers said so lately, not more often than the pauses
-allow, and never without somebody who can take over; that nobody gives up what he was not meant to;
-and that who is let go leads nothing and everybody knows.
+allow, and never without a successor; that no broker gives up more than it must;
+and that a stopped broker leads nothing and all brokers know.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from liftbridge_testkit.replica_watch import WatchedCluster
 
 @dataclass(slots=True)
 class _Pause:
-    """What an onlooker remembers of the last change of a leader that reports led to."""
+    """Facts remembered about the last change of a leader that reports caused."""
 
     at: Instant
     length: int
@@ -69,7 +69,7 @@ class ReportedCluster(WatchedCluster):
     # Reports.
 
     def on_report(self, report: object) -> None:
-        """The metadata leader hears a report."""
+        """The metadata leader receives a report."""
         assert isinstance(report, LeaderReport)
         self.counts["report"] += 1
         self._arrivals.append((self.now, report))
@@ -82,7 +82,7 @@ class ReportedCluster(WatchedCluster):
 
     @property
     def has_open_report(self) -> bool:
-        """Whether the last report is about the present state, and was not enough."""
+        """Return whether the last report is about the present state, and was not enough."""
         if not self._arrivals:
             return False
         report = self._arrivals[-1][1]
@@ -98,7 +98,7 @@ class ReportedCluster(WatchedCluster):
                 one.follower.repeat_report()
 
     def _judge(self) -> set[BrokerId]:
-        """Who reported the present leader, as an onlooker counts; were they enough, and due?"""
+        """Return the reporters of the present leader, as an observer counts them."""
         truth = self.truth
         leader = truth.leader
         assert leader is not None

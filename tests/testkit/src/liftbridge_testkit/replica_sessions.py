@@ -20,13 +20,13 @@ from liftbridge_testkit.replica_cluster import ReplicaCluster, Steps, Weighted
 from liftbridge_testkit.replica_logs import ReplicaLog
 
 WIPED_SHARE = 0.15
-"""Of the starts after a crash that find an empty disk."""
+"""Share of the starts after a crash that find an empty disk."""
 
 HELP_SHARE = 0.3
-"""Of the attempts to get a session at which somebody looks why there is none."""
+"""Share of the attempts to get a session at which an operator looks for the cause of a failure."""
 
 IMPATIENT_SHARE = 0.05
-"""Of the looks of a broker that stops at which it waits no longer."""
+"""Share of the checks of a stopping broker at which it stops waiting."""
 
 
 class Sessions(Steps):
@@ -96,7 +96,7 @@ class Sessions(Steps):
             self._stopping[one.broker] = one.broker_epoch
 
     def _finish(self) -> None:
-        """A broker that stops asks to, or ends when it was told that all was handed over."""
+        """A broker that stops asks to, or ends when other brokers have taken over."""
         cluster = self.cluster
         for broker, epoch in [*self._stopping.items()]:
             one = cluster.brokers[broker]
@@ -111,7 +111,7 @@ class Sessions(Steps):
                 cluster.send(Command(ShutDownBroker(broker=broker, broker_epoch=epoch)))
 
     def _intrude(self) -> None:
-        """Somebody starts a second process under the name of a live one, on another directory."""
+        """Start a second process under the name of a live one, on another directory."""
         cluster = self.cluster
         one = cluster.any_broker()
         if not cluster.world.state.brokers[one.broker].fenced:
@@ -134,7 +134,7 @@ class Sessions(Steps):
             cluster.send(Command(fence))
 
     def ended(self, one: Broker) -> None:
-        """It asks for nothing more; what it asked for may be late.
+        """Stop the requests of an ended process; earlier ones may arrive late.
 
         But not by more starts than the controller remembers.
         """
@@ -215,13 +215,13 @@ class Sessions(Steps):
 
     @property
     def is_well(self) -> bool:
-        """Whether all run and are let in."""
+        """Return whether all run and are let in."""
         brokers = self.cluster.world.state.brokers.values()
         return not self._starts and not self._stopping and all(one.can_lead for one in brokers)
 
 
 def _is_forgotten(sent: object, one: Broker) -> bool:
-    """Whether a message asks for a session of a process that nobody remembers."""
+    """Return whether a message asks for a session of a process that is no longer remembered."""
     if not isinstance(sent, Command) or not isinstance(sent.command, RegisterBroker):
         return False
     broker, _, run = sent.command.incarnation_id.partition("-")

@@ -14,7 +14,7 @@ from liftbridge_testkit.replica_reports import ReportedCluster
 from liftbridge_testkit.replica_watch import Copies
 
 HAND_OVER_NS: Final = 10_000 * MS
-"""For which a broker that stops waits for others."""
+"""Time for which a stopping broker waits for other brokers to take over."""
 
 
 class Reports(Steps):
@@ -31,11 +31,11 @@ class Reports(Steps):
         return ((self._step_cut, 2), (self._step_calm, 8), (self._step_hand_over, 1))
 
     def always(self) -> Sequence[Weighted]:
-        """Whoever does not hear its leader says so."""
+        """Followers that cannot reach their leader report it."""
         return ((self._step_report, 10),)
 
     def _step_cut(self) -> None:
-        """Some followers do not hear the leader for a while: one of them, or all."""
+        """Some followers cannot reach the leader for a while: one of them, or all."""
         cluster = self._life
         leader = cluster.truth.leader
         if leader is None:
@@ -47,7 +47,7 @@ class Reports(Steps):
             cluster.cut[one, leader] = Instant(cluster.now + length)
 
     def _step_calm(self) -> None:
-        """Nothing moves for about as long as reports count together, after one of them."""
+        """Advance the clock by the time in which reports count together, after one of them."""
         if self._life.has_open_report:
             self._life.now = Instant(self._life.now + self._life.rng.randrange(2_000, 3_000) * MS)
 
@@ -92,7 +92,7 @@ class Stops(Steps):
         return ((self._step_stop, 2), (self._step_resign, 1))
 
     def always(self) -> Sequence[Weighted]:
-        """Heartbeats, and the end of those who stop."""
+        """Heartbeats, and the end of brokers that stop."""
         return ((self._step_beat, 6), (self._step_end, 2))
 
     def _step_stop(self) -> None:
@@ -180,7 +180,7 @@ class Resignations(Stops):
         return ((self._step_resign, 4),)
 
     def always(self) -> Sequence[Weighted]:
-        """Nobody stops."""
+        """Return no step: no broker stops."""
         return ()
 
 

@@ -1,7 +1,7 @@
 """A partition of which more is lost than its promise covers: unclean recovery, damage (C10, C12).
 
 Any broker may lose what was not on disk, several at a time, and single logs are found damaged.
-What must hold then: nobody is elected whose log may lack something as long as another one may be
+What must hold then: no broker is elected whose log may lack records as long as another one may be
 complete; the controller recovers only in the mode the stream allows, from what all who were
 complete told, and takes the best of them; an operator gives up what was there when he chose, and
 nothing that was committed later.
@@ -25,7 +25,7 @@ from liftbridge_testkit.replica_logs import Record, ReplicaLog
 from liftbridge_testkit.replica_watch import WatchedCluster
 
 CLEAN_SHARE: Final = 0.4
-"""Of all ends of a process."""
+"""Share of clean stops among all ends of a process."""
 
 STRANGER: Final = BrokerId("d")
 """A broker of the cluster that holds no replica."""
@@ -39,7 +39,7 @@ class UncleanChecks(Checks):
     Attributes:
         strayed: Brokers whose log may still hold what such an election gave up.
         held: Brokers that found damage and have not declared it yet, with their sessions then.
-        known_from: Where what is committed begins; retention had removed it from the log that an
+        known_from: Start of the committed records; retention had removed it from the log that an
             unclean election made the only one that counts.
     """
 
@@ -51,7 +51,7 @@ class UncleanChecks(Checks):
         committed: Sequence[Record],
         counts: Counter[str],
     ) -> None:
-        """Look at what the run goes on changing; see `Checks`."""
+        """Look at state that the run changes continuously; see `Checks`."""
         super().__init__(world, partition, brokers, committed, counts)
         self.strayed: set[BrokerId] = set()
         self.held: dict[BrokerId, int] = {}
@@ -97,7 +97,7 @@ class UncleanCluster(WatchedCluster):
         commit_count: Records committed so far, also such as were given up later.
         promised: End of what may not be given up: an unclean election may bring back what another
             one gave up, and it is promised again with the next record that is committed.
-        decisions: What operators chose, with `commit_count` as it was then.
+        decisions: Choices of operators, with `commit_count` as it was then.
     """
 
     def __init__(self, seed: int, *, families: Sequence[type[Steps]]) -> None:
@@ -117,7 +117,7 @@ class UncleanCluster(WatchedCluster):
 
     @property
     def mode(self) -> UncleanMode:
-        """Who may recover the partition."""
+        """Return the unclean mode of the partition."""
         return next(iter(self.world.state.streams.values())).unclean_mode
 
     # What the onlooker notes.
@@ -131,7 +131,7 @@ class UncleanCluster(WatchedCluster):
             require("damage that was mended takes nobody out", holds=is_open)
 
     def note_view(self) -> None:
-        """Note who holds everything."""
+        """Note the replicas that hold everything."""
         super().note_view()
         after = self.truth
         self._led_since |= set(after.isr)
@@ -163,7 +163,7 @@ class UncleanCluster(WatchedCluster):
         self._led_since.clear()
 
     def _commit_only(self, log: ReplicaLog, kept: int) -> None:
-        """What is committed is what a log holds below its high watermark, and it had in common."""
+        """Limit the committed records to those below the high watermark of a log, up to `kept`."""
         self.promised = kept
         del self.committed[kept:]
         if log.base < self.unclean.known_from:
@@ -234,11 +234,11 @@ class UncleanCluster(WatchedCluster):
         return True
 
     def is_held(self, one: Broker) -> bool:
-        """Whether a broker found damage that it has not declared yet."""
+        """Return whether a broker found damage that it has not declared yet."""
         return one.broker in self._held
 
     def hold(self, one: Broker, end: int) -> None:
-        """What a broker holds from `end` on is damaged: it does nothing before that is known."""
+        """Damage the records of a broker from `end` on: it does nothing until that is known."""
         log = one.log
         session = self.history[one.seen].partition.replica_epoch(one.broker)
         assert session is not None
@@ -249,7 +249,7 @@ class UncleanCluster(WatchedCluster):
         self.counts["damage"] += 1
 
     def mend(self, one: Broker) -> None:
-        """The damage is known: the broker goes on with what it could verify."""
+        """The damage is known: the broker continues with the verified records."""
         if self._held.pop(one.broker, None) is not None:
             one.seen = len(self.history) - 1  # the answer is its own apply
             self.activate(one, kept=None)
@@ -285,5 +285,5 @@ class UncleanCluster(WatchedCluster):
 
 
 def is_refused(answer: object) -> bool:
-    """Whether an answer of the controller is a refusal."""
+    """Return whether an answer of the controller is a refusal."""
     return isinstance(answer, LiftbridgeError)

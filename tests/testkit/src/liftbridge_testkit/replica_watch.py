@@ -14,7 +14,7 @@ class WatchedCluster(ReplicaCluster):
     """A run.
 
     Attributes:
-        command: What is being applied, `None` between commands.
+        command: Command that is being applied, `None` between commands.
         archive: Messages of the control plane of which copies may come at any later time.
     """
 
@@ -67,7 +67,7 @@ class Copies(Steps):
         self._life = cluster
 
     def faults(self) -> Sequence[Weighted]:
-        """One of those that are kept."""
+        """Return the step that repeats an archived message."""
         return ((self._step_copy, 3),)
 
     def _step_copy(self) -> None:

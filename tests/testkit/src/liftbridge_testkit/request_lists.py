@@ -37,7 +37,7 @@ class Case(NamedTuple):
 
     @property
     def is_map(self) -> bool:
-        """Whether its entries have keys."""
+        """Return whether its entries have keys."""
         kind = self.path[-1].message_type
         return kind is not None and kind.GetOptions().map_entry
 

@@ -1,12 +1,12 @@
-"""Whether a cluster under full load takes a broker for dead that is merely busy.
+"""Checks that a cluster under full load never treats a busy broker as dead.
 
 Three brokers, factor 3, default settings, and on each broker a partition that a process of its own
 fills as fast as it can with acks of all, until the processor has nothing left.
 `python -m liftbridge_testkit.saturation --minutes 10` counts what then must not happen: another
 leader of the metadata or of a partition, a broker that is fenced or fences itself, an in-sync set
 below its minimum, a publisher that is refused. In-sync sets that shrink and stay at their minimum
-or above are told too; they are allowed. When anything happened, the logs of the brokers are kept
-beside the output.
+or above are reported too; they are allowed. When anything happened, the logs of the brokers are
+kept beside the output.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WINDOW: Final = 1_024
 SIZE: Final = 256
 MIN_ISR: Final = 2
 SETTLE_SECONDS: Final = 10.0
-"""Of load before counting begins: connections and first elections are over."""
+"""Seconds of load before counting begins: connections and first elections are over."""
 
 TELL_SECONDS: Final = 30.0
 CREATE_SECONDS: Final = 10.0
@@ -54,7 +54,7 @@ ALARMS: Final = (
 """Kinds of events that load alone must not bring about."""
 
 ALLOWED: Final = frozenset({"acknowledged", "in-sync set changed"})
-"""What is told and may happen."""
+"""Events that are reported and may happen."""
 
 PUBLISHER: Final = (sys.executable, "-m", "liftbridge_testkit.saturation", "--publish")
 
@@ -132,7 +132,7 @@ def place(cluster: ClusterKit) -> dict[str, str]:
 
 
 def events(cluster: ClusterKit) -> Iterator[Mapping[str, Any]]:
-    """What all brokers logged so far."""
+    """Return the logs of all brokers so far."""
     for broker in cluster.brokers.values():
         for line in broker.log_text().splitlines():
             if line.startswith("{"):
@@ -140,7 +140,7 @@ def events(cluster: ClusterKit) -> Iterator[Mapping[str, Any]]:
 
 
 def alarms(cluster: ClusterKit, streams: Container[str] | None = None) -> Counter[str]:
-    """How often each alarm was logged so far, and changes of in-sync sets (of `streams`)."""
+    """Return the count of each alarm so far, and of changes of in-sync sets (of `streams`)."""
     found: Counter[str] = Counter()
     for event in events(cluster):
         kind = event["event"]
@@ -156,7 +156,7 @@ def alarms(cluster: ClusterKit, streams: Container[str] | None = None) -> Counte
 
 
 def look(cluster: ClusterKit) -> Counter[str]:
-    """What the brokers say of themselves now."""
+    """Return the present status of the brokers."""
     found: Counter[str] = Counter()
     for name in cluster.brokers:
         try:

@@ -1,4 +1,4 @@
-"""What many partitions cost a real cluster: idle CPU, loss of a broker, restart.
+"""Measures the cost of many partitions to a real cluster: idle CPU, loss of a broker, restart.
 
 Three brokers, factor 3, default settings. `python -m liftbridge_testkit.scale` creates 1,000
 partitions (`--partitions`) with a few messages in each, lets the cluster idle, kills the broker
@@ -45,7 +45,7 @@ class Figure(NamedTuple):
 
     @property
     def is_met(self) -> bool:
-        """Whether it is what was asked."""
+        """Return whether it is what was asked."""
         return self.value < self.below
 
 
@@ -56,7 +56,7 @@ def partitions(cluster: ClusterKit, at: str = "") -> Iterator[api_pb2.PartitionM
 
 
 def leaders(cluster: ClusterKit, at: str = "") -> Counter[str]:
-    """How many partitions each broker leads; under the empty name those without a leader."""
+    """Return the number of partitions by leader; under the empty name those without one."""
     return Counter(partition.leader for partition in partitions(cluster, at))
 
 

@@ -29,8 +29,8 @@ class Port:
 
     Attributes:
         steps: Those that are left.
-        end: Status and text that the call ended with, `None` while it goes on.
-        sent: What was answered, prefixes of messages included.
+        end: Status and text that the call ended with, `None` while it is open.
+        sent: Sent answers, prefixes of messages included.
         is_awaiting: Whether a request is to come soon.
     """
 
@@ -40,7 +40,7 @@ class Port:
     is_awaiting: bool = False
 
     def room(self, _stream_id: int) -> int:
-        """There is always room."""
+        """Return a positive number: there is always room."""
         return 1 << 20
 
     def begin(self, _stream_id: int, _fields: object) -> None:
@@ -68,10 +68,10 @@ class Port:
         """Requests are whole at once."""
 
     def set_reading(self, _stream_id: int, *, is_reading: bool) -> None:
-        """Nothing more is read."""
+        """No-op: these calls read no further messages."""
 
     def peer_certificate(self) -> None:
-        """There is no TLS."""
+        """Return no certificate: there is no TLS."""
 
 
 @dataclass

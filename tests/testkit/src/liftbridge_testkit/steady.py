@@ -1,4 +1,4 @@
-"""Publishing and reading by our own client that goes on over every fault, as a good program would.
+"""Publishing and reading by our own client that continues over every fault, as a program should.
 
 One attempt at it is a coroutine (`Publishing`, `Reading`), so that a few run in a thread each
 (`OwnClientPublisher`, `SteadyReader`) or many in one. What is learned goes to a history: an answer
@@ -41,7 +41,7 @@ BATCH_COUNT: Final = 50
 RETRY_SECONDS: Final = 0.1
 ERROR_LENGTH_MAX: Final = 160
 NOT_STORED: Final = "not appended"
-"""What brokers begin the text of an error with that says so."""
+"""Beginning of a broker's error for a message that is certainly not stored."""
 
 # What our own client waits: short, so that a fault costs an error and not the whole run.
 _TIMEOUT: Final = timedelta(seconds=3)
@@ -49,30 +49,30 @@ _RETRY_TIME: Final = timedelta(seconds=5)
 
 
 class PublisherNotes(Protocol):
-    """Who writes down what one publisher sent and learned."""
+    """Records the messages of one publisher, and their outcomes."""
 
     def invoke(self, size: int) -> tuple[int, bytes]:
         """The next message, before it is sent: its sequence and value."""
         ...
 
     def acked(self, sequence: int, offset: int) -> None:
-        """It was acknowledged."""
+        """Note that a message was acknowledged."""
         ...
 
     def refused(self, sequence: int) -> None:
-        """It is not stored for sure."""
+        """Note that a message is certainly not stored."""
         ...
 
     def unknown(self, sequence: int) -> None:
-        """Nobody will ever say."""
+        """Note that the outcome of a message stays unknown."""
         ...
 
 
 class Listener(Protocol):
-    """Who hears that something went well or did not."""
+    """Receives counts of successes and failures."""
 
     def note_answer(self, count: int = 1) -> None:
-        """So many messages were acknowledged, or came."""
+        """Note that so many messages were acknowledged or received."""
         ...
 
     def note_error(self, error: BaseException) -> None:
@@ -86,7 +86,7 @@ def client_of(servers: str, tls: TlsFiles | None = None) -> Client:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether an error of our client says for sure that the message is not stored."""
+    """Return whether an error of our client states that the message is not stored."""
     if isinstance(error, OutcomeUnknownError | FullError | ClosedError):
         return False
     return isinstance(error, RefusedError) or NOT_STORED in str(error)
@@ -111,8 +111,8 @@ class Publishing:
 
         Args:
             history: Gets what it learns.
-            listener: Hears of answers and errors.
-            stream: Where it publishes.
+            listener: Receives answers and errors.
+            stream: Stream to publish to.
             partition: To which partition; the client chooses without it.
             batch_count: Messages of a batch; 1 publishes single ones.
             idempotent: Whether it may send again what may be stored already.
@@ -129,7 +129,7 @@ class Publishing:
         self._interval_seconds = interval_seconds
 
     async def run(self, client: Client, is_over: Callable[[], bool]) -> None:
-        """Publish until it is over; ends early, by an error, when it should begin anew.
+        """Publish until it is over; ends early, by an error, when it should restart.
 
         Raises:
             LiftbridgeError: It ended early; what was in flight is in the history.
@@ -145,7 +145,7 @@ class Publishing:
                 await asyncio.sleep(max(self._pause_seconds, self._interval_seconds - spent))
 
     async def keep_on(self, client: Client, is_over: Callable[[], bool]) -> None:
-        """Publish by a client of others, beginning anew after each error, until it is over."""
+        """Publish by another client, restarting after each error, until it is over."""
         while not is_over():
             try:
                 await self.run(client, is_over)
@@ -154,7 +154,7 @@ class Publishing:
                 await asyncio.sleep(RETRY_SECONDS)
 
     def note_end(self, error: LiftbridgeError) -> None:
-        """Tell the listener why `run` ended, unless it was told already."""
+        """Report to the listener why `run` ended, unless that was done already."""
         if not isinstance(error, ClosedError):
             self._listener.note_error(error)
 
@@ -178,12 +178,12 @@ class Publishing:
         if acked:
             self._listener.note_answer(acked)
         if is_lost:
-            # A sequence is broken, or somebody else leads: begin anew, as a new process would.
+            # A sequence is broken, or another publisher leads: restart, as a new process would.
             raise ClosedError("begins anew")
 
 
 class Reading:
-    """Reads one partition, and after each break goes on behind what it got."""
+    """Reads one partition, and after each break continues after the last message."""
 
     def __init__(
         self,
@@ -198,9 +198,9 @@ class Reading:
 
         Args:
             deliver: Gets every message.
-            listener: Hears of messages and errors.
-            stream: What it reads.
-            partition: Which of its partitions.
+            listener: Receives messages and errors.
+            stream: Stream to read.
+            partition: Partition to read.
             reads_replica: Whether it reads at followers too.
         """
         self._deliver = deliver
@@ -225,7 +225,7 @@ class Reading:
             reading.cancel()
 
     async def keep_on(self, client: Client, is_over: Callable[[], bool]) -> None:
-        """Read by a client of others, beginning anew after each error, until it is over."""
+        """Read by another client, restarting after each error, until it is over."""
         while not is_over():
             await self.run(client, is_over)
             await asyncio.sleep(RETRY_SECONDS)
@@ -245,7 +245,7 @@ class SteadyWorker(Worker):
 
     Attributes:
         longest_pause_seconds: Longest time between two answers, the last fault included.
-        errors: What it was told instead of acks, by text, without numbers.
+        errors: Errors that it received instead of acks, by text, without numbers.
     """
 
     def __init__(self, name: str) -> None:
@@ -271,13 +271,13 @@ class SteadyWorker(Worker):
 
 
 def plain(error: BaseException) -> str:
-    """What an error says, without numbers, so that equal ones can be counted."""
+    """Return the text of an error without numbers, to count equal ones."""
     text = f"{type(error).__name__}: {error}"[:ERROR_LENGTH_MAX]
     return re.sub(r"\d+", "#", text)
 
 
 class OwnClientPublisher(SteadyWorker):
-    """`Publishing` in a thread, with a client of its own that is made anew with each beginning."""
+    """`Publishing` in a thread, with a client of its own, recreated at each restart."""
 
     def __init__(
         self,
@@ -316,7 +316,7 @@ class OwnClientPublisher(SteadyWorker):
 
 
 class SteadyReader(SteadyWorker):
-    """`Reading` in a thread, with a client of its own that is made anew after each break."""
+    """`Reading` in a thread, with a client of its own, recreated after each break."""
 
     def __init__(
         self,

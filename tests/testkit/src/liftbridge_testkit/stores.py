@@ -96,7 +96,7 @@ class CompactedAside:
         self.done: deque[FileEvent] = deque()
 
     def submit(self, token: Token, job: CompactionJob) -> None:
-        """As in the port."""
+        """See the port."""
         self.done.append(FileEvent(token, encode_result(_finished(compact(self._files, job)))))
 
 
@@ -117,7 +117,7 @@ class StoreBed:
     Attributes:
         files: The disk, which outlives stores.
         now: Monotonic nanoseconds.
-        transitions: What was told, in order.
+        transitions: Reported transitions, in order.
         flushed: All `Flushed` so far.
         failures: Reasons given to `on_failed`.
         runner: Compacts elsewhere; `None` has the store do it.
@@ -146,7 +146,7 @@ class StoreBed:
         return [fields for told, fields in self.transitions if told == kind]
 
     def new_token(self) -> Token:
-        """A token nobody else uses."""
+        """A token that is not used elsewhere."""
         self._token += 1
         return Token(self._token)
 

@@ -2,8 +2,8 @@
 
 Requests get lost, doubled, overtaken and come late; clients name streams that are not theirs and
 ask for what cannot be. The controller's own invariants hold after each of them (`ControllerWorld`),
-and those here of what was asked for: where replicas are placed and how many, who may change what,
-who manages a stream, and that a pause by hand stays one.
+and those here of the requests: places and number of replicas, rights to change settings,
+the owner of a stream, and that a pause by hand stays one.
 """
 
 from collections import Counter
@@ -48,7 +48,7 @@ class StreamLife:
 
     Attributes:
         world: The controller.
-        counts: How often what happened.
+        counts: Counts of events.
         faults: Whether brokers go silent, messages get lost, and anybody asks for anything.
     """
 
@@ -103,7 +103,7 @@ class StreamLife:
         self._check()
 
     def heal(self, steps: int) -> None:
-        """Nobody asks for anything more; go on until everything is in order."""
+        """Stop all requests; continue until everything is in order."""
         self.faults = False
         for _ in range(steps):
             if self.is_well:
@@ -152,7 +152,7 @@ class StreamLife:
         return self.rng.choice(found) if found else None
 
     def _step_join(self) -> None:
-        """A leader takes everybody in who is alive."""
+        """A leader takes in all live replicas."""
         partition = self._led()
         if partition is None:
             return
@@ -212,7 +212,7 @@ class StreamLife:
         return PauseStream(name=self._name(), resume_all=self.rng.random() < 0.3)
 
     def _idle(self) -> Command | None:
-        """A leader whose partition nobody writes to pauses it by itself."""
+        """A leader whose partition has no publishers pauses it by itself."""
         partition = self._led()
         if partition is None:
             return None
@@ -227,7 +227,7 @@ class StreamLife:
         return SetReadonly(name=self._name(), readonly=self.rng.random() < 0.5)
 
     def _mark(self) -> Command | None:
-        """A manager takes a stream that nobody manages, or gives back its own."""
+        """A manager takes a stream without an owner, or gives back its own."""
         stream = self.world.state.stream(self.rng.choice(OURS))
         manager = self.rng.choice(MANAGERS)
         if stream is None or stream.owner not in ("", manager):
@@ -323,7 +323,7 @@ class StreamLife:
 
 
 def _told(stream: StreamState | None) -> object:
-    """What clients could change of a stream."""
+    """Return the settings of a stream that clients could change."""
     if stream is None:
         return None
     partitions = tuple((one.paused, one.auto_paused, one.readonly) for one in stream.partitions)

@@ -86,9 +86,9 @@ class MemoryStreams:
         held: Streams by name.
         messages: Messages by name of the stream; None when not all leaders tell.
         calls: Changes that were asked for, in order.
-        looks: How often all streams were asked for.
-        is_silent: Whether nobody answers.
-        refusal: What every change is refused with; empty for none.
+        looks: Number of requests for all streams.
+        is_silent: Whether no broker answers.
+        refusal: Refusal of every change; empty for none.
         busy, busiest: Changes under way, now and at most.
     """
 
@@ -104,13 +104,13 @@ class MemoryStreams:
         self._ids = 100
 
     def put(self, name: str, **changes: Any) -> ObservedStream:
-        """A stream that somebody else created."""
+        """A stream that another client created."""
         self._ids += 1
         self.held[name] = stream(name, stream_id=self._ids, **changes)
         return self.held[name]
 
     def change(self, name: str, **changes: Any) -> None:
-        """Somebody else changes a stream."""
+        """Change a stream, as another client would."""
         self.held[name] = self.held[name]._replace(**changes)
 
     async def streams(self) -> Mapping[str, ObservedStream]:
@@ -196,7 +196,7 @@ class ManualClock:
     """See `runtime.clock.Clock`; time passes in `pass_time`.
 
     Attributes:
-        set_back: By how much the time of day was set back.
+        set_back: Time by which the time of day was set back.
     """
 
     def __init__(self) -> None:
@@ -236,7 +236,7 @@ class ManualClock:
 
 
 class OpenFence:
-    """See `kube.port.Fence`; `is_closed` is set when somebody else may lead."""
+    """See `kube.port.Fence`; `is_closed` is set when another process may lead."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -252,7 +252,7 @@ class SeenBoard:
     """See `streams.port.StreamBoard`.
 
     Attributes:
-        reasons: Of the condition Ready, by name of the resource.
+        reasons: Reason of the condition Ready, by name of the resource.
     """
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ class World:
     """An operator's part for streams, with everything around it."""
 
     def __init__(self, *, is_namespaced: bool = False) -> None:
-        """Nothing has happened."""
+        """Create a world without events."""
         self.kube, self.brokers, self.clock = MemoryKube(), MemoryStreams(), ManualClock()
         self.events, self.asked = HeardEvents(), AskedPasses()
         self.fence, self.board = OpenFence(), SeenBoard()
@@ -116,7 +116,7 @@ class World:
     async def reason(
         self, name: str = "orders", namespace: str = "shop", kind: str = "Ready"
     ) -> str:
-        """Why a condition is what it is; empty for none."""
+        """Return the reason of a condition; empty for none."""
         body = await self.body(name, namespace)
         told = {one["type"]: one["reason"] for one in body["status"]["conditions"]}
         return str(told.get(kind, ""))

@@ -1,6 +1,6 @@
-"""How long a turn of the event loop takes, as a share of a loop that runs right beside it.
+"""Measures the duration of a turn of the event loop, relative to a loop that runs next to it.
 
-Milliseconds alone would tell of the machine and of who else is at work on it, and so would a loop
+Milliseconds alone would show the machine and its other load, and so would a loop
 that ran some minutes before.
 """
 

@@ -1,6 +1,6 @@
 """A broker seen by one conformance test: calls with deadlines, streams of the test's own.
 
-Conformance tests share a broker, so each one works on streams whose names nobody else uses.
+Conformance tests share a broker, so each one works on streams with names of its own.
 Positions and codes are those of the public API (`proto.API`).
 """
 
@@ -126,7 +126,7 @@ class World:
         return response.streamMetadata[0]
 
     def partition(self, number: int = 0) -> api_pb2.PartitionMetadata:
-        """What the leader says of a partition of the stream of this test."""
+        """Return the leader's view of a partition of the stream of this test."""
         response: api_pb2.FetchPartitionMetadataResponse = self.api.FetchPartitionMetadata(
             api_pb2.FetchPartitionMetadataRequest(stream=self.name, partition=number),
             timeout=DEADLINE_SECONDS,

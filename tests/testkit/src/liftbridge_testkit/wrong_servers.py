@@ -19,7 +19,7 @@ _SETTINGS: Final = frames.settings_frame({})
 
 
 class Kind(NamedTuple):
-    """What a server says.
+    """Bytes that a server sends.
 
     Attributes:
         greeting: Said to whoever connects.
@@ -57,14 +57,14 @@ class WrongServer:
     """A server of a kind on a free port of 127.0.0.1, while it is entered.
 
     Attributes:
-        address: Where it listens.
+        address: Address that it listens on.
     """
 
     def __init__(self, kind: Kind, authority: Authority) -> None:
         """Describe it.
 
         Args:
-            kind: What it says.
+            kind: Bytes that it sends.
             authority: Signs its certificate.
         """
         self._kind = kind

@@ -76,7 +76,7 @@ SEEN = {
     "wrong": blocked(Reason.INVALID_SPEC, detail="x"),
     "unreadable": replace(blocked(Reason.INVALID_SPEC, detail="x"), spec=None),
     "foreign": blocked(Reason.CONFLICT, object="Deployment/p-pipeline"),
-    "contested": blocked(Reason.CONTESTED, object="Job/p", detail="x changes it again and again"),
+    "contested": blocked(Reason.CONTESTED, object="Job/p", detail="x changes it repeatedly"),
     "refused": blocked(Reason.REFUSED, object="Job/p", detail="quota"),
     "no stream": replace(REST, progress=unknown(Reason.NOT_FOUND, stream="orders")),
     "no stream, by a schedule": replace(

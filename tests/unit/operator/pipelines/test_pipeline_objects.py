@@ -209,12 +209,12 @@ def test_authority_of_the_cluster_is_mounted_without_its_key(mode, kind, name):
                 "tls": {"mode": "Generated", "clientAuth": "Required"},
                 "listeners": [TLS_LISTENER],
             },
-            "asks for a certificate",
+            "requires a certificate",
         ),
         (
             {"clusterRef": {"name": "orders", "namespace": "else"}},
             {"tls": {"mode": "Generated"}, "listeners": [TLS_LISTENER]},
-            "lies in another namespace",
+            "is in another namespace",
         ),
     ],
 )

@@ -157,7 +157,7 @@ async def test_event_that_is_not_the_one_is_not_told(other):
     World.write(world, "other", note("c-2", CAUSES["quota"]), **values)
     await world.until_named()
     assert "exceeded quota" not in world.said()
-    assert "`kubectl describe statefulset c` says why" in world.said()
+    assert "`kubectl describe statefulset c` shows the cause" in world.said()
 
 
 ODD = {

@@ -120,7 +120,7 @@ async def test_partitions_that_were_moved_are_counted():
     counts = [int(text.split()[0]) for text in told(world, "PartitionsMoved")]
     assert counts[0] == 2  # what comes afterwards evens the load out
     assert "c-3 now votes on metadata." not in told(world, "VoterPromoted")
-    assert told(world, "BrokerCordoned") == ["c-3 gets no new replicas: it is to leave."]
+    assert told(world, "BrokerCordoned") == ["c-3 gets no new replicas: it will be removed."]
     world.edit(lambda spec: spec.update(replicas=4))
     await world.until_ready()
     assert told(world, "RetiredVolume") == [

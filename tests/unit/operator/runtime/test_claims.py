@@ -351,7 +351,7 @@ async def test_of_two_releases_for_all_namespaces_the_one_that_waits_says_for_wh
     await world.advance(5)
     assert (second.claims.rivals, first.claims.rivals) == ({"one/liftbridge"}, frozenset())
     (hindrance,) = second.claims.hindrances(is_leading=False)
-    assert "release one/liftbridge looks after all namespaces" in hindrance
+    assert "release one/liftbridge watches all namespaces" in hindrance
     await world.drop(first, "end")
     await world.advance(6)
     assert (set(world.owners().values()), second.claims.rivals) == ({"two"}, frozenset())

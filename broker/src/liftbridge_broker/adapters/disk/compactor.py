@@ -53,7 +53,7 @@ class CompactorProcess:
         self._is_ending = False
 
     def submit(self, token: Token, job: CompactionJob) -> None:
-        """As in the port. A helper that died is replaced for the next job."""
+        """See the port. A helper that died is replaced for the next job."""
         line = encode_job(job)
         self._worker.submit(Job(token, lambda: self._ask(line), ()))
 

@@ -92,11 +92,11 @@ class LocalFiles:
         return len(self._descriptors)
 
     def exists(self, path: str) -> bool:
-        """As in the port."""
+        """See the port."""
         return os.path.lexists(self._place(path))
 
     def list(self, path: str) -> Sequence[str]:
-        """As in the port."""
+        """See the port."""
         try:
             return sorted(entry.name for entry in self._place(path).iterdir())
         except FileNotFoundError:
@@ -105,18 +105,18 @@ class LocalFiles:
             raise translated(error, "list", path) from error
 
     def make_directory(self, path: str) -> None:
-        """As in the port."""
+        """See the port."""
         try:
             self._place(path).mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
         except OSError as error:
             raise translated(error, "make directory", path) from error
 
     def remove(self, path: str) -> None:
-        """As in the port."""
+        """See the port."""
         _remove(self._place(path), path)
 
     def submit_remove(self, token: Token, path: str) -> None:
-        """As in the port."""
+        """See the port."""
         place = self._place(path)
 
         def run() -> bytes:
@@ -126,14 +126,14 @@ class LocalFiles:
         self._reader.submit(Job(token, run, ()))
 
     def rename(self, source: str, target: str) -> None:
-        """As in the port."""
+        """See the port."""
         try:
             self._place(source).replace(self._place(target))
         except OSError as error:
             raise translated(error, f"rename to {target}", source) from error
 
     def sync_directory(self, path: str) -> None:
-        """As in the port."""
+        """See the port."""
         try:
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
             descriptor = os.open(self._place(path), flags)
@@ -145,7 +145,7 @@ class LocalFiles:
             raise translated(error, "sync directory", path) from error
 
     def open(self, path: str, *, create: bool = False) -> FileHandle:
-        """As in the port."""
+        """See the port."""
         flags = self.open_flags | (os.O_CREAT if create else 0)
         try:
             descriptor = os.open(self._place(path), flags, _FILE_MODE)
@@ -158,7 +158,7 @@ class LocalFiles:
         return handle
 
     def close(self, handle: FileHandle) -> None:
-        """As in the port; the descriptor is closed when the last call submitted on it is done."""
+        """See the port; the descriptor is closed when the last call submitted on it is done."""
         if handle in self._busy:
             self._closing.add(handle)
             return
@@ -166,18 +166,18 @@ class LocalFiles:
         del self._paths[handle]
 
     def size(self, handle: FileHandle) -> int:
-        """As in the port."""
+        """See the port."""
         try:
             return os.fstat(self._descriptors[handle]).st_size
         except OSError as error:
             raise translated(error, "stat", self._paths[handle]) from error
 
     def read(self, handle: FileHandle, position: int, length: int) -> bytes:
-        """As in the port."""
+        """See the port."""
         return _read(self._descriptors[handle], position, length, self._paths[handle])
 
     def try_read(self, handle: FileHandle, position: int, length: int) -> bytes | None:
-        """As in the port. Benchmark: `tests/bench/bench_store.py`."""
+        """See the port. Benchmark: `tests/bench/bench_store.py`."""
         descriptor = self._descriptors[handle]
         view = self._scratch_view
         if length > _SCRATCH_BYTES:
@@ -195,7 +195,7 @@ class LocalFiles:
         return bytes(view[:count])
 
     def submit_read(self, token: Token, handle: FileHandle, position: int, length: int) -> None:
-        """As in the port; requests read-ahead, so that the next read need not wait."""
+        """See the port; requests read-ahead, so that the next read need not wait."""
         descriptor, path = self._descriptors[handle], self._paths[handle]
 
         def run() -> bytes:
@@ -207,7 +207,7 @@ class LocalFiles:
         self._submit(self._reader, Job(token, run, (handle,)))
 
     def append(self, handle: FileHandle, data: bytes) -> None:
-        """As in the port. Benchmark: `tests/bench/bench_store.py`."""
+        """See the port. Benchmark: `tests/bench/bench_store.py`."""
         descriptor = self._descriptors[handle]
         begun = perf_counter_ns()
         try:
@@ -219,14 +219,14 @@ class LocalFiles:
         self.append_times.observe(perf_counter_ns() - begun)
 
     def truncate(self, handle: FileHandle, length: int) -> None:
-        """As in the port."""
+        """See the port."""
         try:
             os.ftruncate(self._descriptors[handle], length)
         except OSError as error:
             raise translated(error, "truncate", self._paths[handle]) from error
 
     def rewrite(self, handle: FileHandle, position: int) -> None:
-        """As in the port; through another descriptor, because `handle` can only append."""
+        """See the port; through another descriptor, because `handle` can only append."""
         path = self._paths[handle]
         flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
@@ -239,11 +239,11 @@ class LocalFiles:
             raise translated(error, "write again", path) from error
 
     def sync(self, handle: FileHandle) -> None:
-        """As in the port."""
+        """See the port."""
         _sync(self._descriptors[handle], self._paths[handle])
 
     def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
-        """As in the port."""
+        """See the port."""
         wanted = [(self._descriptors[handle], self._paths[handle]) for handle in handles]
 
         def run() -> bytes:
@@ -254,12 +254,12 @@ class LocalFiles:
         self._submit(self._writer, Job(token, run, tuple(handles)))
 
     def free_bytes(self) -> int:
-        """As in the port."""
+        """See the port."""
         state = self._volume()
         return state.f_bavail * state.f_frsize
 
     def total_bytes(self) -> int:
-        """As in the port."""
+        """See the port."""
         state = self._volume()
         return state.f_blocks * state.f_frsize
 
@@ -318,7 +318,7 @@ class DiskFiles(LocalFiles):
         super().__init__(root, post=post, deliver=deliver)
 
     def shut_down(self) -> None:
-        """As in the base class; releases the lock."""
+        """See the base class; releases the lock."""
         super().shut_down()
         self._lock.release()
 

@@ -56,7 +56,7 @@ def reading(root: Path) -> Iterator[LocalFiles]:
     """A data directory to read while no broker runs on it.
 
     Raises:
-        FilesError: There is no such directory, no broker ever used it, or one holds it now.
+        FilesError: The directory is missing, no broker ever used it, or a broker uses it now.
     """
     if not root.is_dir():
         raise FilesError(f"{root} is not a directory")

@@ -28,8 +28,8 @@ class MetadataReport(NamedTuple):
         snapshot_index: Index that the newest snapshot covers, 0 without one.
         streams: Streams after the last command known to be committed.
         partitions: Their partitions.
-        findings: What the next start repairs.
-        damage: Why the next start is refused, empty when it is not; then nothing else is known.
+        findings: Damage that the next start repairs.
+        damage: Reason why the next start is refused, empty for none; then nothing else is known.
         path: File with the damage.
         position: Byte of the damage in that file.
     """

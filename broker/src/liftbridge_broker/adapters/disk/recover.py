@@ -1,9 +1,9 @@
 """`recover`: starts a new metadata group from one broker's data when the old group cannot continue.
 
 With a leaked key, or a version that trusted any message, an attacker can raise the terms of a group
-so far that its members refuse one another for good. No broker may run meanwhile. The directory with
-the longest good log becomes the only member of a new group; the other brokers get its snapshot and
-are admitted again. Entries whose term leaps are not trusted. Every partition log stays unchanged.
+so far that its members refuse one another permanently. No broker may run meanwhile. The directory
+with the longest good log becomes the only member of a new group; the other brokers get its snapshot
+and are admitted again. Entries whose term leaps are not trusted. Partition logs stay unchanged.
 
 The new group continues at a metadata index far above the old one: stream ids and leader epochs are
 such indexes, and those known only to a lost entry must not be assigned again.
@@ -179,7 +179,7 @@ def find(files: Files, snapshot: Path | None) -> Found:
 def _identity(files: Files) -> Identity:
     identity = read_identity(files)
     if identity is None:
-        raise FilesError("the directory does not say which broker it belongs to")
+        raise FilesError("the directory does not name its broker")
     if is_retired(files, identity):
         raise InvalidRequestError(
             "Invalid directory, its broker left the cluster and can never vote again"
@@ -236,8 +236,8 @@ def _given(told: Recoverable, path: Path) -> Found:
     if len(found.meta.configuration.voters) != 1 or index <= INDEX_GAP:
         # With an old group's snapshot a member would vote a second time in terms it has seen.
         raise InvalidRequestError(
-            f"Invalid snapshot, no recovery has written it: {path} is from the former "
-            "group; use the file that recovering the first broker named"
+            f"Invalid snapshot, it is not from a recovery: {path} belongs to the former "
+            "group; use the file that the recovery of the first broker named"
         )
     source = found.meta.term - 1, index - INDEX_GAP
     if (told.good_term, told.good_index) > source:
@@ -352,7 +352,7 @@ def _lines(found: Found, root: Path, snapshot: Path | None, output: str, *, path
         f"cluster          {told.cluster_id}, voters {', '.join(told.voters) or 'unknown'}",
         f"term             {told.term}{_verdict(told)}",
         f"entries          up to {told.last_index}, committed at least up to {told.commit_index}",
-        f"believed         up to {told.good_index} of term {told.good_term}",
+        f"trusted          up to {told.good_index} of term {told.good_term}",
         f"new group        from index {told.new_index} on",
         f"holds            {told.streams} streams, {told.partitions} partitions",
         "",
@@ -363,7 +363,7 @@ def _lines(found: Found, root: Path, snapshot: Path | None, output: str, *, path
         return [*lines, "Nothing was written. To recover, run this again with --apply."]
     if snapshot is None:
         return [*lines, f"Done. Recover the other brokers with --snapshot and a copy of {path}"]
-    return [*lines, "Done. The broker whose snapshot this is lets this one join the new group."]
+    return [*lines, "Done. The broker that wrote the snapshot admits this one to the new group."]
 
 
 def _verdict(told: Recoverable) -> str:
@@ -376,9 +376,9 @@ def _bound(told: Recoverable) -> Sequence[str]:
     most, count = len(told.voters) // 2 + 1, len(told.voters)
     return [
         f"No acknowledged metadata change is lost if, among {most} of the {count} voters, this one",
-        "has the highest believed term and, among equal terms, the highest believed index.",
+        "has the highest trusted term and, among equal terms, the highest trusted index.",
         "Otherwise the changes after its last entry are lost: streams created, deleted or altered",
-        "since, and which replicas were in sync, so messages that only others hold may be lost.",
+        "since, and in-sync sets, so messages that only other brokers hold may be lost.",
         "",
     ]
 

@@ -12,11 +12,11 @@ class VirtualClock:
         self._offset_ns = wall_ns - self._now
 
     def now(self) -> Instant:
-        """As in the port."""
+        """See the port."""
         return self._now
 
     def wall_ns(self) -> int:
-        """As in the port."""
+        """See the port."""
         return self._now + self._offset_ns
 
     def move_to(self, instant: Instant) -> None:

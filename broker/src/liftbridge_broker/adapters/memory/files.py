@@ -109,19 +109,19 @@ class MemoryFiles:
     # Names, as in the port.
 
     def exists(self, path: str) -> bool:
-        """As in the port."""
+        """See the port."""
         self._require_power()
         return self._find(path) is not None
 
     def list(self, path: str) -> Sequence[str]:
-        """As in the port."""
+        """See the port."""
         self._require_power()
         self._meet_fault("list", path)
         node = self._find(path)
         return sorted(node.entries) if isinstance(node, Directory) else ()
 
     def make_directory(self, path: str) -> None:
-        """As in the port."""
+        """See the port."""
         self._require_power()
         self._meet_fault("make_directory", path)
         directory = self._root
@@ -135,7 +135,7 @@ class MemoryFiles:
             directory = node
 
     def remove(self, path: str) -> None:
-        """As in the port."""
+        """See the port."""
         self._require_power()
         self._meet_fault("remove", path)
         directory, name = self._place(path)
@@ -147,7 +147,7 @@ class MemoryFiles:
                 self._unlink(node)
 
     def submit_remove(self, token: Token, path: str) -> None:
-        """As in the port."""
+        """See the port."""
 
         def run() -> bytes:
             self.remove(path)
@@ -156,7 +156,7 @@ class MemoryFiles:
         self._submit(token, run)
 
     def rename(self, source: str, target: str) -> None:
-        """As in the port."""
+        """See the port."""
         self._require_power()
         self._meet_fault("rename", source)
         from_directory, from_name = self._place(source)
@@ -173,7 +173,7 @@ class MemoryFiles:
             self._unlink(replaced)
 
     def sync_directory(self, path: str) -> None:
-        """As in the port."""
+        """See the port."""
         self._require_power()
         directory = self._find(path)
         if not isinstance(directory, Directory):
@@ -198,7 +198,7 @@ class MemoryFiles:
     # Contents, as in the port.
 
     def open(self, path: str, *, create: bool = False) -> FileHandle:
-        """As in the port."""
+        """See the port."""
         self._require_power()
         self._meet_fault("open", path)
         directory, name = self._place(path)
@@ -214,17 +214,17 @@ class MemoryFiles:
         return handle
 
     def close(self, handle: FileHandle) -> None:
-        """As in the port; a handle of an ended process may be closed late, after `kill` did so."""
+        """See the port; a handle of an ended process may be closed late, after `kill` did so."""
         if handle > self._handle_former:
             del self._handles[handle]
 
     def size(self, handle: FileHandle) -> int:
-        """As in the port."""
+        """See the port."""
         self._require_power()
         return len(self._handles[handle].file.data)
 
     def read(self, handle: FileHandle, position: int, length: int) -> bytes:
-        """As in the port."""
+        """See the port."""
         self._require_power()
         file, path = self._handles[handle]
         self._meet_fault("read", path)
@@ -232,11 +232,11 @@ class MemoryFiles:
             return bytes(view[position : position + length])
 
     def try_read(self, handle: FileHandle, position: int, length: int) -> bytes | None:
-        """As in the port."""
+        """See the port."""
         return None if self.is_cold else self.read(handle, position, length)
 
     def submit_read(self, token: Token, handle: FileHandle, position: int, length: int) -> None:
-        """As in the port."""
+        """See the port."""
         file, path = self._handles[handle]
 
         def run() -> bytes:
@@ -247,7 +247,7 @@ class MemoryFiles:
         self._submit(token, run)
 
     def append(self, handle: FileHandle, data: bytes) -> None:
-        """As in the port."""
+        """See the port."""
         self._require_power()
         file, path = self._handles[handle]
         self._meet_fault("append", path)
@@ -258,7 +258,7 @@ class MemoryFiles:
         self._meet_point("append", path)
 
     def truncate(self, handle: FileHandle, length: int) -> None:
-        """As in the port."""
+        """See the port."""
         self._require_power()
         file, path = self._handles[handle]
         self._meet_fault("truncate", path)
@@ -268,7 +268,7 @@ class MemoryFiles:
         self._meet_point("truncate", path)
 
     def rewrite(self, handle: FileHandle, position: int) -> None:
-        """As in the port."""
+        """See the port."""
         self._require_power()
         file, path = self._handles[handle]
         self._meet_fault("rewrite", path)
@@ -277,12 +277,12 @@ class MemoryFiles:
         self._meet_point("rewrite", path)
 
     def sync(self, handle: FileHandle) -> None:
-        """As in the port."""
+        """See the port."""
         file, path = self._handles[handle]
         self._sync(file, path, file.sequence)
 
     def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
-        """As in the port."""
+        """See the port."""
         wanted = [
             (*self._handles[handle], self._handles[handle].file.sequence) for handle in handles
         ]
@@ -295,11 +295,11 @@ class MemoryFiles:
         self._submit(token, run)
 
     def free_bytes(self) -> int:
-        """As in the port."""
+        """See the port."""
         return self.capacity_bytes - self._used_bytes
 
     def total_bytes(self) -> int:
-        """As in the port."""
+        """See the port."""
         return self.capacity_bytes
 
     # For tests: submitted calls, power, faults.
@@ -311,7 +311,7 @@ class MemoryFiles:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the power is off."""
+        """Return whether the power is off."""
         return self._is_cut
 
     @property

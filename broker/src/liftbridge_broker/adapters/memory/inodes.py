@@ -108,7 +108,7 @@ def make_durable(rename: NameChange) -> None:
 
 
 def is_possible(rename: NameChange) -> bool:
-    """Whether a change of names still matches the durable state."""
+    """Return whether a change of names still matches the durable state."""
     first = rename.changes[0]
     is_removal = len(rename.changes) == 1 and first[3] is None
     if is_removal and isinstance(first[2], Directory) and first[2].durable:

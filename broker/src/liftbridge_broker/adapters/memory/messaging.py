@@ -56,7 +56,7 @@ def parse_frames(data: bytes, *, is_quiet: bool) -> list[Sent]:
         header_size = int(rest[-2]) if size_count == 2 else 0
         start = line_end + 2
         end = start + int(rest[-1])
-        assert data[end : end + 2] == b"\r\n", "a message does not end where its size says"
+        assert data[end : end + 2] == b"\r\n", "a message is not as long as its size field says"
         headers, payload = data[start : start + header_size], data[start + header_size : end]
         sent.append(Sent(subject.decode(), payload, headers, is_quiet, reply.decode()))
         position = end + 2
@@ -91,31 +91,31 @@ class MemoryMessaging:
 
     @property
     def takes_frames(self) -> bool:
-        """As in the port."""
+        """See the port."""
         return self.is_connected
 
     def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
-        """As in the port."""
+        """See the port."""
         assert subscription not in self.subscriptions
         self.subscriptions[subscription] = (subject, queue)
         self._table.add(subject, subscription)
 
     def when_subscribed(self, done: Callable[[], None]) -> None:
-        """As in the port; nothing is in flight here."""
+        """See the port; nothing is in flight here."""
         done()
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
-        """As in the port."""
+        """See the port."""
         found = self.subscriptions.pop(subscription, None)
         if found is not None:
             self._table.remove(found[0], subscription)
 
     def publish_quiet(self, frames: Sequence[bytes]) -> None:
-        """As in the port."""
+        """See the port."""
         self._publish(frames, is_quiet=True)
 
     def publish_echo(self, frames: Sequence[bytes]) -> None:
-        """As in the port."""
+        """See the port."""
         self._publish(frames, is_quiet=False)
 
     def _publish(self, frames: Sequence[bytes], *, is_quiet: bool) -> None:

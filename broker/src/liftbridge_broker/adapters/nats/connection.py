@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
         self.behind_at = 0.0
         self.is_secure = False
 
-    # What asyncio calls
+    # Callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Record the transport of the connected socket."""
@@ -273,12 +273,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def reason(self) -> str:
-        """Why the connection ends, as given by this side or an `-ERR`; empty otherwise."""
+        """Return the reason of the end, given by this side or an `-ERR`; empty otherwise."""
         return "" if self._reason == CLOSED_SILENTLY else self._reason
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection ended."""
+        """Return whether the connection ended."""
         return self._is_lost
 
     def close(self) -> None:
@@ -298,7 +298,7 @@ class Connection(asyncio.Protocol):
         """Wait until the connection ended."""
         await asyncio.shield(self._lost)
 
-    # What the parser calls
+    # Callbacks of the parser
 
     def on_messages(
         self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
@@ -343,7 +343,7 @@ class Connection(asyncio.Protocol):
             self._fail(f"NATS protocol: {error}")
         except Exception as error:  # noqa: BLE001 - asyncio would log it and carry on without data
             self._handler.on_fault(error)
-            self._fail("the broker failed at a message")
+            self._fail("the broker failed to handle a message")
 
     def _flush(self) -> None:
         """Write the output of this turn."""

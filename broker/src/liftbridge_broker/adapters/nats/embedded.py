@@ -338,7 +338,7 @@ async def _greeting(host: str, port: int) -> str | None:
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`."""
+    """Return whether only this machine can reach `host`."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -31,7 +31,7 @@ CLOSE_SECONDS_MAX: Final = 2.0
 BEHIND_SECONDS: Final = 5.0
 
 HOLD_SECONDS: Final = 1.0
-"""After the loss of a connection, the time in which `publish` takes frames for the next one."""
+"""Time after the loss of a connection in which `publish` accepts frames for the next one."""
 
 _MILLISECONDS: Final = 1000
 _PORT: Final = 4222
@@ -279,7 +279,7 @@ class Link:
 
     @property
     def takes_frames(self) -> bool:
-        """Whether the link is up, or was until a moment ago.
+        """Return whether the link is up, or was until a moment ago.
 
         A server that drops the broker as a slow consumer takes it back within milliseconds.
         """
@@ -324,7 +324,7 @@ class Link:
         live = 0 if self._connection is None else self._connection.bytes_out
         return self.counts.bytes_out + live
 
-    # What a connection calls
+    # Callbacks of a connection
 
     def on_messages(
         self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
@@ -360,7 +360,7 @@ class Link:
         """Record other servers and limits."""
         info = info_fields(body)
         if info is None:
-            self._tell("nats_error", reason="INFO that is no JSON object")
+            self._tell("nats_error", reason="INFO is not a JSON object")
             return
         limit = info.get("max_payload")
         if isinstance(limit, int) and limit > 0:
@@ -493,7 +493,7 @@ class Link:
             if not is_open:
                 if self._connection is connection:
                     self._connection = None
-                connection.abort("given up")
+                connection.abort("the attempt to connect failed")
         return session
 
     async def _end_session(self) -> None:

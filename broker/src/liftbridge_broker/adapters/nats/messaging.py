@@ -101,12 +101,12 @@ class NatsMessaging:
 
     @property
     def is_connected(self) -> bool:
-        """Whether all connections are up."""
+        """Return whether all connections are up."""
         return self._is_connected
 
     @property
     def takes_frames(self) -> bool:
-        """Whether both connections that publish are up, or were until a moment ago."""
+        """Return whether both connections that publish are up, or were until a moment ago."""
         return self.quiet.takes_frames and self.echo.takes_frames
 
     @property
@@ -164,7 +164,7 @@ class NatsMessaging:
                 await self.flushed()
         try:
             done()
-        except Exception as error:  # noqa: BLE001 - nobody awaits this task; `run` is to fail
+        except Exception as error:  # noqa: BLE001 - no code awaits this task; `run` fails
             self.quiet.on_fault(error)
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:

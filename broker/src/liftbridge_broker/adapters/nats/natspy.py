@@ -218,7 +218,7 @@ class _LineTransport(Transport):
         self._connection.close()
 
     def at_eof(self) -> bool:
-        """Whether the connection ended."""
+        """Return whether the connection ended."""
         return self._connection.is_lost
 
 

@@ -75,5 +75,5 @@ class NatsOptions:
 
     @property
     def has_tls_files(self) -> bool:
-        """Whether certificates for the link are set, so that it must use TLS."""
+        """Return whether certificates for the link are set, so that it must use TLS."""
         return bool(self.tls_cert or self.tls_ca)

@@ -113,7 +113,7 @@ class Pacer:
         self._left = TURN_WEIGHT_MAX
         try:
             self._go()
-        except Exception as error:  # noqa: BLE001 - nobody called; the owner is to fail
+        except Exception as error:  # noqa: BLE001 - no caller; the owner fails
             self._waiting.clear()
             self._on_fault(error)
         self._left_at = self._now_ns()

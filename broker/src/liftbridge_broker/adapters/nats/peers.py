@@ -104,7 +104,7 @@ class NatsTransport:
 
     @property
     def is_connected(self) -> bool:
-        """Whether both connections are up."""
+        """Return whether both connections are up."""
         return all(link.is_up for link in self._links.values())
 
     @property

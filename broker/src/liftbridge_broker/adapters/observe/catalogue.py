@@ -29,7 +29,7 @@ class Scope(StrEnum):
 
 
 class Combine(StrEnum):
-    """How the samples of several streams are combined."""
+    """Combination of the samples of several streams."""
 
     SUM = "sum"
     MAX = "max"
@@ -59,7 +59,7 @@ class MetricSpec:
         labels: Names of its own labels.
         values: Closed lists of label values; any other value is counted as `_other`.
         series_max: Most series of an open label set; 0 when every label has a closed list.
-        combine: How streams are combined in `_other`.
+        combine: Combination of streams in `_other`.
     """
 
     name: str

@@ -43,7 +43,7 @@ _LOG: Final = logging.getLogger("liftbridge_broker.http")
 
 
 def _is_own_fault(record: logging.LogRecord) -> bool:
-    """Whether a record is not about a bad request; any client could fill the log with those."""
+    """Return whether a record is not about a bad request, with which clients could fill the log."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, HttpProcessingError)
 

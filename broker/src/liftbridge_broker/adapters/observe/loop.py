@@ -22,7 +22,7 @@ class LoopMonitor:
     processes. The processor time since the timer before decides: no turn took more than that.
 
     Attributes:
-        lag: How late the timers fired, nanoseconds.
+        lag: Delay of the timers, nanoseconds.
         last_lag_ns: Latest lag.
         turns: Part of each lag in which the broker itself was running.
         longest_turn_ns: Longest such part since the start.

@@ -91,7 +91,7 @@ class Snapshot:
 
     Attributes:
         families: Metrics with at least one sample, in the order of the catalogue.
-        note: What was omitted, for a comment; empty for nothing.
+        note: Omitted series, for a comment; empty for none.
     """
 
     families: tuple[Family, ...]

@@ -1,4 +1,4 @@
-"""How a broker with an empty data directory finds its cluster, or founds one.
+"""Finds the cluster of a broker with an empty data directory, or founds one.
 
 A second history over an existing one must never happen, so a broker without metadata first asks all
 brokers. A broker that knows a cluster names its leader. The new broker asks that leader to add it
@@ -142,7 +142,7 @@ class Discovery:
                 self._join(body)
 
     def found(self, members: Sequence[Peer], cluster_id: str) -> bool:
-        """Found as an operator requests who has checked that all members' directories are empty.
+        """Found at the request of an operator, who checked that all members' directories are empty.
 
         Args:
             members: All founders; this broker is one of them.
@@ -164,13 +164,13 @@ class Discovery:
             # Another founder may have announced the members, but not the name of their cluster.
             if self.beginning not in (wanted, wanted._replace(cluster_id="")):
                 raise FailedPreconditionError(
-                    f"broker {self._me.broker} has begun with another cluster or other members"
+                    f"broker {self._me.broker} started with another cluster or other members"
                 )
             self.beginning = wanted
             return False
         if self._is_known:
             raise FailedPreconditionError(
-                f"broker {self._me.broker} has heard of a cluster, it can only join that one"
+                f"broker {self._me.broker} has found a cluster, it can only join that one"
             )
         self.beginning = wanted
         return True
@@ -190,8 +190,8 @@ class Discovery:
         """Claims of other brokers that keep this one from founding now, by broker.
 
         For an intended founder its last claim counts. Of other brokers only those heard recently
-        count, as only they could found a cluster alone; after founding, a broker is no seeker any
-        more.
+        count, as only they could found a cluster alone; after founding, a broker is no longer a
+        seeker.
         """
         found: dict[BrokerId, Claim] = {}
         for broker, (claim, heard_at) in sorted(self._claims.items()):

@@ -39,7 +39,7 @@ class _Session:
         heard_at: Time of its last heartbeat, or of the start of the wait for one.
         asked_for: Kind of the last proposal.
         asked_at: Time of the last proposal; 0 for never.
-        wall_ahead_ns: How far its wall clock is ahead of the monotonic clock here; `None` before it
+        wall_ahead_ns: Lead of its wall clock over the monotonic clock here; `None` before it
             reported that.
     """
 
@@ -183,7 +183,7 @@ class BrokerSessions:
 
     @staticmethod
     def _may_ask(session: _Session, kind: type[Command], now: Instant) -> bool:
-        """Whether to propose: one of a kind at a time per broker, repeated if without effect."""
+        """Return whether to propose: one of a kind at a time per broker, repeated if due."""
         if session.asked_for is kind and now - session.asked_at < RETRY_NS:
             return False
         session.asked_for, session.asked_at = kind, now

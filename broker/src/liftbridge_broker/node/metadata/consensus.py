@@ -89,7 +89,7 @@ class RaftConsensus:
     proposal is appended or sent.
 
     Attributes:
-        failure: Why the log cannot be written any more, `None` while it can.
+        failure: Reason why the log cannot be written any more, `None` while it can.
         malformed_count: Messages of peers that could not be read.
     """
 
@@ -169,11 +169,11 @@ class RaftConsensus:
         """Close the files; proposals in flight have an unknown outcome."""
         self._log.close()
 
-    # -- what is known ------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------
 
     @property
     def is_leader(self) -> bool:
-        """Whether this broker leads the group."""
+        """Return whether this broker leads the group."""
         return self._core.is_leader
 
     @property
@@ -208,7 +208,7 @@ class RaftConsensus:
 
     @property
     def is_full(self) -> bool:
-        """Whether the log accepts only essential commands because the disk is full."""
+        """Return whether the log accepts only essential commands because the disk is full."""
         return self._log.is_full
 
     def match(self, peer: Peer) -> MetadataIndex | None:
@@ -393,10 +393,10 @@ class RaftConsensus:
         if body.term != self._core.term:  # guard Propose.term
             return UnavailableError(
                 f"the change is for term {body.term} of the metadata leader, "
-                f"which leads in term {self._core.term}: ask again"
+                f"which leads in term {self._core.term}: retry"
             )
         if self._now > body.deadline_ns:  # guard Propose.deadline
-            return UnavailableError("the change reached the metadata leader too late: ask again")
+            return UnavailableError("the change reached the metadata leader too late: retry")
         return None
 
     def _append_foreign(self, body: Propose, command: bytes) -> LiftbridgeError | None:
@@ -476,7 +476,7 @@ class RaftConsensus:
         body = Propose(self._own.origin, proposal.token, is_essential, term, deadline_ns)
         self._link.send(leader, Channel.METADATA, body, proposal.command)
 
-    # -- what the core asks for ---------------------------------------------------------------
+    # -- effects of the core ------------------------------------------------------------------
 
     def _advance(self) -> None:
         """Handle the core's `Ready` values until none is left."""
@@ -512,7 +512,7 @@ class RaftConsensus:
             entry.entry_index, entry.data if entry.kind is EntryKind.COMMAND else b""
         )
         if displaced:
-            self._refuse(displaced, UnavailableError("another leader took over before it counted"))
+            self._refuse(displaced, UnavailableError("another leader took over before the commit"))
         index = MetadataIndex(entry.entry_index)
         self._events.append(Committed(index, _command_of(entry), token))
 

@@ -143,7 +143,7 @@ class ControlPlane:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this broker has the duties of the metadata leader."""
+        """Return whether this broker has the duties of the metadata leader."""
         return self._sessions is not None
 
     @property

@@ -172,7 +172,7 @@ class MetadataDriver:
 
         Args:
             consensus: The log.
-            recovered: What it held.
+            recovered: Its recovered state.
             on_change: Called with the records and index of every later command that changed the
                 state.
             on_failed: Called once when the log cannot be written any more: the process must end.
@@ -184,7 +184,7 @@ class MetadataDriver:
             proposal_timeout_ns: Time after which a proposal is answered without its outcome.
 
         Raises:
-            CorruptionError: The log holds what this version does not know.
+            CorruptionError: The log contains entries that this version does not know.
         """
         assert snapshot_entries > 0
         self._consensus = consensus
@@ -368,7 +368,7 @@ def restore(recovered: RecoveredMetadata) -> tuple[ClusterState, frozenset[Parti
     """Return the state after all entries of a log, and the partitions deleted on the way.
 
     Raises:
-        CorruptionError: The log holds what this version does not know.
+        CorruptionError: The log contains entries that this version does not know.
     """
     state = ClusterState()
     if recovered.snapshot_index:

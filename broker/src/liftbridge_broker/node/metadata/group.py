@@ -22,7 +22,7 @@ class Group(Protocol):
 
 
 def is_alive(state: ClusterState, peer: Peer) -> bool:
-    """Whether a member's broker is registered from that directory and not fenced."""
+    """Return whether a member's broker is registered from that directory and not fenced."""
     known = state.brokers.get(peer.broker)
     return known is not None and not known.fenced and known.data_dir_id == peer.data_dir_id
 

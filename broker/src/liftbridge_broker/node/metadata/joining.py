@@ -2,14 +2,14 @@
 
 A broker that joins an existing cluster starts with an empty log. It belongs to the group only once
 the leader has added it, so it repeats its request until its configuration includes it. The leader
-may change meanwhile: each time it asks all brokers who leads, and sends the next request to the
-leader named last. Its own configuration may be void: an uncommitted addition is lost with the
+may change meanwhile: each time it asks all brokers for the leader, and sends the next request to
+the leader named last. Its own configuration may be void: an uncommitted addition is lost with the
 leader that made it, and a removed member does not receive its removal. So a member that has heard
 no leader for a while asks as well.
 
 Two clusters in the same namespace ignore each other's messages. It is still an operator error: two
 seeds that could not reach each other, or a disk of another cluster. So a broker that may have
-founded its cluster alone asks all brokers from time to time, and a broker that hears of another
+founded its cluster alone asks all brokers from time to time, and a broker that finds another
 cluster reports it.
 """
 
@@ -91,12 +91,12 @@ class Joining:
 
     @property
     def is_member(self) -> bool:
-        """Whether this broker is a voter or learner of the group."""
+        """Return whether this broker is a voter or learner of the group."""
         return self._me in self._group.voters or self._me in self._group.learners
 
     @property
     def asks(self) -> bool:
-        """Whether it is no member, may have been removed, or does not know its cluster's id."""
+        """Return whether it is not or no longer a member, or does not know its cluster's id."""
         return (
             not self.is_member
             or not self._link.cluster_id

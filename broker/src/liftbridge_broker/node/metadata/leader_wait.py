@@ -1,4 +1,4 @@
-"""How long a stopping broker waits for a metadata leader, which may never come."""
+"""Bounds the wait of a stopping broker for a metadata leader, which may never be elected."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -29,9 +29,9 @@ class OwnSession:
     Attributes:
         broker_epoch: Registration of this broker; 0 before it is registered.
         want_fence: Whether the broker asks to stay fenced, until its replicas are in place.
-        want_shutdown: Whether it asks to hand over and stop.
+        want_shutdown: Whether it requests a controlled shutdown.
         is_fenced: Whether the metadata leader reported it as fenced.
-        may_stop: Whether the metadata leader confirmed that all leaderships were handed over.
+        may_stop: Whether the metadata leader confirmed that all leaderships were transferred.
         answered_at: Send time of the last heartbeat that was answered; `None` before the first.
     """
 
@@ -99,7 +99,7 @@ class OwnSession:
         return sent_at
 
     def is_self_fenced(self, now: Instant) -> bool:
-        """Whether no heartbeat was answered for a session, so that others may lead by now."""
+        """Return whether no heartbeat was answered for a session, so that others may lead."""
         return (
             self.answered_at is None
             or now - self.answered_at >= self._session_ns  # guard Self.silence

@@ -18,10 +18,10 @@ PROPOSALS_MAX: Final = 10_000
 """Maximum number of proposals with open outcome; more are refused."""
 
 WAIT_NS: Final = 5_000 * MILLISECOND_NS
-"""How long a proposal waits for a leader."""
+"""Time for which a proposal waits for a leader."""
 
 OPEN_NS: Final = 30_000 * MILLISECOND_NS
-"""How long a proposal is tracked; its proposer has timed out long before."""
+"""Time for which a proposal is tracked; its proposer has timed out long before."""
 
 ORIGINS_MAX: Final = 1_024
 """Processes whose last proposal is remembered."""

@@ -1,4 +1,4 @@
-"""Where acks over NATS may go, and proofs required of messages that another broker forwarded."""
+"""Rules for subjects of acks over NATS, and proofs of messages that another broker forwarded."""
 
 from collections.abc import Callable
 
@@ -33,7 +33,7 @@ class AckInboxes:
             self._subjects.prepare()
 
     def allows(self, inbox: str, payload: bytes) -> bool:
-        """Whether a message may have its ack sent to an inbox.
+        """Return whether a message may have its ack sent to an inbox.
 
         Args:
             inbox: The inbox that the message names.
@@ -44,7 +44,7 @@ class AckInboxes:
         return self.reserved.allows_ack_inbox(inbox)
 
     def allows_reply(self, reply: str) -> bool:
-        """Whether acks may be sent to a NATS reply subject.
+        """Return whether acks may be sent to a NATS reply subject.
 
         It may be what the inbox of a client may be, but not the subject of a stream: a publisher
         does not mean it as an inbox, and the stream would store the acks. No stream stores messages
@@ -57,7 +57,7 @@ class AckInboxes:
         return self._subjects is not None and not self._subjects.are_stored(reply)
 
     def is_proven(self, payload: bytes) -> bool:
-        """Whether a broker provably forwarded a message, or no proof is required.
+        """Return whether a broker provably forwarded a message, or no proof is required.
 
         Only such a message may carry an idempotent publisher's stamp: otherwise any client could
         use the publisher's next number, and its own message would count as stored already.
@@ -65,7 +65,7 @@ class AckInboxes:
         return signer_of(self._keyring()).is_believed(payload, Purpose.PUBLISH)
 
     def is_signed(self, inbox: str) -> bool:
-        """Whether acks to an inbox are signed."""
+        """Return whether acks to an inbox are signed."""
         return self.reserved.is_broker_inbox(inbox) and signer_of(self._keyring()).is_signing
 
     def signed(self, ack: bytes) -> bytes:

@@ -75,7 +75,7 @@ class InboxAcks:
 
         Args:
             encoder: Builds the acks.
-            subject: Of the messages.
+            subject: Subject of the messages.
             publish: Sends frames.
             times: Gets nanoseconds from append to ack, by policy.
             inboxes: Signs acks to other brokers; `None` when every inbox is a client's.
@@ -246,7 +246,7 @@ class Intake:
 
     @property
     def takes_singles(self) -> bool:
-        """Whether every message is a run of its own, stored or refused by itself."""
+        """Return whether every message is a run of its own, stored or refused by itself."""
         return self.options.optimistic_concurrency or self.is_below_min_isr
 
     def runs_of(self, arrivals: list[Arrival], payloads: list[bytes]) -> list[PublishRun]:
@@ -522,7 +522,7 @@ def _stamp_of(headers: Mapping[str, bytes]) -> PublisherStamp | None:
 
 
 def _stamp_of_block(block: bytes) -> PublisherStamp | None:
-    """As `_stamp_of`, from a NATS header block."""
+    """Do as `_stamp_of`, from a NATS header block."""
     if b"liftbridge-" not in block.lower():
         return None  # skip parsing a long block without a stamp
     fields: dict[str, bytes] = {}

@@ -31,7 +31,7 @@ class WatchingHost(Protocol):
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether the metadata hold all decisions made before this process started."""
+        """Return whether the metadata hold all decisions made before this process started."""
         ...
 
 
@@ -196,7 +196,7 @@ def _cut_publishers(host: OpeningHost, partition: Partition, now: Instant) -> No
 
 
 def _is_read(partition: Partition, read: Callable[[], None]) -> bool:
-    """Whether a log could be read; if not, its partition goes offline."""
+    """Return whether a log could be read; if not, its partition goes offline."""
     try:
         read()
     except (CorruptionError, FilesError) as error:

@@ -88,11 +88,11 @@ class PartitionHost(Protocol):
         ...
 
     def can_fan_out(self, subject: str) -> bool:
-        """Whether NATS and neighbouring partitions accept messages at this moment."""
+        """Return whether NATS and neighbouring partitions accept messages at this moment."""
         ...
 
     def is_full(self) -> bool:
-        """Whether the disk is too full to append."""
+        """Return whether the disk is too full to append."""
         ...
 
     def count_refused(self, error: LiftbridgeError, count: int) -> None:
@@ -104,7 +104,7 @@ class PartitionHost(Protocol):
         ...
 
     def is_foreign(self, partition: "Partition", publisher_id: PublisherId) -> bool:
-        """Whether a publisher is registered, for another stream than the partition's."""
+        """Return whether a publisher is registered, for another stream than the partition's."""
         ...
 
     def transition(self, kind: str, fields: Mapping[str, object]) -> None:
@@ -191,14 +191,14 @@ class Partition:
 
     @property
     def is_commit_mode(self) -> bool:
-        """Whether acks and reads wait for the disk; `auto` does with a single replica."""
+        """Return whether acks and reads wait for the disk; `auto` does with a single replica."""
         if self.replication is not None:
             return self.replication.is_commit_mode
         return self.options.fsync_policy in {FsyncPolicy.COMMIT, FsyncPolicy.AUTO}
 
     @property
     def is_latest_known(self) -> bool:
-        """Whether all that may be committed is known to be (I9).
+        """Return whether all that may be committed is known to be (I9).
 
         Records that a sole replica started with may have counted before they were on disk.
         """
@@ -208,7 +208,7 @@ class Partition:
 
     @property
     def is_led(self) -> bool:
-        """Whether this broker leads it, or is about to."""
+        """Return whether this broker leads it, or is about to."""
         return self.role is Role.LEADER or self.role is Role.RISING
 
     def acks_for(self, subject: str) -> InboxAcks:
@@ -217,7 +217,7 @@ class Partition:
 
     @property
     def takes_runs(self) -> bool:
-        """Whether neighbouring messages may share a run.
+        """Return whether neighbouring messages may share a run.
 
         Optimistic concurrency decides on each message, a queue group sends each its own way.
         """
@@ -566,7 +566,7 @@ class Partition:
 
     @property
     def has_pending_acks(self) -> bool:
-        """Whether runs that are stored wait for their acks."""
+        """Return whether runs that are stored wait for their acks."""
         return len(self._pending) > 0 or len(self._pending_on_disk) > 0
 
     def refuse_appends(self, error: LiftbridgeError) -> None:

@@ -28,22 +28,22 @@ class Replication(Protocol):
 
     @property
     def is_latest_known(self) -> bool:
-        """Whether every possibly committed record is known to be committed (I9)."""
+        """Return whether every possibly committed record is known to be committed (I9)."""
         ...
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether this broker leads by metadata that may be outdated: another may lead by now."""
+        """Return whether this broker leads by possibly outdated metadata: another may lead."""
         ...
 
     @property
     def is_recovering(self) -> bool:
-        """Whether this broker leads by an unclean election and does not serve yet (L1)."""
+        """Return whether this broker leads by an unclean election and does not serve yet (L1)."""
         ...
 
     @property
     def is_commit_mode(self) -> bool:
-        """Whether only what is on disk counts."""
+        """Return whether only what is on disk counts."""
         ...
 
     def check_append(self, *, is_all: bool, now: Instant) -> None:
@@ -81,7 +81,7 @@ class Subscriber(Protocol):
 
     @property
     def reads_replica(self) -> bool:
-        """Whether it continues when this broker no longer leads."""
+        """Return whether it continues when this broker no longer leads."""
         ...
 
     def on_closed(self, error: LiftbridgeError) -> None:

@@ -38,7 +38,7 @@ def check_run(
         if expected != -1 and replication is not None and not replication.is_latest_known:
             # Records above the high watermark may be truncated, which would make the answer wrong.
             raise OffsetNotAvailableError(
-                "not appended: the new leader does not know yet what is committed"
+                "not appended: the new leader does not know its high watermark yet"
             )
         if expected not in (-1, end) or len(run.values) > 1:  # guard L2.expected
             raise IncorrectOffsetError("incorrect expected offset")

@@ -71,7 +71,7 @@ class PublishRun:
     Attributes:
         values: Values of the messages.
         subject: Concrete NATS subject they were, or are, published to.
-        path: How they arrived, for metrics: `grpc`, `batch` or `nats`.
+        path: Path of arrival, for metrics: `grpc`, `batch` or `nats`.
         pending_acks: Pending acks, due once the run is stored.
         keys: Keys, empty for none; `None` when no message has one.
         headers: User headers; `None` when no message has any.
@@ -111,7 +111,7 @@ class PublishRun:
 
     @property
     def waits_for_all(self) -> bool:
-        """Whether any pending ack of the run has policy ALL."""
+        """Return whether any pending ack of the run has policy ALL."""
         return any(ack.policy == POLICY_ALL for ack in self.pending_acks)
 
     @property

@@ -38,7 +38,7 @@ class RunSealer:
         """Encode a run as one batch or, when it is large, several; their ranges adjoin.
 
         Args:
-            run: What to store. A first offset above the log end gets a header-only batch in
+            run: Records to store. A first offset above the log end gets a header-only batch in
                 front, because ranges of batches must adjoin.
             epoch: Epoch of this leadership.
             log_end_offset: Offset of the first batch.

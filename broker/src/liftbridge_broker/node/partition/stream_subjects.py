@@ -37,7 +37,7 @@ class StreamSubjects:
             self._chores.begin(self._build())
 
     def are_stored(self, subject: str) -> bool:
-        """Whether a stream stores messages on a concrete subject."""
+        """Return whether a stream stores messages on a concrete subject."""
         streams = self._streams()
         self._update(streams)
         if self._table.lookup(subject):

@@ -110,7 +110,7 @@ class PeerLink:
 
     @property
     def is_connected(self) -> bool:
-        """Whether messages can be sent now."""
+        """Return whether messages can be sent now."""
         return self._transport.is_connected
 
     @property
@@ -241,23 +241,23 @@ class PeerLink:
         if message is None:
             return None
         if not self.sessions.names_itself(origin, message[0]):
-            raise WireError("peer message: a header of another start than its signature")
+            raise WireError("peer message: header and signature of different processes")
         if isinstance(message[0].body, Hello):
             self._on_hello(origin, message[0].body)
             return None
         return message
 
     def _read(self, origin: Origin, piece: Piece) -> tuple[PeerHeader, bytes]:
-        """Decode the message of a frame that is no chunk, from the process that signed it.
+        """Decode the message of a frame that is not a chunk, from the process that signed it.
 
         Raises:
             WireError: It is a chunk, is malformed, or names another sender or process.
         """
         if piece.kind != MESSAGE:
-            raise WireError("peer message: a chunk of an unknown start")
+            raise WireError("peer message: a chunk of an unknown process")
         message = Reassembler().take(piece, origin.sender)
         if message is None or not self.sessions.names_itself(origin, message[0]):
-            raise WireError("peer message: a header of another start than its signature")
+            raise WireError("peer message: header and signature of different processes")
         return message
 
     def _receive_greeting(self, origin: Origin, piece: Piece) -> tuple[PeerHeader, bytes] | None:
@@ -296,7 +296,7 @@ class PeerLink:
         self._say(origin.sender, origin.sender_start, hello)
 
     def is_ours(self, header: PeerHeader) -> bool:
-        """Whether a message belongs to this cluster, or to the search for one."""
+        """Return whether a message belongs to this cluster, or to the search for one."""
         if isinstance(header.body, _WITHOUT_CLUSTER):
             return not (
                 header.cluster_id and self.cluster_id and header.cluster_id != self.cluster_id

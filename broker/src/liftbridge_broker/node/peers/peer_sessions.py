@@ -1,10 +1,10 @@
 """Known processes of other brokers, with replay protection for their frames.
 
-A signature proves who made a frame, not when. So two processes exchange challenges first (`Hello`):
-the answer proves that the other process is alive, and from then on its frames are numbered and
-signed for this pair of processes. A recorded frame fits no later process, and within one process it
-falls out of the window. Delay is no attack: a frame that arrives late for the first time is
-accepted, as the protocols above must tolerate anyway.
+A signature proves the sender of a frame, not the time. So two processes first exchange challenges
+(`Hello`): the answer proves that the other process is alive, and from then on its frames are
+numbered and signed for this pair of processes. A recorded frame fits no later process, and within
+one process it falls out of the window. Delay is no attack: a frame that arrives late for the first
+time is accepted, as the protocols above must tolerate anyway.
 """
 
 from collections import OrderedDict
@@ -43,23 +43,23 @@ GREET_NS: Final = 50 * MILLISECOND_NS
 PARKED_MAX: Final = 32
 PARKED_BYTES_MAX: Final = 1024 * 1024
 PARKED_NS: Final = 250 * MILLISECOND_NS
-"""How long a message waits for the answer to a challenge."""
+"""Time for which a message waits for the answer to a challenge."""
 
 _CHALLENGE_STOP: Final = 1 << 64
 
 
 class Refusal(StrEnum):
-    """Why a frame is rejected; the label of a metric."""
+    """Reason for the rejection of a frame; the label of a metric."""
 
     UNSIGNED = "unsigned"
-    """It has no signature, and the secret does not list `open`."""
+    """The frame has no signature, and the secret does not list `open`."""
     UNKNOWN_KEY = "unknown_key"
     SIGNATURE = "signature"
-    """It was modified, or signed without the key."""
+    """The frame was modified, or signed without the key."""
     CHANNEL = "channel"
-    """It was signed for the other channel."""
+    """The frame was signed for the other channel."""
     START = "start"
-    """For an earlier process of this broker, or from a process that answered no challenge yet."""
+    """Frame for an earlier process of this broker, or from one that answered no challenge yet."""
     REPLAYED = "replayed"
     KIND = "kind"
     """A greeting may only ask; only a signed frame may carry a challenge."""
@@ -69,13 +69,13 @@ class Standing(Enum):
     """Trust in the frames between two processes."""
 
     KNOWN = "known"
-    """From a process that answered a challenge, for this process, not seen before."""
+    """Frame from a process that answered a challenge, for this process, not seen before."""
     GREETING = "greeting"
-    """For any process of this broker, possibly replayed: it may ask."""
+    """Frame for any process of this broker, possibly replayed: it may ask."""
     UNKNOWN = "unknown"
-    """For this process, from one that has not answered yet: it may answer."""
+    """Frame for this process, from one that has not answered yet: it may answer."""
     FORMER = "former"
-    """For another process of this broker: its sender does not know this one."""
+    """Frame for another process of this broker: its sender does not know this one."""
 
 
 class ReplayWindow:
@@ -238,7 +238,7 @@ class PeerSessions:
         return peer.challenge
 
     def may_greet(self, broker: BrokerId) -> bool:
-        """Whether a broker may be challenged now; records the time."""
+        """Return whether a broker may be challenged now; records the time."""
         peer, now = self._peer(broker), self._now()
         if peer.greeted_at is not None and now - peer.greeted_at < GREET_NS:
             return False
@@ -328,7 +328,7 @@ class PeerSessions:
         return True
 
     def names_itself(self, origin: Origin, header: PeerHeader) -> bool:
-        """Whether a header names the broker and the process that signed it."""
+        """Return whether a header names the broker and the process that signed it."""
         return (
             header.sender == origin.sender
             and self.start_named(header.incarnation_id) == origin.sender_start

@@ -1,1 +1,1 @@
-"""How messages reach their partition: from NATS, and over NATS to other brokers."""
+"""Delivers messages to their partition: from NATS, and over NATS to other brokers."""

@@ -53,7 +53,7 @@ from liftbridge_broker.node.refusals import stopped
 from liftbridge_proto import api_pb2
 
 SETTLE_NS: Final = 500 * MILLISECOND_NS
-"""How long an ack may still be in flight after a leader change."""
+"""Time for which an ack may still be in flight after a leader change."""
 
 
 class ForwardingHost(Protocol):
@@ -191,7 +191,7 @@ class Forwarding:
             self._sent.setdefault(partition.partition_id, {})[forwarded] = None
 
     def _is_meant(self, partition: Partition | RemotePartition, stream: str) -> bool:
-        """Whether an ack is from the meant stream; other streams on the subject ack too."""
+        """Return whether an ack is from the meant stream; other streams on the subject ack too."""
         if stream == partition.stream or not partition.group:
             return stream == partition.stream
         other = self._host.state.stream(stream)
@@ -382,7 +382,7 @@ def _never_sent(partition: Partition | RemotePartition) -> LiftbridgeError:
 def _leader_changed(forwarded: _Forwarded, found: PartitionState) -> LiftbridgeError:
     where, bound = f"{forwarded.partition.stream}/{forwarded.partition.number}", forwarded.bound
     assert bound is not None
-    leader = "nobody" if found.leader is None else f"broker {found.leader}"
+    leader = "no broker" if found.leader is None else f"broker {found.leader}"
     return OutcomeUnknownError(
         f"{UNKNOWN_PREFIX}broker {bound.leader} led {where} in leader epoch {bound.leader_epoch} "
         f"when the message was forwarded to it, and {leader} leads in epoch {found.leader_epoch}"

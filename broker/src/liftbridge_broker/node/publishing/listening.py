@@ -90,7 +90,7 @@ class Listening:
             )
 
     def is_listening(self, partition_id: PartitionId) -> bool:
-        """Whether messages of a partition are stored: neither dropped in a pause nor refused."""
+        """Return whether a partition stores messages: neither drops nor refuses them."""
         partition = self._taken.get(partition_id)
         if not self._has_begun or partition is None or partition.is_paused:
             return False
@@ -104,11 +104,11 @@ class Listening:
 
     @property
     def is_behind(self) -> bool:
-        """Whether to stop reading from publishers until copies are made."""
+        """Return whether to stop reading from publishers until copies are made."""
         return self._waiting_bytes > WAITING_BYTES_MAX // 8
 
     def has_room(self, subject: str) -> bool:
-        """Whether more may be published to a subject that is copied."""
+        """Return whether more may be published to a subject that is copied."""
         line = self._waiting.get(subject)
         used = 0 if line is None else line.size_bytes
         return used < WAITING_BYTES_MAX - self._waiting_bytes

@@ -39,7 +39,7 @@ ASK_NS: Final = 50 * MILLISECOND_NS
 WAITS_MAX: Final = 256
 """Publishers that may wait at the same time: each of them asks every leader of its stream."""
 
-_SILENT: Final = "it is away, or messages of the publisher are not committed yet"
+_SILENT: Final = "it does not answer, or messages of the publisher are not committed yet"
 
 Sequences = Mapping[PartitionNumber, int]
 Done = Callable[[Sequences | LiftbridgeError], None]
@@ -68,7 +68,7 @@ class _Wait:
 
     Attributes:
         stream: Name of its stream.
-        publisher: What was registered.
+        publisher: The registration.
         unknown: Partitions without an answer yet, by id.
         done: Called at the end.
         ends_at: When it is refused.
@@ -108,7 +108,7 @@ class PublisherSequences:
             done(_gone(stream))
             return
         if len(self._waits) >= WAITS_MAX:
-            text = f"{WAITS_MAX} publishers wait already to be told where they stand"
+            text = f"{WAITS_MAX} publishers already wait for their next sequences"
             done(UnavailableError(text))
             return
         unknown = {state.partition_id: state.number for state in found.partitions}

@@ -53,7 +53,7 @@ class StreamReadinessHost(Protocol):
         ...
 
     def is_listening(self, partition_id: PartitionId) -> bool:
-        """Whether this broker receives the messages of a partition."""
+        """Return whether this broker receives the messages of a partition."""
         ...
 
 

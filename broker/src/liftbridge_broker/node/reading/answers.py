@@ -133,13 +133,13 @@ def refusal(
         case Standing.RECOVERING:
             return OffsetNotAvailableError(f"{where} recovers from an unclean election")
         case _:
-            return OffsetNotAvailableError("the new leader does not know yet what is committed")
+            return OffsetNotAvailableError("the new leader does not know its high watermark yet")
 
 
 def not_leader(where: str, leader: str) -> NotLeaderError:
     """Return the refusal of a broker that does not lead; it names the leader."""
-    told = f"broker {leader} leads" if leader else "nobody is known to lead"
-    return NotLeaderError(f"{NOT_LEADER_TEXT}: {told} {where}")
+    told = f"broker {leader} leads {where}" if leader else f"no leader of {where} is known"
+    return NotLeaderError(f"{NOT_LEADER_TEXT}: {told}")
 
 
 def check(partition: Partition, question: Question, *, as_replica: bool = False) -> None:
@@ -157,7 +157,7 @@ def check_still(partition: Partition, seen: Offset, *, as_replica: bool) -> None
     """Check again before a later turn than the one that allowed it returns a log's end.
 
     Args:
-        partition: What is asked about.
+        partition: Partition of the question.
         seen: High watermark in that turn.
         as_replica: Whether any replica may answer.
 
@@ -168,7 +168,7 @@ def check_still(partition: Partition, seen: Offset, *, as_replica: bool) -> None
         raise partition.closed_error
     check(partition, Question.END, as_replica=as_replica)
     if partition.log.high_watermark < seen:
-        raise OffsetNotAvailableError("the log was cut while the answer was made")
+        raise OffsetNotAvailableError("the log was truncated during the request")
 
 
 class Metadata(Protocol):
@@ -264,7 +264,7 @@ class Answers:
             done(error)
             return
         if len(self) >= QUESTIONS_MAX:
-            done(UnavailableError(f"{QUESTIONS_MAX} questions about offsets wait already"))
+            done(UnavailableError(f"{QUESTIONS_MAX} requests for offsets already wait here"))
             return
         waiting = _Waiting(partition, as_replica, done, Instant(now + WAIT_NS))
         (self._next if self._asked else self._asked).append(waiting)
@@ -286,7 +286,7 @@ class Answers:
         return "" if state is None else state.leader or ""
 
     def _is_in_sync(self, partition: Partition) -> bool:
-        """Whether this replica is in sync by the metadata, so holds all committed records (I2)."""
+        """Return whether this replica is in sync: it has all committed records (I2)."""
         state = self._host.state.partition(partition.partition_id)
         return state is not None and self._host.broker in state.isr  # guard A.in_sync
 
@@ -333,7 +333,7 @@ class Answers:
             error = leader_changed()
         is_behind = waiting.until is not None and partition.log.high_watermark < waiting.until
         if error is None and is_behind:
-            error = OffsetNotAvailableError("this replica has not heard yet what is committed")
+            error = OffsetNotAvailableError("the high watermark of this replica is still behind")
         if isinstance(error, OffsetNotAvailableError) and self._now < waiting.deadline:
             return False
         waiting.done(error)

@@ -29,7 +29,7 @@ class Chunk(NamedTuple):
 
     data: bytes
     next_offset: Offset
-    count: int  # type: ignore[assignment]  # hides `tuple.count`, which nobody needs here
+    count: int  # type: ignore[assignment]  # hides `tuple.count`, which is not needed here
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ class BulkRead:
     """One bulk read; pulled like a `Subscription`.
 
     Args:
-        partition: What is read.
-        host: Where reads that must wait are submitted.
+        partition: Partition to read.
+        host: Host to which reads that must wait are submitted.
         wake: Called when `pull` may give more after it gave `None`.
         wanted: The checked request; its `question` was answered in this turn.
 
@@ -123,7 +123,7 @@ class BulkRead:
 
     @property
     def reads_replica(self) -> bool:
-        """Whether the read continues when this broker no longer leads."""
+        """Return whether the read continues when this broker no longer leads."""
         return self._reads_replica
 
     @property

@@ -39,7 +39,7 @@ class ReadonlyEnd:
         """Begin without a question.
 
         Args:
-            partition: What is read.
+            partition: Partition to read.
             host: The node.
             wake: Called when `look` may have a result after it returned `None`.
             as_replica: Whether any replica may answer.

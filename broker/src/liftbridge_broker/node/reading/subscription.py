@@ -36,7 +36,7 @@ VIEW_BYTES_MIN: Final = 1024
 
 
 class StartPosition(IntEnum):
-    """Where a subscription begins; values of `proto.StartPosition`."""
+    """Start of a subscription; values of `proto.StartPosition`."""
 
     NEW_ONLY = 0
     OFFSET = 1
@@ -46,7 +46,7 @@ class StartPosition(IntEnum):
 
 
 class StopPosition(IntEnum):
-    """Where a subscription ends; values of `proto.StopPosition`."""
+    """End of a subscription; values of `proto.StopPosition`."""
 
     ON_CANCEL = 0
     OFFSET = 1
@@ -67,7 +67,7 @@ class Pulled(NamedTuple):
 
     Attributes:
         slices: gRPC frames of whole messages, in order.
-        end: Why the subscription ended, `None` while it is open.
+        end: Reason of the end of the subscription, `None` while it is open.
         waits: Whether no more frames are available until `wake` is called.
     """
 
@@ -197,7 +197,7 @@ class Subscription:
     Invariant: at most one of {waiting for data, waiting for a read, ready} holds.
 
     Attributes:
-        partition: What is read.
+        partition: Partition to read.
         reads_replica: Whether it continues when this broker no longer leads.
         wake: Called, with nothing held, when `pull` may give more.
     """
@@ -419,6 +419,6 @@ def _block_of(piece: Buffer) -> bytes:
 
 
 def _is_empty_readonly(partition: Partition, end: int) -> bool:
-    """Whether the partition is empty and read-only: it then ends at once at any position."""
+    """Return whether the partition is empty and read-only: it then ends at once at any position."""
     log = partition.log
     return partition.is_readonly and end == log.log_end_offset == log.log_start_offset

@@ -63,12 +63,12 @@ class PartitionOwner(Protocol):
 
     @property
     def has_stopped(self) -> bool:
-        """Whether all partitions were closed for good, while their logs may still be open."""
+        """Return whether all partitions were closed, while their logs may still be open."""
         ...
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether the metadata hold all decisions made before this process started."""
+        """Return whether the metadata hold all decisions made before this process started."""
         ...
 
     def open_partition(self, stream: StreamState, state: PartitionState, now: Instant) -> None:
@@ -146,7 +146,7 @@ def _take_record(owner: PartitionOwner, record: Record, now: Instant, wall_ns: i
 
 
 def is_waiting(owner: PartitionOwner) -> bool:
-    """Whether work is left for a later turn."""
+    """Return whether work is left for a later turn."""
     return owner.openings.is_waiting or owner.metadata.is_behind or owner.chores.is_waiting
 
 

@@ -39,7 +39,7 @@ class CatchUp(Generic[_Sender]):
         self._held: dict[PartitionId, _Sender] = {}
 
     def may_send(self, sender: _Sender, now: Instant) -> bool:
-        """Whether a partition may send now; if not, `take_released` returns it later."""
+        """Return whether a partition may send now; if not, `take_released` returns it later."""
         if self._has_left(now):
             return True
         self._held[sender.partition_id] = sender

@@ -85,7 +85,7 @@ class FollowingHost(Protocol):
         ...
 
     def is_current(self, role: "Following") -> bool:
-        """Whether this is still the broker's role for the partition."""
+        """Return whether this is still the broker's role for the partition."""
         ...
 
     def tell_position(self, following: "Following") -> None:

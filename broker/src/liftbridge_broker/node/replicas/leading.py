@@ -84,7 +84,7 @@ class LeadingHost(Protocol):
         ...
 
     def is_self_fenced(self, now: Instant) -> bool:
-        """Whether no heartbeat of this broker was answered for a session."""
+        """Return whether no heartbeat of this broker was answered for a session."""
         ...
 
     def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
@@ -100,7 +100,7 @@ class LeadingHost(Protocol):
         ...
 
     def is_current(self, role: "Leading") -> bool:
-        """Whether this is still the broker's role for the partition."""
+        """Return whether this is still the broker's role for the partition."""
         ...
 
     def notify(self, leading: "Leading") -> None:
@@ -257,17 +257,17 @@ class Leading:
 
     @property
     def is_latest_known(self) -> bool:
-        """Whether every possibly committed record is known to be committed."""
+        """Return whether every possibly committed record is known to be committed."""
         return self.core.is_high_watermark_known
 
     @property
     def is_recovering(self) -> bool:
-        """Whether an unclean election is not complete: runs are refused, not queued."""
+        """Return whether an unclean election is not complete: runs are refused, not queued."""
         return self.core.state.is_recovering  # guard L1.recovering
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether this broker fenced itself."""
+        """Return whether this broker fenced itself."""
         return self.host.is_self_fenced(self.host.now)
 
     # -- for the partition --------------------------------------------------------------------
@@ -414,7 +414,7 @@ class Leading:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the partition takes records."""
+        """Return whether the partition takes records."""
         return self.partition.role is Role.LEADER
 
     @property

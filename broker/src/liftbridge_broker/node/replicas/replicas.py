@@ -50,7 +50,7 @@ WATCHES: Final = 4
 """Wake-ups within a reportable silence, so that a stalled loop shows as a gap."""
 
 RESIGN_NS: Final = 10_000 * MILLISECOND_NS
-"""Time between two attempts to hand over leaderships because of a full disk."""
+"""Time between two attempts to transfer leaderships because of a full disk."""
 
 NUMBER_MAX: Final = 1 << 62
 
@@ -95,7 +95,7 @@ class Replicas:
         self._verifications = LogVerifications(host, self.is_current)
         self.catch_up: CatchUp[Leading] = CatchUp(lambda: host.state.catch_up_rate)
 
-    # -- what the parts ask -------------------------------------------------------------------
+    # -- calls of the parts -------------------------------------------------------------------
 
     @property
     def broker(self) -> BrokerId:
@@ -159,7 +159,7 @@ class Replicas:
         self._look_soon()
 
     def is_current(self, role: Leading | Following) -> bool:
-        """Whether this is still the broker's role for the partition."""
+        """Return whether this is still the broker's role for the partition."""
         held = self.leading if isinstance(role, Leading) else self.following
         return held.get(role.partition_id) is role
 
@@ -478,7 +478,7 @@ class Replicas:
 
     @property
     def is_due(self) -> bool:
-        """Whether `flush` has work."""
+        """Return whether `flush` has work."""
         return self._is_due
 
     def on_timer(self, now: Instant) -> list[Silence]:

@@ -42,7 +42,7 @@ class Chores:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether jobs wait for `go_on`."""
+        """Return whether jobs wait for `go_on`."""
         return bool(self._line)
 
     def begin(self, steps: Steps) -> None:

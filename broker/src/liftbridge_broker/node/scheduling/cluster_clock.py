@@ -4,7 +4,7 @@ Retention removes records by age, and wall clocks jump: a clock that is nine day
 seconds must not cost a week of records. So brokers report their wall clocks to the metadata leader
 in heartbeats. The leader answers with the date that a majority of the voters has reached, and each
 broker advances it by its own monotonic clock. A date that jumps against that is believed once it
-has stayed for `settle_ns`; until then there is no cluster time, and nothing is removed by age.
+has stayed for `settle_ns`; until then there is no cluster time, and retention by age stops.
 There is none either where too few voters report their clocks to decide between two that differ.
 """
 
@@ -198,7 +198,7 @@ class ClusterClock:
     def stamp(self, wall_ns: int, now: Instant) -> int:
         """Return the timestamp for a record written now: the wall clock unless known to be off.
 
-        A record with a past timestamp would be old at once. A future timestamp makes all later
+        A record with a past timestamp would be old immediately. A future timestamp makes all later
         records as late, and publishers seem silent. A date that stays unbelieved for long may be
         wrong: then it makes no record older.
         """
@@ -253,7 +253,7 @@ class ClusterClock:
         self._is_split = is_split
 
     def _is_near(self, wall_ns: int) -> bool:
-        """Whether the newest stored record makes the first date after a start plausible.
+        """Return whether the newest stored record makes the first date after a start plausible.
 
         A broker that was down for longer cannot tell that from a jump.
         """

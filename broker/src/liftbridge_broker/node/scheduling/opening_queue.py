@@ -34,7 +34,7 @@ class OpeningQueue:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether replicas wait for `take` or `take_deleted`."""
+        """Return whether replicas wait for `take` or `take_deleted`."""
         return bool(self._waiting or self._closing)
 
     def _turn_to(self, now: Instant) -> None:
@@ -42,7 +42,7 @@ class OpeningQueue:
             self._turn, self._opened_count, self._closed_count = now, 0, 0
 
     def admits(self, partition_id: PartitionId, now: Instant) -> bool:
-        """Whether a replica may be opened in the turn at `now`; otherwise it waits."""
+        """Return whether a replica may be opened in the turn at `now`; otherwise it waits."""
         self._turn_to(now)
         if self._waiting or self._opened_count == self._per_turn:
             self._waiting[partition_id] = None

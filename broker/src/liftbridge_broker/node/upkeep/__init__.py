@@ -1,1 +1,1 @@
-"""What is done from time to time: scrubbing, auto pause, retention cursors, restart checks."""
+"""Periodic work: scrubbing, auto pause, retention cursors, restart checks."""

@@ -139,7 +139,7 @@ def _group_blockers(state: ClusterState, broker: BrokerId, group: Group) -> list
 
 
 def _is_near(state: ClusterState, group: Group, peer: Peer) -> bool:
-    """Whether a voter is up to date; known to the leader only, assumed elsewhere."""
+    """Return whether a voter is up to date; known to the leader only, assumed elsewhere."""
     match = group.match(peer)
     return match is None or match + LAG_ENTRIES_MAX >= state.applied_index
 

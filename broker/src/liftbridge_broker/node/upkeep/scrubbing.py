@@ -77,7 +77,7 @@ class Scrubber:
         return self._pause_ns
 
     def _stands(self) -> bool:
-        """Whether the present log still exists, and has more committed records."""
+        """Return whether the present log still exists, and has more committed records."""
         partition, reader = self._partition, self._reader
         if partition is None or reader is None:
             return False
@@ -153,5 +153,5 @@ class Scrubber:
 
 
 def _is_readable(partition: Partition) -> bool:
-    """Whether the files are open to be read."""
+    """Return whether the files are open to be read."""
     return not partition.offline_reason and not partition.is_paused

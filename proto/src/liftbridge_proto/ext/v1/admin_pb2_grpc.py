@@ -178,21 +178,21 @@ class AdminServicer:
     """
 
     def Identity(self, request, context):
-        """Who the broker and its data directory are; also before it has a cluster.
+        """Identity of the broker and its data directory; also before it has a cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Bootstrap(self, request, context):
-        """Founds a cluster: the same list is told to every listed broker that waits for one. May be repeated.
+        """Founds a cluster: send the same list to every listed broker that waits for one. May be repeated.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClusterStatus(self, request, context):
-        """The metadata group: leader, members and how far they are, and the rules in force.
+        """The metadata group: leader, members and their progress, and the feature level in force.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -206,7 +206,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def BrokerStatus(self, request, context):
-        """What the broker that is asked knows of itself: its links, its disk, its configuration.
+        """State of the broker that answers: its links, its disk, its configuration.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -220,14 +220,14 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CheckRestart(self, request, context):
-        """Asks the broker whether it may be restarted now; the token records what it holds.
+        """Checks whether the broker may be restarted now; the token records the ends of its logs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def VerifyRestart(self, request, context):
-        """Asks the broker after its restart whether it is back with everything that the token recorded.
+        """Checks after a restart whether the broker has everything that the token recorded.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -248,14 +248,14 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RemoveBroker(self, request, context):
-        """Forgets a stopped broker without replicas; its data directory never comes back.
+        """Removes a stopped broker without replicas; its data directory can never register again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TransferLeadership(self, request, context):
-        """Has the leaders of partitions hand over to an in-sync replica.
+        """Transfers the leaderships of partitions to in-sync replicas.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -276,7 +276,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def TransferMetadataLeadership(self, request, context):
-        """Hands the leadership of the metadata group to another voter; only its leader can.
+        """Transfers the leadership of the metadata group to another voter; only its leader can.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -318,7 +318,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelReassignment(self, request, context):
-        """Gives up the reassignment of a partition.
+        """Cancels the reassignment of a partition.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -333,21 +333,21 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetFeatureLevel(self, request, context):
-        """Puts newer rules of decision into force; there is no way back.
+        """Raises the feature level, which activates newer decision rules; it can never be lowered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetCatchUpRate(self, request, context):
-        """Bounds what leaders spend on replicas that reassignments add.
+        """Limits the bytes per second that each leader sends to replicas that reassignments add.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetStreamOwner(self, request, context):
-        """Says who manages a stream, if it is still managed by whom the caller believes.
+        """Sets the owner of a stream if its present owner is the expected one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -361,7 +361,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReloadSettings(self, request, context):
-        """Has this broker read its configuration again, as SIGHUP does.
+        """Makes this broker read its configuration again, as SIGHUP does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 
 class DataStub:
-    """Offered beside proto.API; clients fall back to that one where this is missing.
+    """Served next to proto.API; clients fall back to that service where this one is missing.
     """
 
     def __init__(self, channel):
@@ -84,7 +84,7 @@ class DataStub:
 
 
 class DataServicer:
-    """Offered beside proto.API; clients fall back to that one where this is missing.
+    """Served next to proto.API; clients fall back to that service where this one is missing.
     """
 
     def CreateStream(self, request, context):
@@ -102,7 +102,7 @@ class DataServicer:
         raise NotImplementedError('Method not implemented!')
 
     def InitPublisher(self, request, context):
-        """Registers an idempotent publisher: fences older epochs and tells where each partition stands.
+        """Registers an idempotent publisher: fences older epochs and returns the next sequence of each partition.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -123,7 +123,7 @@ class DataServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AwaitNews(self, request, context):
-        """Waits until more is committed somewhere in some streams than the caller knows.
+        """Waits until some of the streams have committed records beyond those that the caller knows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,7 +144,7 @@ class DataServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetCursor(self, request, context):
-        """As proto.API/SetCursor, of a stream that is told by its id.
+        """As proto.API/SetCursor, with the expected id of the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -207,7 +207,7 @@ def add_DataServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Data:
-    """Offered beside proto.API; clients fall back to that one where this is missing.
+    """Served next to proto.API; clients fall back to that service where this one is missing.
     """
 
     @staticmethod

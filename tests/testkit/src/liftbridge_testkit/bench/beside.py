@@ -1,4 +1,4 @@
-"""What a bulk read costs a publisher beside it: the time until an ack, with and without one."""
+"""Measures the cost of a bulk read to a publisher: the time until an ack, with and without one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class BesideResult:
     """Time until an ack of a publisher of `RATE` messages a second; medians of the rounds.
 
     Attributes:
-        alone_p99_us: 99th percentile with nobody else there, in microseconds.
+        alone_p99_us: 99th percentile without other clients, in microseconds.
         batches_p99_us: The same while a client reads stored batches as fast as it can.
         messages_p99_us: The same while a client reads single messages so.
     """
@@ -42,12 +42,12 @@ class BesideResult:
 
     @property
     def batches_ratio(self) -> float:
-        """How many times longer acks take beside a read of stored batches."""
+        """Return the factor by which acks take longer during a read of stored batches."""
         return self.batches_p99_us / self.alone_p99_us
 
     @property
     def messages_ratio(self) -> float:
-        """How many times longer acks take beside a read of single messages."""
+        """Return the factor by which acks take longer during a read of single messages."""
         return self.messages_p99_us / self.alone_p99_us
 
 
@@ -58,10 +58,10 @@ def measure_beside(
 
     Args:
         load: Creates streams, and publishes.
-        work_dir: Where data is written; emptied afterwards.
+        work_dir: Directory for data; emptied afterwards.
         count: Records that are read again and again.
         singles: Messages of the publisher in each run.
-        rounds: How often each is done.
+        rounds: Number of repetitions of each.
     """
     directory = work_dir / "beside"
     nats = NatsServer(directory)

@@ -1,4 +1,4 @@
-"""How long a broker takes to serve again when its log is large."""
+"""Measures the time until a restarted broker with a large log serves again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BigLogResult:
     Attributes:
         log_bytes: Bytes of values in the log.
         write_seconds: Time it took to write them, through PublishBatch.
-        start_seconds: From exec to SERVING after a clean stop.
+        start_seconds: Time from exec to SERVING after a clean stop.
         crash_start_seconds: The same after kill -9.
     """
 

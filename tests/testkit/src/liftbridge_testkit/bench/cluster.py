@@ -248,7 +248,7 @@ class ClusterLiftbridge:
         )
 
     def _first(self) -> Sample:
-        """How long after the answer to its creation a stream has acknowledged a publish."""
+        """Return the time from the creation of a stream until it has acknowledged a publish."""
         found = []
         before = self.cpu_seconds()
         for number in range(FIRST_TIMES):

@@ -29,7 +29,7 @@ class LoadError(Exception):
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one run of the load generator measured.
+    """Result of one run of the load generator.
 
     Attributes:
         count: Messages that were acknowledged, stored or read.
@@ -53,7 +53,7 @@ class LoadGenerator:
     """Starts the program once for each command.
 
     Attributes:
-        title: What it is, for the report.
+        title: Name of the load, for the report.
     """
 
     def __init__(self, program: tuple[str, ...], title: str) -> None:
@@ -90,7 +90,7 @@ class LoadGenerator:
 
         Args:
             server: The broker.
-            stream: What is read.
+            stream: Stream to read.
             count: Records of the stream.
             mode: `batches` or `messages`.
         """

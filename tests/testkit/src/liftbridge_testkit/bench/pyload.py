@@ -50,7 +50,7 @@ class WrongAnswerError(Exception):
 
 
 def tail(size: int) -> bytes:
-    """What every value ends with; the first 8 bytes hold its sequence."""
+    """Return the end of every value; the first 8 bytes hold its sequence."""
     return random.Random(1).randbytes(max(size, 8) - 8)
 
 

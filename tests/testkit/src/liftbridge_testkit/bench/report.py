@@ -1,4 +1,4 @@
-"""What the benchmark shows: the tables for people and the JSON for programs."""
+"""Renders the results of the benchmark: tables for people and JSON for programs."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def notes(samples: Samples) -> list[str]:
 
 
 def machine(load_before: float) -> dict[str, str | float]:
-    """What the figures were measured on; the load average counts the benchmark itself."""
+    """Return the environment of the benchmark; the load average includes the benchmark itself."""
     return {
         "time": datetime.now(tz=UTC).isoformat(timespec="seconds"),
         "cpu": _cpu_model(),

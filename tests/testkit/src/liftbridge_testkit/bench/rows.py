@@ -27,7 +27,7 @@ class Row:
 
     Attributes:
         key: Short name for `--only` and the JSON file.
-        title: What the reader sees.
+        title: Title for the reader.
         work: Work of the Liftbridge systems.
         reference: Work of JetStream it is compared with.
         metric: `rate`, `cpu_us` or a latency such as `p50_us`; the same on both sides.
@@ -47,11 +47,11 @@ class Row:
 
     @property
     def is_better(self) -> Literal["more", "less"]:
-        """Whether a higher or a lower ratio is good."""
+        """Return whether a higher or a lower ratio is good."""
         return "more" if self.metric == "rate" else "less"
 
     def is_met(self, ratio: float) -> bool:
-        """Whether a ratio reaches the limit."""
+        """Return whether a ratio reaches the limit."""
         return ratio >= self.limit if self.is_better == "more" else ratio <= self.limit
 
 
@@ -162,7 +162,7 @@ class Outcome:
     incomplete: frozenset[str] = frozenset()
 
     def verdict(self, system: str) -> Literal["yes", "NO", "INCOMPLETE", "-"]:
-        """Whether a system reaches the limit, as the table says it."""
+        """Return whether a system reaches the limit, as the table says it."""
         if system not in self.ratios:
             return "-"
         if self.incomplete & {system, "jetstream"}:

@@ -1,4 +1,4 @@
-"""What 1,000 streams cost one broker: creation, idle CPU, memory, start-up."""
+"""Measures the cost of 1,000 streams to one broker: creation, idle CPU, memory, start-up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Bound:
 
     Attributes:
         name: Attribute of `StreamsResult`.
-        title: What the reader sees.
+        title: Title for the reader.
         limit: Highest value that is good enough.
         original: The Go broker's figure, if measured.
     """
@@ -47,12 +47,12 @@ class StreamsResult:
     """Figures for a broker with many streams; broker process only, without nats-server.
 
     Attributes:
-        streams: How many.
+        streams: Number of streams.
         create_seconds: One CreateStream after another, by one client.
         create_p99_us: 99th percentile of a single creation.
         idle_cpu_percent: CPU of the broker with nothing to do, in percent of one core.
         rss_mb: Resident memory after creation, in 10^6 bytes.
-        start_seconds: From exec to SERVING after a clean stop.
+        start_seconds: Time from exec to SERVING after a clean stop.
         crash_start_seconds: The same after kill -9.
     """
 
@@ -80,7 +80,7 @@ def measure_streams(
         load: Creates the streams.
         work_dir: Gets the data; emptied afterwards.
         count: Streams.
-        idle_seconds: How long idleness is watched, after as long a rest.
+        idle_seconds: Time for which the idle broker is measured, after as long a rest.
         rest: Waits for a number of seconds.
         binary: Another broker program with the same flags.
     """

@@ -26,7 +26,7 @@ INTAKE_STEPS_MAX = 6
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of each work is done.
+    """Amount of each work.
 
     Attributes:
         count: Messages of the bulk works.
@@ -49,7 +49,7 @@ class Sample:
         rate: Messages a second.
         cpu_us: CPU microseconds of all servers for each message.
         details: Latencies in microseconds and other figures of the load generator.
-        notes: What a reader must know about this run.
+        notes: Notes for readers of this run.
         is_complete: Whether all of the work was done: every message also reached the plain
             subscriber. A run that left out part of the work proves nothing about its speed.
     """

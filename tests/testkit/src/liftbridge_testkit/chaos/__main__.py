@@ -126,7 +126,7 @@ def summary(results: Sequence[RunResult], seconds: float) -> dict[str, dict[str,
 
 
 def _quiet(_text: str) -> None:
-    """Nobody wants to know."""
+    """Ignore progress texts."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Plain gRPC that goes on over every fault: it finds the leader again and notes what it learned.
+"""Plain gRPC that continues over every fault: it finds the leader again and notes what it learned.
 
 As a program without our client would do it, always with acks of all replicas. Programs with our
 client are in `liftbridge_testkit.steady`.
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 WINDOW: Final = 64
 PATIENCE_SECONDS: Final = 2.0
-"""How long a plain client waits for the next answer before it looks for another leader."""
+"""Time for which a plain client waits for the next answer before it looks for another leader."""
 
-# Refusals of a single message that say for sure that nothing was stored.
+# Refusals of a single message which state that nothing was stored.
 _REFUSED: Final = frozenset(
     {
         api_pb2.PublishAsyncError.BAD_REQUEST,
@@ -56,8 +56,8 @@ class PlainPublisher(SteadyWorker):
         Args:
             history: Every call is a publisher of its own there: what an abandoned call had sent
                 may come after the first message of the next one.
-            leader: Tells the address of who leads, empty for nobody known.
-            stream: Where it publishes.
+            leader: Returns the address of the leader, empty if unknown.
+            stream: Stream to publish to.
         """
         super().__init__(f"plain-publisher-{stream}")
         self._history = history

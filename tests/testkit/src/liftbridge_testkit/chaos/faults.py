@@ -1,4 +1,4 @@
-"""What is done to a cluster of real processes: one fault, how long it lasts, and its end.
+"""Faults of a cluster of real processes: each with its start, duration and end.
 
 Every fault leaves the cluster as able as before: what it killed runs again, what it cut is joined.
 The chance that a fault meets the leader of a stream is greater than that of any other broker.
@@ -37,10 +37,10 @@ DAMAGED_BYTES: Final = 16
 
 @dataclass(frozen=True)
 class Storm:
-    """What a fault needs.
+    """Context of a fault.
 
     Attributes:
-        cluster: What is hurt.
+        cluster: Cluster that suffers the faults.
         streams: Streams that are written to, of partition 0.
         rng: Chance.
         rest: Waits so many seconds, or less when the run is over.
@@ -129,17 +129,17 @@ def pause(storm: Storm) -> str:
 
 
 def isolate(storm: Storm) -> str:
-    """Nothing passes between one broker and the others; its clients still reach it."""
+    """Cut one broker off from all other brokers; its clients still reach it."""
     return _hold(storm, Way.OUT, Way.IN)
 
 
 def isolate_out(storm: Storm) -> str:
-    """One broker hears and is not heard."""
+    """One broker receives messages, but cannot send."""
     return _hold(storm, Way.OUT)
 
 
 def isolate_in(storm: Storm) -> str:
-    """One broker is heard and does not hear."""
+    """One broker sends messages, but receives none."""
     return _hold(storm, Way.IN)
 
 
@@ -172,7 +172,7 @@ def separate(storm: Storm) -> str:
 
 
 def separate_one_way(storm: Storm) -> str:
-    """What one broker sends to another is lost, in one direction."""
+    """Drop all messages from one broker to another, in one direction."""
     one, other = storm.pair()
     storm.cluster.proxies[one].lose_to(internal_subject(NAMESPACE, "b", other, ""))
     storm.last(0.5, 6.0)
@@ -211,8 +211,8 @@ def stop(storm: Storm) -> str:
 def damage(storm: Storm) -> str:
     """SIGKILL one broker, change bytes in the middle of its logs, and start it again.
 
-    The others must have everything first: one disk may fail, not two. A start scans only what was
-    not synced for sure; damage below is found by who reads it, and mended then.
+    All other brokers must have everything first: one disk may fail, not two. A start scans only
+    data that may not be synced; readers find damage below, and it is repaired then.
     """
     name = storm.victim()
     await_in_sync(storm)
@@ -301,7 +301,7 @@ def await_in_sync(storm: Storm) -> None:
 
 
 def is_in_sync(cluster: ClusterKit, stream: str) -> bool:
-    """Whether a stream has a leader and all of its replicas in sync, as every broker sees it."""
+    """Return whether a stream has a leader and all replicas in sync, as every broker sees it."""
     for name in cluster.brokers:
         partition = cluster.partition(stream, at=name)
         if not partition.leader or not partition.replicas:
@@ -312,7 +312,7 @@ def is_in_sync(cluster: ClusterKit, stream: str) -> bool:
 
 
 def is_readable(cluster: ClusterKit, name: str, stream: str, offset: int) -> bool:
-    """Whether a broker gives out what is stored at an offset, or has no replica."""
+    """Return whether a broker gives out what is stored at an offset, or has no replica."""
     if name not in cluster.partition(stream).replicas:
         return True
     request = api_pb2.SubscribeRequest(

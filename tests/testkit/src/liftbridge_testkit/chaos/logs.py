@@ -1,4 +1,4 @@
-"""What brokers wrote, judged: errors belong to what was done to them, and to nothing else.
+"""Judges the logs of brokers: errors must be explained by the faults of the run.
 
 Anything that is no event of the log, such as a traceback or a line of a library, is unexpected.
 """
@@ -36,13 +36,13 @@ def _now() -> datetime:
 
 @dataclass
 class Diary:
-    """What was done that a broker may call an error, and when.
+    """Faults that a broker may report as errors, with their times.
 
     Attributes:
         kills: Time and name of every SIGKILL.
         damages: Time and name of every damage to files.
         rests: When all replicas were seen in sync.
-        now: The wall clock, which stands in the logs too.
+        now: The wall clock, as in the logs.
     """
 
     kills: list[tuple[datetime, str]] = field(default_factory=list)
@@ -63,10 +63,10 @@ class Diary:
         self.rests.append(self.now())
 
     def may_lose(self, at: datetime) -> bool:
-        """Whether so many ended without a clean mark that nobody may be certainly complete.
+        """Return whether so many ended without a clean mark that no replica is certainly complete.
 
         The default keeps what is acknowledged by `MIN_ISR` replicas at least: the loss of one fewer
-        leaves somebody who can be elected without any doubt.
+        leaves a replica that can be elected without any doubt.
         """
         since = max((rest for rest in self.rests if rest <= at), default=None)
         names = {
@@ -75,18 +75,18 @@ class Diary:
         return len(names) >= MIN_ISR
 
     def may_be_damaged(self, name: str, at: datetime) -> bool:
-        """Whether files of a broker were damaged before."""
+        """Return whether files of a broker were damaged before."""
         return any(who == name and when <= at for when, who in self.damages)
 
 
 @dataclass
 class Judged:
-    """What the logs of a run told.
+    """Findings in the logs of a run.
 
     Attributes:
         events: Every event by its name, of all brokers and levels.
         expected_errors: Errors that belong to what was done, by event.
-        violations: Lines nobody expected.
+        violations: Unexpected lines.
     """
 
     events: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""What lies on the disks of stopped brokers: every record of a partition, replica by replica."""
+"""Reads the disks of stopped brokers: every record of a partition, replica by replica."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def _records(
 
 
 def check_replicas(replicas: Mapping[str, Sequence[ReplicaRecord]], count: int) -> list[Violation]:
-    """Whether there are so many replicas, and all of them hold the same.
+    """Return whether there are so many replicas, and all of them hold the same.
 
     Args:
-        replicas: What `read_replicas` found, after everything was in sync and stopped.
+        replicas: Result of `read_replicas`, after everything was in sync and stopped.
         count: Replicas there must be.
     """
     found = []

@@ -50,13 +50,13 @@ _TRUNCATED: Final = re.compile(r"log_truncated.*removed_messages=[1-9]")
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run is.
+    """Configuration of a run.
 
     Attributes:
         seed: Decides faults and times; real processes decide the rest.
         size: Brokers.
         seconds: Time under load and faults.
-        acks_min: Goes on for longer than `seconds` until so many are acknowledged.
+        acks_min: Continues for longer than `seconds` until so many are acknowledged.
         faults_min: And until so many faults were done.
         faults: Names of the faults to choose from.
     """
@@ -70,26 +70,26 @@ class RunOptions:
 
     @property
     def seconds_max(self) -> float:
-        """When a run ends although it lacks acks or faults; the lack is a violation."""
+        """Return the time limit of a run; missing acks or faults are then a violation."""
         return self.seconds * 4 + 20.0
 
 
 @dataclass
 class RunResult:
-    """What came of a run.
+    """Outcome of a run.
 
     Attributes:
-        options: What it was.
-        faults: Faults as done: name and whom they met.
+        options: Its options.
+        faults: Faults as done: name and target.
         acked: Messages acknowledged.
-        unknown: Messages whose outcome nobody was told.
-        refused: Messages refused for sure.
+        unknown: Messages with unknown outcome.
+        refused: Messages refused with certainty.
         stored: Records stored.
         elections: Changes of partition leaders, as the brokers told.
         truncations: Non-empty truncations, as the brokers told.
         pause_seconds: Longest time that any publisher waited for an ack.
         seconds: Time the run took as a whole.
-        errors: What clients were told instead of acks, by text, the most frequent ones.
+        errors: Errors that clients received instead of acks, by text, the most frequent ones.
         logged_errors: Errors in the logs of brokers that belong to what was done, by event.
         violations: Broken promises.
     """
@@ -119,8 +119,8 @@ class Run:
 
         Args:
             work_dir: Gets logs and data.
-            options: What is done.
-            tell: Hears of progress, a line at a time.
+            options: Options of the run.
+            tell: Receives progress, a line at a time.
         """
         self._work_dir = work_dir
         self._options = options
@@ -308,7 +308,7 @@ def is_created(cluster: ClusterKit, stream: str) -> bool:
 
 
 def leader_address(cluster: ClusterKit, stream: str) -> str:
-    """Address of who leads a stream as the first broker tells that answers; empty for nobody."""
+    """Address of the leader of a stream by the first broker that answers; empty for none."""
     try:
         leader = cluster.leader_of(stream)
     except ProcessError:
@@ -317,7 +317,7 @@ def leader_address(cluster: ClusterKit, stream: str) -> str:
 
 
 def has_all(cluster: ClusterKit, stream: str) -> bool:
-    """Whether the leader of a stream knows everything to be on all replicas."""
+    """Return whether the leader of a stream knows everything to be on all replicas."""
     leader = cluster.leader_of(stream)
     partition = cluster.partition(stream, at=leader)
     return bool(leader) and partition.highWatermark == partition.newestOffset

@@ -1,4 +1,4 @@
-"""What runs in a process without some guards: a scenario, or seeds; one line of JSON for each.
+"""Runs a scenario, or seeds, in a process without some guards; prints one line of JSON for each.
 
     python -m liftbridge_testkit.guards.child '{"remove": ["L3.d"], "seeds": [0, 1], ...}'
 
@@ -23,14 +23,14 @@ from liftbridge_testkit.guards.removal import REACHED, by_file, install, instrum
 from liftbridge_testkit.repository import ROOT
 
 CPU_SECONDS = 90.0
-"""Of one scenario or seed; without a guard it may go round for ever."""
+"""CPU time of one scenario or seed; without a guard it may loop forever."""
 
 MEMORY_BYTES = 3 << 30
 STEPS = 1_500
-"""Of one random life, whatever of."""
+"""Steps of one random life of any kind."""
 
 HEAL_STEPS = 20_000
-"""In which everything must be in order again."""
+"""Steps within which the system must recover."""
 
 LIVES = {
     "cores": ("liftbridge_testkit.replica_lives", "life"),
@@ -50,7 +50,7 @@ PYTEST_PASSED = 0
 
 
 class OverlongError(Exception):
-    """It used more time of the processor than it may."""
+    """The run exceeded its CPU time."""
 
 
 def _on_alarm(number: int, frame: FrameType | None) -> None:
@@ -59,14 +59,14 @@ def _on_alarm(number: int, frame: FrameType | None) -> None:
 
 
 def short(error: BaseException | str) -> str:
-    """What it failed by, in one line."""
+    """Return the failure in one line."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return " / ".join(lines)[:TEXT_MAX]
 
 
 def play_scenario(scenario: str) -> str:
-    """By what the scenario fails; empty when it passes."""
+    """Return the failure of the scenario; empty when it passes."""
     if "::" in scenario:
         return _run_test(scenario)
     path = ROOT / scenario
@@ -112,7 +112,7 @@ def _run_test(scenario: str) -> str:
 
 
 def run_seed(world: str, seed: int) -> tuple[str, int]:
-    """By what a seed fails, empty when by nothing; and its events."""
+    """Return the failure of a seed, empty for none, and the number of its events."""
     if world in LIVES:
         module, name = LIVES[world]
         life = getattr(import_module(module), name)(seed)
@@ -151,7 +151,7 @@ def run_seed(world: str, seed: int) -> tuple[str, int]:
 
 
 def tasks(order: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Callable[[], tuple[str, int]]]]:
-    """What to do, each with what names it in the answer."""
+    """Return the work to do, each with its name in the answer."""
     for scenario in order.get("scenarios", ()):
         yield {"scenario": scenario}, partial(_scenario_alone, scenario)
     for seed in order.get("seeds", ()):

@@ -1,4 +1,4 @@
-"""`python -m liftbridge_testkit.guards`: remove each guard in turn and see who notices.
+"""`python -m liftbridge_testkit.guards`: remove each guard in turn and show which tests fail.
 
 First every guard with its scenario; then guards of class S with random seeds, and those of class D
 together with their partners, a few seeds each and then more, so that what is noticed soon is known
@@ -48,7 +48,7 @@ GUARD_SECONDS: Final = 600.0
 
 
 class Runner:
-    """Goes through guards, keeps the results and tells of them."""
+    """Goes through guards, keeps the results and prints them."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
@@ -111,7 +111,7 @@ class Runner:
             self._each(due, partial(self._seeds, reach=reach, limit=limit))
 
     def _is_open(self, guard: Guard) -> bool:
-        """Whether seeds are to show that a guard is gone and did not yet."""
+        """Return whether seeds are to show that a guard is gone and did not yet."""
         is_for_seeds = guard.kind == "S" or guard.pair == "seeds"
         return is_for_seeds and self._results.of(guard).found is None
 

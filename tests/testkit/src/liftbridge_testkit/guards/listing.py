@@ -42,13 +42,13 @@ class Guard:
         name: As in its mark: the rule of the protocol, then what it is about.
         kind: `S` or `D`.
         file: Path of the source from the root of the repository.
-        old: What is taken out of the line with the mark.
-        new: What comes in its place.
+        old: Text that is removed from the line with the mark.
+        new: Text in its place.
         scenario: A story, a script of Raft, or `file.py::test`; it fails without the guard.
         worlds: Kinds of worlds of its seeds: of the simulator, `raft`, and of `child.py`.
         partners: Guards that mask this one.
         pair: `seeds`, or `forged` when only the scenario shows that this and its partners are gone.
-        reason: Why a guard of class D is not noticed by itself.
+        reason: Reason why a guard of class D is not detected by itself.
     """
 
     name: str

@@ -30,7 +30,7 @@ def without(source: str, guards: Iterable[Guard]) -> str:
 
 
 def instrumented(source: str, guards: Iterable[Guard]) -> tuple[str, list[Guard]]:
-    """The source that tells of each guard at work, and the guards for which that is not possible.
+    """The source that reports each guard at work, and the guards for which that is not possible.
 
     A condition is at work when removing it changes its truth; anything else, whenever it runs.
     """
@@ -47,7 +47,7 @@ def instrumented(source: str, guards: Iterable[Guard]) -> tuple[str, list[Guard]
 
 
 def _telling(guard: Guard) -> str:
-    """Text that does what the guard does and tells of it."""
+    """Text that does the same as the guard, and reports it."""
     old, new = guard.old.strip(), guard.new.strip()
     call = f"{REACHED}({guard.name!r}, "
     if old.startswith("if ") and old.endswith(":") and new in {"if False:", "if True:"}:

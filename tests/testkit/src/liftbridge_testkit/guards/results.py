@@ -1,4 +1,4 @@
-"""What removing guards has shown, in `tests/guards/results.json`: runs go on where others ended.
+"""Results of removing guards, in `tests/guards/results.json`: runs continue where earlier ended.
 
 A result counts as long as the entry of its guard and the version of the code are the same.
 """
@@ -23,10 +23,10 @@ class Search:
 
     Attributes:
         limit: All seeds below it were looked at.
-        reached: How many of them meet a removed guard; the others live alike without it.
+        reached: How many of them meet a removed guard; other seeds are the same without it.
         seed: The first that fails; `None` when none does.
         events: Events in all that were run.
-        failure: By what that seed fails.
+        failure: Failure of that seed.
     """
 
     limit: int = 0
@@ -37,19 +37,19 @@ class Search:
 
     @property
     def needed(self) -> int:
-        """How many seeds it took, from the first on; 0 when none was enough."""
+        """Return the number of seeds needed, from the first on; 0 when none found it."""
         return 0 if self.seed is None else self.seed + 1
 
 
 @dataclass(slots=True)
 class Result:
-    """Of one guard.
+    """Result of one guard.
 
     Attributes:
         entry: Digest of its entry.
-        version: Of the code.
-        scenario: By what its scenario fails without it; empty when it passes.
-        seeds: By kind of world; of class S without it, of class D without it and its partners.
+        version: Version of the code.
+        scenario: Failure of its scenario without it; empty when it passes.
+        seeds: Result by kind of world: of class S without it, of class D also without partners.
     """
 
     entry: str
@@ -91,7 +91,7 @@ class Results:
         return known
 
     def known(self, guard: Guard) -> Result | None:
-        """What is written about a guard as it is listed, of any version of the code."""
+        """Return the stored result of a guard as listed, of any version of the code."""
         known = self._by_guard.get(guard.name)
         return known if known is not None and known.entry == guard.digest else None
 

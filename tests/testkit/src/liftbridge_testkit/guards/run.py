@@ -15,7 +15,7 @@ from liftbridge_testkit.repository import ROOT
 
 CHILD: Final = (sys.executable, "-m", "liftbridge_testkit.guards.child")
 SCENARIO_SECONDS: Final = 180.0
-"""Of the wall clock, for one scenario; twice what a child gives it of the processor."""
+"""Wall-clock limit of one scenario; twice the CPU time of a child."""
 
 CHUNK: Final = 100
 """Seeds told of by one process."""
@@ -54,7 +54,7 @@ def answers(order: dict[str, Any], seconds: float) -> Iterator[dict[str, Any]]:
 
 
 def failure_of(guards: Sequence[Guard], scenario: str) -> str:
-    """By what a scenario fails without guards; empty when it passes.
+    """Return the failure of a scenario without guards; empty when it passes.
 
     Raises:
         ChildError: It could not be run.
@@ -67,7 +67,7 @@ def failure_of(guards: Sequence[Guard], scenario: str) -> str:
 
 @dataclass(slots=True)
 class Reach:
-    """Which guards are at work in the seeds of a world, with all guards in their place.
+    """Guards that act in the seeds of a world, with all guards in place.
 
     Seeds that fail by themselves reach nothing: what they show is not the work of a guard.
     """

@@ -1,4 +1,4 @@
-"""Which stories notice that a guard is gone: for linking guards whose scenario is a unit test."""
+"""Finds the stories that detect the loss of a guard, for guards whose scenario is a unit test."""
 
 import sys
 from collections.abc import Sequence

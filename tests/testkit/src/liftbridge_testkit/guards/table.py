@@ -1,4 +1,4 @@
-"""The table of guards in the documentation: who notices what, from the lists and the results."""
+"""The table of guards in the documentation: tests that detect each loss, from lists and results."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What clients can do to a broker: bytes for each connection, generated where they can be.
+"""Attacks of clients on a broker: bytes for each connection, generated where possible.
 
 An attack is a number of connections to the broker or its NATS server, what each of them says first
 and then again and again, and whether it reads what comes back. Numbers of streams rise from round
@@ -43,15 +43,15 @@ MANY: Final = 100
 _ALL_WINDOW: Final = (1 << 31) - 1
 _WIDE: Final = {frames.SETTING_INITIAL_WINDOW_SIZE: _ALL_WINDOW}
 _COUNT_MAX: Final = 200
-"""Requests of one round; a round is made anew each time."""
+"""Requests of one round; a new round is built each time."""
 
 
 class Attack(NamedTuple):
     """See the module.
 
     Attributes:
-        name: What it is.
-        connections: How many of them at once.
+        name: Name of the attack.
+        connections: Number of simultaneous connections.
         round: Bytes of a round, by the number of the first stream that is free; and how many
             streams it takes.
         settings: First SETTINGS of the client.

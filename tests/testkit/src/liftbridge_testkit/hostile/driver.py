@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 READ_BYTES: Final = 1 << 20
 NATS_HELLO: Final = b'CONNECT {"verbose":false,"headers":true}\r\n'
 AGAIN_SECONDS: Final = 0.05
-"""Before a connection that was ended is made again."""
+"""Time before a closed connection is opened again."""
 
 
 async def _read(reader: asyncio.StreamReader) -> None:

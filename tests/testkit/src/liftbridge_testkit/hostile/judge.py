@@ -1,4 +1,4 @@
-"""Three brokers, a steady load of well-behaved clients, and attacks: what did the others feel?"""
+"""Measures the effect of attacks on well-behaved clients of three brokers."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ TURN_SECONDS: Final = 0.05
 """No turn of the loop may be longer, whatever clients do."""
 
 MEMORY_BYTES_MAX: Final = 900 << 20
-"""By which a broker may grow: both budgets of bytes, and what Python makes of them."""
+"""Bytes by which the memory of a broker may grow: both budgets, with the overhead of Python."""
 
 MANY_TURNS: Final = 999
 """Told of a broker that does not answer any more."""
 
 SLOWEST_MS: Final = 5_000
-"""A call of the others may take no longer, with the connection for it."""
+"""A call of a well-behaved client may take no longer, with the connection for it."""
 
 PAUSE_SECONDS: Final = 0.02
 VISIT_MESSAGES: Final = 10
@@ -50,14 +50,14 @@ LARGE_COUNT: Final = 20
 
 
 class Felt(NamedTuple):
-    """What one attack did.
+    """Effect of one attack.
 
     Attributes:
         name: The attack.
         long_turns: Turns of the attacked broker above the bound.
         grown_bytes: The most memory it took, above what it had.
-        acked: Messages of the others that were acknowledged.
-        refused: What the others were told instead.
+        acked: Messages of well-behaved clients that were acknowledged.
+        refused: Errors that well-behaved clients received instead.
         p99_ms: Slowest hundredth of them.
         slowest_ms: The slowest, one that was still waited for included.
         alarms: Elections and fences, and in-sync sets of the others' streams below their minimum.
@@ -75,7 +75,7 @@ class Felt(NamedTuple):
 
 
 class Visitor(threading.Thread):
-    """A well-behaved client that publishes one message after the other, and connects anew often."""
+    """A well-behaved client that publishes one message after the other, and often reconnects."""
 
     def __init__(self, address: str, stream: str) -> None:
         """Publish to a stream at its leader, from `start` on."""
@@ -108,7 +108,7 @@ class Visitor(threading.Thread):
                 self._times.append(monotonic() - began)
 
     def waits(self) -> float:
-        """How long the present call has taken, 0 without one."""
+        """Return the time that the present call has taken, 0 without one."""
         began = self._began
         return monotonic() - began if began else 0.0
 
@@ -231,7 +231,7 @@ def _attack(
 
 
 def faults(felt: Felt) -> list[str]:
-    """What must not have happened."""
+    """Return the violations."""
     found = []
     if felt.long_turns:
         found.append(f"{felt.long_turns} long turns")

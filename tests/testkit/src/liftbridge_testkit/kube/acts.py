@@ -1,4 +1,4 @@
-"""What may be done in a story: to the resource, to pods, to nodes, to the control plane."""
+"""Actions of a story: on the resource, on pods, on nodes, on the control plane."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Acts:
     """Deeds within one namespace, on the cluster `c`.
 
     Attributes:
-        kubernetes: Where it runs.
-        namespace: Where the story plays.
-        api_server_starts: From when until when an API server was not ready.
+        kubernetes: Cluster on which it runs.
+        namespace: Namespace of the story.
+        api_server_starts: Periods in which an API server was not ready.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Acts:
 
     @property
     def cluster(self) -> Any:
-        """The LiftbridgeCluster; nothing was told of it yet where its status is empty."""
+        """The LiftbridgeCluster; while its status is empty, nothing was reported yet."""
         found = self.get("lbc", CLUSTER)
         found.setdefault("status", {})
         return found
@@ -132,7 +132,7 @@ class Acts:
             self.rest(POLL_SECONDS)
 
     def told(self) -> str:
-        """What the cluster says of itself, in one line."""
+        """Return the status of the cluster in one line."""
         try:
             status = self.cluster.get("status", {})
         except CommandError as error:
@@ -154,7 +154,7 @@ class Acts:
         self.until(is_told, f"{kind}/{name} {condition}", seconds_max)
 
     def is_ready(self) -> bool:
-        """Whether the cluster is ready for its present generation."""
+        """Return whether the cluster is ready for its present generation."""
         return is_waited_for(self.cluster)
 
     # Pods.

@@ -95,7 +95,7 @@ class Archives:
         self._story.kubectl("apply", "--validate=strict", "-f", "-", text=text)
 
     def status(self, name: str) -> Any:
-        """What a pipeline tells; empty while it tells nothing."""
+        """Return the status of a pipeline; empty while there is none."""
         return self._story.get("lbp", name).get("status", {})
 
     def claims(self, name: str) -> dict[str, tuple[str, str]]:
@@ -118,7 +118,7 @@ class Archives:
         reason: str,
         seconds_max: float = WHOLE_SECONDS_MAX,
     ) -> None:
-        """Wait until a condition is told.
+        """Wait until a condition is reported.
 
         Raises:
             AssertionError: It was not in time; says what the pipeline tells.
@@ -147,7 +147,7 @@ class Archives:
             raise AssertionError(f"{name}: not {what}: {self.told(name)}") from error
 
     def told(self, name: str) -> str:
-        """What is known of a pipeline, for people."""
+        """Return a description of a pipeline, for people."""
         texts = []
         selector = f"--selector={LABEL}={name}"
         for command in (
@@ -187,7 +187,7 @@ class Archives:
     def kill(self, pod: Any) -> None:
         """`kill -9` to all that runs in a pod of Spark: the JVM, and the Python around it."""
         node, uid = pod["spec"]["nodeName"], pod["metadata"]["uid"]
-        # What began the JVM goes first: nobody is left who would tell how it ended.
+        # What began the JVM goes first: no process is left that could report its end.
         found = [
             pid
             for program in ("python", "java")
@@ -198,12 +198,12 @@ class Archives:
             signal_process(pid, signal.SIGKILL)
 
     def lose(self, pod: Any) -> None:
-        """Delete a pod as if its node were gone: at once, and nobody waits for its end."""
+        """Delete a pod as if its node were gone: immediately, without waiting for its end."""
         name = pod["metadata"]["name"]
         self._story.kubectl("delete", "pod", name, "--grace-period=0", "--force", "--wait=false")
 
     def driver_rights(self, name: str) -> Rights:
-        """What the driver of a pipeline did with its rights, from the beginning of the story."""
+        """Return the requests of the driver of a pipeline since the beginning of the story."""
         selector = f"--selector={EXECUTORS}=executors"
         found = self._story.kubernetes.kubectl("get", "clusterroles", selector, "--output=json")
         # Without their labels: these roles are for others than the operator.
@@ -214,7 +214,7 @@ class Archives:
     # What came of it.
 
     def faults(self, name: str) -> list[str]:
-        """How the archive differs from the logs of all streams; the load must have ended."""
+        """Return how the archive differs from the logs of all streams; the load must have ended."""
         found: list[str] = []
         for stream in sorted(self._story.streams):
             table = self._table(name, stream)
@@ -275,7 +275,7 @@ def _rows(table: Below) -> dict[int, list[tuple[int, bytes]]]:
 def differences(
     place: str, kept: list[tuple[int, bytes]], stored: list[tuple[int, bytes]]
 ) -> list[str]:
-    """What is lost, twice or otherwise of a partition."""
+    """Return lost, repeated and different records of a partition."""
     found = []
     offsets = [offset for offset, _ in kept]
     lost = sorted({offset for offset, _ in stored} - set(offsets))

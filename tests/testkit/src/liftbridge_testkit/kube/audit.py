@@ -1,4 +1,4 @@
-"""Read the API server's audit log: who wrote what, and which rights were used.
+"""Read the API server's audit log: the author of each write, and the rights that were used.
 
 The log is `audit.log` in the state of the project's own cluster, one JSON object a line; see
 `audit-policy.yaml` beside its scripts for what it holds. Rotated parts are read before it.
@@ -25,11 +25,11 @@ class Request(NamedTuple):
 
     Attributes:
         at: When the API server got it.
-        user: Who sent it, a service account as `system:serviceaccount:NAMESPACE:NAME`.
+        user: Author, a service account as `system:serviceaccount:NAMESPACE:NAME`.
         verb: As in a rule of RBAC.
         resource: As in a rule of RBAC, with its group: `pods/status`, `streams.liftbridge.io`.
-        namespace: Of the object; empty for those without.
-        name: Of the object; empty for lists and where the server gave it.
+        namespace: Namespace of the object; empty for those without.
+        name: Name of the object; empty for lists and for generated names.
         code: HTTP status of the answer.
         is_forbidden: Whether the user has no right to it; a 403 may have other causes, such as a
             namespace that is being deleted.
@@ -46,7 +46,7 @@ class Request(NamedTuple):
 
     @property
     def is_write(self) -> bool:
-        """Whether it changed something, or would have."""
+        """Return whether it changed something, or would have."""
         return self.verb in WRITES
 
 
@@ -81,7 +81,7 @@ def read(path: Path) -> Iterator[Request]:
 def writes(
     requests: Iterable[Request], user: str, since: datetime, *, leases: bool = False
 ) -> list[Request]:
-    """What a user wrote from a moment on; without leases unless they are asked for."""
+    """Return the writes of a user since a moment; without leases unless requested."""
     return [
         each
         for each in requests
@@ -93,7 +93,7 @@ def writes(
 
 
 def rights_used(requests: Iterable[Request], user: str) -> Counter[tuple[str, str]]:
-    """How often a user was let do each (verb, resource)."""
+    """Return the number of allowed requests of a user for each (verb, resource)."""
     return Counter(
         (each.verb, each.resource) for each in requests if each.user == user and each.code < 400
     )

@@ -49,7 +49,7 @@ Output = Callable[[Sequence[str]], str]
 
 
 def output(command: Sequence[str]) -> str:
-    """What a command prints, empty when it fails or does not exist."""
+    """Return the output of a command, empty when it fails or does not exist."""
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True)
     except OSError:
@@ -67,7 +67,7 @@ def missing_packages(
 
 
 def machine_faults(*, uid: int, system: str, mounts: str, unshared: bool) -> Iterator[str]:
-    """What no package mends.
+    """Yield the faults that no package fixes.
 
     Args:
         uid: User that runs this.
@@ -91,7 +91,7 @@ def machine_faults(*, uid: int, system: str, mounts: str, unshared: bool) -> Ite
 
 
 def go_fault(version: str) -> str:
-    """What is wrong with the Go toolchain, by what `go version` says; empty when nothing is."""
+    """Return the fault of the Go toolchain, by the output of `go version`; empty for none."""
     found = re.search(r"go(\d+)\.(\d+)", version)
     needed = ".".join(map(str, GO_MIN))
     if found is None:
@@ -107,7 +107,7 @@ def overlapping_routes(
     """Routes of this machine into networks of the cluster that are not the cluster's own.
 
     Args:
-        routes: What `ip -j route show table all` lists.
+        routes: Output of `ip -j route show table all`.
         networks: Networks of the cluster.
         bridge: Device of the cluster's own routes.
     """

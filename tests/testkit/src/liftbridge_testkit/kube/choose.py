@@ -1,6 +1,6 @@
-"""Which Kubernetes cluster the end-to-end tests run on.
+"""Chooses the Kubernetes cluster of the end-to-end tests.
 
-`KUBECONFIG` when it is set: somebody's cluster, which is neither made nor taken down here. Else
+`KUBECONFIG` when it is set: a user's cluster, which is neither made nor taken down here. Else
 kind, when Docker answers and `kind` is there. Else the project's own (`tests/e2e/cluster`).
 
 `python -m liftbridge_testkit.kube.choose` prints the choice.
@@ -18,7 +18,7 @@ DOCKER_SECONDS_MAX = 20
 
 
 class Cluster(Enum):
-    """Where the end-to-end tests run."""
+    """Kubernetes cluster of the end-to-end tests."""
 
     GIVEN = "given"
     KIND = "kind"
@@ -26,7 +26,7 @@ class Cluster(Enum):
 
 
 def docker_answers() -> bool:
-    """Whether a Docker daemon is there, not merely its client."""
+    """Return whether a Docker daemon is there, not merely its client."""
     try:
         done = subprocess.run(
             ["docker", "info"], check=False, capture_output=True, timeout=DOCKER_SECONDS_MAX

@@ -1,4 +1,4 @@
-"""A clock of the operator's runtime that goes on only when it is told to."""
+"""A clock of the operator's runtime that only moves when a test moves it."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -9,7 +9,7 @@ _TURNS: Final = 50
 
 
 class ManualClock:
-    """Time that is moved by a test; who sleeps wakes in the order of the times."""
+    """Time that a test moves; sleepers wake in the order of their times."""
 
     def __init__(self) -> None:
         self._now = 100.0
@@ -17,22 +17,22 @@ class ManualClock:
         self._sequence = 0
 
     def now(self) -> float:
-        """As `runtime.clock.Clock`."""
+        """See `runtime.clock.Clock`."""
         return self._now
 
     def wall(self) -> datetime:
-        """As `runtime.clock.Clock`."""
+        """See `runtime.clock.Clock`."""
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self._now)
 
     async def sleep(self, seconds: float) -> None:
-        """As `runtime.clock.Clock`."""
+        """See `runtime.clock.Clock`."""
         future = asyncio.get_running_loop().create_future()
         self._sequence += 1
         self._sleepers.append((self._now + seconds, self._sequence, future))
         await future
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> None:
-        """As `runtime.clock.Clock`."""
+        """See `runtime.clock.Clock`."""
         async with asyncio.TaskGroup() as group:
             waiting: list[asyncio.Task[bool] | asyncio.Task[None]] = []
             waiting.append(group.create_task(event.wait()))

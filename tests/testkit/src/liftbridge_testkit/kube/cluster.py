@@ -45,7 +45,7 @@ class Kubernetes:
     """A cluster that answers.
 
     Attributes:
-        kind: Which one it is.
+        kind: Kind of the cluster.
         environ: Environment for kubectl, helm and the scripts: `KUBECONFIG` and `PATH` are its.
     """
 
@@ -56,7 +56,7 @@ class Kubernetes:
         """Run kubectl; its standard output.
 
         Args:
-            arguments: Of kubectl.
+            arguments: Arguments of kubectl.
             text: Standard input.
 
         Raises:

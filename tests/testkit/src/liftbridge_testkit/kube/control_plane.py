@@ -104,8 +104,8 @@ class ControlPlane:
     """Both programs, for as long as the context is open.
 
     Attributes:
-        kubernetes: For kubectl, as administrator.
-        audit_log: Of the API server.
+        kubernetes: Cluster for kubectl, as administrator.
+        audit_log: Path of the audit log of the API server.
     """
 
     def __init__(self, folder: Path, programs: Path = PROGRAMS) -> None:
@@ -113,7 +113,7 @@ class ControlPlane:
 
         Args:
             folder: Gets all files.
-            programs: Where the programs lie.
+            programs: Directory of the programs.
 
         Raises:
             CommandError: The programs are not built.
@@ -171,7 +171,7 @@ class ControlPlane:
 
 
 def _answers(port: int, path: str, trust: ssl.SSLContext | None) -> bool:
-    """Whether a path is answered with success."""
+    """Return whether a path is answered with success."""
     place = ("127.0.0.1", port)
     if trust is None:
         connection = HTTPConnection(*place, timeout=2.0)

@@ -132,7 +132,7 @@ def next_chart(folder: Path) -> Path:
 
 
 def refusal(kubernetes: Kubernetes, body: Object, *options: str) -> str:
-    """Why a definition is not taken; empty when it is."""
+    """Return why a definition is refused; empty when it is accepted."""
     apply = ("apply", "--server-side", "--force-conflicts", *options, "-f", "-")
     try:
         kubernetes.kubectl(*apply, text=json.dumps(body))

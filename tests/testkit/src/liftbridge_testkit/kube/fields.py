@@ -1,4 +1,4 @@
-"""Server-side apply in memory: who owns which fields, and what a merge makes.
+"""Server-side apply in memory: owners of fields, and results of merges.
 
 As the API server does it, with three simplifications: lists are maps only where `LIST_KEYS` says
 so, and atomic elsewhere, as are the objects of `_WHOLE`; nothing is defaulted; and no schema is
@@ -71,9 +71,9 @@ _UNOWNED = {
 
 
 def copied(value: _T) -> _T:
-    """A copy of what stands in JSON, many times faster than a copy of anything."""
+    """A copy of JSON values, many times faster than a copy of anything."""
     made: Any = value
-    if isinstance(value, dict):  # most of what stands in it is text, which needs no call
+    if isinstance(value, dict):  # most of it is text, which needs no call
         made = {
             name: inner if type(inner) is str else copied(inner) for name, inner in value.items()
         }
@@ -84,14 +84,14 @@ def copied(value: _T) -> _T:
 
 
 def leaves(value: Any, at: Path = ()) -> Iterator[Path]:
-    """All leaves of an object that somebody can own."""
+    """All leaves of an object that a manager can own."""
     if _is_whole(at):
         yield at
     elif isinstance(value, dict) and value:
         for name, inner in value.items():
             if at != ("f:metadata",) or name != "managedFields":
                 yield from leaves(inner, (*at, f"f:{name}"))
-    elif keys := _keys(at, value):  # an empty list of this kind is nobody's
+    elif keys := _keys(at, value):  # an empty list of this kind has no owner
         for item in value:
             here = (*at, _segment(item, keys))
             yield from leaves(item, here)
@@ -123,7 +123,7 @@ def paths_of(fields: Mapping[str, Any], at: Path = ()) -> Iterator[Path]:
 
 
 def value_at(value: Any, path: Path) -> Any:
-    """What lies at a path; None for nothing."""
+    """Return the value at a path; None for none."""
     for segment in path:
         if segment.startswith("k:"):
             value = _find(value, json.loads(segment[2:]))
@@ -135,7 +135,7 @@ def value_at(value: Any, path: Path) -> Any:
 
 
 def merged(live: Any, intent: Any, at: Path = ()) -> Any:
-    """What is live with the intent laid over it."""
+    """Return the live object merged with the intent."""
     if isinstance(intent, dict) and isinstance(live, dict) and not _is_whole(at):
         found = dict(live)
         for name, inner in intent.items():
@@ -159,7 +159,7 @@ def _merged_items(
     for name, item in zip(theirs, intent, strict=True):
         before = _find(live, {key: item[key] for key in keys if key in item})
         if before is not None:
-            mine[live.index(before)] = name  # it may have keys by default that nobody named
+            mine[live.index(before)] = name  # it may have keys by default that no manager named
     meant, known = set(theirs), dict(zip(mine, live, strict=True))
     shared = [one for one in theirs if one in known]
     done: set[str] = set()
@@ -189,7 +189,7 @@ def _merged_items(
 
 
 def without(value: Any, path: Path) -> None:
-    """Remove what lies at a path, and what is left empty above it."""
+    """Remove the value at a path, and empty containers above it."""
     if not path or value is None:
         return
     segment, rest = path[0], path[1:]
@@ -199,7 +199,7 @@ def without(value: Any, path: Path) -> None:
         if item is not None:
             if len(rest) != 1 or rest[0][2:] not in keys:  # an item keeps its keys until it goes
                 without(item, rest)
-            # An empty list is nobody's, and goes with the item.
+            # An empty list has no owner, and goes with the item.
             if not rest or {part for part, inner in item.items() if inner != []} <= set(keys):
                 value.remove(item)
         return
@@ -215,7 +215,7 @@ def without(value: Any, path: Path) -> None:
 
 
 def selects(selector: str, labels: Mapping[str, str]) -> bool:
-    """Whether labels are what a selector of `a=b`, `a!=b`, `a` and `!a` asks for."""
+    """Return whether labels are what a selector of `a=b`, `a!=b`, `a` and `!a` asks for."""
     for part in filter(None, selector.split(",")):
         name, unequal, value = part.partition("!=")
         if unequal:
@@ -231,7 +231,7 @@ def selects(selector: str, labels: Mapping[str, str]) -> bool:
 
 
 def has_fields(selector: str, body: Mapping[str, Any]) -> bool:
-    """Whether fields are what a selector of `a.b=c` asks for."""
+    """Return whether fields are what a selector of `a.b=c` asks for."""
     for part in filter(None, selector.split(",")):
         path, _, value = part.partition("=")
         found: Any = body
@@ -243,7 +243,7 @@ def has_fields(selector: str, body: Mapping[str, Any]) -> bool:
 
 
 def _is_whole(at: Path) -> bool:
-    """Whether what lies at a path has no parts that somebody can own."""
+    """Return whether the value at a path has no parts that a manager can own."""
     if not at:
         return False
     if at[-1].startswith("k:"):
@@ -256,7 +256,7 @@ def _keys(at: Path, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not at or not all(isinstance(one, dict) for one in value):
         return ()
     if at[:2] == ("f:status", "f:listeners") and len(at) > 2:
-        return ()  # what is told of one is a whole
+        return ()  # the value is a whole
     name = at[-1][2:]
     for keys in _KEYS_BY_ITEMS.get(name, ()):
         if all(keys[0] in item for item in value):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 STORIES = ROOT / "tests" / "e2e"
 MINUTES = 4.0
-"""What a story takes that does not say it."""
+"""Defaults of a story."""
 
 
 class Registered(NamedTuple):
@@ -34,7 +34,7 @@ class Registered(NamedTuple):
 
     Attributes:
         test: Its test, as pytest is asked for it.
-        minutes: What it is expected to take.
+        minutes: Expected duration.
     """
 
     test: str
@@ -117,9 +117,9 @@ def main(
     """Play what is pending of a shard; 1 when a story of it did not pass.
 
     Args:
-        arguments: Of the command line.
-        folder: Where results are kept.
-        commit: What is tried; asked of git when empty.
+        arguments: Arguments of the command line.
+        folder: Folder for results.
+        commit: Commit under test; asked of git when empty.
         find: Tells which stories there are.
         perform: Plays some of them, which leave results.
     """

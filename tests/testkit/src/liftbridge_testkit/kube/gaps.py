@@ -1,4 +1,4 @@
-"""How long partitions took no writes, from when their acknowledgements came."""
+"""Measures gaps in which partitions accepted no writes, from the times of acks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GapFigures(NamedTuple):
     """Longest gaps in seconds, over partitions and intervals.
 
     Attributes:
-        measured: How many pairs of partition and interval.
+        measured: Number of pairs of partition and interval.
         p50: Their median.
         p99: What 99 of 100 do not exceed.
         longest: The longest.
@@ -44,9 +44,9 @@ class GapFigures(NamedTuple):
 
 
 def longest_gap(acks: Sequence[float], begin: float, end: float) -> float:
-    """Longest time between two acknowledgements that lies, by a part at least, in an interval.
+    """Longest time between two acknowledgements that overlaps an interval.
 
-    It counts whole, also what lies outside of the interval: that is how long clients waited. A
+    It counts whole, including time outside of the interval: that is how long clients waited. A
     partition that was never acknowledged before, or never again, has a gap that begins, or ends,
     with the interval.
 

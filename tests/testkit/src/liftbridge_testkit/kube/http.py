@@ -39,7 +39,7 @@ class Request(NamedTuple):
     """A request that was received.
 
     Attributes:
-        method: Of HTTP.
+        method: HTTP method.
         path: Without the query.
         query: Parameters.
         agent: `User-Agent`.
@@ -68,7 +68,7 @@ class ApiOverHttp:
 
     Attributes:
         kube: The objects.
-        requests: What was received, in order.
+        requests: Received requests, in order.
         host: `http://127.0.0.1:port`.
     """
 
@@ -343,7 +343,7 @@ class ApiOverHttp:
 
 
 def _is_seen(value: Object, kind: Kind, namespace: str, selector: str) -> bool:
-    """Whether a watch shows an object."""
+    """Return whether a watch shows an object."""
     metadata = value["metadata"]
     is_kind = (value["apiVersion"], value["kind"]) == (kind.api_version, kind.kind)
     is_there = namespace in ("", metadata.get("namespace", ""))

@@ -4,11 +4,11 @@ Each line has a moment `t` in seconds since 1970 and a kind `e`:
 
     {"t": 5.1, "e": "sent", "p": 0, "s": 7, "n": 128}     message 7 of publisher 0, 128 bytes
     {"t": 5.2, "e": "acked", "p": 0, "s": 7, "o": 41}     it is at offset 41
-    {"t": 5.2, "e": "refused", "p": 0, "s": 7}            it is not stored for sure
-    {"t": 5.2, "e": "unknown", "p": 0, "s": 7}            nobody will ever say
+    {"t": 5.2, "e": "refused", "p": 0, "s": 7}            it is certainly not stored
+    {"t": 5.2, "e": "unknown", "p": 0, "s": 7}            the outcome stays unknown
     {"t": 5.3, "e": "read", "r": 0, "o": 41, "p": 0, "s": 7, "n": 128}
-    {"t": 5.3, "e": "read", "r": 0, "o": 41, "raw": "00"}  bytes that nobody published, as hex
-    {"t": 5.4, "e": "error", "text": "..."}                what a client was told instead
+    {"t": 5.3, "e": "read", "r": 0, "o": 41, "raw": "00"}  bytes that were never published, as hex
+    {"t": 5.4, "e": "error", "text": "..."}                the error of a client
 
 Values follow from publisher, message and size (`checker.encode`), so they are not written out. A
 journal keeps nothing in memory but the message that waits for its answer; `read` takes one
@@ -77,7 +77,7 @@ class Journal:
         self._waiting: Identity | None = None
 
     def invoke(self, size: int) -> tuple[int, bytes]:
-        """As `PublisherNotes`."""
+        """See `PublisherNotes`."""
         if self._waiting is not None:  # its publisher ended without an answer
             self.unknown(self._waiting.sequence)
         identity = Identity(self._publisher, self._next)
@@ -89,18 +89,18 @@ class Journal:
         return identity.sequence, encode(identity, size)
 
     def acked(self, sequence: int, offset: int) -> None:
-        """As `PublisherNotes`."""
+        """See `PublisherNotes`."""
         self._answered("acked", sequence, o=offset)
         self.acked_count += 1
         self.newest_acked = max(self.newest_acked, offset)
         self.acked_at = monotonic()
 
     def refused(self, sequence: int) -> None:
-        """As `PublisherNotes`."""
+        """See `PublisherNotes`."""
         self._answered("refused", sequence)
 
     def unknown(self, sequence: int) -> None:
-        """As `PublisherNotes`."""
+        """See `PublisherNotes`."""
         self._answered("unknown", sequence)
         self._publisher += 1
         self._next = 0
@@ -116,7 +116,7 @@ class Journal:
         self.newest_read = max(self.newest_read, record.offset)
 
     def note_error(self, error: BaseException) -> None:
-        """Write down what a client was told."""
+        """Write down the error of a client."""
         self._write("error", text=plain(error))
 
     def note_answer(self, count: int = 1) -> None:
@@ -143,13 +143,13 @@ class Account:
     """A journal that was read.
 
     Attributes:
-        history: What the checker compares with the log.
+        history: History that the checker compares with the log.
         acks: Acknowledgements, in the order in which they came.
         newest_acked: Highest offset acknowledged; -1 for none.
-        refused: Messages refused for sure.
-        unknown: Messages whose outcome nobody was told.
+        refused: Messages refused with certainty.
+        unknown: Messages with unknown outcome.
         delivered: Messages that a reader got.
-        errors: What clients were told, by text.
+        errors: Errors that clients received, by text.
     """
 
     history: History = field(default_factory=History)

@@ -1,4 +1,4 @@
-"""What tools take from a status: kstatus (Flux, Helm, kpt) and `kubectl wait`."""
+"""Interprets a status as tools do: kstatus (Flux, Helm, kpt) and `kubectl wait`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Object = Mapping[str, Any]
 
 
 def kstatus(body: Object) -> str:
-    """What tools that know no more than the rules of kstatus take from a resource."""
+    """Return the state of a resource by the rules of kstatus alone."""
     status = body.get("status", {})
     found = {one["type"]: one["status"] for one in status.get("conditions", ())}
     generation = body["metadata"]["generation"]
@@ -25,7 +25,7 @@ def kstatus(body: Object) -> str:
 
 
 def is_waited_for(body: Object, condition: str = "Ready") -> bool:
-    """Whether `kubectl wait --for=condition=...` returns at this moment.
+    """Return whether `kubectl wait --for=condition=...` returns at this moment.
 
     It passes over a condition that is about an older generation, when the condition, or else the
     status, says which one it is about.
@@ -39,7 +39,7 @@ def is_waited_for(body: Object, condition: str = "Ready") -> bool:
 
 
 def stale_claims(body: Object) -> list[str]:
-    """What in a status claims to be done for a specification that it was not made from.
+    """Return claims in a status about a specification that it does not belong to.
 
     A resource may be Current, or waited for, only when the status and its condition Ready both are
     about the present generation.

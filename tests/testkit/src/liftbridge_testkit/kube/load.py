@@ -26,7 +26,7 @@ RATE: Final = 20.0
 """Messages of one publisher in a second."""
 
 DELIVERY_SECONDS_MAX: Final = 30.0
-"""How long the reader may take for what is acknowledged when publishing has ended."""
+"""Time for which the reader may read acknowledged messages after the last publish."""
 
 END_SECONDS_MAX: Final = 90.0
 
@@ -38,7 +38,7 @@ class Load(Worker):
     """Publishes and reads until stopped.
 
     Attributes:
-        journals: By stream and partition.
+        journals: Journals by stream and partition.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Load(Worker):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it was asked to publish no more."""
+        """Return whether it was asked to publish no more."""
         return self._stopping.is_set()
 
     def run(self) -> None:
@@ -159,5 +159,5 @@ class Load(Worker):
 
 
 def path_of(folder: Path, stream: str, partition: int) -> Path:
-    """Where the journal of a partition lies."""
+    """Return the path of the journal of a partition."""
     return folder / f"{stream}-{partition}.jsonl"

@@ -1,4 +1,4 @@
-"""What many `Stream` resources cost the operator: memory, starts, writes at rest, and repairs.
+"""Measures the cost of many `Stream` resources to the operator: memory, starts, writes, repairs.
 
 `python -m liftbridge_testkit.kube.many` starts an API server with etcd (`control_plane`), a model
 of three brokers behind their port for operators (`model_brokers`), and the operator as it is
@@ -56,7 +56,7 @@ SECONDS_MAX: Final = 120.0
 POLL_SECONDS: Final = 0.25
 REPAIR_POLL_SECONDS: Final = 0.05
 LOOK_SECONDS: Final = 10.0
-"""From one look of the operator to the next: streams are deleted at any moment between two."""
+"""Time between two looks of the operator: streams are deleted at any moment in between."""
 
 
 class Figure(NamedTuple):
@@ -69,7 +69,7 @@ class Figure(NamedTuple):
 
     @property
     def is_met(self) -> bool:
-        """Whether it is what was asked."""
+        """Return whether it is what was asked."""
         return self.below is None or self.value < self.below
 
     @property
@@ -84,7 +84,7 @@ class Figure(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """What the operator's metrics say of the passes over streams.
+    """Operator's metrics of passes over streams.
 
     Attributes:
         ended: Passes that have ended, however.
@@ -121,7 +121,7 @@ class Operator(ServerProcess):
 
         Args:
             folder: Gets its log.
-            kubeconfig: Of its user.
+            kubeconfig: Kubeconfig of its user.
             relay: Port of the proxy through which it reaches brokers.
         """
         environment = {"KUBECONFIG": str(kubeconfig), "grpc_proxy": f"http://127.0.0.1:{relay}"}
@@ -169,7 +169,7 @@ def peak_mb(status: str) -> float:
 
 
 def body_of(number: int) -> dict[str, Any]:
-    """One of the resources."""
+    """Return the body of one resource."""
     return {
         "apiVersion": STREAMS.api_version,
         "kind": STREAMS.kind,

@@ -92,7 +92,7 @@ class Write(NamedTuple):
 
 
 class Deletion(NamedTuple):
-    """How an object was deleted that was there."""
+    """Deletion of an existing object, with its options."""
 
     kind: Kind
     namespace: str
@@ -111,11 +111,11 @@ class MemoryKube:
     """All objects by kind, namespace and name.
 
     Attributes:
-        writes: What was asked for, in order.
+        writes: Requested writes, in order.
         deletions: Deletions that took effect, in order.
-        changes: How many writes changed an object.
+        changes: Number of writes that changed an object.
         on_change: Called with the event's type (`ADDED`, `MODIFIED`, `DELETED`) and the object.
-        manager: Who owns what is created and patched.
+        manager: Owner of created and patched fields.
         collects: Whether the garbage collector is there, and done with everything at once.
         admit: Called with verb and object before each write through the port; it may refuse.
         stores: Called with what each write through the port would store; it may change it.
@@ -139,7 +139,7 @@ class MemoryKube:
     # -- by the side of the port --------------------------------------------------------------
 
     def put(self, body: Mapping[str, Any], manager: str = "kubectl", part: str = "") -> Object:
-        """Write a whole object, status included, as somebody else; `part` is the subresource."""
+        """Write a whole object, status included, as another client; `part` is the subresource."""
         value = copied(dict(body))
         key = _key(value)
         before = self._objects.get(key)
@@ -154,7 +154,7 @@ class MemoryKube:
     def edit(
         self, kind: Kind, namespace: str, name: str, change: Callable[[Object], None]
     ) -> Object:
-        """Change an object in place, as somebody else."""
+        """Change an object in place, as another client."""
         value = self._found(kind, namespace, name)
         change(value)
         return self.put(value)
@@ -191,7 +191,7 @@ class MemoryKube:
     # -- the port -----------------------------------------------------------------------------
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object:
-        """As the port."""
+        """See the port."""
         self._meet("get", kind)
         # A real server takes an empty name for a list, and what is behind a slash for a part.
         if not name or "/" in name:
@@ -201,7 +201,7 @@ class MemoryKube:
     async def list_all(
         self, kind: Kind, namespace: str, *, selector: str = "", fields: str = ""
     ) -> Listing:
-        """As the port."""
+        """See the port."""
         self._meet("list", kind)
         found = [
             copied(value)
@@ -214,7 +214,7 @@ class MemoryKube:
         return Listing(tuple(found), str(self._version))
 
     async def create(self, body: Object, *, dry_run: bool = False) -> Object:
-        """As the port."""
+        """See the port."""
         key = _key(body) if dry_run else self._ask("create", body)
         value = copied(body)
         if key[0] in _WITH_STATUS:
@@ -232,7 +232,7 @@ class MemoryKube:
     async def apply(
         self, body: Object, *, force: bool = False, manager: str = FIELD_MANAGER
     ) -> Object:
-        """As the port."""
+        """See the port."""
         key = self._ask("apply", body)
         check_apply(body, key[0], force=force)
         intent = copied(body)
@@ -241,7 +241,7 @@ class MemoryKube:
         return self._apply(key, intent, manager, "", force=force)
 
     async def apply_status(self, body: Object, *, manager: str = STATUS_MANAGER) -> Object:
-        """As the port."""
+        """See the port."""
         key = self._ask("apply_status", body)
         self._found(*key)
         intent = {name: copied(body[name]) for name in ("apiVersion", "kind", "metadata")}
@@ -259,7 +259,7 @@ class MemoryKube:
         subresource: str = "",
         dry_run: bool = False,
     ) -> Object:
-        """As the port."""
+        """See the port."""
         if not dry_run:
             self._asked("patch", kind, namespace, name)
         before = self._found(kind, namespace, name)
@@ -289,7 +289,7 @@ class MemoryKube:
         propagation: Propagation = Propagation.BACKGROUND,
         grace_seconds: int | None = None,
     ) -> None:
-        """As the port; owners take nothing along."""
+        """See the port; owners take nothing along."""
         self._asked("delete", kind, namespace, name)
         check_delete(kind, preconditions)
         before = self._found(kind, namespace, name)
@@ -430,7 +430,7 @@ def patched(
     changes: Mapping[str, Any] | Sequence[Mapping[str, Any]],
     subresource: str = "",
 ) -> Object:
-    """What a patch makes of an object.
+    """Return the object that results from a patch.
 
     Raises:
         InvalidError: An operation of a JSON patch cannot be done.
@@ -471,7 +471,7 @@ def _check_immutable(value: Object, before: Object) -> None:
 
 
 def _keep_allocated(value: Object, before: Object) -> None:
-    """What Kubernetes gave a Service stays when a write does not name it."""
+    """Keep the values that Kubernetes assigned to a Service when a write does not contain them."""
     spec, former = value["spec"], before["spec"]
     if "clusterIP" not in spec:
         given = ("clusterIP", "clusterIPs", "healthCheckNodePort")

@@ -10,7 +10,7 @@ It keeps streams as messages of the protocol, and answers what the reconciler of
 their marks. Anything else is answered with UNIMPLEMENTED. All replicas are always in sync.
 
 An operator dials brokers by the names that their pods have in DNS, and checks that they show
-certificates for these. Without pods nobody resolves such names; gRPC however leaves that to a proxy
+certificates for these. Without pods no server resolves such names; but gRPC leaves that to a proxy
 when it is given one, and the relay is a proxy that leads every name to the model.
 """
 
@@ -38,7 +38,7 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ServerFiles(NamedTuple):
-    """What the model shows, and whom it trusts; all PEM."""
+    """Certificate and key that the model presents, and CAs that it trusts; all PEM."""
 
     key: bytes
     cert: bytes
@@ -53,12 +53,12 @@ class _Held(NamedTuple):
 
 
 class ModelBrokers:
-    """What all brokers of a cluster know.
+    """Shared state of all brokers of a cluster.
 
     Attributes:
-        names: Of the brokers.
-        changes: How often something was asked to change.
-        looks: How often somebody began to read everything.
+        names: Names of the brokers.
+        changes: Number of requested changes.
+        looks: Number of times that a client began to read everything.
     """
 
     def __init__(self, cluster: str) -> None:
@@ -68,7 +68,7 @@ class ModelBrokers:
         self._ids = count(1)
 
     def __len__(self) -> int:
-        """How many streams there are."""
+        """Return the number of streams."""
         return len(self._held)
 
     def owner(self, name: str) -> str:
@@ -77,7 +77,7 @@ class ModelBrokers:
         return held.about.owner if held is not None else ""
 
     def lose(self, name: str) -> None:
-        """Somebody deletes a stream."""
+        """Delete a stream, as another client would."""
         del self._held[name]
 
     # What is asked; a KeyError is a stream that is not there
@@ -279,7 +279,7 @@ async def relaying(port: Callable[[], int]) -> AsyncIterator[int]:
     """An HTTP proxy on loopback that leads whatever is asked for to one port; its own port.
 
     Args:
-        port: Where to; 0 while nobody is there, so that nobody is reached.
+        port: Target; 0 while there is none, so that no broker is reached.
     """
     under_way: set[asyncio.Task[None]] = set()
 

@@ -1,4 +1,4 @@
-"""What is done to the machines of the project's own cluster, its nodes and its control plane.
+"""Actions on the machines of the project's own cluster, its nodes and its control plane.
 
 Only that one can be hurt (`Cluster.OWN`); see `tests/e2e/cluster/node.sh` and `volume.sh`.
 """
@@ -23,19 +23,19 @@ class Machines:
     """Nodes, volumes and daemons of a cluster that was made here."""
 
     def __init__(self, cluster: Kubernetes) -> None:
-        """Raises `CommandError` for a cluster of somebody else."""
+        """Raises `CommandError` for a cluster that a user set up."""
         if cluster.kind is not Cluster.OWN:
             raise CommandError(f"the machines of a {cluster.kind.value} cluster cannot be hurt")
         self._cluster = cluster
 
     @property
     def state(self) -> Path:
-        """Where the cluster keeps everything it writes."""
+        """Return the directory of all files of the cluster."""
         return Path(self._cluster.environ["KUBECONFIG"]).parent
 
     @property
     def audit_log(self) -> Path:
-        """What the API server was asked."""
+        """Return the path of the audit log of the API server."""
         return self.state / "audit.log"
 
     def node(self, act: str, node: str, *arguments: str) -> str:

@@ -20,7 +20,7 @@ class Outcomes:
     """Corrects results of stories by the outcomes of tests, and keeps what explains failures.
 
     Args:
-        folder: Where results are kept.
+        folder: Folder for results.
     """
 
     def __init__(self, folder: Path = results.FOLDER) -> None:

@@ -25,7 +25,7 @@ class PersonKube(MemoryKube):
     Attributes:
         logs: Text by pod, container, and whether it is that of the container before.
         forbidden: Kinds that may not be read; `log` and `version` stand for what is none.
-        places: Where commands were sent to.
+        places: Targets of commands.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class PersonKube(MemoryKube):
     async def log(
         self, namespace: str, pod: str, container: str, *, is_former: bool, lines_max: int
     ) -> bytes:
-        """As the port."""
+        """See the port."""
         self._check("log", f"pods/{pod}/log")
         found = self.logs.get((pod, container, is_former))
         if found is None:
@@ -54,7 +54,7 @@ class PersonKube(MemoryKube):
         return b"".join(found.splitlines(keepends=True)[-lines_max:])
 
     async def server_version(self) -> Object:
-        """As the port."""
+        """See the port."""
         self._check("version", "version")
         return {"gitVersion": "v1.36.0"}
 
@@ -86,7 +86,7 @@ def condition(kind: str, status: str, reason: str, message: str = "") -> Object:
 
 
 def broker(number: int, **changes: Any) -> Object:
-    """What a status says of a broker that is well."""
+    """Return the status of a healthy broker."""
     return {
         "id": f"{NAME}-{number}",
         "podUID": f"pod-{number}",

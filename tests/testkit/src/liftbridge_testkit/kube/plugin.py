@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 SECONDS_MAX: Final = 120
-"""For what a command takes; those that wait have a bound of their own."""
+"""Time limit of a command; commands that wait have a bound of their own."""
 SHIM: Final = """\
 #!/bin/sh
 exec {python} -c 'from liftbridge_operator.plugin.cli import main; raise SystemExit(main())' "$@"
@@ -28,11 +28,11 @@ def with_plugin(folder: Path) -> None:
 def plugin(
     environ: Mapping[str, str], folder: Path, *words: str
 ) -> subprocess.CompletedProcess[str]:
-    """A command of the plugin, with nobody at the keyboard.
+    """A command of the plugin, without a terminal.
 
     Args:
-        environ: Names the cluster and who asks.
-        folder: Where the plugin is; the command works there.
+        environ: Names the cluster and the user.
+        folder: Folder of the plugin; the command works there.
         words: Command and arguments.
 
     Raises:

@@ -48,8 +48,8 @@ class OperatorRelease:
         """Install it, or bring it to these values, and wait until it is ready.
 
         Args:
-            image: Of the operator, with its tag.
-            broker_image: Of brokers.
+            image: Image of the operator, with its tag.
+            broker_image: Image of brokers.
             values: Further `NAME=VALUE` for `--set`.
             chart: Folder of its chart.
         """
@@ -69,7 +69,7 @@ class OperatorRelease:
         run(command, self._cluster.environ)
 
     def upgrade(self, *values: str) -> None:
-        """Change values of the release, keep the others, and wait until it is ready.
+        """Change values of the release, keep all other values, and wait until it is ready.
 
         With `NAME=null` a value is again what the chart has for it.
         """
@@ -118,14 +118,14 @@ class OperatorRelease:
         return listed
 
     def leader(self) -> dict[str, Any] | None:
-        """The pod that holds the Lease; none while nobody does, or a pod that is gone."""
+        """The pod that holds the Lease; none while no process does, or the pod is gone."""
         path = ("get", "lease", LEASE, "--output=jsonpath={.spec.holderIdentity}")
         holder = self._cluster.kubectl("--namespace", NAMESPACE, *path)
         name = holder.rpartition("_")[0]
         return next((one for one in self.pods() if one["metadata"]["name"] == name), None)
 
     def signal_leader(self, number: signal.Signals) -> dict[str, Any] | None:
-        """Send a signal to the process that leads; its pod, or none when nobody leads."""
+        """Send a signal to the process that leads; its pod, or none without a leader."""
         pod = self.leader()
         if pod is not None:
             self.signal(pod, number)
@@ -147,7 +147,7 @@ class OperatorRelease:
         return listed
 
     def logs(self, seconds: float) -> str:
-        """What its processes wrote in the last seconds, former containers too."""
+        """Return the logs of its processes in the last seconds, including former containers."""
         texts = []
         since = f"--since={int(seconds) + 1}s"
         for pod in self.pods():
@@ -173,7 +173,7 @@ class Killer(Worker):
 
     Attributes:
         write: At which write from the beginning on.
-        killed: What was written then; empty while nothing was.
+        killed: Logs at that time; empty while there were none.
     """
 
     def __init__(self, cluster: Kubernetes, operator: OperatorRelease, rng: Random) -> None:
@@ -201,7 +201,7 @@ class Killer(Worker):
                         return
 
     def _kill(self) -> None:
-        """Kill who leads as soon as the API server tells: a story may have stopped it."""
+        """Kill the leader as soon as the API server answers: a story may have stopped it."""
         while True:
             try:
                 self._operator.signal_leader(signal.SIGKILL)

@@ -3,7 +3,7 @@
     found = await replay(lines)
     assert found is None, found
 
-Each answer is compared: success or the same refusal; the object; who owns its fields. Uids are the
+Each answer is compared: success or the same refusal; the object; owners of its fields. Uids are the
 same or not, and resource versions equal or larger, where they were so in the trace. The model has
 no schemas, so that the server may have more in an object than the model, as long as no request ever
 named it: what a request wrote, or took away, is compared in both directions.
@@ -30,18 +30,18 @@ Named = set[Path]
 _OWN_UID: Final = re.compile(r"\buid-\d+\b")
 _NEVER: Final = "999999999"
 _SERVERS: Final = frozenset({"managedFields", "resourceVersion", "uid"})
-"""Of metadata; compared in ways of their own."""
+"""Fields of metadata that are compared separately."""
 
 
 class Difference(NamedTuple):
-    """Where an answer of the model is another one.
+    """Difference between an answer of the model and the recorded one.
 
     Attributes:
-        number: Of the line, from 1.
-        line: What was asked, and the answer of the server.
+        number: Number of the line, from 1.
+        line: Request, and the answer of the server.
         what: Place in the answer.
-        server: What the server had there.
-        model: What the model has.
+        server: Value of the server there.
+        model: Value of the model.
     """
 
     number: int
@@ -51,7 +51,7 @@ class Difference(NamedTuple):
     model: Any
 
     def __str__(self) -> str:
-        """On a few lines."""
+        """Return the difference on a few lines."""
         line = self.line
         return (
             f"line {self.number}, {line.who}: {line.verb} {' '.join(line.place)}\n"
@@ -75,11 +75,11 @@ class Replay:
     """
 
     def __init__(self, model: MemoryKube, port: Callable[[MemoryKube], Kube] | None = None) -> None:
-        """Nothing is played yet.
+        """Create a replay at its beginning.
 
         Args:
             model: Empty.
-            port: What is asked in the place of the model itself.
+            port: Port to ask in place of the model itself.
         """
         self.model = model
         self.named: defaultdict[tuple[str, str, str], Named] = defaultdict(set)
@@ -105,7 +105,7 @@ class Replay:
         return None
 
     def _version(self, theirs: str) -> str:
-        """What the model calls a resource version of the trace."""
+        """Return the model's name of a resource version of the trace."""
         if not theirs:
             return ""
         place = bisect_left(self._versions, (int(theirs),))
@@ -113,7 +113,7 @@ class Replay:
         return str(known[0][1]) if known and known[0][0] == int(theirs) else _NEVER
 
     def arguments(self, line: Line) -> dict[str, Any]:
-        """What the model is asked, with its own uids and versions."""
+        """Return the request for the model, with its own uids and versions."""
         asked = json.loads(
             UID.sub(lambda met: self._uids.get(met[0], met[0]), json.dumps(line.asked))
         )
@@ -244,11 +244,11 @@ def _unlike(server: Any, model: Any, named: Named, at: Path = ()) -> Iterator[tu
 _TOLD: Final = frozenset(
     ("metadata", name) for name in ("deletionTimestamp", "finalizers", "generation")
 )
-"""What the server fills in, and the model as well."""
+"""Return the fields that both the server and the model fill in."""
 
 
 def _is_alike(server: Any, model: Any) -> bool:
-    """Whether both say the same in other words: nothing left out or written, or one quantity."""
+    """Return whether both are equivalent: a missing or empty value, or the same quantity."""
     if all(one is None or one in (0, "", [], {}) for one in (server, model)):
         return True
     are_texts = isinstance(server, str) and isinstance(model, str)

@@ -1,4 +1,4 @@
-"""Results of stories, kept by commit, so that a full run goes on where it was broken off.
+"""Results of stories, kept by commit, so that a full run continues where it was interrupted.
 
 .bench/e2e/COMMIT/NAME.json      one story: whether it passed, and its figures
 .bench/e2e/COMMIT/NAME/          what it wrote down, kept when it failed
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FOLDER: Final = ROOT / ".bench" / "e2e"
 ROLL: Final = "roll"
-"""How intervals are called that count as rolls."""
+"""Names of intervals that count as rolls."""
 
 ROLLED_MIN: Final = 20
 P99_SECONDS_MAX: Final = 1.0
@@ -51,22 +51,22 @@ class Restart:
 
 @dataclass(slots=True)
 class Result:
-    """What came of a story.
+    """Outcome of a story.
 
     Attributes:
         story: Its name.
-        commit: What was tried; see `commit_key`.
+        commit: Commit under test; see `commit_key`.
         passed: Whether everything held.
         failures: What did not.
-        seconds: How long it took as a whole.
-        seed: What chance was drawn from.
+        seconds: Total duration.
+        seed: Seed of all random choices.
         marks: Seconds of each interval that the story named.
         counts: Messages acknowledged, refused, unknown, delivered, stored.
         restarts: Restarts of brokers within marked intervals.
         gaps: Longest gap of any partition in each marked interval.
         killed: The write at which the operator was killed; empty when it was not.
         notes: Further figures.
-        errors: What clients were told.
+        errors: Errors that clients received.
         unused_rights: Rights of the operator that nothing used up to the end of the story.
     """
 
@@ -127,8 +127,8 @@ def shard(stories: Mapping[str, float], number: int, count: int) -> list[str]:
 
     Args:
         stories: Minutes that each is expected to take.
-        number: Which shard, from 1 on.
-        count: How many there are.
+        number: Number of the shard, from 1 on.
+        count: Number of shards.
     """
     if not 1 <= number <= count:
         raise ValueError(f"shard {number}/{count}: the first is 1, the last {count}")
@@ -186,7 +186,7 @@ def unused(found: Iterable[Result]) -> list[str]:
 
 
 def rolls(results: Mapping[str, Result]) -> list[str]:
-    """What rolls cost: the longest gap of each partition at each restart, over all of them."""
+    """Return the cost of rolls: the longest gap of each partition at each restart, over all."""
     restarts = [
         restart
         for one in results.values()

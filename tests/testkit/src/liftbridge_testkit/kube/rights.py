@@ -29,12 +29,12 @@ NAMESPACES = "namespaces"
 
 
 class Rights(NamedTuple):
-    """What came of a while.
+    """Rights of an account, and their use in a period.
 
     Attributes:
         granted: All that its roles grant.
-        used: What it did with success, or was refused for another reason than its rights.
-        denied: What it asked for without the right.
+        used: Requests that succeeded, or were refused for another reason than its rights.
+        denied: Requests without the right.
     """
 
     granted: frozenset[str]
@@ -65,7 +65,7 @@ def _is_for_others(labels: Iterable[str]) -> bool:
 
 
 def _qualified(resource: str, group: str) -> str:
-    """As the audit log has it: `pods`, `pods/status`, `streams.liftbridge.io/status`."""
+    """Return a name as in the audit log: `pods`, `pods/status`, `streams.liftbridge.io/status`."""
     kind, slash, part = resource.partition("/")
     return ".".join(filter(None, [kind, group])) + slash + part
 
@@ -80,12 +80,12 @@ def rights(
     """Compare what a user may with what it did.
 
     Args:
-        roles: What it may.
-        requests: Of the audit log.
+        roles: Its roles.
+        requests: Requests in the audit log.
         user: Who.
-        since: From when on denials count; what is used once, such as at a start, counts always.
+        since: Start for denials; a use counts at any time, such as at a start.
         starts: When API servers started. One that is not ready yet knows no roles and denies
-            everything; only what it denies later is told.
+            everything; only later denials are reported.
     """
     used: set[str] = set()
     denied: set[str] = set()

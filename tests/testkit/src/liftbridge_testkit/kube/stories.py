@@ -73,7 +73,7 @@ GONE_SECONDS_MAX: Final = 180
 FIRST_ACKS_SECONDS_MAX: Final = 60.0
 CALM_SECONDS_MAX: Final = 120.0
 GAP_SECONDS_MAX: Final = 10.0
-"""How long a partition may go without an acknowledgement at one restart in a roll."""
+"""Time for which a partition may lack an ack at one restart in a roll."""
 
 KEY_VARIABLE: Final = "LIFTBRIDGE_STORIES_KEY"
 SEED_VARIABLE: Final = "LIFTBRIDGE_SEED"
@@ -83,7 +83,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where stories play.
+    """Cluster on which stories run.
 
     Attributes:
         kubernetes: The cluster.
@@ -155,10 +155,10 @@ class Story(Acts):
 
     Attributes:
         name: Its name, and its namespace.
-        stage: Where it plays.
+        stage: Stage of the story.
         rng: Chance, by the seed of the story.
-        result: What is kept of it.
-        timeline: What was seen.
+        result: Its result.
+        timeline: Observed events.
         since: When it began.
         withheld: Rights that the story took from the operator, which asks for them all the same.
     """
@@ -205,7 +205,7 @@ class Story(Acts):
         self.apply()
 
     def apply(self) -> None:
-        """Write the objects of the story, again when somebody deleted them."""
+        """Write the objects of the story, again after a deletion."""
         text = yaml.safe_dump_all(self._objects)
         self.kubernetes.kubectl("apply", "--validate=strict", "-f", "-", text=text)
 
@@ -257,7 +257,7 @@ class Story(Acts):
 
     @contextmanager
     def marked(self, name: str) -> Iterator[None]:
-        """Name an interval; gaps between acknowledgements are told for each."""
+        """Name an interval; gaps between acknowledgements are reported for each."""
         began = wall_seconds()
         started = monotonic()
         try:
@@ -318,7 +318,7 @@ class Story(Acts):
         found = downs(self.timeline)
         for mark in self.timeline.marks:
             if mark.begin < self._loaded_at:
-                continue  # nobody published yet
+                continue  # no message was published yet
             gaps = [longest_gap(times, mark.begin, mark.end) for times in acks.values()]
             self.result.gaps[mark.name] = round(max(gaps, default=0.0), 3)
             for span in restart_spans(found, mark.begin, mark.end):
@@ -395,7 +395,7 @@ class Story(Acts):
         """End threads that still run after a failure."""
         for one in (self.load, self._killer):
             if one is not None:
-                with suppress(Exception):  # what went wrong is told already
+                with suppress(Exception):  # failures are reported already
                     one.stop()
         self._stop_watches()
 
@@ -409,7 +409,7 @@ class _RollCheck:
     gap_seconds_max: float
 
     def failures(self, timeline: Timeline, restarts: list[results.Restart]) -> list[str]:
-        """What was otherwise."""
+        """Return the unexpected events."""
         (span,) = [one for one in timeline.marks if one.name == self.mark]
         found = []
         pods = sorted(one.pod for one in restarts if one.mark == self.mark)

@@ -1,4 +1,4 @@
-"""What happened to the objects of a story, and what may be asked of it.
+"""History of the objects of a story, and queries about it.
 
 The watcher appends what it sees (`Seen`); everything here computes from the whole list, so that a
 test of it needs no cluster.
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 SKEW_SECONDS: Final = 3.0
-"""How far apart two watches may tell of things that happened at once."""
+"""Time by which two watches may differ about simultaneous events."""
 
 OBSERVATION_SECONDS: Final = 8.0
-"""How old what an operator tells may be; it drops what is older than five seconds."""
+"""Maximum age of a report of the operator, which drops any older than five seconds."""
 
 POD, SET, CLUSTER, STREAM = "Pod", "StatefulSet", "LiftbridgeCluster", "Stream"
 
@@ -32,7 +32,7 @@ class Seen(NamedTuple):
         at: When it was seen, in seconds since 1970.
         kind: Kind of the object.
         name: Its name.
-        body: What `reduced` keeps of it; None when it is gone.
+        body: Result of `reduced`; None when the object is gone.
     """
 
     at: float
@@ -46,7 +46,7 @@ class Isr(NamedTuple):
 
     Attributes:
         at: When, in seconds since 1970.
-        sizes: Of each partition that was told of.
+        sizes: Size of each reported partition.
         leaderless: Partitions without a leader.
     """
 
@@ -86,7 +86,7 @@ class Timeline:
 
 
 def reduced(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of an object: what the questions below ask for."""
+    """Return the recorded fields of an object, as needed by the queries below."""
     metadata, spec, status = body["metadata"], body.get("spec", {}), body.get("status", {})
     kept: dict[str, Any] = {
         "metadata": {
@@ -139,7 +139,7 @@ def _pod(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_up(one: Seen) -> bool:
-    """Whether a pod serves, as far as the API server knows."""
+    """Return whether a pod serves, as far as the API server knows."""
     body = one.body
     return body is not None and body["ready"] and "deletionTimestamp" not in body["metadata"]
 
@@ -175,7 +175,7 @@ def downs(timeline: Timeline) -> list[Down]:
             found[last] = found[last]._replace(end=one.at)
         if served and not serves:
             if timeline.wanted(one.at + SKEW_SECONDS) <= int(number):
-                del up[one.name]  # it left for good
+                del up[one.name]  # it left permanently
                 continue
             found.append(Down(one.name, one.at, float("inf")))
         if serves or served is not None:
@@ -212,11 +212,11 @@ def restart_spans(found: Sequence[Down], begin: float, end: float) -> list[Span]
 
 
 class Planned(NamedTuple):
-    """What the cluster published before it did it.
+    """Plan that the cluster published before it acted.
 
     Attributes:
         at: When it was seen first; infinite when nothing was published.
-        steps: What is done to which object.
+        steps: Actions with their objects.
     """
 
     at: float
@@ -277,7 +277,7 @@ def untrue_statuses(timeline: Timeline) -> list[str]:
 
 
 def _was_so(timeline: Timeline, spec: Mapping[str, Any], at: float) -> bool:
-    """Whether the pods of a moment shortly before were as many as wanted, ready, of this image."""
+    """Return whether shortly before, all wanted pods were ready, and of this image."""
     begin, end = at - OBSERVATION_SECONDS, at + SKEW_SECONDS
     pods: dict[str, Seen] = {}
     wanted = 0 if spec.get("suspend") else spec["replicas"]
@@ -305,7 +305,7 @@ def _fits(pods: Iterable[Seen], wanted: int, image: str | None) -> bool:
 def unexplained_waits(timeline: Timeline, seconds_max: float = 60.0) -> list[str]:
     """Times in which the cluster was not ready for so long and its status had no wait to tell.
 
-    A time counts as long as the same status stands: one that changes tells of progress.
+    A time counts as long as the same status remains: a changed status shows progress.
     """
     found = []
     states = [one for one in timeline.of(CLUSTER, timeline.cluster) if one.body is not None]
@@ -319,7 +319,7 @@ def unexplained_waits(timeline: Timeline, seconds_max: float = 60.0) -> list[str
 
 
 def container_restarts(timeline: Timeline) -> dict[str, int]:
-    """How often containers were started again, by pod and container; only those that were."""
+    """Return the number of restarts by pod and container; only containers that restarted."""
     counts: dict[str, int] = {}
     for one in timeline.of(POD):
         for name, count in (one.body or {}).get("restarts", {}).items():

@@ -1,4 +1,4 @@
-"""What was asked of an API server through the operator's port, and what it answered, line by line.
+"""Records requests to an API server through the operator's port, and the responses, line by line.
 
     recorder = Recorder()
     kube = recorder.of(KubeClient(api, fence=None, rng=Random(1)))
@@ -56,7 +56,7 @@ class Line(NamedTuple):
 
     @property
     def error(self) -> dict[str, Any]:
-        """How it was refused; empty when it was not."""
+        """Return the error of the answer; empty when there was none."""
         found: dict[str, Any] = self.answer.get("error", {})
         return found
 
@@ -74,7 +74,7 @@ class Line(NamedTuple):
 class Recorder:
     """Keeps what goes through the ports that it gives out.
 
-    Nothing more is kept after so many lines, nor after a write of which nobody knows whether it
+    Nothing more is kept after so many lines, nor after a write of which it is unknown whether it
     was done: what was kept until then remains true.
     """
 
@@ -89,13 +89,13 @@ class Recorder:
         """The port, with everything that goes through it kept.
 
         Args:
-            kube: What carries it out.
+            kube: Port that carries out requests.
             who: Manager of the client.
         """
         return _RecordedKube(kube, who, self)  # type: ignore[return-value]  # by __getattr__
 
     def lines(self) -> list[Line]:
-        """What was kept, without what differs from one run to the next."""
+        """Return the recorded lines, without values that differ between runs."""
         return list(_numbered(self._lines))
 
     async def ask(
@@ -190,7 +190,7 @@ def text_of(lines: Iterable[Line]) -> str:
 
 
 def lines_of(text: str) -> list[Line]:
-    """What `text_of` wrote."""
+    """Parse the output of `text_of`."""
     return [Line(**json.loads(line)) for line in text.splitlines()]
 
 

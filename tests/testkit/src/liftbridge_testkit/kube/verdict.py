@@ -1,4 +1,4 @@
-"""What came of a load: every journal compared with the log of its partition, and figures."""
+"""Outcome of a load: every journal compared with the log of its partition, and figures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Verdict:
         violations: Broken promises, each with its partition.
         acks: When acknowledgements came, by partition; seconds since 1970.
         counts: Messages acknowledged, refused, unknown, delivered and stored.
-        errors: What clients were told, by text.
+        errors: Errors that clients received, by text.
     """
 
     violations: list[str] = field(default_factory=list)
@@ -78,7 +78,7 @@ async def judge(
     One partition is in memory at a time. To be called when the load has ended.
 
     Args:
-        folder: Where the journals are.
+        folder: Folder of the journals.
         servers: Addresses of brokers.
         streams: Number of partitions by stream.
         tls: TLS of the connections; none without it.

@@ -97,7 +97,7 @@ class ObjectWatch(Worker):
         self.join()
 
     def _list(self) -> None:
-        """See who is gone since the last watch; who is there comes with the next one."""
+        """Note objects that are gone since the last watch; present ones come with the next one."""
         listed = json.loads(self._cluster.kubectl(*self._get))["items"]
         names = {one["metadata"]["name"] for one in listed}
         for name in sorted(self._known - names):

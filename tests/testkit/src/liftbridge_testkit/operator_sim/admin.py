@@ -17,8 +17,8 @@ class ModelAdmin:
 
     Attributes:
         calls: Names of the changes that were asked for, in order.
-        is_silent: Whether nobody answers.
-        clock_off_ms: What clocks of brokers are ahead of the operator's.
+        is_silent: Whether no broker answers.
+        clock_off_ms: Time by which clocks of brokers are ahead of the operator's.
     """
 
     def __init__(self, stage: Stage) -> None:
@@ -28,7 +28,7 @@ class ModelAdmin:
         self.clock_off_ms = 0
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """No-op: no connection is open."""
 
     def _change(self, name: str, change: Callable[[], object]) -> Refusal | None:
         self.calls.append(name)
@@ -47,14 +47,14 @@ class ModelAdmin:
     # -- looking ------------------------------------------------------------------------------
 
     async def tell(self, broker: str) -> Told | Refusal:
-        """As the port."""
+        """See the port."""
         for one in reports_of(self._stage):
             if one.broker == broker and not self.is_silent:
                 return Told(one, self._stage.brokers.leader)
         return Refusal("UNAVAILABLE", f"{broker} does not answer")
 
     async def metadata(self, broker: str) -> Metadata | Refusal:
-        """As the port."""
+        """See the port."""
         found = metadata_of(self._stage)
         if found is None or self.is_silent:
             return Refusal("UNAVAILABLE", "no leader of the metadata")
@@ -65,7 +65,7 @@ class ModelAdmin:
     async def check_restart(
         self, broker: str, start_id: str, *, accepts_unavailable: bool, needs_full_isr: bool
     ) -> Consent | Refusal:
-        """As the port."""
+        """See the port."""
         del needs_full_isr
         self.calls.append("check_restart")
         try:
@@ -77,7 +77,7 @@ class ModelAdmin:
         return Consent(text.encode(), expires_ms + self.clock_off_ms, 1, blockers)
 
     async def verify_restart(self, broker: str, token: bytes) -> Verified | Refusal:
-        """As the port."""
+        """See the port."""
         del broker
         try:
             missing = self._stage.brokers.missing(token.decode())
@@ -92,24 +92,24 @@ class ModelAdmin:
     async def bootstrap(
         self, broker: str, cluster_id: str, founders: Sequence[Member]
     ) -> Refusal | None:
-        """As the port."""
+        """See the port."""
         self.calls.append("bootstrap")
         me = next(one for one in founders if one.broker == broker)
         listed = tuple(founders)
         return self._try(lambda: self._stage.brokers.bootstrap(me, cluster_id, listed))
 
     async def retire(self, member: Member) -> Refusal | None:
-        """As the port."""
+        """See the port."""
         return self._change("retire", lambda: self._stage.brokers.retire(member))
 
     async def transfer_leaders(self, leader: str, broker: str, *, to: str) -> Refusal | None:
-        """As the port."""
+        """See the port."""
         del leader
         brokers = self._stage.brokers
         return self._change("transfer_leaders", lambda: brokers.transfer_leaders(broker, to))
 
     async def transfer_metadata(self, leader: str, to: str) -> Refusal | None:
-        """As the port."""
+        """See the port."""
         del leader
         brokers = self._stage.brokers
 
@@ -123,14 +123,14 @@ class ModelAdmin:
     async def elect_preferred(
         self, leader: str, partitions: Sequence[tuple[str, int]]
     ) -> Refusal | None:
-        """As the port."""
+        """See the port."""
         del leader
         listed = tuple(partitions)
         brokers = self._stage.brokers
         return self._change("elect_preferred", lambda: brokers.elect_preferred(listed))
 
     async def cordon(self, leader: str, broker: str, *, is_draining: bool) -> Refusal | None:
-        """As the port."""
+        """See the port."""
         del leader
 
         def change() -> None:
@@ -142,7 +142,7 @@ class ModelAdmin:
         return self._change("cordon", change)
 
     async def uncordon(self, leader: str, broker: str) -> Refusal | None:
-        """As the port."""
+        """See the port."""
         del leader
 
         def change() -> None:
@@ -153,7 +153,7 @@ class ModelAdmin:
         return self._change("uncordon", change)
 
     async def add_learner(self, leader: str, member: Member) -> Refusal | None:
-        """As the port."""
+        """See the port."""
         del leader
         brokers = self._stage.brokers
 
@@ -165,7 +165,7 @@ class ModelAdmin:
         return self._change("add_learner", change)
 
     async def promote_learner(self, leader: str, member: Member) -> Refusal | None:
-        """As the port."""
+        """See the port."""
         del leader
         brokers = self._stage.brokers
 
@@ -177,13 +177,13 @@ class ModelAdmin:
         return self._change("promote_learner", change)
 
     async def remove_member(self, leader: str, member: Member) -> Refusal | None:
-        """As the port."""
+        """See the port."""
         del leader
         brokers = self._stage.brokers
         return self._change("remove_member", lambda: brokers.members.pop(member, None))
 
     async def remove_broker(self, leader: str, broker: str, broker_epoch: int) -> Refusal | None:
-        """As the port."""
+        """See the port."""
         del leader
         brokers = self._stage.brokers
 
@@ -196,7 +196,7 @@ class ModelAdmin:
         return self._change("remove_broker", change)
 
     async def set_catch_up_rate(self, leader: str, bytes_per_second: int) -> Refusal | None:
-        """As the port."""
+        """See the port."""
         del leader
         brokers = self._stage.brokers
         return self._change(
@@ -204,7 +204,7 @@ class ModelAdmin:
         )
 
     async def set_feature_level(self, leader: str, level: int) -> Refusal | None:
-        """As the port."""
+        """See the port."""
         del leader
         brokers = self._stage.brokers
 
@@ -216,7 +216,7 @@ class ModelAdmin:
         return self._change("set_feature_level", change)
 
     async def reassign(self, leader: str, move: Move) -> Refusal | None:
-        """As the port."""
+        """See the port."""
         del leader
         key = (move.stream, move.number)
         brokers = self._stage.brokers

@@ -58,7 +58,7 @@ class Api:
     """The present objects and some former states of them.
 
     Attributes:
-        writes: How many writes were accepted.
+        writes: Number of accepted writes.
     """
 
     def __init__(self) -> None:

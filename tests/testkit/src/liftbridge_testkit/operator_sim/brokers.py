@@ -91,7 +91,7 @@ class Brokers:
     Attributes:
         histories: Lists of founders that a cluster was formed with; more than one is a disaster.
         feature_level: Rules of decision in force.
-        catch_up_rate: What each leader may spend on replicas that are moved.
+        catch_up_rate: Bytes per second that each leader may send to replicas that are moved.
     """
 
     def __init__(self, rng: Random) -> None:
@@ -125,7 +125,7 @@ class Brokers:
 
         Args:
             broker: Which.
-            start_id: Of the start.
+            start_id: Id of the start.
             claim_uid: Its volume.
             level: Latest rules of decision it knows.
         """
@@ -146,7 +146,7 @@ class Brokers:
         self.processes.pop(broker, None)
 
     def stop(self, broker: str) -> None:
-        """End a process in order: leaderships handed over, out of the in-sync sets, fenced."""
+        """End a process in order: leaderships transferred, out of the in-sync sets, fenced."""
         process = self.processes.pop(broker, None)
         if process is None or not self.has_quorum_with(process):
             return
@@ -156,7 +156,7 @@ class Brokers:
         self._elect_controller()
 
     def has_quorum_with(self, process: Process) -> bool:
-        """Whether the group could decide while a process was still there."""
+        """Return whether the group could decide while a process was still there."""
         alive = self.alive_voters()
         me = Member(process.broker, process.disk.dir_id)
         count = len(alive) + (me in self.members and self.members[me] and me not in alive)
@@ -170,7 +170,7 @@ class Brokers:
         return sum(self.members.values())
 
     def is_alive(self, member: Member) -> bool:
-        """Whether a member runs, on the directory that is meant."""
+        """Return whether a member runs, on the directory that is meant."""
         process = self.processes.get(member.broker)
         return process is not None and process.disk.dir_id == member.data_dir_id
 
@@ -180,7 +180,7 @@ class Brokers:
 
     @property
     def has_quorum(self) -> bool:
-        """Whether the metadata can be changed."""
+        """Return whether the metadata can be changed."""
         return bool(self.histories) and 2 * len(self.alive_voters()) > self.voter_count
 
     def _elect_controller(self) -> None:
@@ -209,7 +209,7 @@ class Brokers:
         self._form()
 
     def _form(self) -> None:
-        """A majority of some founders runs and was told: that is a cluster."""
+        """A majority of some founders runs and received Bootstrap: that is a cluster."""
         for process in self.processes.values():
             founders, cluster_id = process.disk.founding, process.disk.cluster_id
             told = sum(
@@ -229,7 +229,7 @@ class Brokers:
     # -- time ---------------------------------------------------------------------------------
 
     def tick(self, now: int) -> None:
-        """Let everything go on that goes on by itself."""
+        """Let everything continue that continues by itself."""
         self.now = now
         if not self.histories:
             self._form()
@@ -285,7 +285,7 @@ class Brokers:
     def _fence(self, broker: str, known: Registration) -> None:
         known.is_fenced, known.away_since_ms = True, self.now
         for one in self.partitions.values():
-            # With nobody else there it stays one that may lead: it has everything.
+            # Without another replica there it stays one that may lead: it has everything.
             if broker in one.isr and any(self.is_up(name) for name in one.isr if name != broker):
                 self._leave(one, broker)
         self._elections()
@@ -296,7 +296,7 @@ class Brokers:
         one.epoch += 1
 
     def is_up(self, broker: str) -> bool:
-        """Whether a broker serves: registered from the directory it runs on, and not fenced."""
+        """Return whether a broker serves: registered from its present directory, and not fenced."""
         process, known = self.processes.get(broker), self.registered.get(broker)
         return (
             process is not None
@@ -396,7 +396,7 @@ class Brokers:
         one.epoch += 1
 
     def transfer_leaders(self, broker: str, to: str = "") -> None:
-        """Hand over what a broker leads and others can lead; who is away hands over nothing."""
+        """Transfer leaderships of a broker where others can lead; an absent one has none."""
         if not self.is_up(broker):
             return
         for one in self.partitions.values():
@@ -431,7 +431,7 @@ class Brokers:
         process.disk.is_retired = True
 
     def holds(self, broker: str) -> bool:
-        """Whether a broker has replicas."""
+        """Return whether a broker has replicas."""
         return any(broker in one.replicas for one in self.partitions.values())
 
     def check_restart(
@@ -463,7 +463,7 @@ class Brokers:
         return text, expires, ()
 
     def missing(self, text: str) -> tuple[str, ...] | None:
-        """What a restarted broker lacks; None when it runs on another directory."""
+        """Return the records that a restarted broker lacks; None on another directory."""
         consent = self.tokens[text]
         process = self.processes.get(consent.broker)
         if process is None or not self.is_up(consent.broker):

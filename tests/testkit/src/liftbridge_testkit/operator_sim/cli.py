@@ -31,7 +31,7 @@ def run_all(seeds: range, workers: int) -> Iterator[SeedResult]:
 
 
 def report(total: Total, seconds: float) -> str:
-    """What a range came to, for people."""
+    """Return the outcome of a range, for people."""
     rate = total.seeds / max(seconds, 1e-9)
     lines = [one.failure for one in total.failures[:FAILURES_SHOWN]]
     lines.append(

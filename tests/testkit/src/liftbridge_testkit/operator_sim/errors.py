@@ -1,4 +1,4 @@
-"""What can go wrong in a schedule, for the operator and for the judge."""
+"""Errors of a schedule, of the operator and of the judge."""
 
 
 class ApiError(Exception):

@@ -77,7 +77,7 @@ def without(gate: Gate) -> str:
 
 
 def failure_of(gate: Gate, seeds: range | None = None) -> str:
-    """By what the gate's test, or the first of some seeds, fails without it; empty for nothing."""
+    """Return the first failure of the gate's test or of some seeds without it; empty for none."""
     order = {"gate": gate.name, "seeds": [seeds.start, seeds.stop] if seeds else []}
     done = subprocess.run(
         [sys.executable, "-m", "liftbridge_testkit.operator_sim.gates", json.dumps(order)],
@@ -91,7 +91,7 @@ def failure_of(gate: Gate, seeds: range | None = None) -> str:
 
 
 def remove_each(names: Sequence[str], seeds: range, workers: int) -> int:
-    """Remove gates one after the other; tell who notices; 1 when a test does not."""
+    """Remove gates one after the other; print which tests fail; 1 when one does not."""
     gates = [one for one in read_gates().values() if not names or one.name in names]
 
     def look(gate: Gate) -> tuple[Gate, str, str]:

@@ -1,4 +1,4 @@
-"""What the operator must never do, asked at the moment an action lands, of the true state.
+"""Checks that the operator never breaks a rule, when an action lands, against the true state.
 
 A pass cannot know what happened after it had read the metadata; so what went away later than that
 is no fault of it. Everything before is.
@@ -20,7 +20,7 @@ def _claim(is_kept: bool, text: str) -> None:
 
 
 def any_action(world: Stage, action: act.Action, seen: Seen) -> None:
-    """What holds for each."""
+    """Check the rules for all actions."""
     wanted = seen.observation.wanted
     _claim(not wanted.is_paused and not wanted.is_deleting, f"acts though paused: {action}")
     if isinstance(action, act.CreateSet | act.Bootstrap):
@@ -36,7 +36,7 @@ def any_action(world: Stage, action: act.Action, seen: Seen) -> None:
 
 
 def planned(plan: Plan, action: act.Action, seen: Seen) -> None:
-    """What brokers notice is a step of the plan, which is published before it is done."""
+    """Check that an action that brokers notice is a step of the plan, published before."""
     if plan.step_count > len(plan.steps):
         return
     steps = {(one.what, one.object) for one in plan.steps}
@@ -48,7 +48,7 @@ def planned(plan: Plan, action: act.Action, seen: Seen) -> None:
 
 
 def _steps_of(action: act.Action, seen: Seen) -> list[set[tuple[str, str]]]:
-    """What has to be planned for an action; one of each set will do."""
+    """Return the plan steps required for an action; one of each set suffices."""
     name = seen.observation.wanted.name
     if isinstance(action, act.DeletePod):
         return [{(what, action.name) for what in ("Restart", "ReplaceVolume")}]
@@ -146,7 +146,7 @@ def _not_serving(world: Stage, pod: Pod, *, is_asked: bool) -> None:
 
 
 def _one_at_a_time(world: Stage, pod: Pod, seen: Seen) -> None:
-    """A broker that serves is restarted: with record, consent, and nobody else away."""
+    """A broker that serves is restarted: with record, consent, and no other broker absent."""
     resource, brokers = world.api.resource, world.brokers
     if resource is None:
         return
@@ -188,7 +188,7 @@ def _one_at_a_time(world: Stage, pod: Pod, seen: Seen) -> None:
 
 
 def wanted_full(seen: Seen) -> bool:
-    """Whether the gate asks for all replicas."""
+    """Return whether the gate asks for all replicas."""
     return seen.observation.wanted.needs_full_isr
 
 

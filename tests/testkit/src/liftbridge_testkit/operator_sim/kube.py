@@ -22,7 +22,7 @@ def level_of(revision: str) -> int:
 
 @dataclass(slots=True)
 class Container:
-    """What a kubelet knows of a pod's main container."""
+    """State of a pod's main container, as known to a kubelet."""
 
     starts_ms: int
     stops_ms: int = 0
@@ -37,7 +37,7 @@ class Kube:
         size_max: Largest volume that the driver can make.
         binds: Whether the classes exist with which claims are made.
         is_ordered: Whether the set makes each pod when those before it are ready.
-        against: What is said against pods that are to be made; empty for nothing.
+        against: Reason to refuse new pods; empty for none.
     """
 
     def __init__(self, api: Api, brokers: Brokers, rng: Random) -> None:
@@ -136,7 +136,7 @@ class Kube:
                 self.api.put_claim(claim, capacity_bytes=size, infeasible="")
 
     def _is_resized(self, claim: Claim) -> bool:
-        """Whether a volume grows now."""
+        """Return whether a volume grows now."""
         return claim.is_bound and self.rng.random() < 0.3
 
     # -- kubelets -----------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class Kube:
         self.containers.pop(pod.uid, None)
 
     def force_delete(self, pod: Pod) -> None:
-        """Remove a pod from the API; what runs on its node goes on running."""
+        """Remove a pod from the API; its process on the node continues."""
         self._remove(pod)
 
     def _run(self, pod: Pod) -> None:
@@ -272,13 +272,13 @@ class Kube:
                     container.starts_ms = self.now + self.rng.randrange(500, 4_000)
 
     def brokers_gone(self, pod: Pod) -> None:
-        """What ran in a pod of a machine that was off."""
+        """Return the containers of a pod on a machine that was off."""
         process = self.brokers.processes.get(pod.name)
         if process is not None and process.start_id == pod.uid:
             self.brokers.kill(pod.name)
 
     def destroy_node(self, name: str) -> None:
-        """A machine is gone for good, with its volumes; another one takes its place."""
+        """A machine is lost permanently, with its volumes; another one takes its place."""
         self.down.setdefault(name, self.now)
         for pod in self.api.pods.values():
             if pod.node == name:
@@ -292,7 +292,7 @@ class Kube:
         self.api.nodes[fresh] = Node(fresh)
 
     def evict(self, name: str) -> bool:
-        """Somebody drains the node of a pod; whether the budget allowed it."""
+        """Evict a pod as a drain of its node does; return whether the budget allowed it."""
         pod, brokers = self.api.pods.get(name), self.api.brokers
         if pod is None or brokers is None or pod.is_terminating:
             return False

@@ -49,7 +49,7 @@ class Operator:
         self._resource_uid = ""
 
     def kill(self) -> None:
-        """The process ends and starts anew; what it remembered is gone."""
+        """The process ends and a new one starts; what it remembered is gone."""
         self.memory = Memory()
         self._pass = None
         self.renewed_ms = -1_000_000
@@ -112,7 +112,7 @@ class Operator:
             self.world.api.resource = replace(resource, size=size)
 
     def _note_readings(self, decision: Decision) -> None:
-        """When this process found which gate open, in a row and with nothing changed."""
+        """Note the times at which this process found a gate open, consecutively and unchanged."""
         gate = decision.memory.gate
         if gate is None:
             self.readings = {}
@@ -125,7 +125,7 @@ class Operator:
         """Take or renew the lease.
 
         Raises:
-            ApiError: Somebody else has it.
+            ApiError: Another process has it.
         """
         holder, renewed = self.world.api.lease
         now = self.world.now

@@ -68,7 +68,7 @@ def perturbations(body: Object) -> Iterator[Perturbation]:
 
 
 def distinct(changes: Iterable[Perturbation]) -> list[Perturbation]:
-    """One of those that differ by the number of an item alone."""
+    """Return one of each group of changes that differ only by the number of an item."""
     shapes: dict[tuple[str, Place], Perturbation] = {}
     for one in changes:
         place = tuple("*" if isinstance(part, int) else part for part in one.place)
@@ -80,7 +80,7 @@ class Done(NamedTuple):
     """A change that was taken.
 
     Attributes:
-        change: What was done.
+        change: The change.
         before: The object before that.
     """
 

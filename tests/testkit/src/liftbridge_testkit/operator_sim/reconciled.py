@@ -86,7 +86,7 @@ class OpenFence:
         self.error: Exception | None = None
 
     def check(self, namespace: str) -> None:
-        """As the port."""
+        """See the port."""
         del namespace  # all are this release's
         if self.error is not None:
             raise self.error
@@ -149,7 +149,7 @@ class ReconciledWorld:
         history: The resource as it was after each write, and whether all that it asks for was so.
         passes: Passes so far.
         events: Reason and text of each event, in order.
-        issue: What looks after certificates, for operators that are started.
+        issue: Issuer of certificates, for operators that are started.
         image_of: Images of versions, likewise.
         attributes: VolumeAttributesClasses that there are; None for all that are asked for.
     """
@@ -238,7 +238,7 @@ class ReconciledWorld:
 
     @property
     def is_ready(self) -> bool:
-        """What `kubectl wait` would say."""
+        """Return the result of `kubectl wait`."""
         generation = self.resource["metadata"]["generation"]
         is_current = self.status.get("observedGeneration") == generation
         return is_current and self.condition("Ready")[0] == "True"
@@ -257,7 +257,7 @@ class ReconciledWorld:
         self.kube.edit(CLUSTERS, NAMESPACE, NAME, change)
 
     def create_stream(self, name: str, *brokers: str, min_isr: int = 1) -> None:
-        """Somebody creates a stream of one partition."""
+        """Create a stream of one partition, as a user would."""
         key = (name, 0)
         model = self.stage.brokers
         model.partitions[key] = Replicas(key, brokers, brokers, brokers[0], min_isr)
@@ -273,7 +273,7 @@ class ReconciledWorld:
 
     @property
     def is_as_asked(self) -> bool:
-        """Whether pods are as many, as ready and of such images as the specification asks for."""
+        """Return whether number, readiness and images of pods match the specification."""
         spec = self.resource["spec"]
         pods = self.kube.all_of(PODS)
         wanted = spec.get("image") or f"liftbridge-broker:{spec['version']}"
@@ -320,7 +320,7 @@ class ReconciledWorld:
 
     def _pull(self) -> None:
         if self._pulled == self.kube.changes:
-            return  # nobody wrote
+            return  # no client wrote
         self._pulled = self.kube.changes
         api = self.stage.api
         sets = self.kube.all_of(SETS)
@@ -567,5 +567,5 @@ def _container(pod: Pod) -> Object:
 
 
 def _makes(template: Object, claim: str) -> bool:
-    """Whether a claim is made of a template, by its name."""
+    """Return whether a claim is made of a template, by its name."""
     return claim.startswith(str((template.get("metadata") or {}).get("name")))

@@ -82,7 +82,7 @@ class _Values:
         return self._played.model.look(kind_named(kind), namespace, name)
 
     def concerns(self, line: Line) -> bool:
-        """Whether it is a write that this model knows."""
+        """Return whether it is a write that this model knows."""
         kind, _, name = line.place
         known = {
             CLUSTERS: self._cluster,
@@ -122,7 +122,7 @@ class _Values:
 
     @staticmethod
     def _is_beside(kind: Kind, before: Object | None, after: Object | None) -> bool:
-        """Whether only such parts of an object changed as this model does not have."""
+        """Return whether only such parts of an object changed as this model does not have."""
         if kind == BUDGETS or before is None or after is None:
             return False
         if _version(before) == _version(after):
@@ -217,7 +217,7 @@ class _Values:
     def _take_over(
         self, kind: Kind, name: str, before: Object | None, after: Object | None
     ) -> None:
-        """What somebody else did."""
+        """Apply the changes of other clients."""
         api = self._api
         value: Any = None if after is None else _OF[kind](after)
         if value is not None and kind != BUDGETS:

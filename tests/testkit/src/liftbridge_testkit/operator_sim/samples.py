@@ -194,7 +194,7 @@ def kinds(decisions: list[Decision]) -> list[str]:
 
 
 def waits(decisions: list[Decision]) -> set[str]:
-    """What was waited for."""
+    """Return the waits."""
     return {wait.what for one in decisions for wait in one.status.waits}
 
 

@@ -9,7 +9,7 @@ from liftbridge_testkit.operator_sim.world import World
 
 @dataclass(slots=True)
 class SeedResult:
-    """What a schedule came to; `failure` is empty when nothing broke."""
+    """Outcome of a schedule; `failure` is empty when nothing broke."""
 
     seed: int
     failure: str

@@ -1,4 +1,4 @@
-"""What a schedule plays on: the models, their clock, the trace, and what was met so far."""
+"""Stage of a schedule: the models, their clock, the trace, and coverage so far."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ class Stage:
     """Everything of one schedule but its actors.
 
     Attributes:
-        counts: What was met, by group and name.
+        counts: Counts of events, by group and name.
         unproven: Brokers restarted by the operator and not proven to be back.
         is_wild: Whether calls may go wrong and reads may lag.
     """
@@ -60,19 +60,19 @@ class Stage:
     # -- what operators ask -------------------------------------------------------------------
 
     def fails(self) -> bool:
-        """Whether this call goes wrong."""
+        """Return whether this call goes wrong."""
         return self.is_wild and self.rng.random() < self.fail_rate
 
     def is_deaf(self) -> bool:
-        """Whether no broker answers this time."""
+        """Return whether no broker answers this time."""
         return self.fails()
 
     def hides(self, broker: str) -> bool:
-        """Whether a broker does not answer for itself."""
+        """Return whether a broker does not answer for itself."""
         return broker in self.hidden
 
     def read(self) -> Snapshot | Api:
-        """What a list returns: the present, or in bad times a former state."""
+        """Return the result of a list: the present state, or during faults a former one."""
         if self.is_wild and self.stale_rate and self.rng.random() < self.stale_rate:
             self.count("fault", "stale read")
             return self.api.former(self.rng.randrange(3))
@@ -92,7 +92,7 @@ class Stage:
             self.api.put_resource(risks=plan.risks, plan_hash=plan.hash)
 
     def is_approved(self, wanted: Wanted) -> bool:
-        """Whether a person approved what is done."""
+        """Return whether a person approved what is done."""
         return wanted.approved_hash in self.approved
 
     def written(self, revision: str) -> None:

@@ -1,4 +1,4 @@
-"""What brokers of the model say when they are asked, as values of the planner."""
+"""Answers of the model's brokers, as values of the planner."""
 
 from liftbridge_operator.planning.observation import (
     BrokerReport,
@@ -11,7 +11,7 @@ from liftbridge_testkit.operator_sim.stage import Stage
 
 
 def reports_of(world: Stage) -> tuple[SelfReport, ...]:
-    """What each process that answers says of itself."""
+    """Return the reports of the processes that answer."""
     return tuple(
         SelfReport(
             one.broker,
@@ -29,7 +29,7 @@ def reports_of(world: Stage) -> tuple[SelfReport, ...]:
 
 
 def metadata_of(world: Stage) -> Metadata | None:
-    """What the leader of the metadata group says; None without one."""
+    """Return the report of the leader of the metadata group; None without one."""
     brokers = world.brokers
     if not brokers.has_quorum or not brokers.leader:
         return None

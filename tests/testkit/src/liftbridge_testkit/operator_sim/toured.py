@@ -61,7 +61,7 @@ from liftbridge_testkit.streams_memory import (
 
 NAMESPACE: Final = "toured"
 SYSTEM: Final = "liftbridge-system"
-"""Where the operator is installed, under the name of its Lease."""
+"""Namespace of the operator, with the name of its Lease."""
 
 LEASE: Final = "liftbridge"
 NAME: Final = "full"
@@ -82,7 +82,7 @@ LESS: Final[dict[str, Any]] = {
     "monitoring": None,
     "networkPolicy": {"enabled": False},
 }
-"""What is asked for later: objects of the former wish go."""
+"""Specification requested later: objects of the former one are removed."""
 
 ASKING: Final[dict[str, Any]] = {
     **SPEC,
@@ -107,7 +107,7 @@ async def tour(cast: Cast) -> None:
 
 
 async def _lease(cast: Cast) -> None:
-    """One process leads after the other, and takes back a namespace that nobody claims."""
+    """One process leads after the other, and takes back a namespace without a claim."""
     clock = SystemClock()
     for identity in "ab":
         claims = AllClaims(
@@ -208,7 +208,7 @@ async def _around_pods(cast: Cast) -> None:
     seen = await cast.person.get(CLAIMS, NAMESPACE, claim_name)
     await on_objects.delete_claim(context, act.DeleteClaim(claim_name, _uid(seen), _version(seen)))
     # The pod is gone, and what is said against another one is asked for.
-    waits = [Wait("PodMissing", pod_name, "the set has made the pod again")]
+    waits = [Wait("PodMissing", pod_name, "the StatefulSet has recreated the pod")]
     for allowed in (1, None):
         reads = await read(cast.operator, resource, waits)
         context = ActionContext(

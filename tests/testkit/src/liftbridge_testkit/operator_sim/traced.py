@@ -1,6 +1,6 @@
-"""What is played on an API server so that its answers are recorded: stories without controllers.
+"""Stories without controllers that run on an API server to record its responses.
 
-Each takes the ports of those who act and may be played on a real server, on the model, and on
+Each takes the ports of the actors and may be played on a real server, on the model, and on
 either behind a `trace.Recorder`. Refusals are part of them. None leaves a cluster or stream behind.
 """
 
@@ -54,7 +54,7 @@ from liftbridge_testkit.operator_sim.stage import Stage
 
 NAMESPACE: Final = "traced"
 MANAGERS: Final = (FIELD_MANAGER, "kubectl-edit", "kube-controller-manager")
-"""Who owns what each of a cast creates and patches."""
+"""Field managers of the objects that each actor creates and patches."""
 
 PASSES: Final = 6
 PAGES_ITEMS: Final = 501
@@ -64,16 +64,16 @@ _OTHER: Final = "00000000-0000-0000-0000-999999999999"
 
 
 Look = Callable[[], Awaitable[ActionContext]]
-"""Reads everything anew, as each pass does."""
+"""Reads everything again, as each pass does."""
 
 
 class Cast(NamedTuple):
-    """Ports of those who act, each with fields of its own.
+    """Ports of the actors, each with its own fields.
 
     Attributes:
         operator: The operator.
-        person: Somebody with kubectl.
-        controllers: What Kubernetes has for sets, pods and volumes.
+        person: A user with kubectl.
+        controllers: Controllers of Kubernetes for sets, pods and volumes.
     """
 
     operator: Kube
@@ -148,7 +148,7 @@ async def writes(cast: Cast) -> None:
 
 
 async def applies(cast: Cast) -> None:
-    """Applies: owners of fields, conflicts, fields left out, and which state is meant."""
+    """Applies: owners of fields, conflicts, fields left out, and preconditions."""
     kube, person, name = cast.operator, cast.person, "applies"
     first = await kube.apply(config(name, a="1", b="2"))
     await kube.apply(config(name, a="1", b="2"))
@@ -329,7 +329,7 @@ async def passes(cast: Cast) -> None:
 
 
 async def deeds(cast: Cast) -> None:
-    """What the operator does with identity, set, claims, pods and budget, also when it is late."""
+    """Perform the operator's actions on identity, set, claims, pods and budget, also late ones."""
     kube, name = cast.operator, "deeds"
     resource = await cast.person.create(cluster(name))
     spec = ClusterSpec.model_validate(dict(SPEC))

@@ -1,4 +1,4 @@
-"""What users and the world do in a schedule: wishes, faults, and how both end well."""
+"""Actions of users and the environment in a schedule: wishes, faults, and their end."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def begin(world: Stage) -> None:
 
 
 def make_streams(world: Stage) -> None:
-    """Somebody creates streams once the cluster serves."""
+    """Create streams, as a user would, once the cluster serves."""
     brokers, rng, resource = world.brokers, world.rng, world.api.resource
     able = sorted(name for name in brokers.registered if brokers.is_up(name))
     able = [name for name in able if not brokers.registered[name].is_cordoned]
@@ -82,7 +82,7 @@ def change(world: Stage) -> None:
 
 
 def _toggle_wish(world: Stage, choice: int) -> None:
-    """Something that is so or not."""
+    """Toggle a wish."""
     assert world.api.resource is not None
     wanted = world.api.resource.wanted
     if choice == 8:
@@ -158,7 +158,7 @@ def approve(world: Stage) -> None:
 
 
 def fault(world: Stage) -> None:
-    """Something goes wrong."""
+    """Inject a fault."""
     names = sorted(world.api.pods)
     _FAULTS[world.rng.randrange(len(_FAULTS))](world, names)
 

@@ -45,10 +45,10 @@ SHORT_PART = 10
 """A short life has one step for so many of the first."""
 
 UNCOUNTED_BYTES = 500
-"""Of changes of members and of what begins a term, which are taken beyond the bound."""
+"""Bytes of membership changes and of entries that begin a term, which may exceed the bound."""
 
 UNDISTURBED_NS = 3_000 * MS
-"""In which a group that is disturbed must show that it keeps its leader."""
+"""Time in which a disturbed group must show that it keeps its leader."""
 
 RECOVERY_NS = 20_000 * MS
 """Time to recover: some twenty election timeouts."""
@@ -56,7 +56,7 @@ RECOVERY_NS = 20_000 * MS
 
 @dataclass
 class Life:
-    """What happened under one seed."""
+    """Events under one seed."""
 
     seed: int
     counts: Counter[str] = field(default_factory=Counter)
@@ -116,8 +116,8 @@ class Chaos:
     def run(self, steps: int) -> Life:
         """Live for so many steps and recover; then a few times for a short while again.
 
-        What keeps a group from recovering is mostly mended by chance while a life goes on, so each
-        end of one is another look.
+        What keeps a group from recovering is mostly repaired by chance while a life continues, so
+        each end of one is another look.
         """
         for length in (steps, *[steps // SHORT_PART] * SHORT_LIVES):
             self.live(length)
@@ -143,7 +143,7 @@ class Chaos:
             self.weather.after_step()
 
     def calm(self) -> None:
-        """From now on only messages are lost, while proposals go on."""
+        """Stop all faults except lost messages; proposals continue."""
         self.loss = 10
         self.actions = [(100, self.deliver), (10, self.pass_time), (3, self.propose)]
 
@@ -283,7 +283,7 @@ class Chaos:
         self.cluster.cut.clear()
 
     def stall(self) -> None:
-        """All loops stand still, or one does while the others go on."""
+        """All loops stall, or one does while the others continue."""
         self.cluster.now += self.rng.randrange(2_000 * MS)
         self.count("stall")
 
@@ -365,7 +365,7 @@ class Chaos:
         self.recover()
 
     def is_settled(self) -> bool:
-        """Whether a leader has committed its whole log and takes proposals."""
+        """Return whether a leader has committed its whole log and takes proposals."""
         leader = self.cluster.leader()
         return leader is not None and (
             leader.transferee is None and leader.commit == leader.last_index

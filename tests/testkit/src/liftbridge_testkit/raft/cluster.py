@@ -39,7 +39,7 @@ def name_of(peer: Peer) -> str:
 
 
 class Watch:
-    """What all peers together have shown so far, and the invariants over it.
+    """Observations of all peers so far, and the invariants over them.
 
     Attributes:
         committed: Term of each index that any peer took for committed.
@@ -221,7 +221,7 @@ class RaftCluster:
     """Hosts and a network that delivers only when told.
 
     Attributes:
-        hosts: By identity, in the order they were added.
+        hosts: Hosts by identity, in the order they were added.
         network: Messages on their way, oldest first.
         cut: Pairs (from, to) between which everything is lost.
         now: Time of all peers, in nanoseconds.

@@ -6,12 +6,12 @@ those actions, and what they demand is looked up in what all disks together have
 
 - BecomeLeader: a majority of the voters have a vote for it in its term that no crash can undo: on
   disk, or its peer has gone on to a later term, and that is on disk.
-- ClientRequest: an entry comes from the leader of its own term, and from nobody else.
+- ClientRequest: an entry comes only from the leader of its own term.
 - AdvanceCommitIndex: a leader commits an entry of its own term that a majority of the voters hold
   on disk; whoever else commits, commits what a leader has committed by that rule.
 - AppendEntries: nothing that is committed goes from a disk that holds it.
 - ChangeMembers: a leader that committed an entry of its term makes one change, and the next one
-  when that is committed; who is no voter by a committed change leads no longer.
+  when that is committed; a peer that is not a voter by a committed change leads no longer.
 
 And beyond it what the hosts of this implementation are told: what others may count on, entries and
 snapshots, is on disk before they hear of it, and so is what is to be applied.
@@ -37,7 +37,7 @@ class Model(Watch):
     """Takes the place of the watch of a cluster.
 
     Attributes:
-        action_counts: How often each action of the specification was taken.
+        action_counts: Count of each action of the specification.
     """
 
     def __init__(self, cluster: RaftCluster) -> None:

@@ -3,9 +3,9 @@
 A block ends with an empty line; lines with `#` belong to the reader. `rewrite` puts what happens
 now in the place of what is expected. The commands:
 
-    reset                      forget everything and begin anew
+    reset                      forget everything and start again
     options NAME=VALUE...      bounds of all peers, before `group`
-    group 1 2 3 [learners=4]   disks of a bootstrapped group, nobody up
+    group 1 2 3 [learners=4]   disks of a bootstrapped group, no member up
     spare 4...                 empty disks that belong to no group; `2'` is broker 2 with a new disk
     disk N TERMS [term=T] [vote=M] [commit=I]   a log with entries of these terms
     start N...                 start processes; `start all`
@@ -20,7 +20,7 @@ now in the place of what is expected. The commands:
     run · trace                deliver everything, in order · and print each message
     queue                      print what is on its way, numbered
     deliver F · drop F · copy F   messages by number, or by words of their text
-    forge KIND from=N to=M ... [at=K]   deliver a message nobody sent (to K, whoever it is for)
+    forge KIND from=N to=M ... [at=K]   deliver a message that was never sent (to K)
     elapse MS · sleep MS · tick N   healthy time · time nobody notices · look at the clock
     cut 1 2 | 3 · cut 1>2 · heal
     show [N...]                what the peers are and hold
@@ -121,7 +121,7 @@ class Script:
         self._told: dict[Host, tuple[int, int]] = {}
 
     def run(self, commands: list[str]) -> list[str]:
-        """What the commands print."""
+        """Return the output of the commands."""
         self._lines = []
         self._cluster.report = self._lines.append
         for command in commands:

@@ -92,7 +92,7 @@ _KINDS = {kind.__name__: kind for kind in _BODIES}
 
 
 def host_text(host: Host) -> str:
-    """What a peer is and holds."""
+    """Return the state of a peer as text."""
     name = name_of(host.peer)
     core = host.core
     if core is None:
@@ -127,7 +127,7 @@ def parse_entries(text: str) -> tuple[Entry, ...]:
 
 
 def parse_message(words: list[str]) -> Message:
-    """A message that nobody honest may have sent: kind, then `field=value`; what is left out is 0.
+    """A message that no honest peer may have sent: kind, then `field=value`; omitted ones are 0.
 
     A snapshot is `index,term,size,bytes of digest,position` and `data` a number of zero bytes.
     """

@@ -1,12 +1,12 @@
-"""What is rare in the lives of a group, brought about beside them by a generator of its own.
+"""Causes rare events in the lives of a group, with a random generator of its own.
 
 The lives of `chaos` draw nothing for it, so that a seed stays what it is for all else.
 
 - Answers and requests of long ago arrive once more, most of them in another term.
-- Who has handed over hears nothing more, and believes to lead beside its successor.
+- A former leader that transferred leadership receives nothing more, and believes to lead.
 - Reads are asked of everyone who believes to lead while several do.
 - A slow disk is done with one write and as slow with the next.
-- The candidate of a new term is heard by nobody, so that it is ahead of a group that goes on.
+- No peer receives the candidate of a new term, so that it is ahead of a group that continues.
 """
 
 from random import Random
@@ -91,7 +91,7 @@ class Weather:
             self._chaos.count("votes lost")
 
     def _cut_former_leader(self) -> None:
-        """Cut off who asks another one to lead, behind this request; or lose the request."""
+        """Cut off a peer that asks another one to lead, after this request; or lose the request."""
         cluster = self._chaos.cluster
         asked = [one for one in cluster.network if isinstance(one, TimeoutNow)]
         if asked and not self._rng.randrange(4):

@@ -1,4 +1,4 @@
-"""What the API server does with a custom resource, as far as it can be done without one.
+"""Treats custom resources as the API server does, as far as possible without one.
 
 `schema` fills in defaults and checks types and bounds, `rules` evaluates CEL, `examples` reads the
 tables of accepted and refused objects that are also given to a real API server.

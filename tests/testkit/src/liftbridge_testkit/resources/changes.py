@@ -35,7 +35,7 @@ _GONE: Final = object()
 
 
 def is_admitted(schema: Schema, spec: Any, before: Any) -> bool:
-    """Whether an API server takes one specification in the place of another."""
+    """Return whether an API server takes one specification in the place of another."""
     new, old = (defaulted(schema, copied(one)) for one in (spec, before))
     return not errors(schema, new) and not list(refusals(schema, new, old))
 
@@ -44,8 +44,8 @@ def changes(schema: Schema, spec: Any, seen: set[str] | None = None) -> Iterator
     """Field and whole specification of each change that is admitted and differs.
 
     Args:
-        schema: Of the specification.
-        spec: What is changed.
+        schema: Schema of the specification.
+        spec: Specification to change.
         seen: Fields that are left out; each that was changed is added.
     """
     seen = set() if seen is None else seen
@@ -72,7 +72,7 @@ def together(
 
 
 def _both(base: Any, one: Any, other: Any) -> Any:
-    """What two changes make of a value; None where they meet."""
+    """Return the value that two changes result in; None where they conflict."""
     if base in (one, other):
         return one if other == base else other
     if base is _GONE:

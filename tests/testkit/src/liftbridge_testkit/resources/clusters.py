@@ -45,7 +45,7 @@ def cluster_of(spec: ClusterSpec, name: str = "orders", restart: str = "") -> Cl
 
 
 def inputs_for(spec: ClusterSpec, **changes: Any) -> Inputs:
-    """What is given beside the specification."""
+    """Return the inputs of the renderer in addition to the specification."""
     given: dict[str, Any] = {
         "cluster_id": CLUSTER_ID,
         "image": spec.image or f"liftbridge-broker:{spec.version}",

@@ -36,7 +36,7 @@ class Example:
 
     @property
     def name(self) -> str:
-        """What a test calls it."""
+        """Return the name of the example in tests."""
         return f"{self.rule}-{'accepted' if self.is_accepted else 'refused'}-{self.number}"
 
 

@@ -45,7 +45,7 @@ def nodes(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
 
 
 def faults(schema: Schema) -> Iterator[str]:
-    """What keeps a schema from being structural and bounded, as the API server wants it."""
+    """Yield the faults of a schema that must be structural and bounded for the API server."""
     for path, node in nodes(schema):
         is_metadata = path == ".metadata"
         for key in sorted(_FORBIDDEN & set(node)):

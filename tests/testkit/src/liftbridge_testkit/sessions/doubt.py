@@ -21,7 +21,7 @@ class DoubtfulWorld(SessionWorld):
     """Answers some commands that it has with a failure of the log, before or after it applies."""
 
     def __init__(self, seed: int) -> None:
-        """As the others, with a generator of its own for the doubt."""
+        """Create the world like other worlds, with a separate generator for the doubt."""
         self._doubt = Random(f"doubt {seed}")
         self._chance = self._doubt.choice(CHANCES)
         super().__init__(seed)
@@ -48,4 +48,4 @@ class DoubtfulLife(SessionLife):
 
 
 def _nobody(_answer: object) -> None:
-    """Nobody hears the answer."""
+    """Ignore the answer."""

@@ -1,4 +1,4 @@
-"""What chance does to a `SessionWorld`, in episodes; after each of them all must be in order again.
+"""Applies random faults to a `SessionWorld`, in episodes; after each it must recover.
 
 Little can be told from a world where everything breaks all the time: what was lost once comes again
 with the next fault. So most episodes are short, and what they left behind has to mend by itself.
@@ -27,16 +27,16 @@ from liftbridge_testkit.sessions.world import (
 EPISODES: Final = 8
 STORM_STEPS: Final = 60
 PACE_NS: Final = 20 * MS
-"""At most between two steps."""
+"""Maximum time between two steps."""
 
 LINKS_NS: Final = (LINK_NS, LINK_NS, 6 * MS, 25 * MS)
-"""How long messages may take."""
+"""Maximum delays of messages."""
 
 HEAL_NS: Final = 30_000 * MS
-"""In which all must be in order after an episode."""
+"""Time within which all must be in order after an episode."""
 
 QUIET_NS: Final = 1_600 * MS
-"""Without faults for so long, no session ends any more: longer than a fetch may be unanswered."""
+"""Time without faults after which no session ends: longer than a fetch may lack an answer."""
 
 
 class SessionLife:
@@ -53,7 +53,7 @@ class SessionLife:
 
     @property
     def events(self) -> int:
-        """How much happened so far."""
+        """Return the counts of events so far."""
         return self.world.event_count
 
     def run(self) -> None:
@@ -111,7 +111,7 @@ class SessionLife:
             self._step(self._work)
 
     def _office(self) -> None:
-        """A broker is elected that does not hear of it: others report it, and take over."""
+        """A broker is elected without knowing it: others report it, and take over."""
         world = self.world
         process = self._any_process()
         world.deaf.add(process.broker)
@@ -127,7 +127,7 @@ class SessionLife:
         world.deaf.clear()
 
     def _rebirth(self) -> None:
-        """A broker begins anew; what its former process said comes late, and its first words never.
+        """A broker restarts; messages of its former process come late, and its first ones never.
 
         Few records come meanwhile, so that positions of before look like good ones.
         """
@@ -154,7 +154,7 @@ class SessionLife:
             self._step([self._fence] if rng.random() < 0.02 else self._work)
 
     def heal(self) -> None:
-        """Nothing breaks any more: soon all is in order."""
+        """Stop all faults: soon all is in order."""
         world = self.world
         world.weather = world.council = CALM
         world.link_ns, world.overtaken_ns = LINK_NS, OVERTAKEN_NS
@@ -247,7 +247,7 @@ class SessionLife:
     # Faults.
 
     def _fence(self) -> None:
-        """A broker is taken for dead; it goes on as a zombie."""
+        """A broker is taken for dead; it continues as a zombie."""
         broker = BrokerId(self._rng.choice(NAMES))
         if not self.world.metadata.state.brokers[broker].fenced:
             self.world.metadata.fence(broker)

@@ -62,11 +62,11 @@ ANSWER_NS: Final = 500 * MS
 """Time without an answer after which the outcome of a proposal counts as unknown."""
 
 ESTABLISHED_NS: Final = 10 * MS
-"""In which a new leader epoch is on disk."""
+"""Time until a new leader epoch is on disk."""
 
 NUMBER_MAX: Final = 1 << 62
 RECORDS_MAX: Final = 5
-"""Of one partition in an answer."""
+"""Maximum number of records of one partition in an answer."""
 
 
 class Told(FetchPosition):
@@ -106,7 +106,7 @@ class View(NamedTuple):
 
 
 class Surroundings(Protocol):
-    """What a process asks of its world."""
+    """World of a process."""
 
     rng: Random
     now: Instant
@@ -162,7 +162,7 @@ class Led:
         joined: Since when by its knowledge each member is in sync, at the earliest since it leads.
         has_gap: Whether metadata were skipped since.
         began: When it began to serve, and took down what had been told before.
-        proposal: What it asked for last.
+        proposal: Its last request.
     """
 
     process: "Process"
@@ -231,7 +231,7 @@ class Process:
         broker: Its broker.
         broker_epoch: Its registration.
         seen: Place in the history of what it knows of the metadata.
-        replicas: By partition.
+        replicas: Replicas by partition.
         leading: Partitions it leads.
         heard: When each follower fetched last.
         paused_until: It stands still until then.
@@ -489,7 +489,7 @@ class Process:
             self.notify(led.partition)
 
     def notify(self, partition: PartitionId) -> None:
-        """There is news of a partition for its followers."""
+        """Note news of a partition for its followers."""
         for session in self._serving.values():
             session.notify(partition)
 

@@ -27,17 +27,17 @@ from liftbridge_testkit.sessions.process import LIMITS, Led, Process, Terms, Tol
 
 NAMES: Final = "abc"
 POLICIES: Final = (FsyncPolicy.INTERVAL, FsyncPolicy.AUTO, FsyncPolicy.COMMIT)
-"""Of the partitions, one stream each."""
+"""Policies of the partitions, one stream each."""
 
 LINK_NS: Final = MS
 OVERTAKEN_NS: Final = 40 * MS
 COPY_NS: Final = 200 * MS
 LATE_NS: Final = 1_500 * MS
-"""How much later a message comes that is overtaken, a copy, and a copy of long ago."""
+"""Delays of an overtaken message, of a copy, and of a very late copy."""
 
 
 class Weather(NamedTuple):
-    """What happens to a message, by chance.
+    """Chances of the fates of a message.
 
     Attributes:
         lost: It does not arrive.
@@ -63,14 +63,14 @@ class SessionWorld:
     Attributes:
         rng: Chance.
         now: Time.
-        counts: How often what happened.
+        counts: Counts of events.
         weather: On the way of messages between brokers.
         council: On the way of commands and of their answers.
-        overtaken_ns: How much later a message comes that others overtake.
-        link_ns: How long they take when nothing happens to them.
-        deaf: Brokers that hear nothing of the metadata.
-        processes: By broker.
-        replicas: By partition and broker.
+        overtaken_ns: Additional delay of a message that others overtake.
+        link_ns: Delay of messages without a fault.
+        deaf: Brokers that receive no metadata.
+        processes: Processes by broker.
+        replicas: Replicas by partition and broker.
         history: Metadata after each command.
         metadata: The controller.
         lost_at: When a leader told last that there is no such session.
@@ -145,11 +145,11 @@ class SessionWorld:
         self._touched.clear()
 
     def touch(self, partition: PartitionId) -> None:
-        """Something of a partition changed."""
+        """Note a change of a partition."""
         self._touched.add(partition)
 
     def touch_all(self) -> None:
-        """Something of any partition may have changed."""
+        """Note a possible change of any partition."""
         self._touched.update(self.replicas)
 
     # The network.
@@ -160,7 +160,7 @@ class SessionWorld:
             self.after(delay, lambda: self._deliver(to, act))
 
     def _delays(self, sender: str, to: str, weather: Weather) -> list[int]:
-        """In what time a message arrives, and its copies."""
+        """Return the delays of a message and of its copies."""
         rng = self.rng
         delays: list[int] = []
         if rng.random() < weather.late:
@@ -309,7 +309,7 @@ class SessionWorld:
         self.touch(led.partition)
 
     def sync(self, process: Process, partition: PartitionId) -> None:
-        """What a replica wrote is on disk."""
+        """Sync the records of a replica to disk."""
         one = process.replicas[partition]
         if one.log.recovery_point < one.log.log_end_offset:
             one.log.sync()
@@ -324,7 +324,7 @@ class SessionWorld:
         self.counts["session lost"] += 1
 
     def on_proposal(self, led: Led, proposal: IsrProposal) -> None:
-        """Who joins was heard a moment ago; nobody in sync too few goes before its time."""
+        """Check that joining replicas sent recently, and that none leaves too few too early."""
         isr, members = led.core.state.isr, [broker for broker, _ in proposal.isr]
         for broker in set(members) - set(isr):
             silence = self.now - max(led.process.heard.get(broker, Instant(0)), led.began)

@@ -5,7 +5,7 @@ class BrokenInvariantError(AssertionError):
     """A promise is broken.
 
     Attributes:
-        name: Which one: the number of an invariant (`I5`) or the name of a checker.
+        name: Name of the check: the number of an invariant (`I5`) or the name of a checker.
     """
 
     def __init__(self, name: str, text: str) -> None:

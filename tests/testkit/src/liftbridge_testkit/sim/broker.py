@@ -62,20 +62,20 @@ CLOCK_LIMITS = ClockLimits(
     settle_ns=2_000 * MILLISECOND_NS,
     stamp_ns=500 * MILLISECOND_NS,
 )
-"""In proportion to lives of seconds."""
+"""Options in proportion to lives of seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """What is the same for every broker of a cluster.
+    """Shared options of all brokers of a cluster.
 
     Attributes:
         peers: Brokers that found it together; others wait to be let in.
-        broker: What a broker alone is told as well.
+        broker: Settings of one broker alone.
         raft: Times and bounds of the metadata group.
         control: Those of the control plane.
         replication: Those of the data plane.
-        keys: By which brokers recognise one another.
+        keys: Keys by which brokers recognise one another.
         clock: When clocks count as wrong.
         openings_per_turn: New replicas that one turn opens.
     """
@@ -98,7 +98,7 @@ class ClusterBroker:
         consensus: Its member of the metadata group; made with the node.
         metadata_log: The log of that, for looking only.
         is_open: Whether they are made.
-        is_ready: Whether it is registered, may lead, and hears NATS.
+        is_ready: Whether it is registered, may lead, and is connected to NATS.
     """
 
     node: Node
@@ -365,7 +365,7 @@ class ClusterBroker:
     # -- the end ------------------------------------------------------------------------------
 
     def stop(self, now: Instant, wall_ns: int) -> None:
-        """Hand over what is led here, for a while, then close."""
+        """Transfer leaderships, for a while, then close."""
         if not self.is_open:
             self.store.abandon()
             self.ports.stopped()
@@ -402,7 +402,7 @@ class ClusterBroker:
             self._close()
 
     def _close(self) -> None:
-        """End the node; the process goes on for a moment, as its connections end one by one."""
+        """End the node; the process continues for a moment, as its connections end one by one."""
         self.is_ready = False
         self._look_at = self._end_at = Instant(self.node.now + ENDING_NS)
         self.node.stop()

@@ -15,8 +15,8 @@ class MachineClock:
     """Both clocks of a machine.
 
     Attributes:
-        drift_ppm: How much faster than true time they go, in millionths; negative for slower.
-        wall_skew_ns: How far the wall clock is ahead, drift apart.
+        drift_ppm: Rate by which they are faster than true time, in millionths; negative for slower.
+        wall_skew_ns: Time by which the wall clock is ahead, drift apart.
     """
 
     __slots__ = ("_base_local", "_base_true", "drift_ppm", "wall_skew_ns")
@@ -55,7 +55,7 @@ class MachineClock:
         self.wall_skew_ns = wall - WALL_START_NS - true_ns
 
     def reboot(self, base_local: int, true_ns: int) -> None:
-        """The machine starts anew: its monotonic clock begins somewhere else."""
+        """The machine restarts: its monotonic clock begins somewhere else."""
         wall = self.wall(true_ns)
         self._base_local, self._base_true = base_local, true_ns
         self.wall_skew_ns = wall - WALL_START_NS - true_ns

@@ -1,4 +1,4 @@
-"""What a cluster may lose without breaking its promise, kept like an atlas.
+"""Tracks the losses that a cluster must tolerate, as an atlas.
 
 A record acknowledged with policy ALL survives as long as fewer replicas than its minimum in sync
 lose what they had not synced, or their disk, before all replicas are in sync again. Where nothing
@@ -65,7 +65,7 @@ class ClusterAtlas(Watcher):
     _applied: ClusterState | None = None
 
     def on_turn(self, machine: Machine) -> None:
-        """Count a machine that gives up files it cannot read: its replica is copied anew.
+        """Count a machine that gives up files it cannot read: its replica is copied again.
 
         One whose store failed ends, and finds at its next start all that it had.
         """
@@ -96,18 +96,18 @@ class ClusterAtlas(Watcher):
             one.files.call_off_loss()
 
     def may_lose(self, machine: Machine) -> bool:
-        """Whether losing what is not synced is within the promise of every partition."""
+        """Return whether losing what is not synced is within the promise of every partition."""
         state = self._newest()
         if state is not None and state.streams and self._loses_nothing(state):
             return True
         return self._may_count(machine, state)
 
     def _loses_nothing(self, state: ClusterState) -> bool:
-        """Whether nothing that counts is lost with what was not synced."""
+        """Return whether nothing that counts is lost with what was not synced."""
         return self.trusts_commit and _is_commit(state)
 
     def _may_count(self, machine: Machine, state: ClusterState | None) -> bool:
-        """Whether one more lossy failure is within the promise; it counts then."""
+        """Return whether one more lossy failure is within the promise; it counts then."""
         if state is None or not state.streams:
             return not self._damaged(machine)
         self._forget_if_whole(state)
@@ -118,13 +118,13 @@ class ClusterAtlas(Watcher):
         return True
 
     def _forget_if_whole(self, state: ClusterState) -> None:
-        """Begin to count anew when all replicas are in sync."""
+        """Restart the count when all replicas are in sync."""
         if self._is_whole(state):
             self.lossy = dict.fromkeys(one.name for one in self._in_danger())
             self.least = sys.maxsize
 
     def may_refuse_reads(self, machine: Machine) -> bool:
-        """Whether its replicas may have to be copied anew: while all others are well."""
+        """Return whether its replicas may have to be copied again: while all others are well."""
         state = self._newest()
         if state is not None:
             self._forget_if_whole(state)
@@ -136,7 +136,7 @@ class ClusterAtlas(Watcher):
         return [one.name for one in machines if one.files.is_refusing]
 
     def may_damage(self, machine: Machine) -> bool:
-        """Whether its replicas may go, and its vote: then everyone else must be well."""
+        """Return whether its replicas may go, and its vote: then everyone else must be well."""
         return (
             self.has_damage
             and self._is_group_well_without(machine)
@@ -144,7 +144,7 @@ class ClusterAtlas(Watcher):
         )
 
     def may_replace(self, machine: Machine) -> bool:
-        """Whether its spoiled disk may be replaced, with all others well.
+        """Return whether its spoiled disk may be replaced, with all others well.
 
         More may be spoiled than the minimum allows where it was lowered after they were, and damage
         cannot be called off: one goes then once others, in no danger, hold all that is committed.
@@ -201,7 +201,7 @@ class ClusterAtlas(Watcher):
         return max(known, key=lambda state: state.applied_index, default=None)
 
     def _is_whole(self, state: ClusterState) -> bool:
-        """Whether every replica of every partition is in sync, in its present session."""
+        """Return whether every replica of every partition is in sync, in its present session."""
         if any(
             (own := broker_on(machine)) is None or not own.is_ready
             for machine in self.world.machines.values()
@@ -210,14 +210,14 @@ class ClusterAtlas(Watcher):
         return all(set(one.isr) == set(one.replicas) for _, one in state.partitions())
 
     def _is_group_well_without(self, machine: Machine) -> bool:
-        """Whether every other machine runs, votes with its present disk, and has caught up."""
+        """Return whether each other machine runs, votes with its present disk, and is in sync."""
         brokers = [broker_on(one) for one in self.world.machines.values()]
         leading = [one for one in brokers if one is not None and one.consensus.is_leader]
         leader = max(leading, key=lambda one: one.consensus.term, default=None)
         if leader is None:
             return False
         voters = {one.broker for one in leader.consensus.voters}
-        # A learner that refuses its disk already is missed by nobody, however few vote.
+        # A learner that refuses its disk already is not missed, however few vote.
         is_missed = machine.name in voters or broker_on(machine) is not None
         if is_missed and len(voters) < 3:
             return False
@@ -245,7 +245,7 @@ def _least_min_isr(state: ClusterState) -> int:
 
 
 def _is_commit(state: ClusterState) -> bool:
-    """Whether every stream has been under `commit` since it was created, by what counts."""
+    """Return whether every stream has been under `commit` since it was created, by what counts."""
     return all(
         stream.policy.fsync_policy is FsyncPolicy.COMMIT and stream.policy.fsync_index == 0
         for stream in state.streams.values()

@@ -72,16 +72,16 @@ ASKED_EVERY = 8
 """One life in so many has askers, each of whose questions costs a round of the metadata."""
 
 ARCHIVED_EVERY, ARCHIVED = 8, 7
-"""Of so many lives the one with this remainder has an archiver, whose cursor holds retention back:
+"""One life in so many, with this remainder, has an archiver, whose cursor holds retention back:
 the one that has met the fewest faults before, because all else is another life then."""
 
 SAFE_EVERY, SAFE = 8, 7
-"""Of so many lives of shapes the one with this remainder keeps two replicas of every record, so
+"""One life of shapes in so many, with this remainder, keeps two replicas of every record, so
 that disks may be damaged and crashes may lose writes: the one that had met the fewest faults
 before, because it is another life then."""
 
 LEAPS_EVERY, LEAPING = 8, 3
-"""Of so many lives the one with this remainder has clocks that leap now and then."""
+"""One life in so many, with this remainder, has clocks that leap now and then."""
 
 KEYS = (b"k1", b"k2", b"k3", b"k4")
 
@@ -102,12 +102,12 @@ def _settings(random: Random, peers: tuple[str, ...]) -> ClusterSettings:
 
 
 class Shape(NamedTuple):
-    """What a stream is asked to be.
+    """Settings of a stream.
 
     Attributes:
         factor: Replicas of each partition.
         min_isr: In-sync replicas that a commit needs; `None` follows the defaults of brokers.
-        partitions: How many; clients use the first.
+        partitions: Number of partitions; clients use the first.
         has_policy: Whether it says when records reach the disk itself; else defaults of brokers do.
     """
 
@@ -123,10 +123,10 @@ class Shape(NamedTuple):
 
 
 class Variety(NamedTuple):
-    """What lives of a kind of world do not have in common.
+    """Differences between lives of a kind of world.
 
     Attributes:
-        shapes: Of each stream.
+        shapes: Shape of each stream.
         defaults: Defaults for streams that brokers have, where they differ.
         trusts_commit: Whether power is cut without counting where all streams are under `commit`.
         has_damage: Whether disks are damaged: not where the promise may become less while damage
@@ -265,7 +265,7 @@ def _with_defaults(settings: ClusterSettings, defaults: StreamOptions | None) ->
 
 
 def _add_askers(life: Life) -> None:
-    """Who asks about logs draws from a chance of its own: what else happens stays as it was."""
+    """Add clients that ask about logs, with a separate generator: all else stays unchanged."""
     random = life.world.new_random()
     checker = AnswersAreTrue()
     life.history.checkers.append(checker)
@@ -348,7 +348,7 @@ def _age_a_stream(life: Life) -> None:
 
 
 def _add_stream(life: Life, name: str, random: Random, shape: Shape) -> None:
-    """Plan a stream and who uses it."""
+    """Plan a stream and its clients."""
     expects_offsets = random.random() < 0.15
     keys = KEYS if not expects_offsets and random.random() < 0.2 else ()
     fsync = random.choice(tuple(FsyncPolicy))

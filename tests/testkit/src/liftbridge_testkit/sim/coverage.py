@@ -1,4 +1,4 @@
-"""What a run met: counters of faults, rare points and outcomes, added up over seeds, with floors.
+"""Coverage of a run: counters of faults, rare points and outcomes, summed over seeds, with floors.
 
 A simulator that finds nothing may simply not have gone anywhere; the table of what was met, and
 the least that a range of seeds must meet, tell the difference.
@@ -53,7 +53,7 @@ class Coverage:
         return lines
 
     def below(self, floors: Mapping[tuple[str, str], int]) -> list[str]:
-        """Which floors are not reached."""
+        """Return the floors that are not reached."""
         return [
             f"{group} {name}: {self.counts[group, name]:,} of at least {least:,}"
             for (group, name), least in floors.items()

@@ -24,12 +24,12 @@ NEVER = -1
 
 @dataclass(slots=True)
 class DiskSpeed:
-    """How long calls take, nanoseconds.
+    """Durations of calls, nanoseconds.
 
     Attributes:
         read_ns: A read by token.
         sync_ns_min: A sync at least.
-        sync_ns_jitter: What chance adds at most.
+        sync_ns_jitter: Maximum random addition.
         factor: All of it is multiplied by this while the disk is slow.
     """
 
@@ -46,7 +46,7 @@ class Damage(NamedTuple):
         file: Where.
         path: Its name when it happened.
         position: First byte of it.
-        original: What belongs there.
+        original: Correct bytes.
     """
 
     file: File
@@ -59,14 +59,14 @@ class SimFiles(MemoryFiles):
     """The port `Files` of a machine.
 
     Attributes:
-        speed: How long calls take.
+        speed: Durations of calls.
         on_busy: Told how long a call by token will take, when it was submitted.
         on_blocked: Told how long a blocking call held the process up; only while it is slow.
         on_append: Told the path and bytes of each append that succeeded, before damage.
         cold_ppm: Reads that find nothing in memory, in millionths.
         misdirected: Pattern of the file whose next append lands in another one; empty for none.
-        misdirected_count: How often that has happened.
-        damages: What was spoiled since this disk was new.
+        misdirected_count: Number of misdirected writes.
+        damages: Damages since this disk was new.
         lying: Pattern of files whose syncs are answered and not done, as by a disk that keeps its
             cache to itself; empty for none.
     """
@@ -85,7 +85,7 @@ class SimFiles(MemoryFiles):
         self._chance = random
 
     def try_read(self, handle: FileHandle, position: int, length: int) -> bytes | None:
-        """As the port: what memory holds cannot fail, and at times memory holds nothing."""
+        """See the port: what memory holds cannot fail, and at times memory holds nothing."""
         if self.cold_ppm and self._chance.randrange(1_000_000) < self.cold_ppm:
             return None
         faults, self._faults = self._faults, []
@@ -95,28 +95,28 @@ class SimFiles(MemoryFiles):
             self._faults = faults
 
     def submit_read(self, token: Token, handle: FileHandle, position: int, length: int) -> None:
-        """As the port; ends after `read_ns`."""
+        """See the port; ends after `read_ns`."""
         super().submit_read(token, handle, position, length)
         self.on_busy(self.speed.read_ns * self.speed.factor)
 
     def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
-        """As the port; ends after the time of a sync."""
+        """See the port; ends after the time of a sync."""
         super().submit_sync(token, handles)
         self.on_busy(self._sync_ns())
 
     def submit_remove(self, token: Token, path: str) -> None:
-        """As the port; takes as long as a sync."""
+        """See the port; takes as long as a sync."""
         super().submit_remove(token, path)
         self.on_busy(self._sync_ns())
 
     def sync(self, handle: FileHandle) -> None:
-        """As the port; a slow disk holds the process up."""
+        """See the port; a slow disk holds the process up."""
         super().sync(handle)
         if self.speed.factor > 1:
             self.on_blocked(self._sync_ns())
 
     def append(self, handle: FileHandle, data: bytes) -> None:
-        """As the port, or with the bytes in another file and zeros in their place."""
+        """Append as the port does, or write the bytes to another file and zeros in their place."""
         path, written = self._handles[handle].path, data
         if self.misdirected and fnmatchcase(path, self.misdirected) and self._misdirect(path, data):
             file = self._handles[handle].file
@@ -151,20 +151,20 @@ class SimFiles(MemoryFiles):
 
     @property
     def is_damaged(self) -> bool:
-        """Whether something that was spoiled is still in use."""
+        """Return whether something that was spoiled is still in use."""
         self.damages = [one for one in self.damages if self._is_there(one)]
         return bool(self.damages)
 
     @property
     def is_losing(self) -> bool:
-        """Whether a power cut or a failing sync is still to come."""
+        """Return whether a power cut or a failing sync is still to come."""
         return self._cut_at not in (None, NEVER) or any(
             fault.operation == "sync" and fault.count for fault in self._faults
         )
 
     @property
     def is_refusing(self) -> bool:
-        """Whether reads are still to be refused."""
+        """Return whether reads are still to be refused."""
         return any(fault.operation == "read" and fault.count for fault in self._faults)
 
     def call_off_loss(self) -> None:
@@ -278,10 +278,10 @@ class SimFiles(MemoryFiles):
 
 
 def _ignore(nanoseconds: int) -> None:
-    """Nobody waits."""
+    """No-op: no caller waits."""
     del nanoseconds
 
 
 def _ignore_append(path: str, data: bytes) -> None:
-    """Nobody looks."""
+    """No-op: no observer is set."""
     del path, data

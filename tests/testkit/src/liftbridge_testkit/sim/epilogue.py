@@ -1,7 +1,7 @@
-"""What some lives of a cluster still meet when they are over and all is well: one log that rots.
+"""Damage of one log at the end of some lives of a cluster, when all is well.
 
-A reader of it finds damage, at its leader, at a follower, or at a follower that reaches nobody: the
-replica is declared before anything of it goes (C12), somebody else leads (L8), and a while later
+A reader of it finds damage, at its leader, at a follower, or at an isolated follower: the
+replica is declared before anything of it goes (C12), another one leads (L8), and a while later
 the replica is whole again. Drawn by a generator of its own, so that the lives before stay alike.
 """
 
@@ -17,10 +17,10 @@ from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.scheduler import SECOND_NS
 
 SHARE: Final = 0.5
-"""Of the lives that meet it."""
+"""Share of the lives with such an end."""
 
 ALONE_NS: Final = 4 * SECOND_NS
-"""For which a follower reaches nobody: it gives up what it asked for, and is fenced."""
+"""Time for which a follower is isolated: its requests end, and it is fenced."""
 
 
 class LogRot:
@@ -77,7 +77,7 @@ class LogRot:
         return (is_whole or is_gone) and self._life.is_all_committed()
 
     def _is_replica(self, machine: Machine, one: PartitionState) -> bool:
-        """Whether it is one still: a move that was asked for before may take it away."""
+        """Return whether it is one still: a move that was asked for before may take it away."""
         serving = (serving_on(other) for other in self._life.world.machines.values())
         states = [program.node.state for program in serving if program is not None]
         newest = max(states, key=lambda state: state.applied_index, default=None)

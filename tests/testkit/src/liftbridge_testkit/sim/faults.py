@@ -1,8 +1,8 @@
-"""What breaks, and when: a swarm of fault kinds, a random subset of them for each seed.
+"""Faults and their times: a swarm of fault kinds, a random subset of them for each seed.
 
 A kind (`sim/breaking`) begins something and tells how it ends, or happens at once. A supervisor
 starts every process that ended again. What the promise of durability does not cover - more lossy
-failures than it allows - is kept out by the *atlas*: it is asked before anything is lost for good.
+failures than it allows - is kept out by the *atlas*: it is asked before a permanent loss.
 """
 
 from dataclasses import dataclass, field
@@ -117,7 +117,7 @@ class Faults(Watcher):
         return self.random.choice(active) if active else None
 
     def any_leading(self) -> Machine | None:
-        """One of those that leads something; `None` when none may go down."""
+        """Return a machine that leads a partition; `None` when none may go down."""
         if self.any_running() is None:
             return None
         leading = [one for one in self.atlas.leading() if one.is_running and not one.is_paused]

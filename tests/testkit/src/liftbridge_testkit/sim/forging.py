@@ -1,4 +1,4 @@
-"""Somebody on NATS who has no key: reads what brokers say, and says things in their names.
+"""Attacker on NATS without a key: reads the messages of brokers, and sends some in their names.
 
 Frames are repeated as they were, to the same broker or another one, at once or minutes later;
 changed in single bytes; or made from nothing, without a signature or with one of another key. A
@@ -30,7 +30,7 @@ from liftbridge_testkit.peer_messages import body_of, kinds
 RECENT_MAX = 512
 OLD_MAX = 64
 CLUSTER_KEYS = parse_keys("k" * 32, "keys of the simulated cluster")
-"""What brokers of a cluster with a secret have."""
+"""Secret of the brokers of a cluster."""
 
 _OTHER_KEY = parse_keys("x" * 32, "keys of somebody else").signer
 

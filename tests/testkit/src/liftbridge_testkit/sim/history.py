@@ -1,9 +1,9 @@
-"""What clients did and learned, kept as it happens, and handed to the checkers.
+"""Records the requests and outcomes of clients as they happen, for the checkers.
 
 A write is *acked*, definitely *refused*, or *unknown*; an unknown one may be stored later, once.
-Values are unique and tell who wrote them as which of their writes, and so does a header of
+Values are unique and name their writer and its write, and so does a header of
 tombstones, which have no value: what a reader sees names its write. Histories are kept for each
-partition id, which a stream that is made anew does not share.
+partition id, which a recreated stream does not share.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ WRITE_HEADER: Final = "write"
 
 
 class Outcome(Enum):
-    """What the writer knows of a write."""
+    """Knowledge of the writer about a write."""
 
     UNKNOWN = "unknown"
     ACKED = "acked"
@@ -34,8 +34,8 @@ class Write:
     """One message of one publisher.
 
     Attributes:
-        identity: Who wrote it, as which of its messages.
-        partition: Where to.
+        identity: Writer, and number of its message.
+        partition: Its partition.
         name: Bytes that no other write has: its value, or the header of a tombstone.
         key: Key, empty for none.
         policy: Ack policy (`POLICY_*`).
@@ -44,8 +44,8 @@ class Write:
         is_tombstone: Whether it deletes its key.
         invoked_at: True time it was sent first.
         ended_at: True time the outcome was learned; -1 while unknown.
-        outcome: What is known.
-        offset: Where it is stored, -1 while that is not known.
+        outcome: Known outcome.
+        offset: Offset at which it is stored, -1 while unknown.
         leader_epoch: Epoch told by the ack.
         is_committed: Whether the ack means that it is never lost.
     """
@@ -67,12 +67,12 @@ class Write:
 
     @property
     def value(self) -> bytes:
-        """What is published; a tombstone has no value."""
+        """Return the published value; a tombstone has none."""
         return b"" if self.is_tombstone else self.name
 
     @property
     def headers(self) -> dict[str, bytes] | None:
-        """What else is published."""
+        """Return the published headers."""
         return {WRITE_HEADER: self.name} if self.is_tombstone else None
 
 
@@ -83,7 +83,7 @@ class Record(NamedTuple):
         offset: Its offset.
         key: Key, empty for none.
         name: Value, or what the header of a tombstone says.
-        timestamp: By the leader's clock; 0 where nobody looks at it.
+        timestamp: Time by the leader's clock; 0 where it does not matter.
     """
 
     offset: int
@@ -111,20 +111,20 @@ class Frames:
 
 
 def record_of(frame: Frame) -> Record:
-    """What a checker looks at of a stored record."""
+    """Return the fields of a stored record that checkers use."""
     name = frame.value or dict(frame.headers).get(WRITE_HEADER, b"")
     return Record(int(frame.offset), bytes(frame.key), bytes(name), frame.timestamp)
 
 
 @dataclass(slots=True)
 class FinalLog:
-    """A partition at the end of a run, or when somebody begins to lead it, read from one replica.
+    """A partition at the end of a run, or when a broker begins to lead it, read from one replica.
 
     Attributes:
         partition: Its id.
         start: First offset that retention left.
         end: High watermark.
-        records: What readers get, in order.
+        records: Records as readers get them, in order.
         is_compacted: Whether older records of a key may be missing.
     """
 
@@ -151,7 +151,7 @@ class Checker:
         """A subscription delivered a record of a log that began at `log_start` then."""
 
     def on_loss(self, partition: PartitionId, end: int) -> None:
-        """What was promised no more than the log end at `end` allows: the rest may be gone."""
+        """Note that a log may end at `end`: records that were promised no more may be gone."""
 
     def on_leader(self, log: FinalLog) -> None:
         """A replica with this log begins to serve as the leader."""
@@ -165,9 +165,9 @@ class History:
     """All that clients noted in a run.
 
     Attributes:
-        writes: By identity.
+        writes: Writes by identity.
         checkers: Told of everything.
-        next_sequences: By publisher: its next message.
+        next_sequences: Number of the next message, by publisher.
         frames: Decodes what logs hold.
     """
 
@@ -179,7 +179,7 @@ class History:
     _tombstones: dict[tuple[PartitionId, bytes], list[Write]] = field(default_factory=dict)
 
     def new_publisher(self) -> int:
-        """Number of a publisher that nobody had in this run."""
+        """Number of a publisher that no other one had in this run."""
         number = len(self.next_sequences)
         self.next_sequences[number] = 0
         return number
@@ -267,14 +267,14 @@ class History:
             checker.on_leader(log)
 
     def find(self, record: Record) -> Write | None:
-        """The write of a record; `None` when nobody wrote it."""
+        """The write of a record; `None` when there was none."""
         identity = decode(record.name)
         return None if identity is None else self.writes.get(identity)
 
     def may_be_deleted(self, partition: PartitionId, key: bytes, offset: int) -> bool:
-        """Whether compaction may have taken a record and the tombstone that hid it.
+        """Return whether compaction may have taken a record and the tombstone that hid it.
 
-        The tombstone is the record itself or lies behind it, or nobody knows where it lies.
+        The tombstone is the record itself or comes after it, or its place is unknown.
         """
         return any(
             one.offset >= offset or (one.offset < 0 and one.outcome is not Outcome.REFUSED)

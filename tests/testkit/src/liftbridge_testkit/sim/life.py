@@ -61,7 +61,7 @@ class Writer(Starting, Protocol):
 
 
 class LivenessError(BrokenInvariantError):
-    """Something that had to happen after everything was mended did not."""
+    """An expected event did not happen after all faults ended."""
 
     def __init__(self, text: str) -> None:
         super().__init__("liveness", text)
@@ -85,7 +85,7 @@ def wait_for(world: World, turns: Turns, what: str, happens: Callable[[], bool])
     A disk first does what it was given while it was slow.
 
     Raises:
-        LivenessError: It did not happen in time, or what goes on meanwhile is a busy loop.
+        LivenessError: It did not happen in time, or a busy loop runs meanwhile.
     """
     begin = max([world.now, *(one.disk_free_at for one in world.machines.values())])
     until, last = begin + SETTLE_NS, turns.count + TURNS_MAX
@@ -114,12 +114,12 @@ class Life:
         readers: All readers.
         admins: All administrators of streams, at least one.
         rearrangers: Those of the cluster.
-        askers: Who asks how far logs go.
-        archivers: Who sets the cursors that hold retention back.
+        askers: Clients that ask how far logs go.
+        archivers: Clients that set the cursors that hold retention back.
         creates: Streams that are there before anything else happens.
-        probes: Who must be able to write when everything is mended.
-        faults: What breaks things, `None` for nothing.
-        epilogue: What happens when everything is well again, `None` for nothing.
+        probes: Clients that must be able to write when all faults are over.
+        faults: Source of faults, `None` for none.
+        epilogue: Events when everything is well again, `None` for none.
         turns: Counts the events.
     """
 
@@ -233,7 +233,7 @@ class Life:
         return len(self.directory.serving()) == len(self.world.machines)
 
     def _is_taken_over(self) -> bool:
-        """Whether no leader has a log that failed while others are in sync (L8)."""
+        """Return whether no leader has a log that failed while others are in sync (L8)."""
         state = self.directory.state()
         if state is None:
             return False
@@ -271,9 +271,9 @@ class Life:
                 self.expect("everything committed but for spoiled disks", self._is_rest_committed)
 
     def _is_rest_committed(self) -> bool:
-        """Whether all is committed but what another spoiled disk, replaced next, does not give.
+        """Return whether all is committed, except records of another damaged disk, replaced next.
 
-        Its broker leads such a partition, or nobody does: an unclean election waits for its answer.
+        Its broker leads such a partition, or none does: an unclean election waits for its answer.
         """
         held_back = {
             partition.partition_id
@@ -299,7 +299,7 @@ class Life:
         self.expect("outcomes of probes", lambda: all(not one.in_flight for one in probes))
 
     def _is_offline(self, plan: PublisherPlan) -> bool:
-        """Whether recovery found damage that it must not cut: an operator's business.
+        """Return whether recovery found damage that it must not cut: an operator's business.
 
         Only after a failed sync: then a segment may be damaged that is not the last one.
         """
@@ -312,7 +312,7 @@ class Life:
         return True
 
     def is_all_committed(self, but: Collection[PartitionId] = ()) -> bool:
-        """Whether all replicas hold the same, all of it committed, and all are in sync."""
+        """Return whether all replicas hold the same, all of it committed, and all are in sync."""
         ends: dict[PartitionId, int] = {}
         for machine in self.world.machines.values():
             program = serving_on(machine)
@@ -325,7 +325,7 @@ class Life:
                 known = ends.setdefault(partition.partition_id, end)
                 if partition.log.high_watermark < end or end != known:
                     return False
-        # A broker that has applied more may have begun a replica that the others do not know of.
+        # A broker that has applied more may have begun a replica that other brokers do not know of.
         return self.directory.state() is not None and all(
             len(one.isr) == len(one.replicas)
             for state in self.directory.states()
@@ -339,7 +339,7 @@ class Life:
             program = serving_on(machine)
             assert program is not None
             for partition in program.node.partitions.values():
-                # What brokers keep in streams is not written by those who have a history.
+                # Streams that brokers keep are not written by clients with a history.
                 if not partition.offline_reason and partition.stream not in RESERVED_STREAMS:
                     self.history.check_end(final_log(partition, self.history.frames))
         for watcher in self.world.watchers:
@@ -355,7 +355,7 @@ class Life:
         for reader in self.readers:
             partition = self.leader_of(reader.plan.stream, reader.plan.number)
             if partition is None or partition.is_paused or partition.offline_reason:
-                continue  # nobody can read it: nothing to wait for
+                continue  # it cannot be read: nothing to wait for
             if reader.partition != partition.partition_id:
                 return False
             log = partition.log
@@ -377,7 +377,7 @@ class Life:
 
 
 def _has_other(machine: Machine, incarnation: int) -> bool:
-    """Whether the process of this incarnation is gone."""
+    """Return whether the process of this incarnation is gone."""
     return machine.incarnation != incarnation
 
 

@@ -31,7 +31,7 @@ METADATA_TOKEN = Token(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
-    """What an operator would write into the configuration of every broker.
+    """Configuration of every broker, as an operator would write it.
 
     Attributes:
         defaults: Settings of streams.
@@ -55,7 +55,7 @@ class LoneBroker:
 
     Attributes:
         node: The broker, for clients and watchers; made by `start`.
-        is_ready: Whether it is registered and hears NATS.
+        is_ready: Whether it is registered and connected to NATS.
     """
 
     node: Node
@@ -186,7 +186,7 @@ class LoneBroker:
         self.node.on_messages(subscription, arrivals, payloads, now, wall_ns)
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
-        """It has no peers."""
+        """Ignore the message: it has no peers."""
 
     def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:
         """The node asks its port whether it is connected."""

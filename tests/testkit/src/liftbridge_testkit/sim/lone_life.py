@@ -2,7 +2,7 @@
 
 What a lone broker promises: an acknowledged record survives any kill, and under fsync policy
 `commit` or `auto` any power cut. Under `interval` and `never` a power cut may take the end of a
-log; what comes back then is where the promise begins anew.
+log; the promise restarts with what comes back then.
 """
 
 from dataclasses import dataclass
@@ -69,13 +69,13 @@ class LoneAtlas:
     may_replace = may_refuse_reads = may_damage
 
     def leading(self) -> list[Machine]:
-        """Nobody among others."""
+        """Return no machine: there is only one."""
         return []
 
 
 @dataclass(slots=True)
 class LossWatch(Watcher):
-    """Tells the checkers where the promise begins anew after a power cut or a failed disk."""
+    """Restarts the promise of the checkers after a power cut or a failed disk."""
 
     history: History
     _is_waiting: bool = False
@@ -90,7 +90,7 @@ class LossWatch(Watcher):
                     self.history.may_lose(partition.partition_id, partition.log.log_end_offset)
 
     def on_process_end(self, machine: Machine, reason: str, lost_bytes: int) -> None:
-        """After a crash or a failed sync, unsynced records may be gone."""
+        """Allow the loss of unsynced records after a crash or a failed sync."""
         del machine, lost_bytes
         if reason in {"crashed", "failed"}:
             self._is_waiting = True
@@ -157,7 +157,7 @@ def make_lone_life(seed: int, trace: Trace) -> Life:
 
 
 def _add_stream(life: Life, name: str, overrides: StreamOverrides, random: Random) -> None:
-    """Plan a stream and who uses it; it is created when the brokers have started."""
+    """Plan a stream and its clients; it is created when the brokers have started."""
     command = CreateStream(
         name=StreamName(name), subject=f"sub.{name}", partitions=1, overrides=overrides
     )

@@ -32,7 +32,7 @@ WAITING_MAX = 50_000
 
 
 class MachineHost(Protocol):
-    """What a machine asks of its world."""
+    """World of a machine."""
 
     scheduler: Scheduler
     network: Network
@@ -65,7 +65,7 @@ class Machine:
     """A machine of the world.
 
     Attributes:
-        name: Of the machine and its broker.
+        name: Name of the machine and its broker.
         make: Makes the process.
         program: The process, `None` when none runs.
         incarnation: Rises whenever a process starts or ends.
@@ -75,8 +75,8 @@ class Machine:
         disk_free_at: True time at which its disk will have done what was submitted.
         is_paused: Whether the process gets no turns (SIGSTOP).
         is_stopping: Whether it was asked to stop in order.
-        cut_keep: What survives when power goes in the middle of a turn.
-        ended: Whom to tell, once, that the process is gone; by who asked.
+        cut_keep: Data that survives a power cut in the middle of a turn.
+        ended: Callbacks for the end of the process, each called once; by caller.
     """
 
     name: BrokerId
@@ -234,7 +234,7 @@ class Machine:
         except PowerCutError:
             self._power_failed()
         except FilesError as error:
-            # The pump ends a process that meets an error nobody handled.
+            # The pump ends a process with an unhandled error.
             self.world.coverage.count("world", "unhandled disk error")
             self._fail(self.incarnation, f"unhandled: {error.text}")
         self.world.touch(self)
@@ -243,7 +243,7 @@ class Machine:
 
     @property
     def is_running(self) -> bool:
-        """Whether a process runs, be it paused."""
+        """Return whether a process runs, be it paused."""
         return self.program is not None
 
     def start(self) -> None:
@@ -296,19 +296,19 @@ class Machine:
         self.world.on_process_end(self, reason, lost_bytes)
 
     def _fail(self, incarnation: int, reason: str) -> None:
-        """The process gives up by itself, at the end of its turn."""
+        """The process ends itself, at the end of its turn."""
         self.note("failed", reason)
         self.world.scheduler.at(self.world.scheduler.now, self._failed, incarnation)
 
     def _failed(self, incarnation: int) -> None:
         if incarnation != self.incarnation:
             return
-        # The machine goes on: the next start reads from memory what a failed sync did not write.
+        # The machine continues: the next start reads from memory what a failed sync did not write.
         self.files.kill()
         self._end("failed")
 
     def _stopped(self, incarnation: int) -> None:
-        # Its files are closed: what a process is told after that, it drops.
+        # Its files are closed: it drops later events.
         self._stopped_incarnation = incarnation
         self.world.scheduler.at(self.world.scheduler.now, self._exit, incarnation)
 

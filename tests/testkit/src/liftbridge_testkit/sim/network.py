@@ -1,7 +1,7 @@
 """NATS as the world runs it: endpoints, links, subjects, and what goes wrong between them.
 
 Delivery is that of core NATS: at most once, in order per connection, nothing told of a loss, queue
-groups give a message to one member, a quiet connection does not hear itself. A link that falls
+groups give a message to one member, a quiet connection does not receive its own. A link that falls
 loses what is under way on it. Messages between brokers are treated worse, as swarm options: lost,
 doubled, overtaking, changed on the way (all of it has to be tolerated: docs/spec/replication.md).
 """
@@ -28,23 +28,23 @@ MESSAGE_FAULTS = (
     "message delayed",
     "message corrupted",
 )
-"""What becomes of single messages between brokers, by the options of a life."""
+"""Fates of single messages between brokers, by the options of a life."""
 
 
 class Intruder(Protocol):
-    """Somebody who hears all that brokers say, and lets them hear something."""
+    """Attacker who receives all messages between brokers, and can send some."""
 
     def overhear(self, target: str, channel: Channel, payload: bytes) -> None:
         """A broker sent something to another one, or to everyone."""
         ...
 
     def frame(self, brokers: list[str]) -> tuple[str, Channel, bytes] | None:
-        """What one of `brokers` gets on a channel, and which one; `None` for nothing."""
+        """Return a frame for one of `brokers`, with receiver and channel; `None` for none."""
         ...
 
 
 class Receiver(Protocol):
-    """Who an endpoint belongs to; called within an event of its own."""
+    """Owner of an endpoint; called within an event of its own."""
 
     def on_delivery(self, subscription: SubscriptionId, arrival: Arrival, payload: bytes) -> None:
         """A message for one subscription."""
@@ -66,7 +66,7 @@ class Endpoint:
     Attributes:
         name: Unique in the world.
         receiver: Gets what arrives.
-        takes_peers: Whether it is a broker and hears messages between brokers.
+        takes_peers: Whether it is a broker and receives messages between brokers.
         is_up: Whether its link stands.
         generation: Rises when the link falls; what was under way before is lost.
         down_at: When it fell last.
@@ -82,13 +82,13 @@ class Endpoint:
 
 @dataclass(slots=True)
 class Conditions:
-    """What links are like; times in nanoseconds, chances in millionths.
+    """Properties of links; times in nanoseconds, chances in millionths.
 
     Attributes:
         delay_ns_min: Least time from one endpoint to another.
-        delay_ns_jitter: What chance adds at most.
+        delay_ns_jitter: Maximum random addition.
         spike_ppm: Messages that take `spike_ns` longer.
-        spike_ns: How much longer.
+        spike_ns: Additional delay.
         loss_ppm: Messages between brokers that are lost.
         duplicate_ppm: Those that arrive twice.
         reorder_ppm: Those that do not wait for the ones before.
@@ -106,7 +106,7 @@ class Conditions:
 
 
 class Verdict(Enum):
-    """What a filter makes of a message between brokers."""
+    """Result of a filter for a message between brokers."""
 
     PASS = "pass"
     HOLD = "hold"
@@ -131,10 +131,10 @@ class Network:
     """All links of a world.
 
     Attributes:
-        conditions: What they are like at present.
+        conditions: Present properties of links.
         filter: Asked for each message between brokers by scripts; `None` lets all pass.
-        intruders: By the kind of fault that they are.
-        held: What the filter held back, in order.
+        intruders: Intruders by the kind of fault that they are.
+        held: Messages that the filter held back, in order.
     """
 
     scheduler: Scheduler
@@ -160,7 +160,7 @@ class Network:
     def add(self, name: str, receiver: Receiver, *, takes_peers: bool = False) -> Endpoint:
         """Make an endpoint; its link stands when NATS does.
 
-        A link that is out of order when the endpoint comes is told as soon as it is mended.
+        A link that is broken when the endpoint comes reports as soon as it is repaired.
         """
         assert name not in self.endpoints
         endpoint = Endpoint(name, receiver, takes_peers)
@@ -193,7 +193,7 @@ class Network:
             self._cuts[source, target] = left
 
     def is_cut(self, source: str, target: str) -> bool:
-        """Whether nothing gets from `source` to `target`."""
+        """Return whether nothing gets from `source` to `target`."""
         return (source, target) in self._cuts
 
     def slow(self, source: str, target: str, extra_ns: int) -> None:
@@ -204,7 +204,7 @@ class Network:
             self._slow.pop((source, target), None)
 
     def slow_channel(self, target: str, channel: Channel, extra_ns: int) -> None:
-        """Let what a broker hears on one channel take longer; 0 for as ever."""
+        """Delay the messages to a broker on one channel; 0 ends the delay."""
         if extra_ns:
             self._slow_channels[target, channel] = extra_ns
         else:
@@ -249,7 +249,7 @@ class Network:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is cut, unlinked or out."""
+        """Return whether nothing is cut, unlinked or out."""
         return not self._cuts and not self._outages and not any(self._unlinked.values())
 
     def _review(self, name: str) -> None:
@@ -293,10 +293,10 @@ class Network:
         headers: bytes = b"",
         hears_itself: bool = True,
     ) -> None:
-        """Carry a message to everyone who listens to its subject.
+        """Carry a message to all subscribers of its subject.
 
         Args:
-            source: Who publishes; dropped when its link is down.
+            source: Publisher; dropped when its link is down.
             lane: Its connection: messages of one lane stay in order.
             subject: Concrete subject.
             payload: Bytes of the message.
@@ -386,7 +386,7 @@ class Network:
             self._post(source, target, lane, deliver, channel, payload, extra_ns=self._late())
 
     def _late(self) -> int:
-        """How much later a message that lost its place comes: mostly little, at times seconds."""
+        """Return the delay of a reordered message: mostly short, sometimes seconds."""
         scale = self.random.choice((1, 1, 1, 10, 100, 3_000))
         return self.random.randrange(scale * MILLISECOND_NS)
 

@@ -35,7 +35,7 @@ def parse_frames(data: bytes) -> list[Published]:
         reply = rest[0] if len(rest) > sizes_count else ""
         headers_end = line_end + 2 + (int(rest[-2]) if operation == "HPUB" else 0)
         end = line_end + 2 + int(rest[-1])
-        assert data[end : end + 2] == b"\r\n", "a message does not end where its size says"
+        assert data[end : end + 2] == b"\r\n", "a message is not as long as its size field says"
         headers = data[line_end + 2 : headers_end]
         found.append(Published(subject, reply, headers, data[headers_end:end]))
         position = end + 2
@@ -47,7 +47,7 @@ class SimMessaging:
     """The port `Messaging`: two connections of one process that stand and fall together.
 
     Attributes:
-        endpoint: Of the process.
+        endpoint: Endpoint of the process.
         network: Carries the messages.
         server_delay_ns: Time until the server knows of a subscription.
         backlog_bytes: Set by faults: bytes the server has not read.
@@ -125,7 +125,7 @@ class SimTransport:
     """The port `Transport` of one process.
 
     Attributes:
-        endpoint: Of the process.
+        endpoint: Endpoint of the process.
         network: Carries the messages.
         sent_counts: Messages sent by channel, to see idle cost.
     """

@@ -1,4 +1,4 @@
-"""What runs on a machine: the shipped code, told of events, given its ports.
+"""Program of a machine: the shipped code, which receives events and ports.
 
 Attaching another kind of broker to the simulator means writing one `Program`: make the shipped
 parts on `Ports`, pass the calls on. Everything else - machines, faults, traces - stays.
@@ -43,8 +43,8 @@ class Ports:
 
     Attributes:
         broker: Configured id.
-        disk_number: How many disks this machine had before the present one.
-        start_number: How many processes this machine has started, this one included.
+        disk_number: Number of disks that this machine had before the present one.
+        start_number: Number of processes that this machine has started, this one included.
         process: Clock, timer, observer.
         files: The disk.
         messaging: NATS for streams.
@@ -76,7 +76,7 @@ class Program(Protocol):
     """A process from start to end. Calls never overlap; each runs to its end.
 
     Attributes:
-        is_ready: Whether it takes part: registered, hears NATS, serves.
+        is_ready: Whether it takes part: registered, connected to NATS, serves.
     """
 
     is_ready: bool

@@ -53,6 +53,6 @@ def count_partition(coverage: Coverage, before: PartitionState, after: Partition
 
 
 def _has_new_life(before: PartitionState, after: PartitionState) -> bool:
-    """Whether a replica that stays counts as another one from now on."""
+    """Return whether a replica that stays counts as another one from now on."""
     epochs = zip(before.replicas, before.replica_epochs, strict=True)
     return any(after.replica_epoch(broker) not in (None, epoch) for broker, epoch in epochs)

@@ -41,7 +41,7 @@ class Scheduler:
 
     @property
     def next_at(self) -> int | None:
-        """When the next event happens; `None` when none is planned."""
+        """Return the time of the next event; `None` when none is planned."""
         return self._heap[0][0] if self._heap else None
 
     def step(self) -> None:

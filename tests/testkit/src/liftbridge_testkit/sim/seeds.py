@@ -1,4 +1,4 @@
-"""One seed after the other: which world it draws, how it is run, what is told of it."""
+"""Runs one seed after the other: draws its world, runs it, and reports it."""
 
 import gc
 from collections.abc import Callable, Mapping
@@ -44,17 +44,17 @@ TURN = ("cluster", "group", "shapes", "lone", "cluster")
 
 @dataclass(frozen=True, slots=True)
 class SeedResult:
-    """What became of one seed.
+    """Outcome of one seed.
 
     Attributes:
-        seed: Which one.
+        seed: The seed.
         kind: Kind of world.
         events: Turns of processes.
         virtual_ns: Simulated time.
         seconds: Time of the processor.
         trace_hash: Hash of everything that happened.
-        counts: What was met, see `Coverage`.
-        failure: What broke, with the last lines of the trace; empty when nothing did.
+        counts: Counts of events, see `Coverage`.
+        failure: Failure, with the last lines of the trace; empty for none.
     """
 
     seed: int
@@ -79,7 +79,7 @@ def seed_range(text: str) -> range:
 
 
 def replay_command(seed: int, kind: str) -> str:
-    """What to type to see a seed again."""
+    """Return the command that repeats a seed."""
     return f"python -m liftbridge_testkit.sim --replay {seed} --world {kind} --verbose"
 
 
@@ -92,7 +92,7 @@ def run_seed(
     """Run one seed to its end or to what it breaks.
 
     Args:
-        seed: Where all chance comes from.
+        seed: Seed of all random choices.
         kind: Kind of world, of `WORLDS`; empty takes the seed's own.
         sink: Gets every line of the trace; `None` keeps only the last ones.
         prepare: Changes something about the world before it begins: what proofs of the simulator

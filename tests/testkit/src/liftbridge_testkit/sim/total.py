@@ -1,4 +1,4 @@
-"""What a range of seeds came to, added up over seeds and over processes."""
+"""Outcome of a range of seeds, summed over seeds and processes."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from liftbridge_testkit.sim.seeds import SeedResult, replay_command
 
 @dataclass(slots=True)
 class Sum:
-    """What a range of seeds came to.
+    """Outcome of a range of seeds.
 
     Attributes:
         seeds: Seeds run.
@@ -22,7 +22,7 @@ class Sum:
         virtual_ns: Simulated time.
         busy_seconds: Time all workers spent.
         coverage: Counters of all seeds.
-        failures: What broke in seeds of this process, in the order in which it came.
+        failures: Failures in seeds of this process, in the order in which they came.
         failed: Seeds that broke in any process, with their kinds.
         by_kind: Seeds by kind of world.
     """

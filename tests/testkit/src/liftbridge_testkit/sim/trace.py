@@ -1,4 +1,4 @@
-"""What happened, as lines for people and as one hash for machines.
+"""Events of a run, as lines for people and as one hash for machines.
 
 Every line goes into the hash, so two runs with equal hashes did the same things in the same order.
 Only the last lines are kept, unless the run is a replay that tells all.
@@ -14,7 +14,7 @@ Detail = int | str | bytes | bool | None | tuple["Detail", ...]
 
 
 class Sink(Protocol):
-    """Where a replay writes its lines."""
+    """File of the lines of a replay."""
 
     def write(self, text: str, /) -> int:
         """Write text."""

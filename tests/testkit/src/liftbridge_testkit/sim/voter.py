@@ -29,7 +29,7 @@ CLUSTER_ID = "group"
 
 
 def _ignore(_header: PeerHeader, _tail: bytes, _now: Instant) -> None:
-    """Nothing but the group lives here."""
+    """Ignore the message: only the group exists here."""
 
 
 def peer_of(broker: str, disk_number: int) -> Peer:
@@ -39,7 +39,7 @@ def peer_of(broker: str, disk_number: int) -> Peer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoterSettings:
-    """What every member is told.
+    """Configuration of every member.
 
     Attributes:
         bootstrap: The first configuration; for disks that were there from the beginning.
@@ -97,7 +97,7 @@ class Voter:
         if directory.identity.data_dir_id != self.me.data_dir_id or (
             directory.is_identity_new and ports.files.exists("metadata")
         ):
-            # The identity did not survive though the log did: nobody may speak in its name.
+            # The identity did not survive though the log did: no process may speak in its name.
             raise LiftbridgeError("the data directory is another one's")
         self.log = RaftLog.open(
             ports.files, bootstrap=EMPTY if ports.disk_number else self.settings.bootstrap
@@ -204,7 +204,7 @@ class Voter:
         now: Instant,
         wall_ns: int,
     ) -> None:
-        """It has no streams."""
+        """No-op: it has no streams."""
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
         """A message of the group."""

@@ -85,7 +85,7 @@ def consensus_on(machine: Machine) -> RaftConsensus | None:
 
 @dataclass(slots=True)
 class GroupAtlas:
-    """What a group may lose: anything unsynced; one whole disk when all others are well."""
+    """Losses that a group must tolerate: unsynced data; one whole disk when all others are well."""
 
     world: World
 
@@ -95,7 +95,7 @@ class GroupAtlas:
         return True
 
     def may_damage(self, machine: Machine) -> bool:
-        """Whether every other machine runs, votes with its present disk, and has caught up.
+        """Return whether every other machine runs, votes with its present disk, and has caught up.
 
         They are a majority without it then, unless it is one of two that vote.
         """
@@ -140,7 +140,7 @@ class GroupLife:
     Attributes:
         world: Everything.
         rules: The truth about the log.
-        proposals: What was proposed and what became of it.
+        proposals: Proposals and their outcomes.
         turns: Counts the events.
     """
 

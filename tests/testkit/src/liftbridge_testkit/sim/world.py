@@ -1,4 +1,4 @@
-"""The world of one run: time, network, machines, and those who watch them.
+"""The world of one run: time, network, machines, and observers.
 
 Watchers see the true state of everything after every turn of a process, whatever that process
 believes, and say what is wrong by raising `BrokenInvariantError`.
@@ -43,10 +43,10 @@ class World:
     """Everything of one run.
 
     Attributes:
-        seed: Where all chance comes from.
+        seed: Seed of all random choices.
         random: Chance of the world itself; each part gets a generator of its own from it, so that
-            what one part draws does not change the others.
-        machines: By name, in order.
+            what one part draws does not change other parts.
+        machines: Machines by name, in order.
         watchers: Asked after every turn.
         is_stormy: Whether clients press on without a pause, and repeat at once.
     """

@@ -63,7 +63,7 @@ class StreamPipe(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.step = int(options["step"])
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Nothing is out."""
+        """Return the position before any record."""
         return {"rows": 0}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -72,14 +72,14 @@ class StreamPipe(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"rows": min(self.rows, int(start["rows"]) + self.step)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """It ends anyway."""
+        """No-op: the source ends by itself."""
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """A task for each core."""
         return [Task((end["rows"] - start["rows"]) // PARTITIONS)] * PARTITIONS
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """As of `Pipe`."""
+        """See `Pipe`."""
         assert isinstance(partition, Task)
         return repeated(self.path, partition.rows)
 
@@ -93,7 +93,7 @@ class Ceiling(DataSource):
         return "ceiling"
 
     def schema(self) -> str:
-        """As given."""
+        """Return the given schema."""
         return str(self.options["ddl"])
 
     def reader(self, schema: StructType) -> DataSourceReader:

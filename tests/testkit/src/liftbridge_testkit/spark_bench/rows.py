@@ -1,4 +1,4 @@
-"""What the benchmark of Spark shows: a row for each figure, with what was asked for."""
+"""Results of the benchmark of Spark: a row for each figure, with its goal."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Row(NamedTuple):
     """One figure.
 
     Attributes:
-        title: What was measured.
-        figure: How much it was.
-        unit: Of the figure; more is better of `RATE` only.
-        target: What it must reach, `None` for nothing.
+        title: Title of the measurement.
+        figure: Measured value.
+        unit: Unit of the figure; more is better of `RATE` only.
+        target: Value that it must reach, `None` for none.
         cpu: Microseconds of the processor a row, by process.
         notes: Further figures; of a read, its rate as a part of others'.
     """
@@ -50,7 +50,7 @@ class Row(NamedTuple):
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the target is reached, `None` without one."""
+        """Return whether the target is reached, `None` without one."""
         if self.target is None:
             return None
         return self.figure >= self.target if self.unit == RATE else self.figure <= self.target

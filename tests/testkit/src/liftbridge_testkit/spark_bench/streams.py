@@ -30,9 +30,9 @@ class Kind(NamedTuple):
     """Records of a stream.
 
     Attributes:
-        name: Of the stream, and for `--only`.
-        title: What the reader sees.
-        share: Of the rows of the benchmark; small batches take long to publish.
+        name: Name of the stream, and for `--only`.
+        title: Title for the reader.
+        share: Share of the rows of the benchmark; small batches take long to publish.
         batch: Records of a stored batch.
         least: Shortest value; the longest makes the mean `VALUE_BYTES`.
         has_headers: Whether each record has two headers of its own.

@@ -20,9 +20,9 @@ class Usage(NamedTuple):
     """Seconds of user and system time.
 
     Attributes:
-        broker: Of the broker and what it started.
-        workers: Of Python processes that Spark started.
-        jvm: Of Spark itself.
+        broker: CPU time of the broker and its children.
+        workers: CPU time of Python processes that Spark started.
+        jvm: CPU time of Spark itself.
     """
 
     broker: float
@@ -30,7 +30,7 @@ class Usage(NamedTuple):
     jvm: float
 
     def since(self, before: Usage) -> Usage:
-        """What came since."""
+        """Return the usage since then."""
         return Usage(*(now - then for now, then in zip(self, before, strict=True)))
 
 
@@ -39,8 +39,8 @@ class Sample(NamedTuple):
 
     Attributes:
         rows: Rows of it.
-        seconds: How long it took.
-        usage: What it took of the processor.
+        seconds: Duration.
+        usage: CPU time.
     """
 
     rows: int
@@ -64,7 +64,7 @@ class Meter:
         self._broker = broker
 
     def usage(self) -> Usage:
-        """What they have used so far."""
+        """Return the usage so far."""
         jvm, workers = _by_kind(os.getpid(), without=self._broker.pid)
         return Usage(self._broker.cpu_seconds(), workers, jvm)
 

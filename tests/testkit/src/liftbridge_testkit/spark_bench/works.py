@@ -47,7 +47,7 @@ CEILING_ROWS: Final = 10_000
 
 FLOOR_TIMES: Final = 20
 PARTITIONS: Final = 1_000
-"""Of the stream that has a record in each for a micro-batch."""
+"""Partitions of the stream whose micro-batch has a record in each of them."""
 
 LATENCY_RATE: Final = 1_000
 LATENCY_SECONDS: Final = 20
@@ -62,9 +62,9 @@ class Bench:
     Args:
         spark: The session.
         broker: The broker.
-        client: Of that broker.
+        client: Client of that broker.
         work_dir: Gets files.
-        rows: Of the streams that are quick to publish.
+        rows: Number of rows of the streams that are quick to publish.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class Bench:
     # -- waiting ------------------------------------------------------------------------------
 
     def floor(self) -> list[Row]:
-        """What a micro-batch of one record takes."""
+        """Measure a micro-batch of one record."""
         self._client.streams.create("floor")
         stream = self._client.streams.get("floor")
         seen = threading.Semaphore(0)
@@ -265,7 +265,7 @@ class Bench:
         return [Row.of_figure("micro-batch of one record", median(taken[1:]), "ms", 300.0)]
 
     def partitions(self) -> list[Row]:
-        """What a micro-batch of a record in each of many partitions takes, after the first."""
+        """Measure a micro-batch of a record in each of many partitions, after the first."""
         stream = self._client.streams.create("partitions", partitions=PARTITIONS)
         frame = self._subscribed("partitions")
         folder = self._folder("checkpoint")
@@ -286,7 +286,7 @@ class Bench:
         return [Row.of_figure(title, median(taken[1:]), "s", 3.0)]
 
     def latency(self) -> list[Row]:
-        """From the broker's time stamp to a function that has the rows."""
+        """Measure the time from the broker's time stamp to a function that receives the rows."""
         self._client.streams.create("latency")
         waits: list[float] = []
         seen = threading.Event()
@@ -334,7 +334,7 @@ class Bench:
     # -- the client alone ---------------------------------------------------------------------
 
     def decode(self) -> list[Row]:
-        """What columns of the client cost, receiving included."""
+        """Measure the cost of columns in the client, receiving included."""
         some = ("offset", "timestamp", "key", "value")
         cases = ((1, some, 2.0), (4, (*some, "headers"), 4.0))
         return [self._decoded(streams.KINDS[at], names, limit) for at, names, limit in cases]
@@ -381,7 +381,7 @@ def _drain(frame: DataFrame) -> None:
 
 
 def _progress_of(query: StreamingQuery, count: int) -> list[StreamingQueryProgress]:
-    """Progress of a query's micro-batches that had rows, once it tells of so many."""
+    """Progress of a query's micro-batches that had rows, once there are so many."""
     deadline = perf_counter() + QUERY_SECONDS_MAX
     while perf_counter() < deadline:
         found = [one for one in query.recentProgress if one.numInputRows]

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 STREAM: Final = "soak"
 PARTITIONS: Final = 3
 CONFIG: Final = {"cursors.stream.partitions": 1}
-"""Of brokers: runners keep a cursor that says how far they are."""
+"""Settings of brokers: runners keep a cursor with their progress."""
 FRESH_SECONDS_MAX: Final = 180.0
 """A runner that archives nothing for so long after its start is killed all the same."""
 
@@ -68,7 +68,7 @@ class Soak:
     """One run.
 
     Args:
-        options: Of the command line.
+        options: Options of the command line.
         work_dir: Gets everything.
         cluster: Brokers with the stream.
         servers: Their addresses.
@@ -123,7 +123,7 @@ class Soak:
     def _kill_one(self, number: int) -> None:
         victim = self._random.choice(self.runners)
         began = monotonic()
-        # One in four dies while it starts; the others have archived something and go on.
+        # One in four dies while it starts; others have archived something and continue.
         if self._random.random() < 0.75:
             while not victim.has_told() and monotonic() - began < FRESH_SECONDS_MAX:
                 self._ensure()
@@ -155,7 +155,7 @@ class Soak:
             runner.ensure()
 
     def _ends(self) -> dict[int, int]:
-        """How far each partition is archived."""
+        """Return the end of the archive of each partition."""
         ends = log.load(self.store).ends.values()
         return {int(one.app_id.rsplit("/", 1)[1]): one.version for one in ends}
 

@@ -1,4 +1,4 @@
-"""What came of it: the table as three readers see it, against what was published."""
+"""Checks the outcome: the table as three readers see it, against the published records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Ledger:
         wanted: Records of each partition.
 
     Attributes:
-        digest: Of all of them.
+        digest: Digest of all of them.
         wrong: Those whose contents or place are not as published.
     """
 

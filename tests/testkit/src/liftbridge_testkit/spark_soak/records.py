@@ -70,7 +70,7 @@ class Publishing:
         self._thread.start()
 
     def is_done(self) -> bool:
-        """Whether all records are acknowledged.
+        """Return whether all records are acknowledged.
 
         Raises:
             LiftbridgeError: Some are not, and will not be.

@@ -24,7 +24,7 @@ class Runner:
     """`liftbridge spark archive` in a folder of its own, started again and again.
 
     Args:
-        folder: Of its own; everything that it keeps locally is below.
+        folder: Its own folder; everything that it keeps locally is below.
         words: Arguments behind `liftbridge spark archive`.
 
     Attributes:
@@ -63,7 +63,7 @@ class Runner:
             self.start()
 
     def has_told(self) -> bool:
-        """Whether it has archived something, or found that there is nothing, since it started."""
+        """Return whether it has archived records since its start, or found none to archive."""
         return (self.folder / "rows.jsonl").stat().st_size > 0
 
     def kill(self) -> None:

@@ -24,7 +24,7 @@ def _failing(faults: Breaking, operation: str) -> Undo | None:
     # A machine whose sync failed is rebooted, and loses what was not synced.
     if operation == "sync" and not faults.atlas.may_lose(machine):
         return None
-    # One that cannot be read is copied anew.
+    # One that cannot be read is copied again.
     if operation == "read" and not faults.atlas.may_refuse_reads(machine):
         return None
     skip = faults.random.randrange(4)

@@ -100,7 +100,7 @@ def _slow_link(faults: Breaking) -> Undo | None:
 
 
 def _late_metadata(faults: Breaking) -> Undo | None:
-    """Let what a machine hears of the metadata be old, and nothing else."""
+    """Deliver outdated metadata to a machine, and everything else in time."""
     pair = faults.pair()
     if pair is None:
         return None
@@ -146,7 +146,7 @@ def _nats_outage(faults: Breaking) -> Undo | None:
 
 
 def _forged_frames(faults: Breaking) -> Undo | None:
-    """Let somebody without the cluster's secret send frames in the names of brokers."""
+    """Let an attacker without the cluster's secret send frames in the names of brokers."""
     return _intrude(faults, "forged frames")
 
 

@@ -1,4 +1,4 @@
-"""What a kind of fault is told and gives back."""
+"""Interface of a kind of fault."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,22 +14,22 @@ Undo = Callable[[], None]
 
 
 class Atlas(Protocol):
-    """Knows what may be lost without breaking the promise, and who matters most."""
+    """Knows the losses that do not break the promise, and the replicas that matter most."""
 
     def may_lose(self, machine: Machine) -> bool:
-        """Whether this machine may lose what it did not sync, now."""
+        """Return whether this machine may lose what it did not sync, now."""
         ...
 
     def may_refuse_reads(self, machine: Machine) -> bool:
-        """Whether what this machine holds may become unreadable, now."""
+        """Return whether what this machine holds may become unreadable, now."""
         ...
 
     def may_damage(self, machine: Machine) -> bool:
-        """Whether durable bytes of this machine may be spoiled or wiped, now."""
+        """Return whether durable bytes of this machine may be spoiled or wiped, now."""
         ...
 
     def may_replace(self, machine: Machine) -> bool:
-        """Whether a disk that is spoiled already may be replaced by an empty one, now."""
+        """Return whether a disk that is spoiled already may be replaced by an empty one, now."""
         ...
 
     def leading(self) -> list[Machine]:
@@ -39,7 +39,7 @@ class Atlas(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultPlan:
-    """Which faults a run has.
+    """Fault kinds of a run.
 
     Attributes:
         kinds: Names of kinds, of `KINDS`.
@@ -47,7 +47,7 @@ class FaultPlan:
         duration_ns: Longest time a fault lasts.
         restart_ns: Longest time until an ended process is started again.
         down_max: Machines that may be without a process, or paused, at a time.
-        rot_files: Files that rot; the process is started anew after it.
+        rot_files: Files that rot; the process is restarted after it.
     """
 
     kinds: tuple[str, ...]
@@ -59,7 +59,7 @@ class FaultPlan:
 
 
 class Breaking(Protocol):
-    """What a kind asks of those who let it happen."""
+    """Interface that a kind of fault needs from its world."""
 
     world: World
     plan: FaultPlan
@@ -71,7 +71,7 @@ class Breaking(Protocol):
         ...
 
     def any_leading(self) -> Machine | None:
-        """One of those that leads something; `None` when none may go down."""
+        """Return a machine that leads a partition; `None` when none may go down."""
         ...
 
     def any_machine(self) -> Machine:

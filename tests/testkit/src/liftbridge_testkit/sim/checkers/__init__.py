@@ -12,7 +12,7 @@ from liftbridge_testkit.sim.history import Checker, History
 
 
 def all_checkers(history: History) -> list[Checker]:
-    """One of each."""
+    """Return one checker of each kind."""
     return [
         OneWriteAtAnOffset(),
         RealTimeOrder(),

@@ -1,4 +1,4 @@
-"""Nothing acknowledged is lost (I13): an acked record is there, at its offset, unchanged.
+"""Checks that no acknowledged record is lost (I13): it is stored at its offset, unchanged.
 
 Gone may be what retention removed, what compaction replaced or deleted, and what the promise of the
 ack policy and of the fsync policy allows to be lost (`on_loss`).

@@ -1,9 +1,9 @@
-"""What brokers tell of logs is true: ends never go back, bounded reads are whole, epochs tell cuts.
+"""Checks answers about logs: ends never go back, bounded reads are complete, epochs show cuts.
 
 The place of a time lies between the records before it and those from it on.
 
 An answer is held against what was known when it was asked for: anything told as committed, and any
-record acknowledged for good, to whomever, before the question began.
+record acknowledged permanently, to any client, before the question began.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,12 +23,12 @@ class Asked:
     """One question about a partition.
 
     Attributes:
-        who: Who asks, for the text.
-        partition: What about.
-        told: First offset that nobody had been told to be committed then.
-        acked: Values acknowledged for good then, by offset.
+        who: Client, for the text.
+        partition: Partition of the question.
+        told: First offset that no client knew to be committed then.
+        acked: Values acknowledged permanently then, by offset.
         times: Timestamps of committed records that anybody had read then, by offset.
-        lost_from: What was read from this offset on may be gone since.
+        lost_from: Offset from which on read records may be gone since.
     """
 
     who: str
@@ -46,12 +46,12 @@ class Asked:
 
 @dataclass(slots=True)
 class Held:
-    """What one reader was given of a partition.
+    """Records that one reader received of a partition.
 
     Attributes:
         epochs: Leader epochs of the log that it came from, with the offset that each begins at.
         position: First offset that was not given.
-        values: What was, by offset.
+        values: Received values, by offset.
     """
 
     epochs: list[tuple[int, int]] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Held:
 
 
 class AnswersAreTrue(Checker):
-    """Keeps what was told and acknowledged, and the questions under way."""
+    """Keeps acknowledged and reported facts, and the questions under way."""
 
     def __init__(self) -> None:
         self._told: dict[PartitionId, int] = {}
@@ -70,12 +70,12 @@ class AnswersAreTrue(Checker):
         self._lost: dict[PartitionId, None] = {}
 
     def on_ack(self, write: Write) -> None:
-        """A record is there for good."""
+        """A record is stored permanently."""
         if write.is_committed:
             self._acked.setdefault(write.partition, {})[write.offset] = write.name
 
     def on_loss(self, partition: PartitionId, end: int) -> None:
-        """From `end` on nothing that was told or acknowledged counts any more."""
+        """Drop all knowledge from `end` on, acknowledged or not."""
         self._lost[partition] = None
         self._told[partition] = min(self._told.get(partition, 0), end)
         self._cut(self._acked.get(partition, {}), end)
@@ -94,7 +94,7 @@ class AnswersAreTrue(Checker):
             del values[offset]
 
     def has_lost(self, partition: PartitionId) -> bool:
-        """Whether replicas may differ in what was committed, each with a history of its own."""
+        """Return whether replicas may differ in committed records, each with its own history."""
         return partition in self._lost
 
     def ask(self, who: str, partition: PartitionId) -> Asked:
@@ -106,11 +106,11 @@ class AnswersAreTrue(Checker):
         return asked
 
     def gave_up(self, asked: Asked) -> None:
-        """It was refused, or its answer is lost."""
+        """Note that the request was refused, or its answer lost."""
         self._asked.pop(asked, None)
 
     def told_end(self, asked: Asked, end: int) -> None:
-        """It was answered: everything below `end` is committed.
+        """Note the answer: everything below `end` is committed.
 
         Raises:
             BrokenInvariantError: Others were told more, or more was acknowledged, before.
@@ -126,12 +126,12 @@ class AnswersAreTrue(Checker):
         self._told[asked.partition] = max(self._told.get(asked.partition, 0), end)
 
     def told_place(self, asked: Asked, timestamp: int, place: int, bounds: tuple[int, int]) -> None:
-        """It was answered: the first committed record with a timestamp >= `timestamp` is there.
+        """Note the answer: offset of the first committed record with a timestamp >= `timestamp`.
 
         Args:
             asked: The question.
             timestamp: The time asked for.
-            place: Offset that was told, the committed end when there is no such record.
+            place: Returned offset, the committed end when there is no such record.
             bounds: First offset kept, below which nothing counts, and the committed end, told with
                 the place. A log that is compacted may lack records: all of it is below the first.
 
@@ -200,7 +200,7 @@ class AnswersAreTrue(Checker):
         """A strict read was refused because the log does not hold `wanted`, and begins at `start`.
 
         Raises:
-            BrokenInvariantError: It lies between the start and what was known to be committed.
+            BrokenInvariantError: It is between the start and the known committed end.
         """
         self.gave_up(asked)
         if start <= wanted <= asked.known_end:
@@ -222,8 +222,8 @@ class AnswersAreTrue(Checker):
 
         Args:
             asked: The read.
-            given: What it gave, by offset.
-            start: First offset kept when it ended; what lies before may be missing.
+            given: Returned values, by offset.
+            start: First offset kept when it ended; records before it may be missing.
             wanted: First offset that it asked for.
             last: Last one, `None` for all there are.
 
@@ -260,14 +260,14 @@ def check_history(
     """See that a reader learns by epochs of every record that is another one than it had.
 
     Args:
-        who: Who reads, for the text.
-        held: What it had been given before.
-        given: What it is given now, by offset.
+        who: Reader, for the text.
+        held: Values received before.
+        given: Values received now, by offset.
         epochs: Leader epochs of the log that this comes from.
         unclean_epoch: That of the last unclean election of the partition, 0 for none.
 
     Returns:
-        From where on it is told to forget what it had, `None` for nowhere.
+        Offset from which on it is asked to forget what it had, `None` for none.
 
     Raises:
         BrokenInvariantError: Two contents of one offset, and no epoch that says so.

@@ -1,7 +1,7 @@
 """A key that was deleted stays deleted: no log ends for it with what a tombstone hid.
 
 Compaction drops tombstones after a while. A log whose newest record of the key is then an older one
-shows, to whoever reads it, a value that everybody was told is gone.
+shows, to any reader, a value that was reported as removed.
 """
 
 from liftbridge_broker.model.ids import PartitionId

@@ -35,7 +35,7 @@ class OnlyWhatWasPublished(Checker):
         self._write_of(partition, record)
 
     def at_end(self, log: FinalLog) -> None:
-        """So must every stored one, and none be there twice."""
+        """Check that every stored record was published, and is stored once."""
         places: dict[tuple[int, int], int] = {}
         for record in log.records:
             identity = self._write_of(log.partition, record).identity

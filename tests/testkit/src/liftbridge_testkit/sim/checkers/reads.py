@@ -51,7 +51,7 @@ class ConsistentReads(Checker):
             )
 
     def on_loss(self, partition: PartitionId, end: int) -> None:
-        """From `end` on other values may come, and readers may see offsets again."""
+        """Allow other values from `end` on, and readers that see offsets again."""
         values = self._values.get(partition, {})
         for offset in [offset for offset in values if offset >= end]:
             del values[offset]
@@ -86,7 +86,7 @@ class ConsistentReads(Checker):
         """Beyond what retention had removed where it was read, only compaction leaves gaps.
 
         What counts is where the log that was read began then, not where any begins in the end: a
-        leader that is cut off removes what the others keep, when they never heard of it.
+        leader that is cut off removes what other replicas keep, when they never learned of it.
         """
         for partition, reader, start, end in self._gaps:
             if partition == log.partition and not log.is_compacted:

@@ -1,4 +1,4 @@
-"""Appends are linearizable: a write sent after another one was acked lies behind it.
+"""Appends are linearizable: a write sent after another one was acked has a higher offset.
 
 With unique values and known offsets this one comparison at each ack decides it, because a log is
 linearizable iff acked offsets are unique and follow real time, and readers see prefixes.
@@ -22,7 +22,7 @@ class RealTimeOrder(Checker):
         floors[write.identity] = self._highest.get(write.partition, -1)
 
     def on_refused(self, write: Write) -> None:
-        """Nothing more is asked of it."""
+        """Expect nothing more of the write."""
         self._floors[write.partition].pop(write.identity, None)
 
     def on_ack(self, write: Write) -> None:

@@ -1,1 +1,1 @@
-"""Who uses the brokers: publishers, readers, administrators, each with a life of its own."""
+"""Clients of the brokers: publishers, readers, administrators, each with its own behaviour."""

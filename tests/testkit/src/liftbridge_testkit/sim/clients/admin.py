@@ -1,4 +1,4 @@
-"""An administrator who changes things at random moments: streams, settings, pauses.
+"""An administrator that changes streams, settings and pauses at random moments.
 
 Commands are proposed to a random broker as the API proposes them. Streams named by the plan are
 never deleted; those of the administrator come and go under few names, so that names come back.
@@ -28,14 +28,14 @@ from liftbridge_testkit.sim.world import World
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminPlan:
-    """How the administrator lives.
+    """Behaviour of the administrator.
 
     Attributes:
         streams: Streams that always exist and may be altered, paused, made read-only.
         passing: Names of streams that come and go.
-        replication_factor: Of streams it creates.
+        replication_factor: Replication factor of streams it creates.
         think_ns: Longest pause between commands.
-        operations: What it does, of `OPERATIONS`.
+        operations: Its operations, of `OPERATIONS`.
     """
 
     streams: tuple[str, ...]
@@ -47,7 +47,7 @@ class AdminPlan:
 
 @dataclass(slots=True)
 class Admin:
-    """One administrator from `start` until `stop`, who leaves everything usable behind."""
+    """One administrator from `start` until `stop`, which leaves everything usable behind."""
 
     world: World
     calls: Calls

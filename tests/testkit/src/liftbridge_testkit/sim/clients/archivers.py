@@ -45,7 +45,7 @@ class Archiver:
         stream: Stream that it archives.
         think_ns: Longest time between two looks at it.
         is_lazy: Whether it takes only a part of what is there each time.
-        told: How far it came, by partition: the greatest offset that it ever sent.
+        told: Its position by partition: the greatest offset that it ever sent.
     """
 
     world: World

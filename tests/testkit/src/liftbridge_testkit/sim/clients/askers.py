@@ -38,13 +38,13 @@ from liftbridge_testkit.sim.world import World
 
 PULL_BYTES = 64 * 1024
 WAYS = ("leader", "replica")
-"""Who is asked."""
+"""Target of a question."""
 
 NEVER = Position(StopPosition.ON_CANCEL, 0, 0)
 
 
 class Kind(Enum):
-    """What is asked."""
+    """Kind of a question."""
 
     END = "end"
     TIME = "place of a time"
@@ -69,7 +69,7 @@ LATER_THAN_ALL = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class AskerPlan:
-    """How one asker lives.
+    """Behaviour of one asker.
 
     Attributes:
         stream: Stream it asks about.
@@ -155,7 +155,7 @@ class Asker:
         self._calls.call(self.name, machine, inquiry.serve, done)
 
     def _choose_time(self, asked: Asked) -> int:
-        """About that of a record that somebody read, or later than all."""
+        """About that of a record that was read, or later than all."""
         if not asked.times or self._random.random() < 0.1:
             return LATER_THAN_ALL
         return self._random.choice(tuple(asked.times.values())) + self._random.randrange(-1, 2)
@@ -208,10 +208,10 @@ class Inquiry:
     Attributes:
         wanted: First offset asked for.
         timestamp: Time asked for.
-        question: What the broker had to know.
+        question: Question to the broker.
         is_newest: Whether the end is asked for by `FetchPartitionMetadata`.
-        end: Committed end that was told.
-        place: Offset of the time that was told.
+        end: Returned committed end.
+        place: Returned offset of the time.
         start: First offset kept when it was answered.
         given: Records that were read, by offset.
         times: Their timestamps.
@@ -249,7 +249,7 @@ class Inquiry:
         self._reading: Subscription | BulkRead | None = None
 
     def serve(self, serving: Serving, now: Instant, wall_ns: int, answer: Answer) -> None:
-        """What the broker does."""
+        """Serve the question as the broker does."""
         partition = serving.node.partitions.get(self.asked.partition)
         if partition is None or not (self.as_replica or partition.is_led):
             raise NotFoundError(f"no such partition here: {self.asked.partition}")

@@ -70,7 +70,7 @@ class Calls:
 
     Attributes:
         delay_ns_min: Least time one way.
-        delay_ns_jitter: What chance adds at most.
+        delay_ns_jitter: Maximum random addition.
     """
 
     world: World
@@ -93,9 +93,9 @@ class Calls:
         """Call a broker.
 
         Args:
-            client: Who calls; cuts name it.
-            machine: Whom.
-            serve: What the broker does; refusals may be raised.
+            client: Caller; cuts name it.
+            machine: Target.
+            serve: Handler of the broker; refusals may be raised.
             done: Gets the answer, a `LiftbridgeError` for a refusal, or `Lost`; once.
             timeout_ns: Time after which the client gives up.
         """

@@ -1,4 +1,4 @@
-"""What clients know of the cluster: the metadata of some broker, perhaps behind the truth."""
+"""Metadata known to clients: that of some broker, possibly outdated."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -60,7 +60,7 @@ class Directory:
         return [program.node.state for program in programs if program is not None]
 
     def find(self, stream: str, number: int) -> Place | None:
-        """Where a partition is; `None` when nobody knows of it."""
+        """Return the brokers of a partition; `None` when unknown."""
         state = self.state()
         found = state.stream(stream) if state is not None else None
         partition = found.partition(number) if found is not None else None

@@ -1,6 +1,6 @@
 """Publishers that know nothing of Liftbridge but its envelope: they publish to NATS and wait.
 
-A message published while nobody listens is gone; the only guarantee is the ack. Its streams are
+A message published without a receiver is gone; the only guarantee is the ack. Its streams are
 never deleted, so a subject means one partition.
 """
 
@@ -25,7 +25,7 @@ ACK_TIMEOUT_NS = 3 * SECOND_NS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsPublisherPlan:
-    """How one publisher lives.
+    """Behaviour of one publisher.
 
     Attributes:
         stream: Stream it means; its partition 0 has the stream's subject.
@@ -149,12 +149,12 @@ class NatsPublisher:
             self.history.refused(write, self.world.now)
 
     def _is_single(self, partition: PartitionId) -> bool:
-        """Whether all brokers know of one replica: an ack does not say which of them stored."""
+        """Return whether all brokers know one replica: an ack does not name the one that stored."""
         found = [state.partition(partition) for state in self.directory.states()]
         return bool(found) and all(one is not None and len(one.replicas) == 1 for one in found)
 
     def on_peer(self, channel: Channel, payload: bytes) -> None:
-        """It is no broker."""
+        """Ignore the message: this is not a broker."""
 
     def on_link(self, *, connected: bool) -> None:
-        """It publishes again when the link is back."""
+        """Publish again when the link is up."""

@@ -1,4 +1,4 @@
-"""Who keeps a metadata group in shape: adds, promotes and removes members, moves leadership."""
+"""Keeps a metadata group in shape: adds, promotes and removes members, transfers leadership."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -60,7 +60,7 @@ class Operator:
         return max(leading, key=lambda pair: pair[0])[1] if leading else None
 
     def is_settled(self) -> bool:
-        """Whether one leader has all machines, with their present disks, as voters."""
+        """Return whether one leader has all machines, with their present disks, as voters."""
         leader = self._leader()
         if leader is None:
             return False
@@ -105,7 +105,7 @@ class Operator:
         return self._disturb(voter)
 
     def _disturb(self, voter: Voter) -> str:
-        """Something that nobody needs: hand leadership over, remove a member."""
+        """Make a needless change: transfer leadership, remove a member."""
         consensus, random = voter.consensus, self._random
         kind = random.randrange(20)
         if kind == 0 and len(consensus.voters) > self.size_min:

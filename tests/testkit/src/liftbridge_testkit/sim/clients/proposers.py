@@ -1,4 +1,4 @@
-"""Who changes the metadata of a group: random commands at random members, and reads.
+"""Changes the metadata of a group: random commands at random members, and reads.
 
 Every command carries a number of its own, so that its place in the log is found. Some commands are
 decided on what the member believes, which may be behind the truth: guards must refuse them then.
@@ -48,7 +48,7 @@ PROBE_NS = SECOND_NS // 10
 
 
 class Fate(Enum):
-    """What a proposer knows of a proposal."""
+    """Knowledge of a proposer about a proposal."""
 
     OPEN = "open"
     APPLIED = "applied"
@@ -67,8 +67,8 @@ class Proposal:
         floor: Highest index answered to anyone before it was proposed.
         data: Its bytes in the log; unique when `is_unique`.
         is_unique: Whether no other command has these bytes.
-        fate: What is known of it.
-        index: Where it was applied, as its answer told; 0 while not known.
+        fate: Known fate.
+        index: Index at which it was applied, by its answer; 0 while unknown.
     """
 
     number: int
@@ -127,7 +127,7 @@ class Proposals:
         self._settle(proposal, Fate.DECLINED)
 
     def unknown(self, proposal: Proposal) -> None:
-        """Nobody knows."""
+        """Note that the outcome is unknown."""
         self._settle(proposal, Fate.UNKNOWN)
 
     def _settle(self, proposal: Proposal, fate: Fate) -> None:
@@ -377,7 +377,7 @@ class Proposer:
         return self._alter(state, partition)
 
     def _alter(self, state: ClusterState, partition: PartitionState) -> Command:
-        """What a leader would propose: one replica more or less in sync."""
+        """Return the proposal that a leader would make: one more or one fewer replica in sync."""
         random, leader = self._random, partition.leader
         assert leader is not None
         others = [replica for replica in partition.replicas if replica != leader]

@@ -48,7 +48,7 @@ _UNKNOWN = (OutcomeUnknownError, InternalError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherPlan:
-    """How one publisher lives.
+    """Behaviour of one publisher.
 
     Attributes:
         stream: Stream it writes to.
@@ -182,7 +182,7 @@ class Publisher:
                     else:
                         answer((outcome, told[PartitionNumber(self.plan.number)]))
 
-                # As the API does: who proposed may lead no longer, and only the leader knows.
+                # As the API does: the proposer may lead no longer, and only the leader knows.
                 cluster = node.cluster
                 asking = PublisherSequences(node, None) if cluster is None else cluster.sequences
                 asking.find(command.stream, outcome, found, node.now)
@@ -226,7 +226,7 @@ class Publisher:
         self._send(place, writes, attempt=1)
 
     def _deletes(self) -> bool:
-        """Whether a message is a tombstone; who never deletes draws nothing."""
+        """Return whether a message is a tombstone; a publisher that never deletes draws nothing."""
         ppm = self.plan.deletes_ppm
         return ppm > 0 and self._random.randrange(PPM) < ppm
 
@@ -246,7 +246,7 @@ class Publisher:
 
             def stored(outcome: object) -> None:
                 if isinstance(outcome, Stored):
-                    # By the metadata of who stored it: the client's may be of long ago.
+                    # By the metadata of the broker that stored it: the client's may be outdated.
                     state = node.state.partition(place.partition)
                     is_single = state is not None and len(state.replicas) == 1
                     answer(Acked(outcome, policy == POLICY_ALL or is_single))
@@ -325,11 +325,11 @@ class Publisher:
             self._expected += self._random.choice((0, 1))
 
     def _repeats(self, place: Place, writes: list[Write], attempt: int, outcome: object) -> bool:
-        """Whether an idempotent run is sent again: its outcome is not known yet."""
+        """Return whether an idempotent run is sent again: its outcome is not known yet."""
         if attempt == 1 and is_refused(outcome):
             return False
         if isinstance(outcome, FencedPublisherError | OutOfOrderError | NotFoundError):
-            # Its memory at the broker is gone, or the stream: nobody can say any more.
+            # Its memory at the broker is gone, or the stream: the outcome stays unknown.
             self._stamp = None
             return False
         if attempt > 1 and self.is_stopped and attempt > 20:
@@ -354,7 +354,7 @@ class Publisher:
 
 
 def is_refused(outcome: object) -> bool:
-    """Whether an outcome says that nothing is stored."""
+    """Return whether an outcome says that nothing is stored."""
     if isinstance(outcome, Lost):
         return outcome.is_refused
     if isinstance(outcome, ChangeNotMadeError):
@@ -363,7 +363,7 @@ def is_refused(outcome: object) -> bool:
 
 
 def _text(outcome: object) -> str:
-    """Why a run was not acked, for the trace."""
+    """Return the reason for a missing ack of a run, for the trace."""
     if isinstance(outcome, Lost):
         return outcome.reason
     return outcome.text if isinstance(outcome, LiftbridgeError) else "no ack asked for"

@@ -1,7 +1,7 @@
 """Readers: subscriptions from any position, at leaders and, where allowed, at other replicas.
 
-A reader takes what it gets at once; where its subscription ends it goes on from the next offset at
-whoever serves the partition then, so that one reader sees one history across restarts.
+A reader takes what it gets at once; where its subscription ends it continues from the next offset
+at any broker that serves the partition, so that one reader sees one history across restarts.
 """
 
 from dataclasses import dataclass
@@ -35,12 +35,12 @@ NEVER = Position(StopPosition.ON_CANCEL, 0, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderPlan:
-    """How one reader lives.
+    """Behaviour of one reader.
 
     Attributes:
         stream: Stream it reads.
         number: Partition of it.
-        start: Where it begins.
+        start: Start position.
         leaves_ppm: Chance that it leaves after a pull and comes back, in millionths.
         reads_replica: Whether it reads at any replica, not at the leader alone.
     """
@@ -57,7 +57,7 @@ class Reader:
 
     Attributes:
         next_offset: First offset it has not got; -1 before the first one.
-        partition: What it reads; a stream made anew is read from its beginning.
+        partition: Partition to read; a recreated stream is read from its beginning.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Reader:
         self._again()
 
     def stop(self) -> None:
-        """Leave for good."""
+        """Leave permanently."""
         self.is_stopped = True
         self._leave()
 

@@ -46,7 +46,7 @@ class Member(Serving, Protocol):
 
 
 class ToGroup(NamedTuple):
-    """Something to ask the metadata leader for, that is no command."""
+    """Request to the metadata leader that is not a command."""
 
     ask: Callable[[RaftConsensus], None]
 
@@ -56,11 +56,11 @@ Wish = Command | ToGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RearrangerPlan:
-    """How the administrator lives.
+    """Behaviour of the administrator.
 
     Attributes:
         streams: Streams that always exist.
-        operations: What it does, of `REARRANGING`.
+        operations: Its operations, of `REARRANGING`.
         think_ns: Longest pause between two of them.
     """
 
@@ -108,7 +108,7 @@ class Rearranger:
         self._later()
 
     def _uncordon_all(self, state: ClusterState | None) -> bool:
-        """Ask for it; whether there was a need, or nobody to know from."""
+        """Request it; return whether there was a need, or no broker to learn it from."""
         if state is None:
             return True
         cordoned = [one.broker for one in state.brokers.values() if one.cordoned]

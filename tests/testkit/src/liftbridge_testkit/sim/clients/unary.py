@@ -61,11 +61,11 @@ class _Port:
         return True
 
     def go_on(self, call: Call, steps: Iterator[None]) -> None:
-        """Nobody else has to wait."""
+        """Run all steps at once: no other caller waits."""
         do_steps(call, steps)
 
     def finish(self, _call: Call, code: int, text: str, _error_code: str) -> None:
-        """Hand over the answer."""
+        """Deliver the answer."""
         sent = b"".join(self._sent)[PREFIX_SIZE:]
         self._done(UnavailableError(f"status {code}: {text}") if code else sent)
 
@@ -76,7 +76,7 @@ class _Port:
         """The whole request is there."""
 
     def set_reading(self, _stream_id: int, *, is_reading: bool) -> None:
-        """Nothing more is to be read."""
+        """No-op: no further messages are read."""
 
     def peer_certificate(self) -> None:
         """No TLS."""
@@ -84,7 +84,7 @@ class _Port:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What was told of one partition.
+    """Bounds received for one partition.
 
     Attributes:
         stream_id: Id of the stream.

@@ -17,10 +17,10 @@ from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.world import Watcher, World
 
 WRONG_NS = CLOCK_LIMITS.stamp_ns
-"""How far a clock that counts as right may be off."""
+"""Maximum error of a clock that counts as right."""
 
 SLACK_NS = 2 * CLOCK_LIMITS.tolerance_ns
-"""How much earlier than told a record may go: clocks that differ, and answers that took a while."""
+"""Tolerance for early removals: clocks that differ, and slow answers."""
 
 BELIEVED_NS = CLOCK_LIMITS.settle_ns // 2
 """Time for which the clocks of half of the brokers may be wrong."""

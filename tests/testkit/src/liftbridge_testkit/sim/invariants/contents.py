@@ -76,7 +76,7 @@ def frames_of(batch: bytes) -> bytes:
 
 
 def _records(batch: bytes) -> Iterator[tuple[_Place, int]]:
-    """Places of the records of a batch, each with a hash of its bytes and of who published it."""
+    """Places of the records of a batch, each with a hash of its bytes and of its publisher."""
     (
         *_,
         partition,

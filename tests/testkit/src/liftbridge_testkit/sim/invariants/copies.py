@@ -26,7 +26,7 @@ CLEAN = "stopped"
 
 
 class _Copy(NamedTuple):
-    """A replica with who holds it."""
+    """A replica with its broker."""
 
     machine: Machine
     broker: ClusterBroker
@@ -134,7 +134,7 @@ class CopyRules(Watcher):
             )
 
     def _check_joined(self, copy: _Copy, state: PartitionState) -> None:
-        """I9: who joins has all that its leader found when it began to lead."""
+        """I9: a joining replica has all that its leader found when it began to lead."""
         for other in self._copies(state.partition_id):
             partition = other.partition
             if partition.role is Role.LEADER and partition.leader_epoch == state.leader_epoch:
@@ -235,7 +235,7 @@ def followed_epoch(node: Node, partition: Partition) -> int:
 
 
 def epoch_start(node: Node, partition: Partition) -> int | None:
-    """What a leader found when it began to lead; `None` when this broker leads no longer."""
+    """Return the state found by a new leader; `None` when this broker no longer leads."""
     cluster = node.cluster
     if cluster is None:
         return None

@@ -1,4 +1,4 @@
-"""What is told of an epoch is in the journal on disk (I23), whatever the process believes.
+"""Checks that a reported epoch is in the journal on disk (I23), whatever the process believes.
 
 A leader that served before its epoch was durable, or a follower that told a position in one, could
 forget it in a power cut, and then take part in elections and truncations without it (KIP-101).

@@ -1,4 +1,4 @@
-"""Who may take records (I24; L2), asked beside the broker each time it is given some."""
+"""Checks that a broker may accept records (I24; L2), independently, each time it receives some."""
 
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.node.metadata.broker_sessions import SESSION_NS
@@ -31,7 +31,7 @@ def publish(
 
 
 def _why_not(node: Node, partition: Partition, policy: int, now: Instant) -> str:
-    """What forbids that records are taken; empty when nothing does."""
+    """Return the reason not to accept records; empty for none."""
     if partition.role is not Role.LEADER:
         return f"it is {partition.role.name}"
     if partition.offline_reason:

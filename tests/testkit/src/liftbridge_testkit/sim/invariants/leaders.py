@@ -1,4 +1,4 @@
-"""Who begins to lead has a log that readers may begin with, by what its files hold.
+"""Checks that a new leader has a log that readers may start with, by the content of its files.
 
 The files are decoded here, so that a log that says something else of itself is no excuse.
 """

@@ -25,9 +25,9 @@ class RaftRules(Watcher):
     """Compares every member with the truth.
 
     Attributes:
-        entries: What is committed at each index, from 1; index 0 holds nothing.
+        entries: Committed entry at each index, from 1; index 0 holds nothing.
         committed_in: The term in which each was committed, or a later one.
-        leaders: Who led each term.
+        leaders: Leader of each term.
         chains: Hash of the state after an index.
     """
 

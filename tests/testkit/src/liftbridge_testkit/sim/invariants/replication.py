@@ -23,7 +23,7 @@ from liftbridge_testkit.sim.world import Watcher, World
 
 
 class Look(NamedTuple):
-    """What one replica looked like after its last turn; `epochs` counts changes of its epochs."""
+    """State of one replica after its last turn; `epochs` counts changes of its epochs."""
 
     role: Role
     leader_epoch: int
@@ -38,14 +38,14 @@ Changed = Callable[[Machine, ClusterBroker, Partition, Look | None, Look], None]
 
 @dataclass(slots=True)
 class TrueLog:
-    """What is committed of one partition.
+    """Committed records of one partition.
 
     Attributes:
         high_watermark: End of it.
         runs: (first offset, leader epoch) of each run of equal epochs, rising.
-        leaders: Who led each epoch.
+        leaders: Leader of each epoch.
         unclean_epoch: Last unclean election that was seen.
-        is_unsettled: Whether nobody has led since that election.
+        is_unsettled: Whether there has been no leader since that election.
     """
 
     high_watermark: int = 0
@@ -59,7 +59,7 @@ class TrueLog:
         return next(epoch for start, epoch in reversed(self.runs) if start <= offset)
 
     def commit(self, end: int, epoch_at: Callable[[int], int]) -> None:
-        """What lies between the present end and `end` is committed from now on."""
+        """Note that the records between the present end and `end` are committed."""
         for offset in range(self.high_watermark, end):
             epoch = epoch_at(offset)
             if not self.runs or self.runs[-1][1] != epoch:
@@ -67,7 +67,7 @@ class TrueLog:
         self.high_watermark = end
 
     def give_up(self, log_start: int, log_end: int, epoch_at: Callable[[int], int]) -> None:
-        """What the leader of an unclean election does not have is committed no longer."""
+        """Drop committed records that the leader of an unclean election lacks."""
         end = min(self.high_watermark, log_end)
         kept = range(log_start, end)
         found = (offset for offset in kept if epoch_at(offset) != self.epoch_at(offset))

@@ -1,8 +1,8 @@
 """Retention removes nothing that its cursor holds (I25), whatever the broker believes of it.
 
-What the cursor may be is known from who sets it: no replica may begin beyond the greatest offset
+The client that sets the cursor knows its bound: no replica may begin beyond the greatest offset
 that was ever sent. Only a log that was larger than its limit may; then a leader that was seen to
-hold so much may have moved its log start, and the others follow it.
+hold so much may have moved its log start, and the other replicas follow it.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from liftbridge_testkit.sim.world import Watcher
 
 
 class Promise(NamedTuple):
-    """What is promised of a stream with a cursor.
+    """Promise for a stream with a cursor.
 
     Attributes:
         told: Greatest offset that its cursor was ever set to, sent or stored.
@@ -35,7 +35,7 @@ class HeldBack(Watcher):
     """Looks at every replica of a stream with a cursor that a turn changed.
 
     Attributes:
-        promises: By name of the stream.
+        promises: Promises by name of the stream.
     """
 
     def __init__(self, rules: ReplicationRules, coverage: Coverage) -> None:

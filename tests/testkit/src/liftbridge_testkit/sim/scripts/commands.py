@@ -28,9 +28,9 @@ class Asked(NamedTuple):
     """A command of the log.
 
     Attributes:
-        at: True time at which somebody committed it first.
-        command: What was asked.
-        answer: What came of it; an error for a refusal.
+        at: True time of its first commit at any peer.
+        command: The command.
+        answer: Its outcome; an error for a refusal.
     """
 
     at: int
@@ -46,7 +46,7 @@ class Commands(Watcher):
         state: Metadata after all that is committed.
         asked: All commands in their order.
         states: All that each partition went through.
-        told: How many of `asked` a script was told, by partition.
+        told: Number of entries of `asked` that a script has seen, by partition.
     """
 
     state: ClusterState = field(default_factory=ClusterState)
@@ -78,7 +78,7 @@ class Commands(Watcher):
                     known.append(partition)
 
     def changes_of_isr(self, partition: PartitionId) -> int:
-        """How often leaders asked for another in-sync set and got it."""
+        """Return the number of in-sync set changes that leaders requested and got."""
         return sum(
             isinstance(one.command, AlterPartition)
             and one.command.partition_id == partition

@@ -44,7 +44,7 @@ def _deliver(stage: Stage, words: Sequence[str]) -> list[str]:
     """`deliver [A>B kind... [last-first] [count=N]]`: what was held arrives; hold it no more.
 
     Without words that is so of everything, and of what is dropped. With a count only the first of
-    them arrive and the others are held on. Messages come to whoever has the name now.
+    them arrive and the rest is held on. Messages go to the present owner of the name.
     """
     words, options = split_options(words)
     plain = [one for one in words if one != "last-first"]
@@ -255,7 +255,7 @@ def _core(stage: Stage, name: str, place: str) -> LeaderCore:
 
 
 def _maximal(stage: Stage, words: Sequence[str]) -> str:
-    """`maximal A s/0`: who counts for a commit at a leader, while a change is under way as well."""
+    """`maximal A s/0`: brokers that count for a commit at a leader, also during a change."""
     return ",".join(_core(stage, *words).maximal_isr)
 
 

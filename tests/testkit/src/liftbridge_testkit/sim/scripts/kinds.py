@@ -20,7 +20,7 @@ def word(name: str) -> str:
 
 
 def kinds_of(payload: bytes) -> tuple[str, ...]:
-    """What a message may be called.
+    """Return the names of the kinds of a message.
 
     `fetch`, `fetch_reply`, `heartbeat`, `propose`, `append`, `vote`, ...; `chunk` for a part. What
     is proposed has the name of its command as well, such as `alter_partition`; an append that

@@ -102,10 +102,10 @@ def _name_epochs(stage: Stage, state: PartitionState, given: Sequence[int]) -> N
 
 
 class _Nobody:
-    """An observer that is told and says nothing."""
+    """An observer that ignores all events."""
 
     def transition(self, kind: str, fields: Mapping[str, object]) -> None:
-        """As the port."""
+        """See the port."""
 
 
 def _open(
@@ -171,7 +171,7 @@ class _Writer:
         log.append(batch, read_header(batch, 0), timestamps[-1])
 
     def _value(self, name: str) -> bytes:
-        """Value of the message of this name, which somebody sent and never heard of."""
+        """Value of the message of this name, which was sent without an answer."""
         stage = self._stage
         if name not in stage.writes:
             history = stage.life.history
@@ -200,7 +200,7 @@ def _shorten(stage: Stage, words: Sequence[str]) -> list[str]:
 
 
 def _hand_over(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`hand-over s/0 B`: the leader hands over to a replica in sync, and stays in sync itself."""
+    """`hand-over s/0 B`: the leader transfers its leadership, and stays in sync."""
     place, successor = words
     state = stage.newest(place)
     assert state.leader is not None, f"nobody leads {place}"
@@ -250,7 +250,7 @@ def _body(payload: bytes) -> object:
 
 
 def _line(stage: Stage, asked: FetchPosition | None, head: FetchedHead) -> str:
-    """What was asked and the answer, empty when it says nothing."""
+    """Return the question and the answer, empty when there is none."""
     partition = head.partition
 
     def name(epoch: int | None) -> str:

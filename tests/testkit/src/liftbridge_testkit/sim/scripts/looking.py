@@ -9,7 +9,7 @@ from liftbridge_testkit.sim.scripts.stage import Stage
 
 
 def leader(stage: Stage, words: Sequence[str]) -> str:
-    """`leader s/0`: who leads, `none` for nobody."""
+    """`leader s/0`: the leader, `none` without one."""
     return str(stage.newest(words[0]).leader or "none")
 
 
@@ -34,7 +34,7 @@ def elr(stage: Stage, words: Sequence[str]) -> str:
 
 
 def last_known(stage: Stage, words: Sequence[str]) -> str:
-    """`last-known s/0`: who was eligible and stopped uncleanly."""
+    """`last-known s/0`: replicas that were eligible and stopped uncleanly."""
     return _brokers(stage.newest(words[0]).last_known_elr)
 
 
@@ -111,7 +111,7 @@ def offline(stage: Stage, words: Sequence[str]) -> str:
 
 
 def metadata(stage: Stage, words: Sequence[str]) -> str:
-    """`metadata`: who leads the metadata group in the highest term; `none` for nobody."""
+    """`metadata`: leader of the metadata group in the highest term; `none` without one."""
     del words
     leading = []
     for name in stage.world.machines:
@@ -176,7 +176,7 @@ QUESTIONS: dict[str, tuple[int, Callable[[Stage, Sequence[str]], str]]] = {
 
 
 def answer(stage: Stage, words: Sequence[str]) -> tuple[str, str]:
-    """What is the case, and what the script says is, empty when it does not say."""
+    """Return the actual and the expected state, the latter empty when the script has none."""
     count, look = QUESTIONS[words[0]]
     return look(stage, words[1 : 1 + count]), " ".join(words[1 + count :])
 

@@ -73,7 +73,7 @@ def _drain(stage: Stage, words: Sequence[str]) -> list[str]:
 
 
 def _remove(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`remove A`: a stopped broker leaves for good."""
+    """`remove A`: a stopped broker leaves permanently."""
     known = stage.metadata().brokers[BrokerId(words[0])]
     command = RemoveBroker(broker=known.broker, broker_epoch=known.broker_epoch)
     return told(propose(stage, command))

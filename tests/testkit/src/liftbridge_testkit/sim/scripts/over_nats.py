@@ -65,10 +65,10 @@ class _Message:
             self.stage.outcomes[self.name] = f"refused: {AckError(error).name}"
 
     def on_peer(self, channel: Channel, payload: bytes) -> None:
-        """It is no broker."""
+        """Ignore the message: this is not a broker."""
 
     def on_link(self, *, connected: bool) -> None:
-        """It has no use for it."""
+        """No-op: the state of the link does not matter."""
 
 
 def _nats(stage: Stage, words: Sequence[str]) -> list[str]:

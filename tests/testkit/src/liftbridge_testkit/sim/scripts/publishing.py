@@ -53,7 +53,7 @@ def ask(stage: Stage, name: str, serve: Callable[[Serving, Instant, int, Answer]
 
 
 def leader_of(stage: Stage, place: str, options: dict[str, str]) -> str:
-    """Who leads a partition, unless `at` names somebody."""
+    """Return the leader of a partition, unless `at` names a broker."""
     leader = options.get("at") or stage.newest(place).leader
     assert leader is not None, f"nobody leads {place}"
     return leader
@@ -112,7 +112,7 @@ def create(stage: Stage, words: Sequence[str]) -> list[str]:
 
 
 def _serves(stage: Stage, place: str) -> bool:
-    """Whether the leader has taken up its work and all replicas are in sync."""
+    """Return whether the leader has taken up its work and all replicas are in sync."""
     state = stage.newest(place)
     if state.leader is None or set(state.isr) != set(state.replicas):
         return False

@@ -70,7 +70,7 @@ def read(text: str) -> Script:
     """Read a script.
 
     Raises:
-        ScriptError: Output stands before any command.
+        ScriptError: There is output before any command.
     """
     script = Script()
     last: Step | None = None

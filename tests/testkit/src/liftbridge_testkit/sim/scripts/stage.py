@@ -1,4 +1,4 @@
-"""Where a script plays: a cluster with fixed links and clocks, and the verbs that act on it.
+"""Stage of a script: a cluster with fixed links and clocks, and the verbs that act on it.
 
 Machines are named A, B, C...; a partition is `s/0`. Leader epochs are named e1, e2... in the order
 in which they were elected, because only their order means anything. All invariants and checkers of
@@ -80,7 +80,7 @@ class Epochs(Watcher):
                     epochs.append(partition.leader_epoch)
 
     def name(self, partition: PartitionId, epoch: int | None) -> str:
-        """`e1` for the first, `e0` for any before; `e?` for one that nobody was elected in."""
+        """`e1` for the first, `e0` for any before; `e?` for one without an election."""
         epochs = self.known.get(partition, [])
         if epoch is not None and epoch < min(epochs, default=0):
             return "e0"
@@ -110,10 +110,10 @@ class Sender:
     """An idempotent publisher of a script.
 
     Attributes:
-        number: In the history.
-        place: Where it publishes.
+        number: Number in the history.
+        place: Partition to publish to.
         state: Its id and epoch.
-        next_sequence: Of its next message.
+        next_sequence: Sequence of its next message.
         sequences: Those of its messages, by the names the script gave them.
     """
 
@@ -126,11 +126,11 @@ class Sender:
 
 @dataclass(slots=True)
 class Rule:
-    """What happens to messages of one kind on one way; `*` for any.
+    """Fate of messages of one kind on one link; `*` for any.
 
     Attributes:
-        source: Who sends them.
-        target: Who is to get them.
+        source: Sender.
+        target: Receiver.
         kind: One of their names.
         verdict: Whether they arrive.
         is_copied: Whether a copy of each is held.
@@ -143,11 +143,11 @@ class Rule:
     is_copied: bool = False
 
     def is_on(self, source: str, target: str) -> bool:
-        """Whether it is about messages on a way."""
+        """Return whether it is about messages on a way."""
         return self.source in {"*", source} and self.target in {"*", target}
 
     def fits(self, source: str, target: str, kinds: Sequence[str]) -> bool:
-        """Whether it is about a message."""
+        """Return whether it is about a message."""
         return self.is_on(source, target) and (self.kind == "*" or self.kind in kinds)
 
 
@@ -156,22 +156,22 @@ class Stage:
     """One play of one script.
 
     Attributes:
-        seed: Of all chance; exact steps need none.
+        seed: Seed of all random choices; exact steps need none.
         wait_ns: Virtual time in which whatever a step waits for must have happened.
-        world: Where it plays.
+        world: World of the script.
         life: Clients, histories and checkers.
         epochs: Names of leader epochs.
-        writes: What was published, by the name the script gave it.
-        outcomes: What became of it; absent while open.
-        changes: What partitions went through.
-        commands: What was asked of them, and what was answered.
+        writes: Published writes, by the name that the script gave them.
+        outcomes: Their outcomes; absent while open.
+        changes: Changes of partitions.
+        commands: Requested commands, and the answers.
         disks: Copies of the files of machines.
         senders: Idempotent publishers, by the names the script gave them.
         loads: Publishers that go on by themselves, likewise.
-        positions: What readers get next, by reader and partition.
+        positions: Next positions of readers, by reader and partition.
         fetching: Messages of the data plane so far: source, target and payload.
-        fetching_seen: How many of them `answers` has looked at, by way and partition.
-        settings: What all brokers are told.
+        fetching_seen: Number of them that `answers` has looked at, by way and partition.
+        settings: Settings of all brokers.
         held: Watches what cursors hold back.
         cursors: Greatest offset that cursors of a partition were set to.
         answers: Judges what brokers tell of logs.
@@ -225,7 +225,7 @@ class Stage:
         self.world.network.filter = self._filter
 
     def hold_back(self, stream: str, bytes_max: int) -> None:
-        """What `set-cursor` told of a stream holds its retention back, up to a limit."""
+        """Let the cursor of `set-cursor` hold back the retention of a stream, up to a limit."""
         self.held.promises[stream] = Promise(lambda one: self.cursors.get(one, 0), bytes_max)
 
     def note_cursor(self, offset: int) -> None:
@@ -306,7 +306,7 @@ class Stage:
             self.ready(name)
 
     def settings_of(self, name: str) -> ClusterSettings:
-        """What a broker is told: what all are told, with stream defaults of its own if it has."""
+        """Return the configuration of a broker: the common one, with its own stream defaults."""
         defaults = self.defaults.get(name, self.settings.broker.defaults)
         return replace(self.settings, broker=replace(self.settings.broker, defaults=defaults))
 

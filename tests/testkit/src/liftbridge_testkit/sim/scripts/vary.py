@@ -29,7 +29,7 @@ WAIT_NS = 6 * SECOND_NS
 
 
 class Varied(NamedTuple):
-    """What became of a story.
+    """Outcome of a story.
 
     Attributes:
         done: Steps that came about.
