@@ -423,7 +423,7 @@ DAMAGES: list[tuple[str, Damage]] = [
     ("broker c draining but not cordoned", set_in("brokers.2.cordoned", 0)),
     ("broker a with 9 starts", lambda s: [s.brokers[0].restarts.add() for _ in range(7)]),
     ("listeners of broker a: a name", lambda s: s.brokers[0].listeners.add(name="out")),
-    ("listeners of broker b: '' is no", lambda s: s.brokers[1].listeners.add()),
+    ("listeners of broker b: '' must be 1 to 40", lambda s: s.brokers[1].listeners.add()),
     ("stream id 9 out of order", set_in("streams.1.stream_id", 9)),
     ("stream id 99 out of order", set_in("streams.1.stream_id", 99)),
     ("stream id 0 out of order", set_in("streams.0.stream_id", 0)),

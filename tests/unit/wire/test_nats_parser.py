@@ -247,7 +247,7 @@ def test_messages_before_a_fault_are_delivered():
 def test_message_with_a_wrong_end_is_seen_and_not_delivered():
     for good in range(5):
         recorder = Recorder()
-        with pytest.raises(NatsProtocolError, match="does not end"):
+        with pytest.raises(NatsProtocolError, match="is not as long"):
             NatsParser(recorder).feed(
                 msg("foo", 1, b"abc") * good + b"MSG foo 1 3\r\nabcde" + msg("foo", 1, b"abc") * 2
             )

@@ -233,10 +233,10 @@ def test_executors_need_a_role():
     [
         ({"later": 1}, "only a newer operator knows spec.later"),
         ({"type": "Copy"}, "cannot be read"),
-        ({"mode": "Scheduled"}, "contradicts"),
-        ({"type": "Replay"}, "contradicts"),
-        ({"archive": None}, "contradicts"),
-        ({"source": {}}, "contradicts"),
+        ({"mode": "Scheduled"}, "breaks the rules"),
+        ({"type": "Replay"}, "breaks the rules"),
+        ({"archive": None}, "breaks the rules"),
+        ({"source": {}}, "breaks the rules"),
     ],
 )
 def test_what_cannot_be_carried_out_is_not_read(changes, why):
