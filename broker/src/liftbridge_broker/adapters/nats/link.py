@@ -283,7 +283,9 @@ class Link:
 
         A server that drops the broker as a slow consumer takes it back within milliseconds.
         """
-        return self.is_up or asyncio.get_running_loop().time() < self._held_until
+        if self.is_up or self._is_closing:
+            return self.is_up
+        return asyncio.get_running_loop().time() < self._held_until
 
     async def flushed(self) -> None:
         """Wait until the server has read everything requested and published so far.
