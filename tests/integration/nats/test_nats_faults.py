@@ -7,6 +7,7 @@ import time
 import pytest
 
 from liftbridge_broker.adapters.nats import link
+from liftbridge_broker.adapters.nats.connection import Connection
 from liftbridge_broker.adapters.nats.messaging import NatsMessaging
 from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.errors import UnavailableError
@@ -93,6 +94,20 @@ async def test_frames_published_after_a_loss_go_to_the_next_connection_in_order(
         await sink.until(lambda: sink.payloads(1)[-1:] == [b"5"])
         assert sink.payloads(1) == [b"0", b"1", b"2", b"3" * 100, b"5"]
         assert messaging.backlog_bytes == 0
+
+
+async def test_held_frames_are_written_though_the_next_connection_is_busy(nats, monkeypatch):
+    def refuse(_connection, _data):
+        raise UnavailableError("NATS connection busy")
+
+    async with linked(options(nats)) as (messaging, sink, _):
+        messaging.subscribe(1, "x", "g")
+        await messaging.flushed()
+        monkeypatch.setattr(Connection, "send", refuse)
+        messaging.quiet._connection.abort("test")
+        await sink.until(lambda: not messaging.quiet.is_up)
+        messaging.publish_quiet([frame("x", b"1")])
+        await sink.until(lambda: sink.payloads(1) == [b"1"])
 
 
 @pytest.mark.parametrize("hold_seconds", [0.0, 60.0])

@@ -38,7 +38,7 @@ class LeaderReads:
     __slots__ = ("_early", "_reads_max", "_waiting", "context", "is_round_due")
 
     def __init__(self, reads_max: int) -> None:
-        """Hold so many reads at most."""
+        """Hold at most `reads_max` reads."""
         self._reads_max = reads_max
         self._early: list[_Read] = []
         self._waiting: deque[tuple[int, int, _Read]] = deque()
@@ -100,7 +100,7 @@ class LocalReads:
     __slots__ = ("_asked", "_context", "_final", "_reads_max", "failed")
 
     def __init__(self, reads_max: int, first_context: int) -> None:
-        """Hold so many reads at most.
+        """Hold at most `reads_max` reads.
 
         Questions are numbered from `first_context` on, which differs for each process: otherwise an
         answer to an earlier process could match a later question.

@@ -106,7 +106,7 @@ def choose_log_start(
 
 
 def first_within(segments: Sequence[SegmentInfo], *, committed: Offset, bytes_max: int) -> Offset:
-    """Start of the segments that together hold so many committed bytes; 0 is no limit.
+    """Start of the segments that together hold that number of committed bytes; 0 is no limit.
 
     Args:
         segments: All segments, oldest first.

@@ -283,9 +283,8 @@ class Link:
 
         A server that drops the broker as a slow consumer takes it back within milliseconds.
         """
-        if self.is_up or self._is_closing:
-            return self.is_up
-        return asyncio.get_running_loop().time() < self._held_until
+        is_held = not self._is_closing and asyncio.get_running_loop().time() < self._held_until
+        return self.is_up or is_held
 
     async def flushed(self) -> None:
         """Wait until the server has read everything requested and published so far.
@@ -311,8 +310,8 @@ class Link:
     @property
     def pending_bytes(self) -> int:
         """Bytes published and not yet taken by the socket."""
-        connection = self._connection
-        return self._held_bytes + (0 if connection is None else connection.pending_bytes)
+        live = 0 if self._connection is None else self._connection.pending_bytes
+        return self._held_bytes + live
 
     @property
     def bytes_in(self) -> int:
@@ -453,9 +452,10 @@ class Link:
         self._on_change("")
 
     def _send_held(self) -> None:
-        held, self._held, self._held_bytes = self._held, [], 0
-        if held and self._connection is not None:
-            self._connection.send(b"".join(held))
+        # `send` may refuse, and then `run` would fail.
+        if self._held and self._connection is not None:
+            self._connection.write(b"".join(self._held))
+            self._held, self._held_bytes = [], 0
 
     async def _open(self, url: SplitResult) -> Session:
         """Connect, introduce the broker, restore the subscriptions."""
