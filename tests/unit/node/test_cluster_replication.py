@@ -2,6 +2,7 @@
 
 import pytest
 
+from liftbridge_broker.adapters.memory.files import Fault
 from liftbridge_broker.controller.commands import (
     CreateStream,
     DeleteStream,
@@ -417,3 +418,28 @@ def test_an_only_replica_journals_its_epoch_before_others_hear_of_it(world, valu
     journal = parse_journal(leader.files.durable_content(JOURNAL))
     epochs = dict(journal.states[partition_id].epochs)
     assert epochs == {partition.leader_epoch: 0}
+
+
+def test_followers_get_a_short_append_that_is_not_read_back(world):
+    partition = world.create()
+    world.commit(b"a")
+    world.leader().files.fail(Fault("read", "*/*.log", count=-1))
+    assert world.commit(b"b" * 1_000) == 1
+    world.leader().files.heal()
+    world.run(50)
+    assert logs_agree(world, partition)()
+
+
+def test_short_appends_in_memory_are_those_of_followers_that_have_what_is_before(world):
+    """A follower that lacks more than the last append gets all of it, in order."""
+    partition = world.create()
+    world.commit(b"a")
+    leader = world.leader()
+    behind = next(member for member in world.alive if member is not leader)
+    world.deaf |= {(leader.broker, behind.broker, Channel.DATA)}
+    for value in (b"b", b"c", b"d"):
+        answers = world.publish(value, policy=POLICY_LEADER)
+        world.until(lambda answers=answers: answers.is_answered)
+    world.deaf.clear()
+    world.until(logs_agree(world, partition))
+    assert leader.node.partitions[partition].log.log_end_offset == 4

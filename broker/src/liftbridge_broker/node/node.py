@@ -43,7 +43,7 @@ from liftbridge_broker.node.reading.client_reads import ClientReads, ReadDone
 from liftbridge_broker.node.reading.cursors import CursorTables
 from liftbridge_broker.node.refusals import stopped
 from liftbridge_broker.node.replicas import applied
-from liftbridge_broker.node.scheduling.alarm import Alarm
+from liftbridge_broker.node.scheduling.alarm import LOOK_NS, Alarm
 from liftbridge_broker.node.scheduling.chores import Chores
 from liftbridge_broker.node.scheduling.cluster_clock import ClusterClock, Date
 from liftbridge_broker.node.scheduling.opening_queue import OpeningQueue
@@ -255,7 +255,7 @@ class Node:
     def note_append(self, partition: Partition, now: Instant) -> None:
         """Notify the store that bytes wait for a sync."""
         self.store.note_append(partition.partition_id, now)
-        self._alarm.set(self.store.next_deadline())
+        self._alarm.look(now)
 
     def can_fan_out(self, subject: str) -> bool:
         """Return whether NATS and neighbours accept messages of a subject, before storing them."""
@@ -344,22 +344,22 @@ class Node:
         for run in partition.intake.runs_of(arrivals, payloads):
             partition.take_copy(run, now, wall_ns)
         if self.cluster is not None:
-            self._end_turn(now)
+            self._end_turn(now, is_data=True)
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
         """Handle a payload of another broker."""
         self.now, self.wall_ns, self._is_in_turn = now, wall_ns, True
         # An attacker may send unauthenticated frames at any rate: look nothing up for them.
         if self.cluster is not None and self.cluster.on_peer(channel, payload, now):
-            self._end_turn(now)
+            self._end_turn(now, is_data=channel is Channel.DATA)
         self._is_in_turn = False
 
-    def _end_turn(self, now: Instant) -> None:
+    def _end_turn(self, now: Instant, *, is_data: bool) -> None:
         """Send messages to other brokers that became due, and arm the timer for later work."""
         self._is_in_turn = False
         if self.cluster is not None:
             self.cluster.flush(now)
-        self._arm()
+        self._alarm.set(Instant(now + LOOK_NS) if is_data else self.next_deadline())
         if self._settled is not None:
             self._tell_settled()
 
@@ -399,7 +399,7 @@ class Node:
                 partition = self.partitions.get(flushed.partition_id)
                 if partition is not None:
                     partition.on_flushed(flushed.flushed_offset, wall_ns)
-        self._end_turn(now)
+        self._end_turn(now, is_data=False)
 
     def on_change(self, records: Sequence[Record]) -> None:
         """Handle applied records; called from within another call."""
@@ -426,14 +426,14 @@ class Node:
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:
         """Handle a due deadline, or the end of a turn that `wake_soon` asked for."""
-        to_come = self._alarm.ring(now)
         self.now, self.wall_ns = now, wall_ns
-        if to_come is not None and self.cluster is not None:
+        if self._alarm.ring(now) and self.cluster is not None:
             self.cluster.flush(now)
-            self._alarm.set(earliest(to_come, self.next_deadline()))
             return
         if self.cluster is None:
             self.clock.on_told(Date(wall_ns), now)
+        if self._alarm.is_early(self.next_deadline(), now):
+            return
         self.store.on_timer(now, wall_ns)
         self.metadata.on_timer(now)
         if self.cluster is not None:

@@ -14,7 +14,7 @@ from importlib import metadata as packages
 from pathlib import Path
 from typing import Final
 
-from liftbridge_broker.adapters.clock import SystemClock
+from liftbridge_broker.adapters.clock import LoopTimer, SystemClock
 from liftbridge_broker.adapters.disk.compactor import CompactorProcess
 from liftbridge_broker.adapters.disk.files import DiskFiles
 from liftbridge_broker.adapters.nats.embedded import EmbeddedNats
@@ -39,7 +39,7 @@ from liftbridge_broker.errors import (
     LiftbridgeError,
     UnavailableError,
 )
-from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.subjects import INTERNAL_ROOT
 from liftbridge_broker.node.metadata.bootstrap import Beginning, Role
 from liftbridge_broker.node.node import Node
@@ -72,7 +72,8 @@ PACKAGE: Final = "liftbridge-broker"
 CLOSE_SECONDS: Final = 0.5
 TRANSFER_SECONDS: Final = 2.0
 """Time the hand-over may take to end after its own bound has passed."""
-GC_THRESHOLD: Final = 100_000
+GC_THRESHOLD: Final = 10_000
+"""Objects between two passes of the garbage collector, each of which takes some 3 ms."""
 
 
 @dataclass(slots=True, eq=False)
@@ -111,7 +112,7 @@ class Broker:
     _ports: ClientPorts = field(init=False)
     _observe: ObserveServer | None = None
     _monitor: LoopMonitor = field(default_factory=LoopMonitor)
-    _timer: asyncio.Handle | None = None
+    _timer: LoopTimer = field(init=False)
     _failed: asyncio.Future[LiftbridgeError] = field(init=False)
     _is_ready: bool = False
     _is_draining: bool = False
@@ -125,18 +126,7 @@ class Broker:
 
     # -- the pump -----------------------------------------------------------------------------
 
-    def arm(self, deadline: Instant) -> None:
-        """Implement `ports.timer.Timer` on the loop."""
-        if self._timer is not None:
-            self._timer.cancel()
-        loop, delay = asyncio.get_running_loop(), deadline - self._clock.now()
-        if delay > 0:
-            self._timer = loop.call_later(delay / SECOND_NS, self._on_timer)
-        else:
-            self._timer = loop.call_soon(self._on_timer)  # as soon, and cheaper than a timer
-
     def _on_timer(self) -> None:
-        self._timer = None
         self.node.on_timer(self._clock.now(), self._clock.wall_ns())
 
     def _on_file_events(self, events: Sequence[FileEvent]) -> None:
@@ -260,11 +250,12 @@ class Broker:
         post = asyncio.get_running_loop().call_soon_threadsafe
         self._files = DiskFiles(directory, post=post, deliver=self._on_file_events)
         self._compactor = CompactorProcess(directory, post=post, deliver=self._on_file_events)
+        self._timer = LoopTimer(self._on_timer)
         self._core = Core(
             self.options,
             self._files,
             self._clock,
-            self,
+            self._timer,
             self.observer,
             self._on_failed,
             self._compactor,
@@ -570,8 +561,7 @@ class Broker:
         Raises:
             LiftbridgeError: The directory had failed, or fails now.
         """
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         self._compactor.shut_down()  # before the lock goes: a successor may work on the same files
         try:
             if self._failed.done():

@@ -24,7 +24,7 @@ PING: Final = b"PING\r\n"
 PONG: Final = b"PONG\r\n"
 APPENDED_HEADER: Final = "Liftbridge-Appended"
 _HEADER_LINE: Final = b"NATS/1.0\r\n"
-_SEPARATORS: Final = frozenset(b" \t\r\n")
+_SEPARATORS: Final = b" \t\r\n"
 _DIGITS_MAX: Final = 12
 _NO_ARRIVAL: Final = Arrival("", "", b"")
 
@@ -360,7 +360,7 @@ def publish_head(subject: bytes, length: int, reply: bytes = b"", headers: bytes
         headers: Header block from `header_block`, empty for none.
     """
     assert subject
-    assert not set(subject + reply) & _SEPARATORS
+    assert len((subject + reply).translate(None, _SEPARATORS)) == len(subject) + len(reply)
     to = subject + b" " + reply if reply else subject
     if not headers:
         return b"PUB %b %d\r\n" % (to, length)

@@ -1,8 +1,13 @@
-"""The machine's clocks behind `ports.clock.Clock`."""
+"""The machine's clocks behind `ports.clock.Clock`, and a timer behind `ports.timer.Timer`."""
 
+import asyncio
 import time
+from collections.abc import Callable
+from typing import Final
 
 from liftbridge_broker.model.ids import Instant
+
+SECOND_NS: Final = 1_000_000_000
 
 
 class SystemClock:
@@ -15,3 +20,46 @@ class SystemClock:
     def wall_ns(self) -> int:
         """Nanoseconds since the Unix epoch."""
         return time.time_ns()
+
+
+class LoopTimer:
+    """Timer of the running event loop.
+
+    A wake-up leaves the timer that is set: in most cases the same deadline is armed again after it,
+    and making a timer costs more than an event that is early for nothing.
+
+    Args:
+        fire: Called at the deadline, at times before it.
+    """
+
+    def __init__(self, fire: Callable[[], None]) -> None:
+        self._fire = fire
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline: Instant | None = None
+        self._wake: asyncio.Handle | None = None
+
+    def arm(self, deadline: Instant) -> None:
+        """Implement `ports.timer.Timer`."""
+        loop, delay_ns = asyncio.get_running_loop(), deadline - time.monotonic_ns()
+        if delay_ns <= 0:
+            if self._wake is None:
+                self._wake = loop.call_soon(self._on_wake)
+        elif self._timer is None or deadline != self._deadline:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._deadline = deadline
+            self._timer = loop.call_later(delay_ns / SECOND_NS, self._on_timer)
+
+    def cancel(self) -> None:
+        """Never fire again."""
+        for handle in (self._timer, self._wake):
+            if handle is not None:
+                handle.cancel()
+
+    def _on_wake(self) -> None:
+        self._wake = None
+        self._fire()
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._fire()

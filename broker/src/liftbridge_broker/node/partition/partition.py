@@ -53,6 +53,7 @@ from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.publish import EnvelopeEncoder
 
 BEGINNING: Final = Instant(0)
+PATHS: Final = ("grpc", "nats", "batch")
 NOT_LEADER_TEXT: Final = "Server not partition leader"
 
 
@@ -163,12 +164,8 @@ class Partition:
     messages_received: EventTimes = field(default_factory=EventTimes)
     pause_changed: EventTimes = field(default_factory=EventTimes)
     readonly_changed: EventTimes = field(default_factory=EventTimes)
-    received_counts: dict[str, int] = field(
-        default_factory=lambda: {"grpc": 0, "nats": 0, "batch": 0}
-    )
-    received_bytes: dict[str, int] = field(
-        default_factory=lambda: {"grpc": 0, "nats": 0, "batch": 0}
-    )
+    received_counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PATHS, 0))
+    received_bytes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PATHS, 0))
     delivered_count: int = 0
     delivered_bytes: int = 0
     dropped_count: int = 0
@@ -289,7 +286,7 @@ class Partition:
                 return None
             if replication is not None:
                 replication.check_append(is_all=run.waits_for_all, now=now)
-            timestamp = self._write(rest, now, wall_ns)
+            timestamp, base, data = self._write(rest, now, wall_ns)
         except LiftbridgeError as error:
             # A cut-off leader cannot name the cause: the log, or the state, may have changed.
             is_cut_off = replication is not None and replication.is_cut_off  # guard A.refusal
@@ -301,7 +298,7 @@ class Partition:
         self.received_counts[rest.path] += count
         self.received_bytes[rest.path] += rest.size_bytes
         if replication is not None:
-            replication.on_appended(now, wall_ns)
+            replication.on_appended(base, data, now)
         elif not self.is_commit_mode:
             self.commit_to(end, wall_ns)
         self.host.note_append(self, now)
@@ -364,8 +361,8 @@ class Partition:
         if self.host.is_full():
             raise StorageFullError("not appended: storage full")
 
-    def _write(self, run: PublishRun, now: Instant, wall_ns: int) -> int:
-        """Append a run atomically; return the timestamp of its first record."""
+    def _write(self, run: PublishRun, now: Instant, wall_ns: int) -> tuple[int, Offset, bytes]:
+        """Append a run atomically; return the timestamp of its first record, and its batches."""
         log = self.log
         timestamp = max(log.largest_timestamp, self.host.clock.stamp(wall_ns, now))
         batches = self._sealer.seal(run, self.leader_epoch, log.log_end_offset, timestamp)
@@ -381,7 +378,8 @@ class Partition:
         if len(self.publishers) and log.segment_count != self._segment_count:
             self._segment_count = log.segment_count
             self.host.note_roll(self)
-        return timestamp if run.timestamps is None else run.timestamps[0]
+        first = timestamp if run.timestamps is None else run.timestamps[0]
+        return first, Offset(headers[0].base_offset), data
 
     def note_replicated(self, headers: Sequence[BatchHeader], segment_count: int) -> None:
         """Note appended batches of the leader; `segment_count` is the count before."""

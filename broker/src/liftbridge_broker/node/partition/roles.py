@@ -58,8 +58,8 @@ class Replication(Protocol):
         """
         ...
 
-    def on_appended(self, now: Instant, wall_ns: int) -> None:
-        """Handle records that the leader appended."""
+    def on_appended(self, base: Offset, data: bytes, now: Instant) -> None:
+        """Handle the batches that the leader appended at the end of its log, `base`."""
         ...
 
     def on_flushed(self, wall_ns: int) -> None:

@@ -161,7 +161,7 @@ class Following:
         del is_all, now
         raise NotLeaderError(NOT_LEADER_TEXT)  # guard L2.follower
 
-    def on_appended(self, now: Instant, wall_ns: int) -> None:
+    def on_appended(self, base: Offset, data: bytes, now: Instant) -> None:
         """No-op: a follower appends only what its leader sends."""
 
     def on_flushed(self, wall_ns: int) -> None:

@@ -46,6 +46,9 @@ from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_broker.storage.batch_reader import BatchReader
 from liftbridge_broker.storage.types import ReadNeed
 
+TAIL_BYTES_MAX: Final = 4_096
+"""Longest append kept in memory until it is committed, so that followers need not read it back."""
+
 ANSWER_NS: Final = 1_000 * MILLISECOND_NS
 """Time without an answer after which the outcome of a proposal counts as unknown."""
 
@@ -132,6 +135,8 @@ class Leading:
         self.has_gap = False
         self._readers: dict[BrokerId, BatchReader] = {}
         self._reading: set[BrokerId] = set()
+        self._tail_offset: Offset | None = None
+        self._tail = b""
         self._asked: IsrProposal | None = None
         self._asked_at = Instant(0)
         self._declared_at = Instant(0)
@@ -213,6 +218,8 @@ class Leading:
         is_added = replica in state.adding and replica not in state.isr
         if is_added and not self.host.catch_up.may_send(self, self.host.now):
             return ()
+        if offset == self._tail_offset and not is_added:
+            return (self._tail,)
         log = self.partition.log
         reader = self._readers.get(replica)
         if reader is None or reader.next_offset != offset:
@@ -283,9 +290,10 @@ class Leading:
         elif self.host.is_self_fenced(now):  # guard L2.self_fence
             raise cut_off()
 
-    def on_appended(self, now: Instant, wall_ns: int) -> None:
+    def on_appended(self, base: Offset, data: bytes, now: Instant) -> None:
         """Handle an append: serve it to followers, and start their lag."""
-        del wall_ns
+        is_short = len(data) <= TAIL_BYTES_MAX
+        self._tail_offset, self._tail = (base, data) if is_short else (None, b"")
         self.core.on_append(now)
         self.host.notify(self)
         self.host.watch(self)
@@ -327,6 +335,8 @@ class Leading:
         end = self.core.high_watermark()
         if end > partition.log.high_watermark:
             partition.commit_to(end, self.host.wall_ns)
+            if end == partition.log.log_end_offset:
+                self._tail_offset, self._tail = None, b""
             self.host.notify(self)
 
     def tell_of_loss(self) -> None:

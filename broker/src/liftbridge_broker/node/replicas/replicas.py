@@ -86,6 +86,7 @@ class Replicas:
         self.following: dict[PartitionId, Following] = {}
         self._fetching: dict[BrokerId, FollowerSession] = {}
         self._serving: dict[BrokerId, LeaderSession] = {}
+        self._due: dict[FollowerSession | LeaderSession, None] = {}
         self._watched: dict[PartitionId, Leading] = {}
         self._refused: dict[PartitionId, Following] = {}
         self._is_due = False
@@ -151,7 +152,7 @@ class Replicas:
         partition_id = leading.partition.partition_id
         for session in self._serving.values():
             session.notify(partition_id)
-        self._wake()
+        self._wake(*self._serving.values())
 
     def watch(self, leading: Leading) -> None:
         """Schedule a check of the in-sync set."""
@@ -168,7 +169,7 @@ class Replicas:
         session = self._fetching.get(following.leader)
         if session is not None and self.is_current(following):
             session.put(following.core.position())
-            self._wake()
+            self._wake(session)
 
     def retry_position(self, following: Following) -> None:
         """Schedule the same position again after a pause."""
@@ -179,9 +180,11 @@ class Replicas:
                 session.retry(following.partition_id, self.now)
             self._refused[following.partition_id] = following
             self._look_soon()
-            self._wake()
+            self._wake(session)
 
-    def _wake(self) -> None:
+    def _wake(self, *sessions: FollowerSession | LeaderSession) -> None:
+        for session in sessions:
+            self._due[session] = None
         if not self._is_due:
             self._is_due = True
             self.host.wake_soon()
@@ -203,7 +206,7 @@ class Replicas:
             if len(leading.core.state.isr) < len(leading.core.state.replicas):
                 leading.on_eligible()
                 self.watch(leading)
-        self._wake()
+        self._wake(*self._fetching.values())
 
     def forget_positions(self) -> None:
         """Drop follower positions: the metadata skipped changes, so they prove nothing later (S73).
@@ -244,7 +247,7 @@ class Replicas:
     def _leave(self, following: Following) -> None:
         session = self._fetching[following.leader]
         session.drop(following.partition_id)
-        self._wake()
+        self._wake(session)
 
     def on_compacted(self, partition_id: PartitionId) -> None:
         """Announce a compaction to other replicas, which then drop tombstones."""
@@ -257,7 +260,7 @@ class Replicas:
     def _tell_leadership(self, partition_id: PartitionId, now: Instant) -> None:
         for session in self._serving.values():
             session.on_leadership(partition_id, now)
-        self._wake()
+        self._wake(*self._serving.values())
 
     def _set_policy(self, partition: Partition, *, is_commit: bool, now: Instant) -> None:
         if partition.offline_reason:
@@ -433,7 +436,7 @@ class Replicas:
         )
         for answer in answers:
             self._send_answer(follower, answer)
-        self._wake()
+        self._wake(session)
 
     def _send_answer(self, follower: BrokerId, answer: Answer) -> None:
         tail = b"".join(answer.pieces)
@@ -458,23 +461,22 @@ class Replicas:
                     following.on_reply(head, data, now)
                     if not (following.is_refused or following.is_held):
                         self._refused.pop(head.partition, None)
-        self._wake()
+        self._wake(session)
 
     # -- time ---------------------------------------------------------------------------------
 
     def flush(self, now: Instant) -> None:
         """Send messages that became due in this turn."""
         self._is_due = False
-        for leader, fetching in self._fetching.items():
-            request = fetching.next_request(now)
-            if request is not None:
-                self._speaker.send(
-                    leader, Channel.DATA, request.body, correlation_id=request.correlation_id
-                )
-        for follower, serving in self._serving.items():
-            answer = serving.take_answer(now)
-            if answer is not None:
-                self._send_answer(follower, answer)
+        due, self._due = self._due, {}
+        for session in due:
+            if isinstance(session, LeaderSession):
+                answer = session.take_answer(now)
+                if answer is not None:
+                    self._send_answer(session.follower, answer)
+            elif (request := session.next_request(now)) is not None:
+                to, number = session.leader, request.correlation_id
+                self._speaker.send(to, Channel.DATA, request.body, correlation_id=number)
 
     @property
     def is_due(self) -> bool:
@@ -500,6 +502,7 @@ class Replicas:
             self.notify(leading)
         for leader, session in self._fetching.items():
             silences += self._silences(leader, session, now)
+        self._wake(*self._fetching.values(), *self._serving.values())
         self.flush(now)
         return silences
 
@@ -588,7 +591,7 @@ class Replicas:
     def _next_suspicion(self, session: FollowerSession) -> Instant:
         """Return the time of the next check of a silent leader, repeated during the silence."""
         first = Instant(session.heard_at + self._limits.follower.silence_ns)
-        return max(first, Instant(self.now + LOOK_NS)) if first <= self.now else first
+        return first if first > self._ran_at else Instant(self._ran_at + LOOK_NS)
 
 
 def _ignore(_outcome: object) -> None:

@@ -1,7 +1,16 @@
 """The node's single timer and its next deadline."""
 
+from typing import Final
+
 from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.ports.timer import Timer
+
+LOOK_NS: Final = 4 * MILLISECOND_NS
+"""Time after records or a fetch until the next deadline is looked up; they set none before it.
+
+The look-up asks every part of the node, which cost more than the append of a small record.
+"""
 
 
 class Alarm:
@@ -24,13 +33,28 @@ class Alarm:
             self._armed = deadline
             self._timer.arm(deadline)
 
+    def look(self, now: Instant) -> None:
+        """Fire the timer after `LOOK_NS` at the latest, to look up the next deadline."""
+        self.set(Instant(now + LOOK_NS))
+
     def wake(self, now: Instant) -> None:
         """Fire the timer at once, before any deadline."""
         if self._armed is not None and self._armed > now:
             self._deadline = self._armed
         self.set(now)
 
-    def ring(self, now: Instant) -> Instant | None:
-        """Handle the timer; return the deadline still pending after a wake-up, else `None`."""
+    def ring(self, now: Instant) -> bool:
+        """Handle the timer; return whether it was a wake-up, with all deadlines still to come."""
         deadline, self._armed, self._deadline = self._deadline, None, None
-        return deadline if deadline is not None and deadline > now else None
+        if deadline is None or deadline <= now:
+            return False
+        self.set(deadline)
+        self.look(now)
+        return True
+
+    def is_early(self, deadline: Instant | None, now: Instant) -> bool:
+        """Return whether nothing is due yet; then arm the timer with the deadline."""
+        if deadline is not None and deadline <= now:
+            return False
+        self.set(deadline)
+        return True
