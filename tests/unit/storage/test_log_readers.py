@@ -128,6 +128,19 @@ def test_large_batches_are_read_in_one_piece_of_the_file() -> None:
     assert all_from(bench, 0, 5000, 2000) == list(range(2000))
 
 
+def test_large_stored_batches_are_read_once_each_by_a_reader_that_keeps_nothing() -> None:
+    """As followers read; the first read finds the size with a short one."""
+    bench = LogBench(files=ReadCounter())
+    assert isinstance(bench.files, ReadCounter)
+    for _ in range(8):
+        bench.append(*[b"x" * 1000] * 100)
+    reader = bench.log.batch_reader(Offset(0))
+    for _ in range(8):
+        assert len(reader.read(50_000, Offset(800)).slices) == 1
+        reader.release()
+    assert bench.files.read_bytes < 1.1 * bench.log.size_bytes
+
+
 def test_small_batches_share_a_read() -> None:
     bench = LogBench(files=ReadCounter())
     assert isinstance(bench.files, ReadCounter)

@@ -55,8 +55,8 @@ class BatchReader(Place):
                 budget -= len(piece)
                 count += QUICK.unpack_from(piece)[6]
                 self.next_offset = Offset(QUICK.unpack_from(piece)[5] + 1)
-            elif stop != RELOAD:
-                break
+            elif stop != RELOAD or (slices and self._batch_size > budget):
+                break  # the next batch resembles the last one, and would be read for nothing
         self._release_finished()
         return ReadResult(slices, count, None if slices else self._need)
 

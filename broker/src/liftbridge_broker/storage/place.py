@@ -216,7 +216,8 @@ class Place:
             if size and self._position + size <= block_end:
                 return True
             self._batch_size = size or self._batch_size
-            wanted = max(self._batch_size, length)  # batches resemble their predecessor
+            # Batches resemble their predecessor, but few are equally long.
+            wanted = max(self._batch_size + self._batch_size // 64, length)
             was_read_here = self._block_start == self._position and len(self._block) >= min(
                 wanted, segment.size - self._position
             )
