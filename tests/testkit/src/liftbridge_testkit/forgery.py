@@ -6,6 +6,9 @@ receives messages between brokers and sends frames in their names: repeated, to 
 changed; made up without a signature or with another key (`sim.forging`). Then it compares: every
 frame was counted as refused, no broker elected or fenced, every acknowledged message is there at
 its offset, unchanged, and throughput fell by less than a fifth.
+
+Frames are made up between the times that are measured: the attacker shares the machine with the
+cluster, and to make one costs more than to refuse it.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from liftbridge_testkit.saturation import SETTLE_SECONDS, alarms, begin, value
 from liftbridge_testkit.sim.forging import Forger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from nats.aio.msg import Msg
 
@@ -52,7 +55,10 @@ LISTEN_SECONDS: Final = 0.3
 """Time for which frames are read at a stretch: reading all would cost as much as the cluster."""
 
 ROUND_FRAMES: Final = 20_000
-"""Frames that are sent between two times of listening."""
+"""Frames that are made up after a time of listening, and then sent."""
+
+AT_ONCE: Final = 10
+"""One of so many frames is repeated as soon as it is heard; the others are late."""
 
 SLICE_SECONDS: Final = 0.01
 FLUSH_SECONDS_MAX: Final = 60
@@ -71,19 +77,25 @@ def _is_greeting(payload: bytes) -> bool:
 
 
 async def attack(url: str, brokers: Sequence[str], frames: int, rate: int, seed: int) -> int:
-    """Send frames; returns how many."""
-    forger, sent = Forger(Random(seed)), 0
+    """Send frames, in rounds that the parent process starts; returns how many."""
+    forger, heard, sent = Forger(Random(seed)), 0, 0
     ways = {
         peer_subject(NAMESPACE, BrokerId(name), channel): (name, channel)
         for name in brokers
         for channel in Channel
     }
-
-    async def hear(message: Msg) -> None:
-        if not _is_greeting(message.data):
-            forger.overhear(*ways[message.subject], message.data)
-
     async with nats_client(url) as client:
+
+        async def hear(message: Msg) -> None:
+            nonlocal heard, sent
+            if _is_greeting(message.data):
+                return
+            heard += 1
+            forger.overhear(*ways[message.subject], message.data)
+            if heard % AT_ONCE == 0:
+                await client.publish(message.subject, message.data)
+                sent += 1
+
         while sent < frames:
             # On a connection of its own: a server drops a reader that is too slow.
             with contextlib.suppress(NatsError, OSError):
@@ -91,18 +103,38 @@ async def attack(url: str, brokers: Sequence[str], frames: int, rate: int, seed:
                     for subject in ways:
                         await ear.subscribe(subject, cb=hear)
                     await asyncio.sleep(LISTEN_SECONDS)
+            forged = [
+                (peer_subject(NAMESPACE, BrokerId(name), channel), payload)
+                for name, channel, payload in _made_up(forger, brokers, frames - sent)
+            ]
+            _say("ready")
+            await asyncio.to_thread(sys.stdin.readline)
             began, before = monotonic(), sent
-            while sent < min(frames, before + ROUND_FRAMES):
-                due = min(frames, before + int((monotonic() - began) * rate))
-                for _ in range(due - sent):
-                    forged = forger.frame(list(brokers))
-                    assert forged is not None
-                    name, channel, payload = forged
-                    await client.publish(peer_subject(NAMESPACE, BrokerId(name), channel), payload)
+            while sent - before < len(forged):
+                due = int((monotonic() - began) * rate)
+                for subject, payload in forged[sent - before : due]:
+                    await client.publish(subject, payload)
                     sent += 1
                 await client.flush(timeout=FLUSH_SECONDS_MAX)
                 await asyncio.sleep(SLICE_SECONDS)
+            _say("sent")
     return sent
+
+
+def _made_up(
+    forger: Forger, brokers: Sequence[str], left: int
+) -> Iterator[tuple[str, Channel, bytes]]:
+    """Frames of a round."""
+    for _ in range(min(left, ROUND_FRAMES)):
+        forged = forger.frame(list(brokers))
+        assert forged is not None
+        yield forged
+
+
+def _say(line: str) -> None:
+    """Tell the parent process."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def end(process: subprocess.Popen[str]) -> None:
@@ -124,10 +156,10 @@ def stored_count(cluster: ClusterKit, load: Load) -> int:
     return cluster.high_watermark(load.stream, cluster.leader_of(load.stream))
 
 
-def rate_of(cluster: ClusterKit, loads: Sequence[Load], seconds: float) -> float:
-    """Messages a second that are committed for some time."""
+def rate_of(cluster: ClusterKit, loads: Sequence[Load], wait: Callable[[], object]) -> float:
+    """Messages a second that are committed during a wait."""
     before, began = sum(stored_count(cluster, load) for load in loads), monotonic()
-    sleep(seconds)
+    wait()
     after = sum(stored_count(cluster, load) for load in loads)
     return (after - before) / (monotonic() - began)
 
@@ -142,6 +174,20 @@ def check_stored(cluster: ClusterKit, load: Load, acked: int) -> int:
     return acked - right
 
 
+def told_by(attacker: subprocess.Popen[str]) -> str:
+    """Wait for the next line of the attacker."""
+    assert attacker.stdout is not None
+    return attacker.stdout.readline().strip()
+
+
+def send_round(attacker: subprocess.Popen[str]) -> None:
+    """Have the attacker send the frames that it has made up."""
+    assert attacker.stdin is not None
+    attacker.stdin.write("\n")
+    attacker.stdin.flush()
+    assert told_by(attacker) == "sent"
+
+
 def measure(
     cluster: ClusterKit,
     frames: int,
@@ -154,26 +200,27 @@ def measure(
     attacker = None
     try:
         sleep(settle_seconds)
-        quiet = rate_of(cluster, loads, seconds)
+        quiet = rate_of(cluster, loads, lambda: sleep(seconds))
         say(f"undisturbed: {quiet:,.0f} messages/s")
         before, refused_before = alarms(cluster), refused(cluster)
         attacker = subprocess.Popen(
             [*_ATTACK, cluster.nats.url, str(frames), str(rate), *cluster.brokers],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        rates = [rate_of(cluster, loads, seconds)]
-        while attacker.poll() is None:
-            rates.append(rate_of(cluster, loads, seconds))
+        rates: list[float] = []
+        while (line := told_by(attacker)) == "ready":
+            rates.append(rate_of(cluster, loads, lambda: send_round(attacker)))
             say(f"attacked: {rates[-1]:,.0f} messages/s, {refused(cluster):,.0f} frames refused")
-        sent = json.loads(attacker.communicate()[0])["sent"]
+        sent = json.loads(line)["sent"]
         deadline = monotonic() + SETTLED_SECONDS_MAX
         while refused(cluster) - refused_before < sent and monotonic() < deadline:
             sleep(0.1)
         found = Counter(alarms(cluster)) - Counter(before)
         count = refused(cluster) - refused_before
         # Before and after: what a machine gives changes over minutes.
-        quiet = (quiet + rate_of(cluster, loads, seconds)) / 2
+        quiet = (quiet + rate_of(cluster, loads, lambda: sleep(seconds))) / 2
         said = [
             json.loads(load.process.communicate("", timeout=END_SECONDS_MAX)[0]) for load in loads
         ]
@@ -218,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.attack:
         url, frames, rate, *brokers = options.attack
         sent = asyncio.run(attack(url, brokers, int(frames), int(rate), seed=1))
-        sys.stdout.write(json.dumps({"sent": sent}) + "\n")
+        _say(json.dumps({"sent": sent}))
         return 0
     about = machine(0.0)
     config = {"logging.format": "json"}
