@@ -1,11 +1,11 @@
 """Forged frames against a running cluster under load: nothing of them may be believed.
 
 `python -m liftbridge_testkit.forgery --frames 1000000` starts three brokers with a secret and a
-publisher at each. In turns it measures what is acknowledged undisturbed, and while a process without
-the secret receives messages between brokers and sends frames in their names: repeated, to others
-too; changed; made up without a signature or with another key (`sim.forging`). Then it compares:
-every frame was counted as refused, no broker elected or fenced, every acknowledged message is there
-at its offset, unchanged, and throughput fell by less than a fifth.
+publisher at each. In turns it measures what is acknowledged undisturbed, and while a process that
+lacks the secret receives messages between brokers and sends frames in their names: repeated, to
+others too; changed; made up without a signature or with another key (`sim.forging`). Then it
+compares: every frame was counted as refused, no broker elected or fenced, every acknowledged
+message is there at its offset, unchanged, and throughput fell by less than a fifth.
 
 Frames are made up between the times that are measured: the attacker shares the machine with the
 cluster, and to make one costs more than to refuse it.
@@ -32,12 +32,16 @@ from nats.errors import Error as NatsError
 from liftbridge_broker.adapters.nats.peers import peer_subject
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.ports.messaging import Arrival
 from liftbridge_broker.ports.transport import Channel
+from liftbridge_broker.wire.nats import PING, PONG
 from liftbridge_broker.wire.peer_frame import NO_START, read_front, read_signed
 from liftbridge_client import Start, Stop, connect_sync
 from liftbridge_testkit.bench.report import machine, table
 from liftbridge_testkit.cluster import ClusterKit
+from liftbridge_testkit.hostile.driver import NATS_HELLO
 from liftbridge_testkit.nats_client import nats_client
+from liftbridge_testkit.nats_floods import published
 from liftbridge_testkit.progress import say
 from liftbridge_testkit.saturation import SETTLE_SECONDS, alarms, begin, value
 from liftbridge_testkit.sim.forging import Forger
@@ -61,6 +65,7 @@ AT_ONCE: Final = 10
 """One of so many frames is repeated as soon as it is heard; the others are late."""
 
 SLICE_SECONDS: Final = 0.01
+_PLAIN: Final = Arrival("", "", b"")
 FLUSH_SECONDS_MAX: Final = 60
 SETTLED_SECONDS_MAX: Final = 30.0
 END_SECONDS_MAX: Final = 30.0
@@ -104,21 +109,36 @@ async def attack(url: str, brokers: Sequence[str], frames: int, rate: int, seed:
                         await ear.subscribe(subject, cb=hear)
                     await asyncio.sleep(LISTEN_SECONDS)
             forged = [
-                (peer_subject(NAMESPACE, BrokerId(name), channel), payload)
+                published(peer_subject(NAMESPACE, BrokerId(name), channel), _PLAIN, payload)
                 for name, channel, payload in _made_up(forger, brokers, frames - sent)
             ]
             _say("ready")
             await asyncio.to_thread(sys.stdin.readline)
-            began, before = monotonic(), sent
-            while sent - before < len(forged):
-                due = int((monotonic() - began) * rate)
-                for subject, payload in forged[sent - before : due]:
-                    await client.publish(subject, payload)
-                    sent += 1
-                await client.flush(timeout=FLUSH_SECONDS_MAX)
-                await asyncio.sleep(SLICE_SECONDS)
+            await _send(url, forged, rate)
+            sent += len(forged)
             _say("sent")
     return sent
+
+
+async def _send(url: str, frames: Sequence[bytes], rate: int) -> None:
+    """Write published frames to the NATS server, and wait until it has read them."""
+    _, _, address = url.partition("//")
+    host, _, port = address.partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(NATS_HELLO)
+        began, sent = monotonic(), 0
+        while sent < len(frames):
+            due = int((monotonic() - began) * rate)
+            writer.write(b"".join(frames[sent:due]))
+            sent = min(due, len(frames))
+            await writer.drain()
+            await asyncio.sleep(SLICE_SECONDS)
+        writer.write(PING)
+        async with asyncio.timeout(FLUSH_SECONDS_MAX):
+            await reader.readuntil(PONG)
+    finally:
+        writer.close()
 
 
 def _made_up(

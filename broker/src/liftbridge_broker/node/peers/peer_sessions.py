@@ -37,6 +37,9 @@ PEERS_MAX: Final = 1_024
 STARTS_MAX: Final = 4
 """Remembered processes per broker: late frames of an earlier one may still arrive."""
 
+ROUTES_MAX: Final = 4_096
+"""Cached routes; to derive the keys of one costs as much as to refuse several frames."""
+
 GREET_NS: Final = 50 * MILLISECOND_NS
 """Shortest time between two challenges to one broker."""
 
@@ -281,7 +284,7 @@ class PeerSessions:
         return None
 
     def _route(self, front: bytes) -> Route | None:
-        """Return the route for a front, cached for known senders; `None` when no key is listed.
+        """Return the route for a front, cached; `None` when no key is listed.
 
         Raises:
             WireError: It names no sender.
@@ -301,9 +304,11 @@ class PeerSessions:
             standing = Standing.UNKNOWN
         target = "" if standing is Standing.GREETING else self.broker
         verifier = SigningKey(key, origin.sender, origin.sender_start, target, origin.target_start)
-        if standing is not Standing.KNOWN:
-            return Route(origin, standing, verifier, None)
-        route = self._routes[front] = Route(origin, standing, verifier, windows)
+        if len(self._routes) >= ROUTES_MAX:
+            self._routes.clear()  # forged fronts: anybody can make up any number
+        is_known = standing is Standing.KNOWN
+        route = Route(origin, standing, verifier, windows if is_known else None)
+        self._routes[front] = route
         return route
 
     def challenge_in_return(self, origin: Origin) -> int:
