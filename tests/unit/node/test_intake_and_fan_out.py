@@ -320,7 +320,7 @@ def test_copy_lost_on_the_way_out_is_counted(world: NodeWorld) -> None:
     # The link goes down between the check and the write.
     run = PublishRun([b"a"], partition.subject, "grpc")
     world.node.fan_out(partition, run)
-    assert world.node.lost_copy_count == 1
+    assert world.node.listening.lost_copy_count == 1
     assert beside.log.log_end_offset == 1
     assert world.messaging.sent == run_before
 

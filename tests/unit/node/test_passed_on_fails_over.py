@@ -15,10 +15,11 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.ids import Instant, LeaderEpoch, StreamName
 from liftbridge_broker.node.partition.parked import PARKED_BYTES_MAX
 from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER, PendingAck, PublishRun
-from liftbridge_broker.node.publishing.forwarding import SETTLE_NS, Forwarding
+from liftbridge_broker.node.publishing.forwarding import LOST_NS, SETTLE_NS, Forwarding
 from liftbridge_broker.node.publishing.repeating import SENDS_MAX
 from liftbridge_broker.node.publishing.subjects import ACK_WAIT_NS, SubjectPublisher
 from liftbridge_broker.ports.messaging import Arrival
+from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.replication.publishers import (
     HEADER_EPOCH,
     HEADER_ID,
@@ -313,3 +314,72 @@ def test_refusal_of_a_repeat_proves_nothing(world):
     talk.messaging.is_connected = False
     talk.elect()
     assert isinstance(answers.error, OutcomeUnknownError)
+
+
+def lost_on_the_way(world, passing, **fields):
+    """Publish a message that NATS drops before its leader gets it."""
+    answers = world.publish(b"<0>", at=passing, **fields)
+    assert [sent.subject for sent in passing.messaging.new] == ["s"]
+    passing.messaging.new = []
+    return answers
+
+
+@pytest.mark.parametrize("loses", ["leader", "own"])
+def test_message_lost_with_a_connection_is_refused_soon_and_the_reason_named(world, loses):
+    world.create()
+    passing, leader = passing_on(world), world.leader()
+    answers = lost_on_the_way(world, passing)
+    loser = leader if loses == "leader" else passing
+    loser.node.cluster.on_reconnected(world.now)
+    assert LOST_NS // MS <= until_answered(world, answers) < LOST_NS // MS + 10
+    assert isinstance(answers.error, OutcomeUnknownError)
+    assert answers.error.text == (
+        f"outcome unknown: no ack within 5 s after broker {loser.broker} had lost a connection to "
+        "NATS"
+    )
+
+
+def test_connection_of_a_broker_that_does_not_lead_changes_no_wait(world):
+    world.create()
+    passing, other = passing_on(world), passing_on(world, 1)
+    answers = lost_on_the_way(world, passing)
+    other.node.cluster.on_reconnected(world.now)
+    world.run(LOST_NS // MS + 10)
+    assert not answers.is_answered
+
+
+def test_message_for_a_queue_group_that_any_member_may_have_lost_is_refused_soon(world):
+    create(world, "s", "s", group="g")
+    passing, other = passing_on(world), passing_on(world, 1)
+    answers = lost_on_the_way(world, passing)
+    other.node.cluster.on_reconnected(world.now)
+    assert until_answered(world, answers) < LOST_NS // MS + 10
+    assert isinstance(answers.error, OutcomeUnknownError)
+
+
+def test_ack_that_comes_soon_after_a_lost_connection_is_taken(world):
+    """The leader had the message, and waited for its followers."""
+    world.create()
+    passing, leader = passing_on(world), world.leader()
+    world.deaf |= {(leader.broker, passing.broker, Channel.DATA)}
+    answers = world.publish(b"<0>", at=passing)
+    world.run(10)
+    leader.node.cluster.on_reconnected(world.now)
+    world.run(40)
+    assert not answers.is_answered
+    world.deaf.clear()
+    until_answered(world, answers)
+    assert answers.offset == 0
+
+
+def test_lost_connection_shortens_no_wait_for_a_leader_and_later_messages_wait_longer(world):
+    world.create()
+    passing = passing_on(world)
+    first = lost_on_the_way(world, passing)
+    world.leader().node.cluster.on_reconnected(world.now)
+    world.settle()
+    later = lost_on_the_way(world, passing)
+    until_answered(world, first)
+    assert not later.is_answered
+    assert world.until(lambda: later.is_answered, milliseconds=61_000) > 50_000
+    assert "60 s" in later.error.text

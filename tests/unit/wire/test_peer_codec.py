@@ -41,6 +41,7 @@ from liftbridge_broker.wire.peer_bodies import (
     LogInfo,
     LogInfoReply,
     LogInfoRequest,
+    MessagesLost,
     Propose,
     ProposeRefused,
     RaftBody,
@@ -98,6 +99,7 @@ BODIES: list[Body] = [
     CursorReply(7, Offset(1 << 40), 9),
     CursorReply(7, Offset(0), 0),
     CursorReply(7, None, 9),
+    MessagesLost(),
     FetchBody(
         5,
         6,

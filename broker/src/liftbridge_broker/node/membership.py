@@ -45,7 +45,7 @@ from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.environment import Rng
 from liftbridge_broker.storage.flush import effective_policy
 from liftbridge_broker.wire.peer import PeerHeader
-from liftbridge_broker.wire.peer_bodies import LogInfo
+from liftbridge_broker.wire.peer_bodies import LogInfo, MessagesLost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +81,10 @@ class MembershipHost(
         self, partition: Partition, stream: StreamState, state: PartitionState, now: Instant
     ) -> None:
         """Lead or follow, as the metadata say."""
+        ...
+
+    def on_messages_lost(self, broker: BrokerId, now: Instant) -> None:
+        """Handle the loss of messages to a broker that were in flight."""
         ...
 
 
@@ -193,9 +197,19 @@ class Membership:
             # Messages for a session count only from the process that registered it.
             self.impostor_count += 1
             return
-        if not (self.replicas.on_peer(header, tail, now) or self.control.on_peer(header, now)):
+        if isinstance(header.body, MessagesLost):
+            self._host.on_messages_lost(header.sender, now)
+        elif not (self.replicas.on_peer(header, tail, now) or self.control.on_peer(header, now)):
             others = (self.readiness, self.sequences, self.held)
             _ = any(one.on_peer(header) for one in others)
+
+    def on_reconnected(self, now: Instant) -> None:
+        """Notify all brokers that messages to this one, and acks, may be lost with a connection."""
+        for broker in self.state.brokers:
+            if broker != self.broker:
+                self.link.send(broker, Channel.METADATA, MessagesLost())
+        self._host.on_messages_lost(self.broker, now)
+        self._host.wake_soon()
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant) -> bool:
         """Handle a payload of another broker; return whether it may have made work due."""

@@ -80,6 +80,7 @@ class Node:
         cursors: Finds cursors in partitions of `__cursors` that are led here.
         chores: Work that is done in steps.
         clock: The time by which records expire.
+        listening: Subscriptions of the partitions led here.
         openings: Replicas that wait to be opened.
     """
 
@@ -103,7 +104,7 @@ class Node:
     clock: ClusterClock = field(init=False)
     openings: OpeningQueue = field(init=False)
     _to_subjects: SubjectPublisher = field(init=False)
-    _listening: Listening = field(init=False)
+    listening: Listening = field(init=False)
     _names: PartitionNames = field(init=False)
     _forwarding: Forwarding = field(init=False)
     _reads: dict[Token, ReadDone] = field(default_factory=dict)
@@ -133,7 +134,7 @@ class Node:
         self.clock = ClusterClock(options.clock, self.transition, newest)
         self.store.set_age_clock(self.clock.time_for_age)
         self._to_subjects = SubjectPublisher(self.messaging, options)
-        self._listening = Listening(self.messaging, self)
+        self.listening = Listening(self.messaging, self)
         self._names = PartitionNames(self, self._remote)
         if self.parts is not None:
             self.cluster = Membership(self, self.parts)
@@ -261,19 +262,14 @@ class Node:
         """Return whether NATS and neighbours accept messages of a subject, before storing them."""
         messaging = self.messaging
         is_behind = messaging.backlog_bytes >= messaging.backlog_bytes_max // 2
-        return messaging.takes_frames and not is_behind and self._listening.has_room(subject)
+        return messaging.takes_frames and not is_behind and self.listening.has_room(subject)
 
     @property
     def is_congested(self) -> bool:
         """Return whether to stop reading from publishers until NATS or the disk has caught up."""
         is_behind = self.messaging.backlog_bytes > self.messaging.backlog_bytes_max // 8
-        is_behind = is_behind or self._listening.is_behind
+        is_behind = is_behind or self.listening.is_behind
         return is_behind or self.unanswered_bytes > self.options.unanswered_bytes_max
-
-    @property
-    def lost_copy_count(self) -> int:
-        """Messages that other listeners of a subject missed because NATS was unavailable."""
-        return self._listening.lost_copy_count
 
     def count_refused(self, error: LiftbridgeError, count: int) -> None:
         """Count refused messages."""
@@ -299,7 +295,7 @@ class Node:
 
     def fan_out(self, partition: Partition, run: PublishRun) -> None:
         """Copy a directly appended run to every other listener of its subject."""
-        self._listening.fan_out(partition, run)
+        self.listening.fan_out(partition, run)
 
     def request_resume(self, partition: Partition, now: Instant) -> None:
         """Resume a partition because a message arrived."""
@@ -424,6 +420,10 @@ class Node:
         if self.cluster is not None:
             self.cluster.on_leader(event, self.now)
 
+    def on_messages_lost(self, broker: BrokerId, now: Instant) -> None:
+        """Handle the loss of messages to a broker, or to this one, that were in flight."""
+        self._forwarding.on_messages_lost(broker, is_own=broker == self.broker, now=now)
+
     def on_timer(self, now: Instant, wall_ns: int) -> None:
         """Handle a due deadline, or the end of a turn that `wake_soon` asked for."""
         self.now, self.wall_ns = now, wall_ns
@@ -471,7 +471,7 @@ class Node:
     def listen(self) -> None:
         """Start to receive NATS messages; called once, after the broker is registered."""
         self.messaging.subscribe(INBOX_SUBSCRIPTION, self.options.inbox, "")
-        self._listening.begin()
+        self.listening.begin()
 
     def set_limits(
         self, *, publishers_max: int, publisher_ttl_ns: int, unanswered_bytes_max: int
@@ -547,15 +547,15 @@ class Node:
 
     def start_intake(self, partition: Partition) -> None:
         """Start to receive the messages of a partition led here."""
-        self._listening.start(partition)
+        self.listening.start(partition)
 
     def is_listening(self, partition_id: PartitionId) -> bool:
         """Return whether this broker receives the messages of a partition."""
-        return self._listening.is_listening(partition_id)
+        return self.listening.is_listening(partition_id)
 
     def stop_intake(self, partition: Partition) -> None:
         """Stop receiving the messages of a partition."""
-        self._listening.stop(partition)
+        self.listening.stop(partition)
 
     def replace_log(self, partition_id: PartitionId) -> None:
         """Set a damaged log aside, after its replica was declared unclean."""

@@ -131,7 +131,7 @@ class BrokerMetrics:
                 "reserved": sum(p.intake.reserved_count for p in partitions),
                 "headers": self.nats.wide_count,
                 "ack": self.node.lost_ack_count,
-                "copy": self.node.lost_copy_count,
+                "copy": self.node.listening.lost_copy_count,
             },
         }
 

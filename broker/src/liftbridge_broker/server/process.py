@@ -152,6 +152,9 @@ class Broker:
         """Implement `ports.messaging.MessageSink`; the link notified the observer."""
         del reason
         self._health.set_serving(is_serving=connected and self._is_ready)
+        cluster = self.node.cluster if self._core.is_open else None
+        if connected and cluster is not None:
+            cluster.on_reconnected(self._clock.now())
 
     def _on_failed(self, error: LiftbridgeError) -> None:
         """The metadata or the data directory cannot be written: the process must end."""

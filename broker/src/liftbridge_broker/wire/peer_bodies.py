@@ -227,6 +227,10 @@ class CursorReply(NamedTuple):
     unclean_epoch: int = 0
 
 
+class MessagesLost(NamedTuple):
+    """Notice that messages to the sender, and acks from it, may be lost with a connection."""
+
+
 Body = (
     RaftBody
     | Propose
@@ -245,6 +249,7 @@ Body = (
     | SequencesReply
     | CursorRequest
     | CursorReply
+    | MessagesLost
     | FetchBody
     | FetchReplyBody
     | Hello
@@ -284,6 +289,7 @@ _Question = (
     | SequencesReply
     | CursorRequest
     | CursorReply
+    | MessagesLost
 )
 
 
@@ -295,6 +301,8 @@ def _fill_question(target: pb.Peer, body: _Question) -> None:
             _fill_sequences(target, body)
         case CursorRequest() | CursorReply():
             _fill_cursor(target, body)
+        case MessagesLost():
+            target.messages_lost.SetInParent()
 
 
 def _fill_listening(target: pb.Peer, body: ListeningRequest | ListeningReply) -> None:
@@ -528,6 +536,7 @@ _READERS: Final[dict[str, Callable[[pb.Peer], Body]]] = {
     "sequences_reply": _sequences_reply,
     "cursor_request": _cursor_request,
     "cursor_reply": _cursor_reply,
+    "messages_lost": lambda _message: MessagesLost(),
     "fetch": lambda message: decode_fetch(message.fetch),
     "fetch_reply": lambda message: decode_fetch_reply(message.fetch_reply),
     "hello": decode_hello,

@@ -23,7 +23,7 @@ from liftbridge_broker.errors import (
     NotFoundError,
     OutcomeUnknownError,
 )
-from liftbridge_broker.model.ids import Instant, PartitionId, StreamName, earliest
+from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamName, earliest
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.partition.intake import UNKNOWN_PREFIX
@@ -54,6 +54,10 @@ from liftbridge_proto import api_pb2
 
 SETTLE_NS: Final = 500 * MILLISECOND_NS
 """Time for which an ack may still be in flight after a leader change."""
+
+LOST_NS: Final = 5_000 * MILLISECOND_NS
+"""Time for which a message may still be acknowledged after a connection was lost: the leader may
+have it and wait for its followers."""
 
 
 class ForwardingHost(Protocol):
@@ -92,6 +96,7 @@ class _Forwarded:
         sent_count: Number of times it was sent.
         bound: The partition as of the last time it was sent.
         forget: Cancels the wait for its ack.
+        lost: Reason for an earlier deadline; empty for none.
     """
 
     partition: Partition | RemotePartition
@@ -100,6 +105,18 @@ class _Forwarded:
     sent_count: int = 0
     bound: PartitionState | None = None
     forget: Callable[[], None] = nothing
+    lost: str = ""
+
+    @property
+    def is_sent(self) -> bool:
+        """Return whether it was sent to a broker that has not answered."""
+        return self.forget is not nothing
+
+    def no_ack(self) -> LiftbridgeError:
+        """Return the error at its deadline."""
+        if not self.sent_count:
+            return _never_sent(self.partition)
+        return OutcomeUnknownError(UNKNOWN_PREFIX + self.lost) if self.lost else no_ack()
 
 
 class _Doubt(NamedTuple):
@@ -347,6 +364,28 @@ class Forwarding:
                 self._doubtful[forwarded] = _Doubt(Instant(now + SETTLE_NS), error)
         line.runs.update(behind)
 
+    # -- lost connections ---------------------------------------------------------------------
+
+    def on_messages_lost(self, broker: BrokerId, *, is_own: bool, now: Instant) -> None:
+        """Wait less long for acks, as a broker had lost a connection to NATS.
+
+        Args:
+            broker: The broker. Any member of a queue group may have been sent what waits for one.
+            is_own: Whether it is this one, which may have missed acks of all others.
+            now: Time now.
+        """
+        latest = Instant(now + LOST_NS)
+        for forwarded in self._all:
+            bound, is_any = forwarded.bound, is_own or forwarded.partition.group
+            is_from = is_any or (bound is not None and bound.leader == broker)
+            if is_from and forwarded.is_sent and forwarded.deadline > latest:
+                forwarded.deadline = latest
+                forwarded.lost = (
+                    f"no ack within {LOST_NS // 10**9} s after broker {broker} had lost a "
+                    "connection to NATS"
+                )
+        self._all = dict.fromkeys(sorted(self._all, key=lambda forwarded: forwarded.deadline))
+
     # -- time ---------------------------------------------------------------------------------
 
     def on_timer(self, now: Instant) -> None:
@@ -356,7 +395,7 @@ class Forwarding:
                 break
             self._refuse(forwarded, doubt.refusal)
         while (first := next(iter(self._all), None)) is not None and first.deadline <= now:
-            self._refuse(first, no_ack() if first.sent_count else _never_sent(first.partition))
+            self._refuse(first, first.no_ack())
 
     def next_deadline(self) -> Instant | None:
         """Time of the next `on_timer` call, `None` for never."""

@@ -465,4 +465,8 @@ class ClusterBroker:
             self.node.on_peer(channel, payload, now, wall_ns)
 
     def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:
-        """The node asks its ports whether they are connected."""
+        """The link to NATS fell, or is back."""
+        del wall_ns
+        cluster = self.node.cluster if self.is_open else None
+        if connected and cluster is not None:
+            cluster.on_reconnected(now)
