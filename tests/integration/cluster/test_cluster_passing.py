@@ -123,3 +123,32 @@ def values(cluster: ClusterKit, dead: str) -> list[bytes]:
     after = cluster.await_leader(STREAM, other_than=dead)
     with cluster[after].channel() as channel:
         return [record.value for record in read_log(channel, STREAM)]
+
+
+@pytest.mark.parametrize("loses", ["leader", "passing"])
+def test_message_lost_with_a_connection_is_answered_long_before_the_deadline(
+    tmp_path: Path, loses: str
+) -> None:
+    with ClusterKit(tmp_path) as cluster:
+        with cluster["b1"].channel() as channel:
+            request = api_pb2.CreateStreamRequest(name=STREAM, subject=STREAM, replicationFactor=3)
+            api(channel).CreateStream(request, timeout=10)
+        cluster.until(lambda: len(cluster.partition(STREAM).isr) == 3, "3 in sync")
+        leader = cluster.leader_of(STREAM)
+        passing = next(name for name in cluster.brokers if name != leader)
+        cluster.proxies[passing].lose_to(STREAM)
+        with cluster[passing].channel() as channel:
+            began = monotonic()
+            answer = api(channel).Publish.future(
+                api_pb2.PublishRequest(stream=STREAM, value=PLAIN, ackPolicy=api_pb2.ALL),
+                timeout=ACK_SECONDS,
+            )
+            # Requests of a connection are handled in order: the message is forwarded, and lost.
+            api(channel).FetchMetadata(api_pb2.FetchMetadataRequest(), timeout=10)
+            proxy = cluster.proxies[leader if loses == "leader" else passing]
+            proxy.cut()
+            proxy.heal()
+            with pytest.raises(grpc.RpcError) as refused:
+                answer.result()
+            assert monotonic() - began < SECONDS_MAX
+            assert "lost a connection to NATS" in str(refused.value)

@@ -13,6 +13,7 @@ from liftbridge_broker.node.peers.peer_sessions import (
     PARKED_MAX,
     PARKED_NS,
     PEERS_MAX,
+    ROUTES_MAX,
     STARTS_MAX,
     WINDOW,
     PeerSessions,
@@ -26,6 +27,7 @@ from liftbridge_broker.wire.peer_frame import (
     NO_START,
     SHORT_BYTES_MAX,
     SIGNATURE_SIZE,
+    START_SIZE,
     Piece,
     SigningKey,
     open_frame,
@@ -43,6 +45,10 @@ SEARCH_KINDS = {"discover", "discover_reply", "join"}
 
 def ring(*lines: str) -> Keyring:
     return parse_keys("\n".join(lines), "keys")
+
+
+START_PLACE = 6
+"""Place of the sender's start in a signed frame: after key id, version and length of the name."""
 
 
 class Wires:
@@ -419,6 +425,17 @@ def test_what_is_remembered_of_others_is_bounded() -> None:
         wires.start("b", name, ring(KEY)).send(BrokerId("a"), Channel.METADATA, RaftBody())
     assert len(wires.heard) == len(starts)
     assert a.sessions.remembered_count <= PEERS_MAX + STARTS_MAX + 1
+
+
+def test_routes_of_forged_fronts_are_bounded_and_known_senders_stay_known() -> None:
+    wires = acquainted()
+    frame = say(wires, RaftBody())
+    before, after = frame[:START_PLACE], frame[START_PLACE + START_SIZE :]
+    for number in range(ROUTES_MAX + 10):
+        forged = before + number.to_bytes(START_SIZE, "big") + after
+        assert not wires.deliver("b", Channel.METADATA, forged)
+    assert wires.deliver("b", Channel.METADATA, frame)
+    assert 0 < len(wires.links["b"].sessions._routes) <= ROUTES_MAX
 
 
 def test_nothing_unsigned_is_believed_unless_the_ring_says_so() -> None:

@@ -432,7 +432,7 @@ class Node:
             return
         if self.cluster is None:
             self.clock.on_told(Date(wall_ns), now)
-        if self._alarm.is_early(self.next_deadline(), now):
+        if self._alarm.rearm(self.next_deadline(), now):
             return
         self.store.on_timer(now, wall_ns)
         self.metadata.on_timer(now)

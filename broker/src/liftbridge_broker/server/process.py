@@ -114,6 +114,8 @@ class Broker:
     _monitor: LoopMonitor = field(default_factory=LoopMonitor)
     _timer: LoopTimer = field(init=False)
     _failed: asyncio.Future[LiftbridgeError] = field(init=False)
+    _has_lost_messages: bool = True
+    _is_peer_link_up: bool = False
     _is_ready: bool = False
     _is_draining: bool = False
     _is_drained: bool = False
@@ -152,8 +154,20 @@ class Broker:
         """Implement `ports.messaging.MessageSink`; the link notified the observer."""
         del reason
         self._health.set_serving(is_serving=connected and self._is_ready)
+        self._has_lost_messages = self._has_lost_messages or not connected
+        self._tell_lost_messages()
+
+    def _on_peer_link(self, reason: str) -> None:
+        """Handle the loss, with a reason, or the return of the link for metadata."""
+        self._is_peer_link_up = not reason
+        self._tell_lost_messages()
+
+    def _tell_lost_messages(self) -> None:
+        """Notify all brokers of messages that may be lost, once that can be sent."""
+        is_up = self._nats.is_connected and self._is_peer_link_up
         cluster = self.node.cluster if self._core.is_open else None
-        if connected and cluster is not None:
+        if self._has_lost_messages and is_up and cluster is not None:
+            self._has_lost_messages = False
             cluster.on_reconnected(self._clock.now())
 
     def _on_failed(self, error: LiftbridgeError) -> None:
@@ -272,7 +286,7 @@ class Broker:
         links = self._links = nats_options(self.options, BrokerId(self._core.me.broker), own)
         self._embedded = None if own is None else EmbeddedNats(own, self.observer)
         self._nats = NatsMessaging(links, self, self.observer)
-        self._transport = NatsTransport(links, self._on_peer, _ignore_change, self.observer)
+        self._transport = NatsTransport(links, self._on_peer, self._on_peer_link, self.observer)
         if self._core.has_metadata:
             self._core.open(self._nats, self._transport, None)
 
@@ -584,7 +598,3 @@ def _refuse_retired(_members: Sequence[Peer], _cluster_id: str) -> bool:
     raise FailedPreconditionError(
         "the data directory left a cluster: it can only join one, and found none"
     )
-
-
-def _ignore_change(_reason: str) -> None:
-    """Ignore the call: links report changes by their transitions."""

@@ -62,7 +62,7 @@ ROUND_FRAMES: Final = 20_000
 """Frames that are made up after a time of listening, and then sent."""
 
 AT_ONCE: Final = 10
-"""One of so many frames is repeated as soon as it is heard; the others are late."""
+"""One frame in ten is repeated as soon as it is heard, outside the measured times."""
 
 SLICE_SECONDS: Final = 0.01
 _PLAIN: Final = Arrival("", "", b"")
@@ -112,11 +112,11 @@ async def attack(url: str, brokers: Sequence[str], frames: int, rate: int, seed:
                 published(peer_subject(NAMESPACE, BrokerId(name), channel), _PLAIN, payload)
                 for name, channel, payload in _made_up(forger, brokers, frames - sent)
             ]
-            _say("ready")
+            _report("ready")
             await asyncio.to_thread(sys.stdin.readline)
             await _send(url, forged, rate)
             sent += len(forged)
-            _say("sent")
+            _report("sent")
     return sent
 
 
@@ -151,8 +151,8 @@ def _made_up(
         yield forged
 
 
-def _say(line: str) -> None:
-    """Tell the parent process."""
+def _report(line: str) -> None:
+    """Write a line to the parent process."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -286,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.attack:
         url, frames, rate, *brokers = options.attack
         sent = asyncio.run(attack(url, brokers, int(frames), int(rate), seed=1))
-        _say(json.dumps({"sent": sent}))
+        _report(json.dumps({"sent": sent}))
         return 0
     about = machine(0.0)
     config = {"logging.format": "json"}

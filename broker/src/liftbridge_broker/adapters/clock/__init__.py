@@ -25,11 +25,11 @@ class SystemClock:
 class LoopTimer:
     """Timer of the running event loop.
 
-    A wake-up leaves the timer that is set: in most cases the same deadline is armed again after it,
-    and making a timer costs more than an event that is early for nothing.
+    A wake-up does not cancel the timer: in most cases the same deadline is armed again afterwards,
+    and a new timer costs more than a call that finds nothing due.
 
     Args:
-        fire: Called at the deadline, at times before it.
+        fire: Called at the deadline; sometimes also earlier.
     """
 
     def __init__(self, fire: Callable[[], None]) -> None:

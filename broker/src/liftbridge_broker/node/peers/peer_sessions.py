@@ -38,7 +38,7 @@ STARTS_MAX: Final = 4
 """Remembered processes per broker: late frames of an earlier one may still arrive."""
 
 ROUTES_MAX: Final = 4_096
-"""Cached routes; to derive the keys of one costs as much as to refuse several frames."""
+"""Maximum number of cached routes; deriving the keys of one costs more than refusing a frame."""
 
 GREET_NS: Final = 50 * MILLISECOND_NS
 """Shortest time between two challenges to one broker."""
@@ -305,7 +305,7 @@ class PeerSessions:
         target = "" if standing is Standing.GREETING else self.broker
         verifier = SigningKey(key, origin.sender, origin.sender_start, target, origin.target_start)
         if len(self._routes) >= ROUTES_MAX:
-            self._routes.clear()  # forged fronts: anybody can make up any number
+            self._routes.clear()  # a client can forge any number of fronts
         is_known = standing is Standing.KNOWN
         route = Route(origin, standing, verifier, windows if is_known else None)
         self._routes[front] = route

@@ -57,7 +57,7 @@ SETTLE_NS: Final = 500 * MILLISECOND_NS
 
 LOST_NS: Final = 5_000 * MILLISECOND_NS
 """Time for which a message may still be acknowledged after a connection was lost: the leader may
-have it and wait for its followers."""
+have appended it, and wait for its followers."""
 
 
 class ForwardingHost(Protocol):
@@ -374,17 +374,21 @@ class Forwarding:
             is_own: Whether it is this one, which may have missed acks of all others.
             now: Time now.
         """
-        latest = Instant(now + LOST_NS)
-        for forwarded in self._all:
+        latest, is_changed = Instant(now + LOST_NS), False
+        # A flood costs a broker its connection many times a second: only later deadlines count.
+        for forwarded in reversed(self._all):
+            if forwarded.deadline <= latest:
+                break
             bound, is_any = forwarded.bound, is_own or forwarded.partition.group
             is_from = is_any or (bound is not None and bound.leader == broker)
-            if is_from and forwarded.is_sent and forwarded.deadline > latest:
-                forwarded.deadline = latest
+            if is_from and forwarded.is_sent:
+                is_changed, forwarded.deadline = True, latest
                 forwarded.lost = (
                     f"no ack within {LOST_NS // 10**9} s after broker {broker} had lost a "
                     "connection to NATS"
                 )
-        self._all = dict.fromkeys(sorted(self._all, key=lambda forwarded: forwarded.deadline))
+        if is_changed:
+            self._all = dict.fromkeys(sorted(self._all, key=lambda one: one.deadline))
 
     # -- time ---------------------------------------------------------------------------------
 

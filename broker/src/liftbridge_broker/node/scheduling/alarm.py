@@ -44,7 +44,7 @@ class Alarm:
         self.set(now)
 
     def ring(self, now: Instant) -> bool:
-        """Handle the timer; return whether it was a wake-up, with all deadlines still to come."""
+        """Handle the timer; return whether it was a wake-up and no deadline has come."""
         deadline, self._armed, self._deadline = self._deadline, None, None
         if deadline is None or deadline <= now:
             return False
@@ -52,8 +52,8 @@ class Alarm:
         self.look(now)
         return True
 
-    def is_early(self, deadline: Instant | None, now: Instant) -> bool:
-        """Return whether nothing is due yet; then arm the timer with the deadline."""
+    def rearm(self, deadline: Instant | None, now: Instant) -> bool:
+        """Arm the timer for a deadline; return false, and leave it, when that has come."""
         if deadline is not None and deadline <= now:
             return False
         self.set(deadline)
