@@ -16,7 +16,7 @@ _ROLES: Final[dict[int, Role]] = {
 
 
 class PartitionName(NamedTuple):
-    """A partition of a stream."""
+    """Name of a partition: its stream and its number."""
 
     stream: str
     partition: int
@@ -42,7 +42,7 @@ class Identity(NamedTuple):
 
 
 class MemberStatus(NamedTuple):
-    """A member of the metadata group; only the leader of the group knows `match_index`."""
+    """A member of the metadata group; only the metadata leader knows `match_index`."""
 
     broker: str
     data_dir_id: str
@@ -73,7 +73,7 @@ class ClusterStatus(NamedTuple):
 class Restart(NamedTuple):
     """A start of a broker.
 
-    `is_clean` says whether the previous process on the same data directory had stopped cleanly.
+    `is_clean` is true if the previous process on the same data directory stopped cleanly.
     """
 
     start_id: str
@@ -83,7 +83,10 @@ class Restart(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A setting of a broker; secrets are masked, and `source` is empty for the default."""
+    """A setting of a broker.
+
+    Secrets are masked, and `source` is empty if the value is the default.
+    """
 
     key: str
     value: str
@@ -93,7 +96,7 @@ class Setting(NamedTuple):
 
 
 class Reloaded(NamedTuple):
-    """Changed settings: those that are in effect now, and those that need a restart."""
+    """Changed settings: those now in effect, and those that take effect at a restart."""
 
     applied: Sequence[str]
     restart_needed: Sequence[str]
@@ -142,11 +145,11 @@ class BrokerDescription(NamedTuple):
 class BrokerStatus(NamedTuple):
     """What a broker reports about itself: connections, disk, configuration.
 
-    `offline` has the partitions that it does not serve, with the reason; `certificates` has the
-    SHA-256 of each file, by the setting that names it; `nats_cluster` has the servers that the NATS
-    server in use has routes to, including itself, and is empty without a NATS cluster; `peer_keys`
-    has the ids of the keys that authenticate other brokers, of which the first one signs, and
-    `open` where none is needed.
+    `offline` maps each partition that it does not serve to the reason. `certificates` maps each
+    setting that names a certificate file to the SHA-256 of that file. `nats_cluster` lists the
+    connected NATS server and the servers that it has routes to; it is empty without a NATS cluster.
+    `peer_keys` lists the ids of the keys that authenticate other brokers. The broker signs with the
+    first key. The entry `open` means that it also accepts unsigned messages.
     """
 
     broker: str
@@ -169,7 +172,7 @@ class BrokerStatus(NamedTuple):
 
 
 class ReplicaStatus(NamedTuple):
-    """A replica; `None` for what the answering broker does not know."""
+    """A replica of a partition; fields that the answering broker does not know are `None`."""
 
     broker: str
     replica_epoch: int
@@ -202,7 +205,7 @@ class PartitionStatus(NamedTuple):
 
 
 class Blocker(NamedTuple):
-    """Something that blocks a restart, or is missing after it; `stream` may be empty."""
+    """A reason why a restart is refused or not yet verified; `stream` may be empty."""
 
     kind: str
     stream: str
@@ -212,7 +215,7 @@ class Blocker(NamedTuple):
 
 
 class RestartCheck(NamedTuple):
-    """Whether a broker may be restarted; `token` is empty if not."""
+    """Result of a restart check; `token` is empty if the broker may not be restarted."""
 
     token: bytes
     expires: datetime | None
@@ -223,7 +226,7 @@ class RestartCheck(NamedTuple):
 
 
 class RestartVerification(NamedTuple):
-    """Whether a restarted broker has everything back that its token recorded."""
+    """Result of verifying a restarted broker against the state that its token recorded."""
 
     is_complete: bool
     blockers: Sequence[Blocker]
@@ -232,7 +235,7 @@ class RestartVerification(NamedTuple):
 
 
 class PartitionOutcome(NamedTuple):
-    """Result for one partition of a list; `code` and `text` are empty on success."""
+    """Result for a partition of a request; `code` and `text` are empty on success."""
 
     stream: str
     partition: int
@@ -262,7 +265,7 @@ class Reassignment(NamedTuple):
 
 
 def identity_of(found: admin_pb2.IdentityResponse) -> Identity:
-    """From the wire."""
+    """Convert the API message of an identity."""
     return Identity(
         found.broker,
         found.data_dir_id,
@@ -275,7 +278,7 @@ def identity_of(found: admin_pb2.IdentityResponse) -> Identity:
 
 
 def cluster_of(found: admin_pb2.ClusterStatusResponse) -> ClusterStatus:
-    """From the wire."""
+    """Convert the API message of a cluster."""
     members = tuple(
         MemberStatus(
             one.member.broker,
@@ -301,7 +304,7 @@ def cluster_of(found: admin_pb2.ClusterStatusResponse) -> ClusterStatus:
 
 
 def broker_of(one: admin_pb2.BrokerDescription) -> BrokerDescription:
-    """From the wire."""
+    """Convert the API message of a broker."""
     return BrokerDescription(
         one.broker,
         _ROLES.get(one.role, ""),
@@ -331,7 +334,7 @@ def broker_of(one: admin_pb2.BrokerDescription) -> BrokerDescription:
 
 
 def settings_of(found: admin_pb2.ListSettingsResponse) -> Sequence[Setting]:
-    """From the wire."""
+    """Convert the API messages of settings."""
     return tuple(
         Setting(one.key, one.value, one.source, one.is_dynamic, one.needs_restart)
         for one in found.settings
@@ -339,7 +342,7 @@ def settings_of(found: admin_pb2.ListSettingsResponse) -> Sequence[Setting]:
 
 
 def status_of(found: admin_pb2.BrokerStatusResponse) -> BrokerStatus:
-    """From the wire."""
+    """Convert the API message of a broker's status."""
     return BrokerStatus(
         found.broker,
         found.version,
@@ -362,7 +365,7 @@ def status_of(found: admin_pb2.BrokerStatusResponse) -> BrokerStatus:
 
 
 def partition_of(one: admin_pb2.PartitionStatus) -> PartitionStatus:
-    """From the wire."""
+    """Convert the API message of a partition."""
     return PartitionStatus(
         one.partition.stream,
         one.partition.partition,
@@ -396,7 +399,7 @@ def _replica_of(one: admin_pb2.ReplicaStatus) -> ReplicaStatus:
 
 
 def check_of(found: admin_pb2.CheckRestartResponse) -> RestartCheck:
-    """From the wire."""
+    """Convert the API message of a restart check."""
     return RestartCheck(
         found.token,
         _time(found.expires) if found.token else None,
@@ -408,7 +411,7 @@ def check_of(found: admin_pb2.CheckRestartResponse) -> RestartCheck:
 
 
 def verification_of(found: admin_pb2.VerifyRestartResponse) -> RestartVerification:
-    """From the wire."""
+    """Convert the API message of a restart verification."""
     return RestartVerification(
         found.is_complete, _blockers(found.blockers), found.partitions, found.excluded
     )
@@ -428,13 +431,13 @@ def _blockers(found: Iterable[admin_pb2.RestartBlocker]) -> tuple[Blocker, ...]:
 
 
 def _kind(number: int) -> str:
-    """Name a kind of blocker; an unknown kind, of a later version, by its number."""
+    """Name a kind of blocker; an unknown kind, from a later version, is named by its number."""
     known = admin_pb2.RestartBlocker.Kind.DESCRIPTOR.values_by_number.get(number)
     return f"kind-{number}" if known is None else known.name.removeprefix("KIND_").lower()
 
 
 def outcomes_of(found: Iterable[admin_pb2.PartitionOutcome]) -> tuple[PartitionOutcome, ...]:
-    """From the wire."""
+    """Convert the API messages of outcomes."""
     return tuple(
         PartitionOutcome(one.partition.stream, one.partition.partition, one.code, one.text)
         for one in found
@@ -444,7 +447,7 @@ def outcomes_of(found: Iterable[admin_pb2.PartitionOutcome]) -> tuple[PartitionO
 def reassignments_of(
     found: Iterable[admin_pb2.Reassignment],
 ) -> tuple[Reassignment, ...]:
-    """From the wire."""
+    """Convert the API messages of reassignments."""
     return tuple(
         Reassignment(
             one.partition.stream,

@@ -199,7 +199,8 @@ def _pieces(
 ) -> pa.Array:
     """Build a column from pieces of a buffer, copied by one `take`.
 
-    The gap between two pieces counts as an unwanted piece, because Arrow offsets are contiguous.
+    The gap between two pieces counts as an unwanted piece, because Arrow offsets must be
+    contiguous.
     """
     count = len(chunks.starts)
     edges = np.empty(2 * count, np.int32)

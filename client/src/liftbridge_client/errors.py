@@ -1,7 +1,6 @@
 """All errors of the client: retriable ones, refusals, and wrong use.
 
-Every error has a stable `code`, says whether the same call may succeed later and what to do, and
-holds the message of the server.
+Every error has a stable `code`, the flag `retriable`, advice, and the message of the server.
 """
 
 from typing import ClassVar, Final
@@ -20,7 +19,7 @@ class LiftbridgeError(Exception):
         advice: What to do, in one sentence.
         server_text: Message of the server; empty if the client itself raised the error.
         may_be_done: Whether the server may have executed the call despite the error: this or an
-            earlier attempt reached the server, and no status says that nothing was done.
+            earlier attempt reached the server, and no status rules out that it took effect.
     """
 
     code: ClassVar[str] = "ERROR"
@@ -298,12 +297,14 @@ UNDONE_CODES: Final = frozenset(
         "STORAGE_FULL",
     }
 )
-"""Codes of refusals with which nothing was done, whatever their status. Only the broker sends them,
-in a trailer, so a broken call never has one."""
+"""Codes of refusals that guarantee that nothing was done, whatever their status.
+
+Only the broker sends them, in a trailer, so a broken call never has one.
+"""
 
 
 def publish_error(error: LiftbridgeError) -> LiftbridgeError:
-    """Convert an error for a message: after a lost answer, it is unknown whether it is stored."""
+    """Convert the error of a publish: after a lost answer, the outcome is unknown."""
     if isinstance(error, TooLargeError):
         # An ack is small, so the request exceeds the limit of gRPC: no broker received it.
         error.may_be_done = False
@@ -332,14 +333,15 @@ def error_of(status: StatusCode, text: str, server_code: str = "") -> Liftbridge
 
 
 class Doubt:
-    """Doubt about a retried call: an earlier attempt may have been done.
+    """Doubt about a retried call: an earlier attempt may have taken effect.
 
-    It persists over later attempts: a refusal may be caused by the state that an earlier one left.
+    It persists over later attempts: an earlier attempt may have caused the state that a later
+    attempt is refused for.
     """
 
     def __init__(self) -> None:
         self._is_open = False
 
     def weigh(self, error: LiftbridgeError) -> None:
-        """Note the error of an attempt, and set its `may_be_done` if an earlier one may be done."""
+        """Note the error of an attempt; set its `may_be_done` if an earlier attempt may be done."""
         error.may_be_done = self._is_open = self._is_open or error.may_be_done

@@ -103,7 +103,7 @@ class PublisherReconnects(NamedTuple):
 
 
 class SubscriptionReconnects(NamedTuple):
-    """A subscription lost its call and continues where it was.
+    """A subscription lost its call and continues at its next offset.
 
     Attributes:
         stream: Name of the stream.
@@ -140,7 +140,7 @@ class SlowCall(NamedTuple):
     Attributes:
         method: Path of the method.
         address: Broker that was asked.
-        seconds: How long it took.
+        seconds: Duration of the call.
     """
 
     method: str
@@ -155,7 +155,7 @@ class SlowAcks(NamedTuple):
         stream: Name of the stream.
         partition: Number of the partition.
         waiting_count: Messages that wait for an ack.
-        seconds: How long no ack has arrived.
+        seconds: Seconds since the last ack.
     """
 
     stream: str
@@ -165,7 +165,7 @@ class SlowAcks(NamedTuple):
 
 
 class EventsLost(NamedTuple):
-    """The listener was too slow: this many events before the next one were dropped."""
+    """The listener was too slow: `count` events before the next event were dropped."""
 
     count: int  # type: ignore[assignment]  # hides `tuple.count`, which is not needed here
 

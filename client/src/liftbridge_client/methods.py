@@ -1,4 +1,4 @@
-"""The methods this client calls."""
+"""The gRPC methods that this client calls."""
 
 from typing import Final
 

@@ -74,12 +74,12 @@ class Message(NamedTuple, Generic[Value]):
 
     @property
     def time(self) -> datetime:
-        """When the leader stored it."""
+        """Time at which the leader stored it."""
         return from_ns(self.timestamp)
 
 
 class Ack(NamedTuple):
-    """Where a message is stored.
+    """Ack of a message: the place where it is stored.
 
     Attributes:
         stream: Name of the stream that stored it; in a queue group, it may be another one.
@@ -99,11 +99,11 @@ class Ack(NamedTuple):
 
 
 PublishResult = Ack | LiftbridgeError
-"""Result for one message of a batch."""
+"""Result for one message of a batch: its ack or an error."""
 
 
 class Start(NamedTuple):
-    """Where a subscription starts; created by the class methods."""
+    """Start position of a subscription; created by the class methods."""
 
     kind: Literal["new", "offset", "earliest", "latest", "time", "cursor"]
     offset: int = 0
@@ -112,37 +112,37 @@ class Start(NamedTuple):
 
     @classmethod
     def new(cls) -> "Start":
-        """After the last message: only new messages."""
+        """Start after the last message: deliver only new messages."""
         return cls("new")
 
     @classmethod
     def earliest(cls) -> "Start":
-        """The first message in the log."""
+        """Start at the first message in the log."""
         return cls("earliest")
 
     @classmethod
     def latest(cls) -> "Start":
-        """The last message."""
+        """Start at the last message."""
         return cls("latest")
 
     @classmethod
     def at(cls, offset: int) -> "Start":
-        """The message at an offset, or the first one after it."""
+        """Start at the message at an offset, or at the first message after it."""
         return cls("offset", offset)
 
     @classmethod
     def time(cls, time: datetime) -> "Start":
-        """The first message stored at or after an aware time."""
+        """Start at the first message stored at or after an aware time."""
         return cls("time", timestamp=to_ns(time))
 
     @classmethod
     def cursor(cls, cursor_id: str) -> "Start":
-        """After the message that a cursor names; the first message in the log if it is not set."""
+        """Start after the message that a cursor names; at the first message if it is not set."""
         return cls("cursor", cursor_id=cursor_id)
 
 
 class Stop(NamedTuple):
-    """Where a subscription stops; created by the class methods."""
+    """Stop position of a subscription; created by the class methods."""
 
     kind: Literal["never", "offset", "latest", "time"]
     offset: int = 0
@@ -150,22 +150,22 @@ class Stop(NamedTuple):
 
     @classmethod
     def never(cls) -> "Stop":
-        """Only when the caller stops."""
+        """Never stop; the caller ends the subscription."""
         return cls("never")
 
     @classmethod
     def latest(cls) -> "Stop":
-        """After the message that is the last one at the time of the call."""
+        """Stop after the message that is the last at the time of the call."""
         return cls("latest")
 
     @classmethod
     def at(cls, offset: int) -> "Stop":
-        """After the message at an offset."""
+        """Stop after the message at an offset."""
         return cls("offset", offset)
 
     @classmethod
     def time(cls, time: datetime) -> "Stop":
-        """After the last message stored at or before an aware time."""
+        """Stop after the last message stored at or before an aware time."""
         return cls("time", timestamp=to_ns(time))
 
 
@@ -219,7 +219,7 @@ class EventTimes(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """A partition in the metadata; offsets are -1 if there is none.
+    """A partition in the metadata; an offset is -1 if the partition is empty.
 
     Attributes:
         number: Number of the partition.
@@ -294,8 +294,8 @@ class PartitionBounds(NamedTuple):
         last_timestamp: Timestamp of the last message, 0 if empty.
         stream_id: Unique id of the stream, 0 if unknown.
         unclean_epoch: Leader epoch of the last election that may have lost messages, 0 for never,
-            `None` if the broker is too old to tell. Another epoch means another history: offsets
-            may have other messages.
+            `None` if the broker is too old to report it. Another epoch means another history:
+            offsets may have other messages.
     """
 
     partition: int
@@ -323,7 +323,7 @@ class Numbering(NamedTuple):
         name: Name of the publisher; another publisher with this name is fenced.
         first_sequence: Sequence of the first message in each partition. Messages below the sequence
             that the broker expects next are already stored and not sent again; between that
-            sequence and this one, nothing was ever sent.
+            sequence and `first_sequence`, nothing was ever sent.
     """
 
     name: str

@@ -1,6 +1,7 @@
-"""TLS files as bytes, refused by name where gRPC would only fail to connect.
+"""TLS files as bytes; a bad file is refused by its name.
 
-gRPC reports a bad file on standard error, without its name, and then an unreachable server.
+gRPC itself would report a bad file on standard error, without its name, and then report an
+unreachable server.
 """
 
 import ssl
@@ -21,7 +22,7 @@ _KEY_ADVICE: Final = (
 
 
 class Pem(NamedTuple):
-    """Contents of the files; None for files that are not given."""
+    """Contents of the files; `None` for files that are not given."""
 
     ca: bytes | None
     cert: bytes | None

@@ -1,4 +1,4 @@
-"""Addresses of a name, as gRPC targets that can be tried one by one."""
+"""Resolution of a host name to gRPC targets that can be tried one by one."""
 
 import asyncio
 import socket

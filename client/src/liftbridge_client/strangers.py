@@ -60,7 +60,7 @@ _KINDS: Final = (
         for words in ("Socket closed", "Connection reset", "Broken pipe")
     ),
 )
-"""Texts of gRPC, what they mean, and what to do; the first match counts."""
+"""Texts of gRPC with their diagnosis and advice; the first match counts."""
 
 SURE: Final = 2
 _UNCONNECTED: Final = "failed to connect to all addresses"
@@ -69,7 +69,7 @@ _REASON: Final = re.compile(r"CERTIFICATE_VERIFY_FAILED: ([^:]+)")
 
 
 class Stranger(NamedTuple):
-    """Why there is no connection, and what to do."""
+    """Diagnosis of a failed connection, with advice."""
 
     what: str
     advice: str
@@ -89,9 +89,9 @@ def stranger(text: str) -> Stranger | None:
 
 
 def certainty(text: str) -> int:
-    """Rank a text of gRPC among those of other addresses of the same name.
+    """Rank how specific an error text of gRPC is, to compare several addresses of a name.
 
-    `SURE` if it names a fault of a certificate, 1 for another diagnosis, 0 for none.
+    Returns `SURE` if the text names a fault of a certificate, 1 for another diagnosis, 0 for none.
     """
     if stranger(text) is None:
         return 0

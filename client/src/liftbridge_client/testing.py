@@ -90,7 +90,7 @@ class Broker:
         """Start.
 
         Raises:
-            UsageError: A setting is wrong.
+            UsageError: A setting is invalid.
         """
         try:
             await self._broker.start()
@@ -115,22 +115,22 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """`host:port` for any client."""
+        """Address `host:port` for any client."""
         return f"{self._broker.host}:{self._broker.port}"
 
     @property
     def time(self) -> datetime:
-        """Its current time, used for message timestamps."""
+        """Current time of the broker, used for message timestamps."""
         return _EPOCH + timedelta(microseconds=self._broker.clock.wall_ns() // 1_000)
 
     @property
     def is_running(self) -> bool:
-        """Return whether it is running; a paused broker is."""
+        """Return whether the broker is running; a paused broker counts as running."""
         return self._broker.is_running
 
     @property
     def disk(self) -> MemoryFiles:
-        """Its disk: `fail` schedules failures of calls, `capacity_bytes` is its size."""
+        """Disk of the broker: `fail` schedules failures of calls, `capacity_bytes` is its size."""
         return self._broker.files
 
     @property
@@ -151,10 +151,10 @@ class Broker:
     # Time.
 
     async def advance(self, duration: timedelta | float) -> None:
-        """Advance the time, with everything that the broker does meanwhile, in order.
+        """Advance the time, and do everything that the broker would do in it, in order.
 
         Args:
-            duration: How far; a number is in seconds.
+            duration: Duration; a number is in seconds.
 
         Raises:
             UsageError: The duration is negative.
@@ -240,7 +240,7 @@ class Broker:
             At least the latest 5,000 messages, oldest first.
 
         Raises:
-            UsageError: It is not a subject.
+            UsageError: The text is not a subject.
         """
         if not is_publishable(subject):
             raise UsageError(f"not a NATS subject: {subject!r}")

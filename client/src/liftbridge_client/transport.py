@@ -34,7 +34,8 @@ _OPTIONS: Final = (
     # Limit for an attempt to connect, with TLS; a refused connection fails at once.
     ("grpc.min_reconnect_backoff_ms", 3_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # Otherwise one client of a process waits because another client could not connect.
+    # Channels of one process would otherwise share a failed connection, and one client would wait
+    # because another could not connect.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.http2.max_frame_size", 1 << 20),
     ("grpc.http2.lookahead_bytes", 16 << 20),
@@ -46,7 +47,10 @@ ADDRESSES_MAX: Final = 8
 """Addresses of one name that are probed one by one for the cause of a failure."""
 
 ADDRESSES_SECONDS: Final = 1.0
-"""Limit for these probes: a client with another broker to try must not wait for a lost packet."""
+"""Limit for these probes.
+
+A client that has another broker to try must not wait for a lost packet.
+"""
 
 _TIME_IS_OVER: Final = "Deadline Exceeded"
 _NO_STATUS: Final = "No status received"
@@ -243,7 +247,7 @@ class Transport:
         method: Method[_Request, _Response],
         seconds: float,
     ) -> LiftbridgeError:
-        """Return the most specific error among those of all addresses of a name, with TLS.
+        """Return the most specific error of all addresses of a name; for TLS only.
 
         gRPC reports only the address that it tried last: `localhost` refused, from ::1, although
         127.0.0.1 had an untrusted certificate.
@@ -434,7 +438,10 @@ def _credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
 
 
 def _made(target: str, credentials: grpc.ChannelCredentials | None, name: str) -> grpc.aio.Channel:
-    """Create a channel; certificates must have `name`, or the target's name if it is empty."""
+    """Create a channel.
+
+    The server's certificate must have `name`, or the target's name if `name` is empty.
+    """
     if credentials is None:
         return grpc.aio.insecure_channel(target, _OPTIONS)
     named = (("grpc.ssl_target_name_override", name),) if name else ()

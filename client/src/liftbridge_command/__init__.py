@@ -1,6 +1,6 @@
 """Entry point of the program `liftbridge`; its commands are in `liftbridge_client.cli`.
 
-It is a separate package because importing the client takes long, and because a library must not
+It is a separate package for two reasons. Importing the client takes long, and a library must not
 change the signal handling of its program.
 """
 
@@ -33,5 +33,5 @@ def _open_standard_streams() -> None:
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: `number`
             setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))

@@ -1,8 +1,8 @@
 """The pytest fixture `liftbridge`: a broker in memory for one test.
 
 pytest loads this wherever the client is installed, so it is a package of its own, and neither the
-client nor the broker is imported before the fixture is used. Asynchronous fixtures are the work of
-pytest-asyncio, or else of any other such plugin.
+client nor the broker is imported before the fixture is used. pytest-asyncio runs the asynchronous
+fixtures, or another plugin that supports them.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from liftbridge_client.testing import Broker
 
 _fixture: Callable[..., Any] = pytest.fixture
-with contextlib.suppress(ModuleNotFoundError):  # other plugins take what pytest itself makes
+with contextlib.suppress(ModuleNotFoundError):  # other plugins accept pytest fixtures
     import pytest_asyncio
 
     _fixture = pytest_asyncio.fixture

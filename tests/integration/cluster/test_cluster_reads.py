@@ -144,5 +144,5 @@ async def test_a_broker_that_is_named_answers_whatever_its_role(cluster: Cluster
 
 async def test_a_broker_that_is_not_there_does_not_answer(cluster: ClusterKit) -> None:
     async with connect(servers(cluster), retry_time=timedelta(0)) as lb:
-        with pytest.raises(RetriableError, match="no such broker in the cluster at present: b9"):
+        with pytest.raises(RetriableError, match="no such broker in the cluster now: b9"):
             await lb.streams.get(STREAM).bounds(broker="b9")

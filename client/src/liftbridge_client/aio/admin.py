@@ -54,9 +54,9 @@ def connect_admin(
 class AdminClient:
     """Administration of a cluster; created by `connect_admin`.
 
-    Calls that any broker can answer go to the first address that answers. Calls that only one
-    broker can answer, such as the leader of the metadata group or a named broker, go to that
-    broker, which must be among the addresses.
+    Calls that any broker can answer go to the first address that answers. Some calls only one
+    broker can answer, such as the metadata leader or a named broker. They go to that broker, which
+    must be among the addresses.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class AdminClient:
         """Read the TLS files; connections are opened when needed.
 
         Raises:
-            UsageError: It is already open, or a file cannot be read.
+            UsageError: The client is already open, or a file cannot be read.
         """
         self._calls.open()
         return self
@@ -103,7 +103,10 @@ class AdminClient:
         return await self._calls.identities()
 
     async def cluster(self, *, from_leader: bool = True) -> model.ClusterStatus:
-        """Describe the metadata group; only its leader knows the progress of the members."""
+        """Describe the metadata group.
+
+        Only the metadata leader knows the progress of the members.
+        """
         request = admin_pb2.ClusterStatusRequest(needs_leader=from_leader)
         return model.cluster_of(
             await self._calls.call("ClusterStatus", request, admin_pb2.ClusterStatusResponse)
@@ -120,7 +123,7 @@ class AdminClient:
         return tuple(model.broker_of(one) for one in response.brokers)
 
     async def broker_status(self, broker: str) -> model.BrokerStatus:
-        """Fetch what a broker reports about itself."""
+        """Fetch the status of a broker: connections, disk, configuration."""
         response = await self._calls.call(
             "BrokerStatus",
             admin_pb2.BrokerStatusRequest(),
@@ -164,9 +167,10 @@ class AdminClient:
 
         Args:
             streams: Names of streams; all by default.
-            broker: Only partitions with a replica on this broker.
-            only_degraded: Only partitions without a leader or with replicas out of sync.
-            seen_by: Broker to ask, which also reports its own log end offsets; empty for any.
+            broker: If given, list only partitions with a replica on this broker.
+            only_degraded: Whether to list only partitions without a leader or with replicas out of
+                sync.
+            seen_by: Broker that answers and reports its own log end offsets; empty for any.
         """
         request = admin_pb2.ListPartitionsRequest(
             streams=streams, broker=broker, only_degraded=only_degraded
@@ -197,9 +201,10 @@ class AdminClient:
 
         Args:
             broker: Id of the broker.
-            needs_full_isr: Whether all other replicas must be in sync, or only the minimum.
-            allow_unavailable: Accept partitions with one replica, and a group without majority.
-            valid: How long the token is valid, 1 s to 10 min.
+            needs_full_isr: Whether all other replicas must be in sync; otherwise min ISR suffices.
+            allow_unavailable: Whether to accept that partitions with one replica become
+                unavailable, and that the metadata group loses its quorum.
+            valid: Validity of the token, 1 s to 10 min.
         """
         gate = admin_pb2.RESTART_GATE_UNSPECIFIED
         request = admin_pb2.CheckRestartRequest(
@@ -229,7 +234,10 @@ class AdminClient:
     # -- brokers --------------------------------------------------------------------------------
 
     async def cordon(self, broker: str, *, drain: bool = False) -> int:
-        """Cordon a broker, with `drain` also move its replicas away; returns how many it has."""
+        """Cordon a broker and, with `drain`, move its replicas away.
+
+        Return its number of replicas.
+        """
         request = admin_pb2.CordonBrokerRequest(broker=broker, is_draining=drain)
         response = await self._calls.call("CordonBroker", request, admin_pb2.CordonBrokerResponse)
         return response.replicas
@@ -241,7 +249,7 @@ class AdminClient:
 
     @_deadline
     async def remove_broker(self, broker: str, *, broker_epoch: int = 0) -> None:
-        """Remove a stopped broker without replicas, in the given session or its current one."""
+        """Remove a stopped broker without replicas; `broker_epoch` 0 means its current session."""
         request = admin_pb2.RemoveBrokerRequest(broker=broker, broker_epoch=broker_epoch)
         try:
             await self._calls.call("RemoveBroker", request, admin_pb2.RemoveBrokerResponse)
@@ -255,10 +263,11 @@ class AdminClient:
                 raise
 
     async def retire(self, broker: str, data_dir_id: str) -> None:
-        """Bar a broker's data directory from voting ever again, before it stops permanently.
+        """Permanently bar a broker's data directory from voting, before the broker is stopped.
 
         Raises:
-            FailedPreconditionError: It holds replicas or votes, or has another directory.
+            FailedPreconditionError: The broker holds replicas, is a voter, or has another data
+                directory.
         """
         await self._calls.call(
             "Retire",
@@ -299,16 +308,19 @@ class AdminClient:
         """Transfer leadership of the listed partitions, or of up to 1,000 that a broker leads.
 
         Args:
-            partitions: Partitions that one broker leads.
-            from_broker: Broker whose partitions are meant if none are listed.
-            to: New leader; by default the first in-sync replica of each that can lead.
+            partitions: Partitions, all led by the same broker.
+            from_broker: Broker whose partitions are transferred if `partitions` is empty.
+            to: New leader; by default, for each partition, the first in-sync replica that can lead.
         """
         return await transfer(self._calls, partitions, source=from_broker, to=to)
 
     async def elect_preferred(
         self, *partitions: model.PartitionName
     ) -> Sequence[model.PartitionOutcome]:
-        """Elect the first replica of partitions; by default of up to 1,000 that can change."""
+        """Elect the first replica of partitions.
+
+        By default of up to 1,000 partitions where that changes the leader.
+        """
         request = admin_pb2.ElectPreferredRequest(partitions=[ref_of(one) for one in partitions])
         response = await self._calls.call(
             "ElectPreferred", request, admin_pb2.ElectPreferredResponse
@@ -339,7 +351,7 @@ class AdminClient:
     async def start_reassignment(
         self, partition: model.PartitionName, target: Sequence[str], *, partition_epoch: int = 0
     ) -> int:
-        """Move a partition to these brokers, preferred leader first; returns its new epoch."""
+        """Start to move a partition to brokers, preferred leader first; return its new epoch."""
         request = admin_pb2.StartReassignmentRequest(
             partition=ref_of(partition), target=target, partition_epoch=partition_epoch
         )
@@ -360,7 +372,7 @@ class AdminClient:
     async def cancel_reassignment(
         self, partition: model.PartitionName, *, partition_epoch: int = 0, is_unclean: bool = False
     ) -> int:
-        """Cancel the reassignment of a partition; returns its new epoch."""
+        """Cancel the reassignment of a partition; return its new partition epoch."""
         request = admin_pb2.CancelReassignmentRequest(
             partition=ref_of(partition), partition_epoch=partition_epoch, is_unclean=is_unclean
         )
@@ -383,7 +395,7 @@ class AdminClient:
 
     @_deadline
     async def bootstrap(self, cluster_id: str, members: Sequence[model.Member]) -> None:
-        """Form a cluster: instruct all listed brokers, which must all be among the addresses."""
+        """Form a cluster of the listed brokers, which must all be among the addresses."""
         request = admin_pb2.BootstrapRequest(
             cluster_id=cluster_id, members=[_member(one) for one in members]
         )
@@ -397,7 +409,7 @@ class AdminClient:
 
     @_deadline
     async def transfer_metadata_leadership(self, to: str = "") -> str:
-        """Transfer leadership of the metadata group; returns the voter that was asked to lead."""
+        """Transfer leadership of the metadata group; return the voter that was asked to lead."""
         # A repeated attempt, which reaches the new leader, must not choose another voter.
         to = to or await self._successor()
         request = admin_pb2.TransferMetadataLeadershipRequest(to=to)
@@ -438,7 +450,7 @@ class AdminClient:
     async def _left_by(
         self, error: LiftbridgeError, partition: model.PartitionName
     ) -> model.PartitionStatus | None:
-        """Fetch a partition if an earlier attempt of the refused call may have been done."""
+        """Fetch a partition if an earlier attempt of the refused call may have taken effect."""
         return await _seen(self._status_of(partition)) if error.may_be_done else None
 
     async def _status_of(self, partition: model.PartitionName) -> model.PartitionStatus | None:
@@ -450,7 +462,7 @@ class AdminClient:
 
 
 async def _seen(look: Awaitable[_Seen]) -> _Seen:
-    """Observe the state after a change that may be made; an error says so, too."""
+    """Fetch the state after a change that may have taken effect; mark errors accordingly."""
     try:
         return await look
     except LiftbridgeError as error:

@@ -32,8 +32,7 @@ _PORT_ADVICE: Final = (
 )
 
 _ELSEWHERE: Final = "does not lead the metadata group"
-"""Error texts of a broker that is not the leader; they decide only whether to wait until a leader
-is known."""
+"""Error texts of a broker that is not the leader; after these, the client waits for a leader."""
 
 _WAIT_FIRST_SECONDS: Final = 0.05
 _WAIT_MAX_SECONDS: Final = 1.0
@@ -62,7 +61,7 @@ class AdminCalls:
         """Read the TLS files; connections are opened when needed.
 
         Raises:
-            UsageError: It is already open, or a file cannot be read.
+            UsageError: The client is already open, or a file cannot be read.
         """
         if self._transport is not None:
             raise UsageError("the client is already open: create another with `connect_admin`")
@@ -157,7 +156,7 @@ class AdminCalls:
         *,
         find: Callable[[], Awaitable[str]] | None = None,
     ) -> _Response:
-        """Call the broker at the address that `find` returns, or any broker, with retries."""
+        """Call the broker at the address that `find` returns, or any broker; retry."""
         doubt = Doubt()
 
         async def ask(address: str) -> _Response:
@@ -205,7 +204,7 @@ class AdminCalls:
 
         Raises:
             RetriableError: No broker knows it, or it is not among the addresses.
-            LiftbridgeError: No address answers; that of the first.
+            LiftbridgeError: No address answers; raises the error of the first address.
         """
         found, errors = await self._identities()
         named = [one.metadata_leader for one in found.values() if one.metadata_leader]
@@ -226,8 +225,8 @@ class AdminCalls:
 
         Raises:
             NotFoundError: All addresses answer, and none leads to the broker.
-            RetriableError: It may be behind an address that does not answer.
-            LiftbridgeError: No address answers; that of the first.
+            RetriableError: The broker may have an address that does not answer.
+            LiftbridgeError: No address answers; raises the error of the first address.
         """
         found, errors = await self._identities()
         if errors and not found:

@@ -1,4 +1,4 @@
-"""Bounds of partitions, fetched from each broker that knows them, and combined."""
+"""Bounds of partitions, fetched from several brokers and combined."""
 
 import asyncio
 from collections import Counter
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from liftbridge_client.aio.session import Session
 
 WAIT_SECONDS_MAX: Final = 30.0
-"""Longest wait of a broker."""
+"""Longest time, in seconds, that a broker waits for news."""
 
 STREAMS_A_CALL_MAX: Final = 10_000
 """Streams that a broker accepts in one call."""
 
 _PARTITIONS_A_CALL_MAX: Final = 100_000
-"""Known high watermarks in one call with several streams: 2 MiB at most."""
+"""Maximum number of known high watermarks in a call for several streams: 2 MiB."""
 
 _ANEW_SECONDS: Final = 0.5
-"""Pause between calls to a broker that answers at once, as one without support for waiting does."""
+"""Pause between calls to a broker that answers immediately because it does not support waiting."""
 
 
 def check_wait(seconds: float) -> None:
     """Refuse a wait that is negative or longer than brokers wait.
 
     Raises:
-        UsageError: It is.
+        UsageError: The wait is out of bounds.
     """
     if not 0 <= seconds <= WAIT_SECONDS_MAX:
         raise UsageError(f"wait {seconds:g} s: must be 0 to {WAIT_SECONDS_MAX:g} s")
@@ -49,7 +49,7 @@ async def await_news(
     *,
     read_replica: bool = False,
 ) -> bool:
-    """Wait until a partition has a higher high watermark than the caller knows.
+    """Wait until a high watermark exceeds the value that the caller knows.
 
     Each broker that serves these partitions has one open call. A broker that cannot answer ends the
     wait; fetching bounds then shows why.
@@ -59,10 +59,10 @@ async def await_news(
         stream: Name of the stream.
         known: High watermarks by partition.
         seconds: Longest wait.
-        read_replica: Whether replicas in sync are asked.
+        read_replica: Whether to call in-sync replicas instead of leaders.
 
     Returns:
-        Whether there may be news; `False` after a timeout.
+        `True` if there may be news, `False` after a timeout.
 
     Raises:
         UsageError: The wait is negative or longer than brokers wait.
@@ -114,20 +114,21 @@ async def await_streams(
 ) -> frozenset[str]:
     """Wait until there may be news in one of several streams, with one open call for each broker.
 
-    A stream without a broker to ask may have news. A broker that leads very many has more calls.
+    A stream without a reachable broker counts as having news. A broker that leads very many
+    partitions gets several calls.
 
     Args:
         client: Session for the calls.
         known: High watermarks by stream and partition.
         seconds: Longest wait.
-        read_replica: Whether replicas in sync are asked.
+        read_replica: Whether to call in-sync replicas instead of leaders.
 
     Returns:
         Streams that may have news; none after a timeout.
 
     Raises:
         UsageError: The wait is negative or longer than brokers wait.
-        UnimplementedError: A broker can only wait for one stream in a call.
+        UnimplementedError: A broker does not support several streams in a call.
     """
     check_wait(seconds)
     requests, lost = await _requests(client, known, read_replica=read_replica)
@@ -166,7 +167,7 @@ async def await_streams(
 async def _requests(
     client: "Session", known: Mapping[str, Mapping[int, int]], *, read_replica: bool
 ) -> tuple[dict[str, list[data_pb2.AwaitNewsRequest]], frozenset[str]]:
-    """Build the requests by broker address, and list the streams without a broker to ask."""
+    """Build the requests by broker address, and list the streams without a reachable broker."""
     find = client.replica_address if read_replica else client.leader_address
     requests: dict[str, list[data_pb2.AwaitNewsRequest]] = {}
     room: Counter[str] = Counter()
@@ -216,9 +217,9 @@ async def fetch_bounds(
     read_replica: bool = False,
     broker: str = "",
 ) -> Sequence[data_pb2.PartitionBounds]:
-    """Fetch the bounds of partitions in the given order, of all partitions if none are given.
+    """Fetch the bounds of partitions in the given order; of all partitions if none are given.
 
-    With `broker`, only that broker is asked, and it must be in sync.
+    With `broker`, call only that broker, which must be in sync.
 
     Raises:
         RetriableError: No broker could answer for a partition within the retry time.
@@ -264,7 +265,7 @@ async def fetch_bounds(
 def _finder(
     avoided: Collection[str], *, read_replica: bool, broker: str
 ) -> Callable[["Session", str, int], Awaitable[str]]:
-    """Return a function that finds the address of the broker to ask about a partition."""
+    """Return a function that finds the address of the broker to call for a partition."""
 
     async def find(client: "Session", stream: str, number: int) -> str:
         if broker:

@@ -34,18 +34,19 @@ Item = TypeVar("Item")
 
 
 class BulkRange(NamedTuple):
-    """Range of one partition to read, and how to read it.
+    """Range of a partition to read, with options.
 
     Attributes:
         start: First offset.
         end: First offset not to read; 0 means the high watermark at the time of the call.
-        bytes_max: Bytes after which the read ends, at least one batch; 0 means no limit.
+        bytes_max: Size after which the read ends, though at least one batch is read; 0 means no
+            limit.
         read_replica: Whether to read from in-sync replicas instead of the leader.
         is_strict: Whether offsets that the log does not hold are an error.
         stream_id: Id that the stream must have, 0 for any.
-        call_bytes: Bytes to request at a time, at least one batch; 0 means no limit.
+        call_bytes: Size of each request, at least one batch; 0 means no limit.
         broker: Id of the only broker to read from, a replica or the leader; empty for any.
-        unclean_epoch: History to read, `None` for any.
+        unclean_epoch: History to read, as a leader epoch; `None` for any.
     """
 
     start: int
@@ -91,7 +92,7 @@ class BulkRead:
         self._progress_at = 0.0
 
     async def pieces(self) -> AsyncGenerator[BulkPiece, None]:
-        """Iterate over responses in order: all records of the range acknowledged before the call.
+        """Yield responses in order, with all records of the range acknowledged before the call.
 
         Raises:
             RetriableError: No broker could serve the rest within the retry time.
@@ -126,7 +127,7 @@ class BulkRead:
                     return
 
     def _seconds_left(self) -> float:
-        """Return the time after which the read fails if nothing arrives."""
+        """Return the seconds after which the read fails if nothing arrives."""
         until = self._progress_at + self._client.call_seconds
         return max(until - asyncio.get_running_loop().time(), 0.0)
 
@@ -228,7 +229,7 @@ class BulkRead:
         """Check that all returned records are still in the log.
 
         Raises:
-            TruncatedError: Some are not.
+            TruncatedError: Some returned records are not in the log.
         """
         (bounds,) = await fetch_bounds(self._client, self._stream, (self._partition,))
         epochs = ((one.leader_epoch, one.start_offset) for one in bounds.epochs)
@@ -257,7 +258,7 @@ async def columns_of(
 
 
 async def ahead(source: AsyncGenerator[Item, None], count: int) -> AsyncGenerator[Item, None]:
-    """Prefetch a generator: up to `count` items, at least one, before they are requested."""
+    """Prefetch up to `count` items of a generator, at least one."""
     queue: asyncio.Queue[Item | None] = asyncio.Queue(count)
 
     async def fill() -> None:

@@ -1,4 +1,4 @@
-"""The asyncio client."""
+"""The asyncio client: `connect` and `Client`."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -27,7 +27,7 @@ def connect(
     retry_time: timedelta = timedelta(seconds=10),
     zone: str = "",
 ) -> "Client":
-    """Create a client; it connects when it is entered with `async with`.
+    """Create a client; `async with` connects it.
 
     Args:
         servers: `host:port`, several separated by commas, optionally as a `liftbridge://` URL.
@@ -61,7 +61,7 @@ class Client:
 
         Raises:
             RetriableError: No seed address answers within the retry time.
-            UsageError: It is already open, or a TLS file cannot be read.
+            UsageError: The client is already open, or a TLS file cannot be read.
         """
         await self._session.open()
         return self
@@ -90,7 +90,10 @@ class Client:
 
     @property
     def has_data(self) -> bool:
-        """Return whether to use calls of this project; if false, only those of the original."""
+        """Return whether the server has this project's calls.
+
+        If not, it has only the original's.
+        """
         return self._session.has_data
 
     @has_data.setter
@@ -144,7 +147,7 @@ class Client:
         headers: Mapping[str, bytes] | None = None,
         ack_policy: AckPolicy = "leader",
     ) -> Ack | None:
-        """Publish to a NATS subject; returns the first ack of any stream on it, `None` with `none`.
+        """Publish to a NATS subject; return the first ack of a stream on it, or `None`.
 
         Raises:
             UsageError: The value, the key, a header or the ack policy is invalid.

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 IN_FLIGHT_MAX: Final = 65_536
 IN_FLIGHT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bounds on records, and their bytes, that wait for acks."""
+"""Bounds on the number and the bytes of records that wait for acks."""
 
 _NEEDED: Final = frozenset(("value",))
 _TAKEN: Final = _NEEDED | {"key", "headers", "partition"}
 
 
 class ColumnPublisher:
-    """Publishes records to one stream, each partition's in their order; used with `async with`.
+    """Publishes columns of records to a stream, in order within a partition; use `async with`.
 
     Args:
         client: The session.
@@ -104,7 +104,7 @@ class ColumnPublisher:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the calls; records without an ack may be stored or not."""
+        """End the calls; records without an ack may or may not be stored."""
         self._is_open = False
         await asyncio.gather(*(lane.aclose() for lane in self._lanes.values()))
 
@@ -201,7 +201,7 @@ class ColumnPublisher:
         )
 
     def _unknown(self, partition: int, records: pa.RecordBatch) -> pa.RecordBatch:
-        """Drop the records that are already stored."""
+        """Return the records that are not stored yet."""
         if self._numbering is None:
             return records
         first = self._numbering.first_sequence

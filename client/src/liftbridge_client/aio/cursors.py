@@ -1,4 +1,4 @@
-"""Cursors: the partition that stores each, and its position."""
+"""Cursors: the partition that stores a cursor, and calls to fetch and set it."""
 
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -40,7 +40,7 @@ async def set_cursor(
     stream_id: int,
     unclean_epoch: int | None,
 ) -> None:
-    """Store a position under a name, for the given stream and history."""
+    """Store a position under a name, for the given stream id and history."""
     target = await cursor_partition(client, cursor.stream, cursor.partition, cursor.cursorId)
     if stream_id == 0 and unclean_epoch is None:
         await client.call(methods.SET_CURSOR, cursor, leader_of=target)

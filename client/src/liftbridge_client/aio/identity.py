@@ -21,14 +21,14 @@ class PublisherIdentity:
 
 
 class Registration(NamedTuple):
-    """An identity, and the next sequence of each partition; 0 where the server reports none."""
+    """Identity of a publisher, and the next sequence of each partition; 0 if not reported."""
 
     identity: PublisherIdentity
     next_sequences: Mapping[int, int]
 
 
 async def takes_single(client: "Session", stream: str) -> bool:
-    """Return whether a stream refuses batches, as the broker decides on each message separately.
+    """Return whether a stream accepts only single messages, not batches.
 
     Within a queue group another stream may get the message, and with optimistic concurrency
     control each offset is compared: one base offset cannot answer for a batch.
@@ -44,7 +44,7 @@ async def takes_single(client: "Session", stream: str) -> bool:
 
 
 async def register(client: "Session", stream: str, name: str, *, is_single: bool) -> Registration:
-    """Register a publisher and get its identity; the previous holder is fenced.
+    """Register a publisher and get its identity; the previous publisher of that name is fenced.
 
     Args:
         client: The session.

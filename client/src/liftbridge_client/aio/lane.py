@@ -44,7 +44,7 @@ _Request = TypeVar("_Request", bound=ProtoMessage)
 _Response = TypeVar("_Response", bound=ProtoMessage)
 
 READ_AFTER_WRITE_SECONDS: Final = 0.2
-"""How long to wait for the reader once writing failed."""
+"""Seconds to wait for the reader after a write failed."""
 
 LOOK_SECONDS_MIN: Final = 0.05
 """Shortest interval at which a lane checks for late acks."""
@@ -73,7 +73,7 @@ class Item:
         futures: One for each message; none for a whole batch.
         whole: For a whole batch: receives a result for each message.
         sequence: Sequence of the first message of an idempotent publisher.
-        may_skip: Whether the sequences just before it may be missing, because they were never sent.
+        may_skip: Whether the sequences just before it may be missing because they were never sent.
         send_count: Number of calls it was written to.
         results: Outcomes of single messages that arrived before the rest.
     """
@@ -139,7 +139,7 @@ class _RenumberedError(Exception):
 
 
 class Lane:
-    """Items for one partition, in order.
+    """Queue of items for one partition, sent in order.
 
     Args:
         owner: The publisher.
@@ -196,7 +196,7 @@ class Lane:
     # -- the task -----------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Send while there is work; any error fails all items, so no caller waits for ever."""
+        """Send while there is work; any error fails all items, so that no caller waits for ever."""
         try:
             await self._keep_calling()
         except asyncio.CancelledError:  # by `aclose`, or the client closed the call
@@ -255,12 +255,12 @@ class Lane:
             await self._owner.client.refresh()
 
     def _seconds_left(self) -> float:
-        """Return the time after which the waiting items fail."""
+        """Return the seconds after which the waiting items fail."""
         until = self._progress_at + self._owner.client.call_seconds
         return max(until - asyncio.get_running_loop().time(), 0.0)
 
     def _keep_after(self, error: LiftbridgeError, now: float) -> bool:
-        """Decide on each item after a call broke; return whether to continue."""
+        """Decide on each item after a call broke; return whether the lane continues."""
         elapsed = now - self._progress_at
         if not self._waiting and not self._unanswered:
             return False
@@ -377,7 +377,7 @@ class Lane:
         )
 
     def _on_acked(self, item: Item, response: data_pb2.PublishBatchResponse) -> None:
-        """Settle a stored batch."""
+        """Resolve the futures of a stored batch."""
         self._leader_epoch = max(self._leader_epoch, response.leader_epoch)
         first = Ack(
             self._owner.stream_name,
@@ -396,7 +396,7 @@ class Lane:
         self._owner.on_settled(item)
 
     def _on_refused(self, item: Item, error: LiftbridgeError) -> None:
-        """Settle a refused batch of an idempotent publisher: later batches take its sequences.
+        """Fail a refused batch of an idempotent publisher: later batches take its sequences.
 
         The broker refuses these, too, because their sequences leave a gap, so none of them is
         stored.
@@ -547,7 +547,7 @@ class Lane:
                     raise RetriableError("another broker leads now")
 
     async def _is_replaced(self, seconds_max: float) -> bool:
-        """Return whether fresh metadata names another leader than the broker of this call."""
+        """Fetch metadata; return whether it names another leader than the broker of this call."""
         client = self._owner.client
         try:
             async with asyncio.timeout(seconds_max):

@@ -1,4 +1,4 @@
-"""Publishing many messages: sent in batches, with one await per message or none."""
+"""Publishing many messages, in batches, with or without an await for each message."""
 
 import asyncio
 import secrets
@@ -125,8 +125,8 @@ class Publisher(Generic[Value]):
         """Wait for the acks in flight, then close.
 
         Raises:
-            AckTimeoutError: Some acks are missing; the text has their number, the futures show
-                which.
+            AckTimeoutError: Some acks are missing; the text has their number, and the futures show
+                which they are.
         """
         if not self._is_open:
             return
@@ -189,7 +189,7 @@ class Publisher(Generic[Value]):
     async def publish_batch(
         self, messages: Sequence[Value | Outgoing[Value]], *, partition: int | None = None
     ) -> list[PublishResult]:
-        """Publish messages and wait for all acks; returns a result for each, in the same order.
+        """Publish messages and wait for all acks; return a result for each, in the same order.
 
         Waits for room in the window regardless of `on_full`, because every message needs a result.
         A value that the codec cannot encode has the result `CodecError`; the rest is published.
@@ -285,7 +285,7 @@ class Publisher(Generic[Value]):
         """Return the running event loop, which must be the publisher's.
 
         Raises:
-            UsageError: It is another loop, which an ack would not wake.
+            UsageError: Another loop runs, which an ack would not wake.
         """
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
@@ -385,7 +385,7 @@ class Publisher(Generic[Value]):
 
 
 def _chunk(values: list[bytes], start: int, count_max: int) -> tuple[list[bytes], int]:
-    """Take the next batch: its values and bytes, at most `BATCH_BYTES_MAX` unless it is one value.
+    """Take the values of the next batch, at most `BATCH_BYTES_MAX` unless it is one value.
 
     Small values are measured in one step (bench: row batch publish).
     """

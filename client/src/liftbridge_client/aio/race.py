@@ -13,11 +13,11 @@ _Answer = TypeVar("_Answer")
 async def first_answer(
     asks: Sequence[Callable[[], Coroutine[Any, Any, _Answer]]], stagger_seconds: float
 ) -> _Answer:
-    """Start one call after another, each when the previous one failed or was silent for a while.
+    """Start calls in turn, each when the previous call fails or is silent for too long.
 
     Args:
         asks: At least one call; each is awaited at most once. The losing calls are cancelled.
-        stagger_seconds: How long the latest call may be silent before the next one is started as
+        stagger_seconds: Seconds of silence of the latest call after which the next call starts as
             well.
 
     Raises:

@@ -41,8 +41,8 @@ _TAKEN: Final = _NEEDED | {"timestamp", "key", "headers", "subject", "reply_subj
 class Restorer:
     """Writes records of one partition in the order of their offsets, each once.
 
-    A restore uses no sequences: after an unknown outcome, it continues at the log end offset. So
-    nothing else may write to the partition meanwhile.
+    A restore uses no sequences: after an unknown outcome, it continues at the log end offset. So no
+    other publisher may write to the partition during a restore.
 
     Args:
         client: The session.
@@ -100,11 +100,11 @@ class Restorer:
         return self._end
 
     async def aclose(self) -> None:
-        """End the call; records without an ack may be stored or not."""
+        """End the call; records without an ack may or may not be stored."""
         self._leave()
 
     def _seconds_left(self) -> float:
-        """Return the time after which the restore fails if no ack arrives."""
+        """Return the seconds after which the restore fails if no ack arrives."""
         until = self._progress_at + self._client.call_seconds
         return max(until - asyncio.get_running_loop().time(), 0.0)
 
@@ -118,7 +118,7 @@ class Restorer:
         return f"{self._stream}/{self._partition}"
 
     async def _go(self, most: int) -> None:
-        """Send all queued requests, and read acks until at most `most` are pending."""
+        """Send all queued requests, and read acks until at most `most` requests are pending."""
         while self._unsent or len(self._sent) > most:
             try:
                 with within(self._seconds_left()):
@@ -146,7 +146,7 @@ class Restorer:
     async def _committed_end(self, end_min: int) -> int:
         """Return the log end offset once all records are committed; it must be at least `end_min`.
 
-        The next leader may lack uncommitted records, and would accept the gap as intended.
+        The next leader may lack uncommitted records. It would then accept the gap as intended.
         """
         while True:
             (bounds,) = await fetch_bounds(self._client, self._stream, (self._partition,))

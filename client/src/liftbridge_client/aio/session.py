@@ -50,14 +50,14 @@ _Response = TypeVar("_Response", bound=ProtoMessage)
 WAIT_FIRST_SECONDS: Final = 0.05
 WAIT_MAX_SECONDS: Final = 1.0
 TRY_SECONDS_MIN: Final = 0.1
-"""Shortest useful attempt: one with less time left would only hide why earlier ones failed."""
+"""Minimum duration of an attempt: a shorter attempt would only hide why earlier attempts failed."""
 
 LOOKS_MAX: Final = 5
 LOOK_SECONDS: Final = 0.1
-"""How often, and at which intervals, to ask brokers again for a stream that they do not know."""
+"""Number of retries, and their interval in seconds, while brokers do not know a stream."""
 
 STAGGER_SECONDS: Final = 0.25
-"""How long a broker may be silent before another broker is asked for metadata as well."""
+"""Seconds of silence of a broker after which metadata is fetched from another broker as well."""
 
 _deadline = one_deadline(attrgetter("call_seconds"))
 
@@ -84,7 +84,7 @@ class Session:
 
     Attributes:
         timeout_seconds: Limit for one attempt.
-        retry_seconds: How long to retry a call whose broker is unavailable; 0 for never.
+        retry_seconds: Limit of retries of a call whose broker is unavailable; 0 for no retry.
         call_seconds: Limit for a whole call, with all attempts.
         has_data: Whether the servers have this project's calls; known once open.
         stats: Counters.
@@ -119,7 +119,7 @@ class Session:
 
         Raises:
             RetriableError: No seed answers within the retry time.
-            UsageError: It is already open, or a TLS file cannot be read.
+            UsageError: The client is already open, or a TLS file cannot be read.
         """
         if self._transport is not None:
             raise UsageError("the client is already open: create another one with `connect`")
@@ -207,7 +207,7 @@ class Session:
     async def stream_info(self, stream: str) -> StreamInfo:
         """Look up a stream in the cached metadata, or fetch it.
 
-        A broker may not know a stream yet that another broker just created, so a few retries
+        A broker may not know a stream yet that another broker just created. So a few retries
         follow.
 
         Raises:
@@ -226,9 +226,9 @@ class Session:
         raise NotFoundError(f"no such stream: {stream}")
 
     def doubt_leader(self, stream: str, partition: int) -> None:
-        """Mark the cached leader as doubtful: metadata is fetched before the next call to it.
+        """Mark the cached leader as doubtful, so that the next call to it first fetches metadata.
 
-        Does not wait, because its caller may be closed at any moment.
+        Does not await, because its caller may be cancelled at any moment.
         """
         if stream in self._metadata.streams:
             self._doubted.add((stream, partition))
@@ -252,17 +252,17 @@ class Session:
 
     @_deadline
     async def broker_address(self, broker: str, stream: str, partition: int) -> str:
-        """Find the address of a broker by its id, to ask it about a partition.
+        """Find the address of a broker by its id, for a call about a partition.
 
         Raises:
-            RetriableError: The metadata has no such broker, possibly only at present.
+            RetriableError: The metadata does not list the broker; it may register later.
         """
         await self._renew_doubted(stream, partition)
         known = self._metadata.brokers.get(broker)
         if known is None:
             known = (await self.refresh()).brokers.get(broker)
         if known is None:
-            raise RetriableError(f"no such broker in the cluster at present: {broker}")
+            raise RetriableError(f"no such broker in the cluster now: {broker}")
         return written(known.host, known.port)
 
     async def _renew_doubted(self, stream: str, partition: int) -> None:
@@ -278,7 +278,7 @@ class Session:
     ) -> str:
         """Find the address of an in-sync follower, in this client's zone if there is one.
 
-        If all of them are to be avoided, it is the leader's, as `leader_address` finds it.
+        If `avoided` has all in-sync followers, return the leader's address.
         """
         leader = await self.leader_address(stream, partition)
         info = (await self.stream_info(stream)).partitions[partition]
@@ -349,7 +349,7 @@ class Session:
         raise AssertionError("the loop above returns or raises")
 
     def attempts(self, path: str) -> AsyncRetrying:
-        """Iterate over the attempts of a call, until the deadline or a final error."""
+        """Yield the attempts of a call, until the deadline or a final error."""
         return AsyncRetrying(
             retry=retry_if_exception_type(RetriableError),
             stop=stop_before_delay(min(self.retry_seconds, seconds_left()) - TRY_SECONDS_MIN),
@@ -367,7 +367,7 @@ class Session:
             self.hub.emit(CallRetried(path, state.attempt_number + 1, cause))
 
     async def _address(self, leader_of: tuple[str, int] | None, *, is_first: bool) -> str:
-        """Choose the broker to call; after a failure, fetch metadata again, as it may be stale."""
+        """Choose the broker to call; after a failure, fetch metadata first, as it may be stale."""
         if not is_first or not self._metadata.brokers:
             answered = await self._discover()
             if leader_of is None:
@@ -388,10 +388,10 @@ class Session:
             address: The broker.
             method: What to call.
             request: The request.
-            wait_seconds: How long the broker is asked to wait, in addition to the timeout.
+            wait_seconds: Seconds that the broker may wait before it answers, added to the timeout.
 
         Raises:
-            LiftbridgeError: It failed.
+            LiftbridgeError: The call failed.
         """
         return await self._unary(address, method, request, self.timeout_seconds + wait_seconds)
 

@@ -116,9 +116,10 @@ class Stream:
             key: Key; decides the partition unless one is given.
             headers: Headers.
             partition: Partition; `None` uses the partitioner.
-            ack_policy: When the message counts as published; `none` does not wait.
+            ack_policy: When the message counts as published; the call returns immediately with
+                `none`.
             expected_offset: Offset it must get under optimistic concurrency control; -1 for any.
-            partitioner: How the partition is chosen.
+            partitioner: Chooses the partition if none is given.
 
         Returns:
             Where the message is stored; `None` with policy `none`.
@@ -198,12 +199,12 @@ class Stream:
         Args:
             codec: Encodes values; without one, values are bytes.
             ack_policy: When a message counts as published.
-            partitioner: How partitions are chosen; by key if `None`.
+            partitioner: Chooses partitions; by key if `None`.
             max_in_flight: Maximum number of messages that wait for acks, at most 1,000,000.
             on_full: Whether publishing waits for room or raises `FullError`.
             idempotent: Whether retries never store a message twice; needs a server of this project.
             name: Name of an idempotent publisher, to continue after a restart; random if empty.
-            linger: How long a batch waits for more messages, at most 1 min; by default one turn of
+            linger: Time that a batch waits for more messages, at most 1 min; by default one turn of
                 the event loop.
         """
         return Publisher(
@@ -313,8 +314,8 @@ class Stream:
             end: First offset not to read; 0 means the high watermark at the time of the call.
             columns: Columns to read, of `liftbridge_client.columns.FIELDS`.
             max_bytes: Number of bytes after which the read ends; 0 for no limit.
-            call_bytes: Number of bytes to ask a broker for at a time, which bounds what is buffered
-                here for a slow reader; 0 for no limit.
+            call_bytes: Size of each request to a broker in bytes, which bounds the buffer for a
+                slow reader; 0 for no limit.
             read_replica: Whether to read from in-sync replicas instead of the leader.
             stream_id: Id that the stream must have, as returned by `bounds`; 0 for any.
             unclean_epoch: History to read, as returned by `bounds`; `None` for any.
@@ -382,7 +383,7 @@ class Stream:
         Args:
             batches: Column `value`, and any of `key`, `headers` (a map) and `partition`.
             ack_policy: When a record counts as published.
-            partitioner: How partitions are chosen without a column `partition`; by key if `None`.
+            partitioner: Chooses partitions without a column `partition`; by key if `None`.
             numbering: Makes the call idempotent, so that it can be repeated unchanged; with `None`,
                 a record may be stored twice if a call breaks.
 
@@ -390,7 +391,8 @@ class Stream:
             UsageError: A column is missing, unknown, of a wrong type or has nulls, or a partition
                 does not exist.
             FailedPreconditionError: The stream accepts no batches.
-            LiftbridgeError: A record is not stored, or may not be; others may be.
+            LiftbridgeError: A record is not stored, or may not be stored. Other records may be
+                stored.
         """
         async with self.column_publisher(
             ack_policy=ack_policy, partitioner=partitioner, numbering=numbering
@@ -418,10 +420,10 @@ class Stream:
         )
 
     async def restore(self, partition: int, batches: Iterable["pa.RecordBatch"]) -> int:
-        """Restore records at their offsets, with timestamps and subjects, acknowledged by all.
+        """Restore records at their offsets, with timestamps and subjects, with ack policy `all`.
 
-        Nothing else may write to the partition meanwhile. Records that the log already holds are
-        skipped, so an interrupted restore can be repeated unchanged.
+        No other publisher may write to the partition during a restore. Records that the log already
+        holds are skipped, so an interrupted restore can be repeated unchanged.
 
         Args:
             partition: Number of the partition.
@@ -533,7 +535,7 @@ class Stream:
 
     @_deadline
     async def alter(self, settings: StreamSettings) -> None:
-        """Change settings; those that are `None` stay. Needs a server of this project.
+        """Change settings; a `None` leaves a setting unchanged. Needs a server of this project.
 
         Raises:
             UnimplementedError: A broker is too old for a retention cursor and ignored it.
@@ -570,7 +572,9 @@ class Stream:
         stream_id: int = 0,
         unclean_epoch: int | None = None,
     ) -> None:
-        """Store a position in a partition under a name; neither needs to exist or to stay.
+        """Store a position in a partition under a name.
+
+        Neither the stream nor the partition needs to exist.
 
         Args:
             cursor_id: Name of the cursor.
@@ -592,5 +596,5 @@ class Stream:
 
     @_deadline
     async def fetch_cursor(self, cursor_id: str, *, partition: int = 0) -> int | None:
-        """Fetch the offset of the last message processed; `None` without a cursor or a stream."""
+        """Fetch the offset of the last message processed; `None` if the cursor is not set."""
         return await fetch_cursor(self._client, self.name, partition, cursor_id)

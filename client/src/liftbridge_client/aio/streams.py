@@ -67,8 +67,8 @@ class Streams:
         Raises:
             AlreadyExistsError: A stream of this name exists and does not match the request.
             InvalidRequestError: A value breaks a rule of the server.
-            UnimplementedError: A setting needs a server of this project; or a broker is too old for
-                one, and the stream was created without it.
+            UnimplementedError: A setting needs a server of this project. Or a broker is too old for
+                a setting, and the stream was created without it.
         """
         settings = settings or StreamSettings()
         request = api_pb2.CreateStreamRequest(
@@ -104,7 +104,7 @@ class Streams:
     async def _compare(
         self, request: api_pb2.CreateStreamRequest, settings: StreamSettings
     ) -> None:
-        """Refuse a stream that differs from the request, as far as the server reports it."""
+        """Refuse a stream whose reported settings differ from the request."""
         found = await self._found(request, settings)
         others = [] if found is None else unlike(found, request, settings)
         if others:
@@ -114,7 +114,7 @@ class Streams:
     async def _found(
         self, request: api_pb2.CreateStreamRequest, settings: StreamSettings
     ) -> StreamDescription | None:
-        """Describe a stream; what a server does not report is assumed to match."""
+        """Describe a stream; settings that a server does not report are assumed to match."""
         if self._client.has_data:
             described = self.describe(request.name)
             return await anext((one async for one in described if one.name == request.name), None)
@@ -180,8 +180,7 @@ class Streams:
             read_replica: Whether to ask in-sync replicas instead of leaders.
 
         Returns:
-            Streams whose bounds to fetch. Other streams may have news as well, which end the next
-            wait immediately.
+            Streams whose bounds to fetch. News of other streams ends the next wait immediately.
 
         Raises:
             UsageError: The wait is negative or too long.
@@ -194,7 +193,7 @@ class Streams:
     async def _first_news(
         self, known: Mapping[str, Mapping[int, int]], seconds: float, *, read_replica: bool
     ) -> frozenset[str]:
-        """Wait for all streams in one call, or one by one where a broker lacks that call."""
+        """Wait for all streams in one call, or one by one if a broker lacks that call."""
         with suppress(UnimplementedError):
             return await await_streams(self._client, known, seconds, read_replica=read_replica)
 

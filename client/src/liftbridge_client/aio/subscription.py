@@ -110,7 +110,7 @@ class Subscription(Generic[Value]):
             FailedPreconditionError: The partition is, or was, paused.
             RetriableError: No broker could serve the partition within the retry time.
         """
-        self._client.transport  # noqa: B018 - says at once that the client is not open
+        self._client.transport  # noqa: B018 - raises immediately if the client is not open
         loop = asyncio.get_running_loop()
         self._progress_at = loop.time()
         wait = WAIT_FIRST_SECONDS
@@ -148,12 +148,12 @@ class Subscription(Generic[Value]):
             await self._client.refresh()
 
     def _seconds_left(self) -> float:
-        """Return the time after which the subscription fails if nothing arrives."""
+        """Return the seconds after which the subscription fails if nothing arrives."""
         until = self._progress_at + self._client.call_seconds
         return max(until - asyncio.get_running_loop().time(), 0.0)
 
     def _go_back(self, error: TruncatedError) -> None:
-        """Continue where the log was truncated, with the records it has now, or raise."""
+        """Continue at the offset where the log was truncated, or raise."""
         if self._on_truncation == "raise":
             raise error
         where = self._stream, self._partition, error.offset, error.next_offset
@@ -191,7 +191,7 @@ class Subscription(Generic[Value]):
         """Check that all delivered records are still in the log.
 
         Raises:
-            TruncatedError: Some are not.
+            TruncatedError: Some delivered records are not in the log.
         """
         if self.next_offset is not None and self._history.latest:
             self._compare(await self._bounds(None))
@@ -217,7 +217,7 @@ class Subscription(Generic[Value]):
         """Note the leader epochs of the next records, if the log still has all delivered ones.
 
         Raises:
-            TruncatedError: It does not have them.
+            TruncatedError: The log lacks delivered records.
             RetriableError: The epochs belong to another history than the log that was compared.
         """
         if epochs and self._history.latest not in (0, epochs[0][0]):

@@ -1,4 +1,4 @@
-"""Leadership transfers: an attempt that is repeated after a lost answer undoes nothing.
+"""Leadership transfers that are safe to repeat after a lost answer.
 
 Each request for listed partitions names the new leader; if the caller names none, the client
 chooses as brokers do. A partition that an earlier attempt transferred is then refused, rather than
@@ -45,7 +45,7 @@ async def _transfer(
     names: _Names,
     outcomes: list[model.PartitionOutcome],
 ) -> None:
-    """Make a request, and again for the rest if an attempt transferred a part; add its outcomes."""
+    """Make a request; repeat it for the rest if an attempt transferred a part. Add its outcomes."""
     while True:
         try:
             response = await calls.call(
@@ -83,7 +83,7 @@ async def _moved(
     to, source = request.to, getattr(request, "from")
     if to:
         return {name for name, one in found.items() if one.leader == to}
-    # Without both, a partition has no other replica that could lead it.
+    # With neither, the partition has no other replica that could lead it.
     return {name for name, one in found.items() if source and one.leader not in {"", source}}
 
 
@@ -118,7 +118,10 @@ async def _successors(calls: AdminCalls, partitions: _Names) -> dict[str, _Names
 
 
 def _successor(partition: model.PartitionStatus, able: set[str]) -> str:
-    """Choose the new leader of a partition; if no replica can lead, one that the broker refuses."""
+    """Choose the new leader of a partition.
+
+    If no replica can lead, name one that the broker refuses.
+    """
     replicas = (*partition.isr, *(one.broker for one in partition.replicas))
     others = [one for one in replicas if one != partition.leader]
     return next((one for one in others if one in able), others[0] if others else "")

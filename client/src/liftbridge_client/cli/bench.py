@@ -1,4 +1,4 @@
-"""`liftbridge bench`: how fast this client publishes to, and reads from, a broker."""
+"""`liftbridge bench`: measures how fast this client publishes and reads."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ WINDOW: Final = 8
 
 
 class BenchRow(NamedTuple):
-    """What was measured; bytes count values only, latencies are from call to ack of a batch."""
+    """Result of the benchmark; bytes count values only, and a latency is that of a batch."""
 
     operation: str
     messages: int

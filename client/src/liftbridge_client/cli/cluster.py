@@ -1,4 +1,7 @@
-"""`liftbridge cluster`: commands that show; those that change are in `cluster_changes`."""
+"""`liftbridge cluster`: commands that show its state.
+
+Those that change it are in `cluster_changes`.
+"""
 
 import base64
 import binascii
@@ -90,7 +93,7 @@ class PartitionRow(NamedTuple):
 
 
 class RestartRow(NamedTuple):
-    """A start of a broker; `is_clean` says whether the stop before it was clean."""
+    """A start of a broker; `is_clean` is true if the stop before it was clean."""
 
     broker: str
     time: datetime
@@ -100,7 +103,7 @@ class RestartRow(NamedTuple):
 
 
 class CheckRow(NamedTuple):
-    """Whether a broker may be restarted; keep `token` for `verify-restart`."""
+    """Result of `check-restart`; keep `token` for `verify-restart`."""
 
     broker: str
     is_allowed: bool
@@ -113,7 +116,7 @@ class CheckRow(NamedTuple):
 
 
 class VerifyRow(NamedTuple):
-    """Whether a broker is back with everything it had."""
+    """Result of `verify-restart`."""
 
     broker: str
     is_complete: bool
@@ -155,7 +158,7 @@ async def status(run: Run[ClusterRow]) -> None:
 
 
 async def members(run: Run[MemberRow]) -> None:
-    """List the members of the metadata group and how far each has replicated."""
+    """List the members of the metadata group with their replication progress."""
     async with run.admin() as admin:
         found = await admin.cluster()
     for one in found.members:
@@ -193,7 +196,7 @@ def row_of(one: BrokerDescription) -> BrokerRow:
 
 
 async def broker(run: Run[BrokerStatus], name: Broker) -> None:
-    """Show what a broker reports about itself: connections, disk, configuration."""
+    """Show the status of a broker: connections, disk, configuration."""
     async with run.admin() as admin:
         run.emit(await admin.broker_status(name))
 
@@ -221,7 +224,7 @@ async def identities(run: Run[Identity]) -> None:
     async with run.admin() as admin:
         found = await admin.identities()
         if not found:
-            await admin.brokers()  # fails as well, and reports why no broker answers
+            await admin.brokers()  # raises the error that explains why no broker answers
             raise RetriableError("no broker answered")
     for one in found.values():
         run.emit(one)

@@ -58,7 +58,7 @@ class OwnerRow(NamedTuple):
 
 
 class ReloadRow(NamedTuple):
-    """Settings that changed: those in force now, and those that wait for a restart."""
+    """Changed settings: those in effect now, and those that take effect at a restart."""
 
     broker: str
     applied: Sequence[str]
@@ -95,7 +95,7 @@ def partition_name(text: str) -> PartitionName:
     """A partition as `STREAM/NUMBER`.
 
     Raises:
-        UsageError: It is written otherwise.
+        UsageError: The text has another form.
     """
     stream, slash, number = text.rpartition("/")
     if not slash or not stream or not (number.isascii() and number.isdigit()):
@@ -107,7 +107,7 @@ def member_of(text: str) -> Member:
     """A member as `BROKER=DIRECTORY`.
 
     Raises:
-        UsageError: It is written otherwise.
+        UsageError: The text has another form.
     """
     broker, equals, directory = text.partition("=")
     if not (broker and equals and directory):
@@ -394,4 +394,4 @@ COMMANDS: Final = (
     ("promote", Shape(DoneRow), promote),
     ("remove-member", Shape(DoneRow), remove_member),
 )
-"""Name, what is printed, and the command."""
+"""Name, row type and function of each command."""

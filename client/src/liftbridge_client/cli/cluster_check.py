@@ -19,7 +19,7 @@ ERROR: Final = "error"
 
 
 class FindingRow(NamedTuple):
-    """A problem, which is a warning or an error, and its remedy."""
+    """A problem (a warning or an error) and its remedy."""
 
     level: str
     subject: str
@@ -28,7 +28,7 @@ class FindingRow(NamedTuple):
 
 
 def _of_status(one: BrokerStatus) -> Iterator[FindingRow]:
-    """Yield problems in what a broker reports about itself."""
+    """Yield problems in the status of a broker."""
     name = f"broker {one.broker}"
     if not one.is_nats_connected:
         yield FindingRow(ERROR, name, "is not connected to NATS", "check its log")
@@ -50,7 +50,7 @@ def _of_status(one: BrokerStatus) -> Iterator[FindingRow]:
 
 
 def _of_keys(statuses: Sequence[BrokerStatus]) -> Iterator[FindingRow]:
-    """Yield keys with which a broker signs and which another broker lacks."""
+    """Yield a problem for each signing key that another broker lacks."""
     for one in statuses:
         signer = one.peer_keys[0] if one.peer_keys else OPEN_KEY
         for other in statuses:

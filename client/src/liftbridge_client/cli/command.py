@@ -170,7 +170,7 @@ class Run(Generic[Row]):
 
         Raises:
             UsageError: There is no terminal.
-            typer.Exit: The answer was no.
+            typer.Exit: The user answered no.
         """
         if is_confirmed:
             return

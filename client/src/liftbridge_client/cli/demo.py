@@ -59,7 +59,7 @@ class Line(NamedTuple):
 
 
 class DemoRow(NamedTuple):
-    """Result of the demo; `is_ok` says whether everything is right."""
+    """Result of the demo; `is_ok` is true if it found no fault."""
 
     is_ok: bool
     lines: int
@@ -290,7 +290,7 @@ async def _wait_until_stored(stream: Stream, count: int) -> None:
     """Poll until everything has arrived, since plain NATS has no acks."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while (await stream.bounds())[0].high_watermark < count:  # noqa: ASYNC110 - a server is asked
+            while (await stream.bounds())[0].high_watermark < count:  # noqa: ASYNC110 - no event to wait for
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise AckTimeoutError(f"stream {stream.name} did not receive {count} messages") from None

@@ -58,7 +58,7 @@ class Pace:
 
 
 class Faults:
-    """Three faults in turn; each is over before the next one begins.
+    """Three faults in turn; each ends before the next begins.
 
     The first broker is spared: the common NATS server is its child process.
     """

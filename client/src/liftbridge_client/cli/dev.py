@@ -108,7 +108,7 @@ async def dev(
             run.profile = profiles.Profile(servers=cluster.addresses, admin=cluster.admin_addresses)
             with contextlib.nullcontext() if _is_served(PROFILE) else borrowed(run.profile):
                 _announce(run, cluster)
-                with contextlib.suppress(asyncio.CancelledError):  # Ctrl-C is the intended end
+                with contextlib.suppress(asyncio.CancelledError):  # Ctrl-C ends it
                     await _watch(run, cluster)
             say("liftbridge: stopping")
     except ServerError:
@@ -141,7 +141,7 @@ def _is_served(name: str, *ports: int) -> bool:
 
 
 def _holder(port: int) -> str:
-    """Describe the program that uses a port, as far as it is known."""
+    """Describe the program that uses a port, if known."""
     if _is_served(PROFILE, port):
         return f"the `liftbridge dev` of profile {PROFILE}"
     return "another program"
@@ -243,7 +243,7 @@ class View:
         self._shown: RenderableType = Text()
 
     async def refresh(self) -> None:
-        """Fetch and show the figures; on failure the last ones, with the reason."""
+        """Fetch and show the figures; on failure show the previous figures and the reason."""
         now = self._clock()
         try:
             async with asyncio.timeout(ASK_SECONDS):

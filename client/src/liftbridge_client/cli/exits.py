@@ -1,8 +1,8 @@
 """Exit codes of all commands, and the one-line form of errors.
 
-0 done; 1 the server refused, or the data is not as claimed; 2 the command line or a file named on
-it is wrong; 3 the server is unreachable or unhealthy; 4 no answer in time. Ctrl-C ends with 130,
-and SIGTERM with 143.
+0 success; 1 the server refused, or a check failed; 2 the command line, or a file named on it, is
+wrong; 3 the server is unreachable or unhealthy; 4 no answer in time. Ctrl-C ends with 130, and
+SIGTERM with 143.
 """
 
 from typing import Final
@@ -57,14 +57,14 @@ def code_of(error: LiftbridgeError) -> int:
 
 
 def line_of(error: LiftbridgeError) -> str:
-    """One line: what happened, its code, what to do."""
+    """Format an error as one line: message, code, advice."""
     text = " ".join(str(error).split())
     advice = USAGE_ADVICE if type(error) is UsageError else error.advice
     return f"liftbridge: {text.rstrip('.')} ({error.code}). {advice}"
 
 
 def _name_value(error: typer.TyperException) -> None:
-    """Make refusals of a value by its type name the value and a rule in plain words."""
+    """Make error messages of typer name the wrong value and state the rule in plain words."""
     # pydantic's; it comes with typer, which imports it only to read a value.
     problems = getattr(error.__cause__, "errors", None)
     if problems is None:

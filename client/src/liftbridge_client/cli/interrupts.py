@@ -24,7 +24,7 @@ BLOCKED_SECONDS_MAX: Final = 5.0
 """Seconds without a turn after which a loop counts as blocked and the program ends."""
 
 EXIT_BASE: Final = 128
-"""Base of the exit code after a signal, as in shells: its number is added."""
+"""Base of the exit code after a signal, as in shells: the signal's number is added."""
 
 
 def run(body: Coroutine[Any, Any, None]) -> int:
@@ -61,7 +61,7 @@ class _Ears:
     """Receives signals for a loop, while entered.
 
     Attributes:
-        heard: The first signal, 0 before one arrives.
+        heard: Number of the first signal; 0 before it arrives.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -96,7 +96,7 @@ class _Ears:
         self._receiver.close()
 
     async def heed(self, body: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine until it ends or a signal comes."""
+        """Run a coroutine until it ends or a signal arrives."""
         self._task = asyncio.current_task()
         if self.heard:
             body.close()
@@ -109,7 +109,10 @@ class _Ears:
             self._task.cancel()
 
     def _listen(self) -> None:
-        """Pass the first signal on; end the program by the next, or if the loop does not turn."""
+        """Forward the first signal to the loop.
+
+        End the program at the next, or if the loop blocks.
+        """
         first = self._next()
         if not first:
             return

@@ -27,7 +27,7 @@ one of them. Other clients need no login there, and have no access to the broker
 POLL_SECONDS: Final = 0.05
 LOG_LINES: Final = 3
 HELD_SECONDS_MAX: Final = 10.0
-"""How long a start waits for a data directory that a stopping broker still holds."""
+"""Seconds that a start waits for a data directory that a stopping broker still holds."""
 HELD_LOOK_SECONDS: Final = 1.0
 
 OWN_VARIABLES: Final = (
@@ -36,7 +36,7 @@ OWN_VARIABLES: Final = (
     "LIFTBRIDGE_SERVERS",
     "LIFTBRIDGE_TRACEBACK",
 )
-"""Variables of the command, which the broker would take for its own settings."""
+"""Environment variables of the command, which the broker would read as settings."""
 
 _SAID: Final = "liftbridge-broker: "
 _HELD: Final = re.compile(r"is in use by process (\d+)")
@@ -52,7 +52,7 @@ _LAUNCHER: Final = (
 
 
 def tied(*command: str) -> list[str]:
-    """A command whose process ends when this one dies, however it dies; only on Linux.
+    """Return a command whose process ends when this process dies for any reason; only on Linux.
 
     Args:
         command: The program by its whole path, and its arguments.
@@ -141,7 +141,8 @@ class LocalBroker:
             metrics_port: Port for metrics.
             secret_file: File with the key of its cluster.
             admin_port: Port for operators, 0 for none.
-            held_seconds: How long a start waits for a data directory that a stopping broker holds.
+            held_seconds: Seconds that a start waits for a data directory that a stopping broker
+                holds.
             name: Its id, when there are several.
             peers: Ids of all brokers of its cluster, including its own.
             has_nats: Whether it runs the NATS server.
@@ -220,9 +221,9 @@ class LocalBroker:
         A broker whose command was killed may still be stopping: wait for its data directory.
 
         Raises:
-            ServerError: It ended, or did not serve within `PATIENCE_SECONDS`; the text has its last
-                words. It is not running then.
-            UsageError: It is not installed, or another broker holds the data directory.
+            ServerError: The broker exited, or did not serve within `PATIENCE_SECONDS` and was
+                stopped; the text has its last message.
+            UsageError: The broker is not installed, or another broker holds the data directory.
         """
         command = self._command()
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -248,7 +249,7 @@ class LocalBroker:
         """Wait, within a limit, until the broker that holds the data directory ends.
 
         Raises:
-            UsageError: It held it for too long.
+            UsageError: The other broker did not end in time.
             ServerError: The start failed for another reason.
         """
         told = self._last_words()
@@ -264,7 +265,7 @@ class LocalBroker:
             self._is_waiting = True
             patience = f"up to {self._held_seconds:g} s"
             say(f"liftbridge: waiting {patience} for process {holder[1]}: it uses {self.data_dir}")
-        # A process that ended may stay in the table, unreaped: try again now and then.
+        # A process that ended may stay in the table, unreaped: retry periodically.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HELD_LOOK_SECONDS):
                 while _exists(int(holder[1])):  # noqa: ASYNC110 - a process is no event
@@ -285,7 +286,7 @@ class LocalBroker:
             )
 
     async def _serves(self) -> bool:
-        if is_free(self.port):  # far cheaper to ask often than a connection
+        if is_free(self.port):  # checking often costs far less than a connection
             return False
         second = timedelta(seconds=1)
         try:
@@ -315,7 +316,7 @@ class LocalBroker:
         """Stop the broker and wait; return its exit code, 0 after a clean stop.
 
         Raises:
-            ServerError: It still ran after `PATIENCE_SECONDS`; it is killed.
+            ServerError: The broker still ran after `PATIENCE_SECONDS`, and was killed.
         """
         process = self._process
         if process is None:
@@ -333,7 +334,7 @@ class LocalBroker:
         return code
 
     def _last_words(self) -> str:
-        """Return the broker's last message, or the end of its log if it printed none.
+        """Return the broker's last message, or the end of its log without such a message.
 
         A broker that is still stopping may write to the same log, but prints no such message.
         """

@@ -33,7 +33,7 @@ class Ports(NamedTuple):
 
 
 class LocalCluster:
-    """One broker or more on one machine; may be started again on the same data and ports.
+    """One or more brokers on one machine; may be started again on the same data and ports.
 
     Attributes:
         data_dir: Directory with the data: that of a single broker, or a folder for each by name.
@@ -103,7 +103,7 @@ class LocalCluster:
         """Start all brokers and wait until they serve.
 
         Raises:
-            ServerError: One of them did not; none is running then.
+            ServerError: A broker did not start; all brokers were stopped.
             UsageError: The broker is not installed.
         """
         first, *others = self.brokers
@@ -113,7 +113,8 @@ class LocalCluster:
             async with asyncio.TaskGroup() as tasks:
                 leading = tasks.create_task(first.start())
                 if others:
-                    # The first serves only with the others, and they need its NATS server.
+                    # The first broker serves only with the other brokers, which need its NATS
+                    # server.
                     await self._until_nats_listens(leading)
                 for broker in others:
                     tasks.create_task(broker.start())
@@ -155,7 +156,7 @@ class LocalCluster:
                 awaiting("replicas to be in sync"),
                 connect(self.addresses) as client,
             ):
-                while _is_behind(await client.metadata()):  # noqa: ASYNC110 - asked, not told
+                while _is_behind(await client.metadata()):  # noqa: ASYNC110 - no event to wait for
                     await asyncio.sleep(POLL_SECONDS)
                 return
         say("liftbridge: some replicas are not in sync yet")
@@ -169,7 +170,7 @@ class LocalCluster:
         """Stop all brokers concurrently, and wait.
 
         Raises:
-            ServerError: One of them did not stop in time; it was killed.
+            ServerError: A broker did not stop in time, and was killed.
         """
         ends = await asyncio.gather(
             *(broker.stop() for broker in self.brokers), return_exceptions=True

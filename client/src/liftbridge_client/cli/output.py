@@ -92,7 +92,7 @@ class Shape(Generic[Row]):
         self.line = line
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the document that `-o json` prints."""
+        """Return the JSON Schema of the document that `-o json` prints."""
         item = schema(self.row)
         document = {"type": "array", "items": item} if self.is_many else item
         return {"$schema": "https://json-schema.org/draft/2020-12/schema", **document}

@@ -19,7 +19,7 @@ everything takes ten times as long as on an idle one."""
 async def awaiting(
     what: str, *, every: float = SECONDS, tell: Callable[[str], None] = say
 ) -> AsyncGenerator[None, None]:
-    """Report periodically what a block waits for, until it ends.
+    """Print a message periodically until the block ends.
 
     Args:
         what: Completes "waiting for ...".

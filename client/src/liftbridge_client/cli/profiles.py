@@ -1,7 +1,7 @@
 """Profiles: servers, TLS and credentials under a name, in one TOML file.
 
 The file is `profiles.toml` in the user's configuration folder (`$XDG_CONFIG_HOME/liftbridge`), or
-where `LIFTBRIDGE_CONFIG` says. It is written whole and renamed into place, readable by its owner
+the path in `LIFTBRIDGE_CONFIG`. It is written whole and renamed into place, readable by its owner
 only.
 
     current = "prod"

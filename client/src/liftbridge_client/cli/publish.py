@@ -31,7 +31,7 @@ READ_BYTES: Final = 256 * 1024
 
 
 class PublishedRow(NamedTuple):
-    """Where a message is stored, or why not; `offset` is -1 if not stored or not known."""
+    """Place of a stored message, or the error; `offset` is -1 if not stored or not known."""
 
     number: int
     partition: int
@@ -186,7 +186,7 @@ def _progress(stack: contextlib.AsyncExitStack, *, is_wanted: bool) -> Callable[
 async def _chunks(
     messages: Sequence[str] | None, files: Sequence[Path] | None, rate: float
 ) -> AsyncIterator[Sequence[bytes]]:
-    """Group messages into chunks, without waiting until a live pipe has filled one."""
+    """Group messages into chunks, without waiting for a live pipe to fill a chunk."""
     size = CHUNK if not rate else max(1, min(CHUNK, int(rate / 10)))
     if messages:
         encoded = [os.fsencode(message) for message in messages]

@@ -149,7 +149,8 @@ MaxAge = Annotated[
     _option("--max-age", "Keep messages at most this long, such as 7d or 1h30m.", **_TIME),
 ]
 CleanerInterval = Annotated[
-    timedelta | None, _option("--cleaner-interval", "How often old messages are removed.", **_TIME)
+    timedelta | None,
+    _option("--cleaner-interval", "Interval at which old messages are removed.", **_TIME),
 ]
 SegmentBytes = Annotated[
     int | None, _option("--segment-bytes", "Maximum size of a segment.", **_SIZE)
@@ -184,18 +185,18 @@ Concurrency = Annotated[
 ]
 Fsync = Annotated[
     str | None,
-    _option("--fsync", "When data is synced to disk: never, interval, commit or auto.",
+    _option("--fsync", "When to sync data to disk: never, interval, commit or auto.",
             parser=values.one_of(*FSYNC_POLICIES), metavar="POLICY"),
 ]  # fmt: skip
 Unclean = Annotated[
     str | None,
-    _option("--unclean", "How replicas that may lack records are elected: manual, balanced or "
+    _option("--unclean", "How to elect replicas that may lack records: manual, balanced or "
             "proactive.", parser=values.one_of(*UNCLEAN_MODES), metavar="MODE"),
 ]  # fmt: skip
 Tombstones = Annotated[
     timedelta | None,
     _option(
-        "--tombstone-retention", "How long tombstones (messages without a value) are kept.", **_TIME
+        "--tombstone-retention", "Time to keep tombstones (messages without a value).", **_TIME
     ),
 ]
 RetentionCursor = Annotated[

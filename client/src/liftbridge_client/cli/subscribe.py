@@ -117,7 +117,7 @@ async def subscribe(
 ) -> None:
     """Read messages from any position.
 
-    Ends after the message that is the last one at the start, unless --follow is given.
+    Ends after the message that is the last at the start, unless --follow is given.
     """
     if follow and (to is not None or reverse):
         raise UsageError("--follow never ends: it cannot be combined with --to or --reverse")
@@ -143,7 +143,7 @@ async def subscribe(
 
 
 def _writer(run: Run[MessageRow], text: str | None) -> Callable[[Message], None]:
-    """Return what prints a message: as a row, or in the user's format."""
+    """Return a function that prints a message, as a row or in the user's format."""
     if text is None:
         return lambda message: run.emit(row(message))
     make = formats.compile_format(text)
@@ -154,7 +154,7 @@ async def _merged(
     stream: Stream, partitions: Sequence[int], reading: Reading
 ) -> AsyncIterator[Sequence[Message]]:
     """Yield batches of several partitions as they arrive; in order within each."""
-    # Room for the end of each: nothing takes those of cancelled readers.
+    # Room for the end mark of each reader: nothing reads those of cancelled readers.
     room = max(QUEUE_MAX, len(partitions))
     queue: asyncio.Queue[Sequence[Message] | None] = asyncio.Queue(room)
 

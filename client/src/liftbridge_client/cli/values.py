@@ -26,7 +26,7 @@ COUNT_MAX: Final = 2**31 - 1
 """Largest number of partitions, replicas and other fields of 32 bits."""
 
 SHOWN_MAX: Final = 60
-"""Characters of a wrong value that are shown."""
+"""Maximum number of characters shown of a wrong value."""
 
 
 def given(text: str) -> str:
@@ -90,7 +90,7 @@ def size(text: str) -> int:
 
 
 def time(text: str, now: datetime) -> datetime | None:
-    """`-10m` before now, or an ISO time (without a zone: local time); `None` when it is neither."""
+    """Parse `-10m` (before now) or an ISO time (local without a zone); `None` if it is neither."""
     if text.startswith("-") and text[1:2].isdigit() and text[-1:].isalpha():
         return now - duration(text[1:])
     try:
@@ -104,10 +104,10 @@ def _offset(text: str) -> int | None:
 
 
 def start(text: str, now: datetime) -> Start:
-    """A start position.
+    """Parse a start position.
 
     Raises:
-        UsageError: It is not understood.
+        UsageError: The text is no start position.
     """
     match text:
         case "beginning" | "earliest":
@@ -129,10 +129,10 @@ def start(text: str, now: datetime) -> Start:
 
 
 def stop(text: str, now: datetime) -> Stop:
-    """A stop position.
+    """Parse a stop position.
 
     Raises:
-        UsageError: It is not understood.
+        UsageError: The text is no stop position.
     """
     if text in ("end", "latest"):
         return Stop.latest()
@@ -148,7 +148,7 @@ def stop(text: str, now: datetime) -> Stop:
 
 
 def header(text: str) -> tuple[str, bytes]:
-    """`NAME=VALUE`.
+    """Parse a header, `NAME=VALUE`.
 
     Raises:
         typer.BadParameter: There is no `=`, or no name.
@@ -166,5 +166,5 @@ def shown(value: object) -> str:
 
 
 def partition_option(text: str) -> Any:
-    """The option `--partition`, with its help."""
+    """Return the option `--partition`, with its help."""
     return typer.Option("--partition", "-p", min=0, max=COUNT_MAX, metavar="NUMBER", help=text)

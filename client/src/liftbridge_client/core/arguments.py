@@ -55,7 +55,10 @@ TIME_MAX: Final = timedelta(days=36_500)
 """Longer than any wait or retention in use, and fits into 64 bits in any unit."""
 
 TIMES_MAX: Final = {"linger": timedelta(minutes=1)}
-"""Durations with another bound: a caller that awaits an ack would mistake more for a hang."""
+"""Durations with a lower bound.
+
+A caller that awaits an ack would mistake a longer wait for a hang.
+"""
 
 _REMEDIES: Final[dict[object, str]] = {
     bool: "use True or False",

@@ -75,7 +75,7 @@ _TIMES: Final = {
 _OWN: Final = {
     field.name: field.name.removesuffix("_ms") for field in data_pb2.StreamOptions.DESCRIPTOR.fields
 }
-"""Field of `StreamOptions` -> setting; a time where the names differ."""
+"""Setting by field of `StreamOptions`; if the names differ, the setting is a time."""
 _KNOWN_TO_ALL: Final = frozenset({"fsync_policy", "unclean_mode", "tombstone_retention_ms"})
 _NUMBERS: Final[dict[str, Mapping[Any, int]]] = {"fsync_policy": _FSYNC, "unclean_mode": _UNCLEAN}
 _NAMES: Final = {
@@ -141,7 +141,7 @@ def check_in_force(stream: str, settings: StreamSettings, options: data_pb2.Stre
         options: Settings that a server reports right after the change.
 
     Raises:
-        UnimplementedError: One is not in effect.
+        UnimplementedError: A requested setting is not in effect.
     """
     for theirs, ours in _OWN.items():
         value = getattr(settings, ours)
@@ -157,7 +157,7 @@ def check_in_force(stream: str, settings: StreamSettings, options: data_pb2.Stre
 def unlike(
     found: StreamDescription, request: api_pb2.CreateStreamRequest, settings: StreamSettings
 ) -> list[str]:
-    """List how an existing stream differs from a request, each as `field 3, not 1`.
+    """List differences of an existing stream from a request, each as `field 3, not 1`.
 
     Settings that the request does not set may have any value; so may the number of replicas if the
     request asks for one on every broker.

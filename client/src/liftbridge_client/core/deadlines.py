@@ -25,7 +25,7 @@ _END: Final[ContextVar[float]] = ContextVar("liftbridge_deadline", default=math.
 
 
 def seconds_left() -> float:
-    """Return the time until the deadline, infinite without one; negative after it."""
+    """Return the seconds until the deadline: infinite without a deadline, negative after it."""
     return _END.get() - monotonic()
 
 
@@ -43,7 +43,7 @@ def try_seconds(timeout: timedelta) -> float:
     """Convert the timeout of an attempt to seconds.
 
     Raises:
-        UsageError: It is not positive, so every call would time out before it starts.
+        UsageError: The timeout is not positive, so every call would time out before it starts.
     """
     if not timeout:
         raise UsageError("timeout 0 s: must be more than 0 s; use timedelta(seconds=5)")

@@ -44,18 +44,18 @@ _FOLDS: Final = tuple(
         (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
     )
 )
-"""Steps that join groups of 7 bits: pairs of bytes, of two bytes, of four."""
+"""Steps that join groups of 7 bits: pairs of bytes, then of two bytes, then of four bytes."""
 
 
 class Chunks(NamedTuple):
-    """Bytes of one field in all frames: from `starts` to `ends`, empty where it is absent."""
+    """Positions of one field in all frames, from `starts` to `ends`; equal if it is absent."""
 
     starts: Positions
     ends: Positions
 
 
 class Entries(NamedTuple):
-    """Header entries of the same rank: one for each of `rows`, the frames that have so many."""
+    """Header entries of one rank, for example the third entry of every frame that has three."""
 
     rows: Rows
     keys: Chunks
@@ -113,7 +113,7 @@ class FrameFields:
         return Chunks(starts, ends)
 
     def headers(self) -> list[Entries]:
-        """Read the header entries, those of rank 0 first.
+        """Read the header entries, those of rank 0 (the first of each frame) first.
 
         Raises:
             ServerError: An entry is not a key and a value.
@@ -151,7 +151,7 @@ class FrameFields:
         return None if is_there.all() else np.flatnonzero(is_there)
 
     def _chunks(self, at: Positions) -> tuple[Positions, Positions]:
-        """Find the start and end of the field whose tag is at `at`."""
+        """Find the start and end of the field whose tag is at position `at` of its frame."""
         lengths, sizes = self._varints(at + 1)
         starts = at + sizes + 1
         if int(lengths.min()) < 0 or int(lengths.max()) > len(self._bytes):

@@ -33,7 +33,7 @@ class ReadHistory:
         return self.epochs[-1][0] if self.epochs else 0
 
     def note(self, epoch: int, start: int) -> None:
-        """Note that records of an epoch follow; an earlier epoch means another history."""
+        """Note that records of an epoch follow; an earlier epoch belongs to another history."""
         if epoch < self.latest:
             self.epochs.clear()
         if epoch != self.latest:
@@ -48,12 +48,13 @@ def cut_at(
     Args:
         epochs: Leader epochs of the log with their start offsets, ascending.
         unclean_epoch: Leader epoch of the last election that may have lost records, 0 for none.
-        read: What the reader has read.
+        read: Records that the reader has read.
         position: First offset not read.
 
     Returns:
-        First offset that now holds another record, or none; `None` if the log still has all records
-        read. If the log shares no epoch with the reader, it is the first offset that either knows.
+        First offset that now holds another record, or no record; `None` if the log still has all
+        records read. If the log shares no epoch with the reader, the first offset that either
+        knows.
     """
     cut = _fork(dict(epochs), unclean_epoch, read, position)
     if cut >= position or not read.epochs:

@@ -1,7 +1,7 @@
 """Conversion between JSON values and typed Python values, for `JsonCodec`.
 
-A reader is built once for a type and then called for each value. It nests as deep as the type,
-which its author bounds; a recursive type is looked up when it occurs again.
+A reader is built once for a type and then called for each value. Readers nest as deep as the type.
+A recursive type refers to its own reader.
 """
 
 import dataclasses
@@ -179,7 +179,7 @@ def _fields(kind: Any, known: _Known) -> Reader:
 
     if kind in known:
         return known[kind]
-    known[kind] = later  # a field may have this very type
+    known[kind] = later  # a field may have the type itself
     hints = get_type_hints(kind, include_extras=is_typeddict(kind))
     if dataclasses.is_dataclass(kind):
         fields = [field for field in dataclasses.fields(kind) if field.init]

@@ -1,4 +1,4 @@
-"""Which partition a message goes to, as the Go client decides it."""
+"""Partitioners: they choose the partition of a message, as the Go client does."""
 
 from collections.abc import Callable
 from itertools import count
@@ -29,7 +29,7 @@ def choose(
     """Return the requested partition, or choose one by the partitioner.
 
     Raises:
-        UsageError: It is not an integer, or the partition does not exist.
+        UsageError: The partition is not an integer or does not exist.
     """
     chosen = partitioner(key, partition_count) if partition is None else partition
     if type(chosen) is not int and not isinstance(chosen, Integral):

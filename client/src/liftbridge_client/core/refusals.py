@@ -1,4 +1,4 @@
-"""Refusals inside responses, instead of as a status."""
+"""Refusals that a server sends inside a response instead of as a gRPC status."""
 
 from typing import Final
 

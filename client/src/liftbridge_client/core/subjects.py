@@ -1,4 +1,4 @@
-"""Which streams store the messages of a NATS subject."""
+"""Matching of NATS subjects to the streams that store their messages."""
 
 from typing import Final
 
