@@ -353,7 +353,7 @@ class Stream:
     async def fetch_arrow(
         self, *, partition: int = 0, start: int = 0, end: int = 0, max_bytes: int = 0
     ) -> AsyncGenerator["pa.RecordBatch", None]:
-        """Same as `fetch_columns` for offset, timestamp, key and value, never below the log start.
+        """Read a bounded range as record batches of offset, timestamp, key and value.
 
         Args:
             partition: Number of the partition.

@@ -109,7 +109,7 @@ def decode_messages(data: bytes, start: int) -> list[Message]:
 
 
 def decode(data: bytes, start: int) -> Decoded:
-    """Same as `decode_messages`, with the leader epochs of the batches."""
+    """Decode messages as `decode_messages`, with the leader epochs of the batches."""
     parse = api_pb2.Message.FromString
     found: list[Message] = []
     epochs: list[tuple[int, int]] = []

@@ -1,7 +1,7 @@
 """The same client without `await`: same names, same arguments, same values.
 
-`aclose` is `close`, `async with` is `with`, `async for` is `for`, and a future is one of
-`concurrent.futures`. Everything may be called from any thread.
+`aclose` becomes `close`, `async with` becomes `with`, `async for` becomes `for`, and futures are
+those of `concurrent.futures`. Any thread may call any method.
 """
 
 from liftbridge_client.sync.client import SyncClient, connect_sync

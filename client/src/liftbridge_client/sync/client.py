@@ -21,19 +21,19 @@ def connect_sync(
     retry_time: timedelta = timedelta(seconds=10),
     zone: str = "",
 ) -> "SyncClient":
-    """Same as `connect`, to enter with `with`."""
+    """Create a blocking client, to enter with `with`; see `connect`."""
     return SyncClient(connect(servers, tls=tls, timeout=timeout, retry_time=retry_time, zone=zone))
 
 
 class SyncClient:
-    """Same as `Client`; one thread runs its event loop while it is open."""
+    """A blocking client of a cluster; see `Client`. A thread runs its event loop."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._portal = Portal()
 
     def __enter__(self) -> Self:
-        """Same as in `Client`."""
+        """Start the thread and connect; see `Client`."""
         self._portal.open()
         try:
             self._portal.run(self._client.__aenter__())
@@ -51,7 +51,7 @@ class SyncClient:
         self.close()
 
     def close(self) -> None:
-        """Same as `Client.aclose`, and ends the thread; may be called twice."""
+        """Close all connections, cancel running calls and end the thread; may be called twice."""
         if self._portal.is_open:
             try:
                 self._portal.run(self._client.aclose())
@@ -60,17 +60,17 @@ class SyncClient:
 
     @property
     def streams(self) -> SyncStreams:
-        """Same as `Client.streams`."""
+        """Create, find and delete streams; see `Client.streams`."""
         return SyncStreams(self._portal, self._client.streams)
 
     @property
     def stats(self) -> ClientStats:
-        """Same as `Client.stats`."""
+        """Counters of this client; see `Client.stats`."""
         return self._client.stats
 
     @property
     def has_data(self) -> bool:
-        """Same as `Client.has_data`."""
+        """Return whether the server has this project's calls; see `Client.has_data`."""
         return self._client.has_data
 
     @has_data.setter
@@ -78,11 +78,11 @@ class SyncClient:
         self._client.has_data = has_data
 
     def metadata(self) -> Metadata:
-        """Same as `Client.metadata`."""
+        """Fetch brokers and streams; see `Client.metadata`."""
         return self._portal.run(self._client.metadata())
 
     def events(self, *, slow_after: timedelta = timedelta(seconds=1)) -> SyncEvents:
-        """Same as `Client.events`; iterate in a separate thread."""
+        """Return events of this client; iterate in a separate thread. See `Client.events`."""
 
         async def listen() -> SyncEvents:
             return SyncEvents(self._portal, self._client.events(slow_after=slow_after))
@@ -120,7 +120,7 @@ class SyncClient:
         headers: Mapping[str, bytes] | None = None,
         ack_policy: AckPolicy = "leader",
     ) -> Ack | None:
-        """Same as `Client.publish_to_subject`."""
+        """Publish to a NATS subject; see `Client.publish_to_subject`."""
         return self._portal.run(
             self._client.publish_to_subject(
                 subject, value, key=key, headers=headers, ack_policy=ack_policy

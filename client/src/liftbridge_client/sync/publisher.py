@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class SyncPublisher(Generic[Value]):
-    """Same as `Publisher`, used with `with`."""
+    """Publishes to one stream, used with `with`; see `Publisher`."""
 
     def __init__(self, portal: Portal, publisher: Publisher[Value]) -> None:
         self._portal = portal
         self._publisher = publisher
 
     def __enter__(self) -> Self:
-        """Same as in `Publisher`."""
+        """Open the publisher; see `Publisher`."""
         self._portal.run(self._publisher.__aenter__())
         return self
 
@@ -39,7 +39,7 @@ class SyncPublisher(Generic[Value]):
         self.close()
 
     def close(self, timeout: timedelta = timedelta(seconds=10)) -> None:
-        """Same as `Publisher.aclose`."""
+        """Wait for the acks in flight, then close; see `Publisher.aclose`."""
         self._portal.end(self._publisher.aclose(timeout))
 
     def publish(
@@ -50,7 +50,7 @@ class SyncPublisher(Generic[Value]):
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
     ) -> Ack:
-        """Same as `Publisher.publish`."""
+        """Publish one message and wait for its ack; see `Publisher.publish`."""
         return self._portal.run(
             self._publisher.publish(value, key=key, headers=headers, partition=partition)
         )
@@ -63,7 +63,7 @@ class SyncPublisher(Generic[Value]):
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
     ) -> Future[Ack]:
-        """Same as `Publisher.publish_nowait`; waits for the event loop, not for the broker."""
+        """Publish one message without waiting for the broker; see `Publisher.publish_nowait`."""
 
         async def put() -> "asyncio.Future[Ack]":
             return self._publisher.publish_nowait(
@@ -75,23 +75,23 @@ class SyncPublisher(Generic[Value]):
     def publish_batch(
         self, messages: Sequence[Value | Outgoing[Value]], *, partition: int | None = None
     ) -> list[PublishResult]:
-        """Same as `Publisher.publish_batch`."""
+        """Publish messages and wait for all acks; see `Publisher.publish_batch`."""
         return self._portal.run(self._publisher.publish_batch(messages, partition=partition))
 
     def flush(self) -> None:
-        """Same as `Publisher.flush`."""
+        """Wait until every message published so far has its result; see `Publisher.flush`."""
         self._portal.run(self._publisher.flush())
 
 
 class SyncColumnPublisher:
-    """Same as `ColumnPublisher`, used with `with`."""
+    """Publishes columns of records to a stream, used with `with`; see `ColumnPublisher`."""
 
     def __init__(self, portal: Portal, publisher: "ColumnPublisher") -> None:
         self._portal = portal
         self._publisher = publisher
 
     def __enter__(self) -> Self:
-        """Same as in `ColumnPublisher`."""
+        """Open the publisher; see `ColumnPublisher`."""
         self._portal.run(self._publisher.__aenter__())
         return self
 
@@ -104,9 +104,9 @@ class SyncColumnPublisher:
         self._portal.end(self._publisher.__aexit__(kind, error, trace))
 
     def put(self, records: "pa.RecordBatch") -> None:
-        """Same as `ColumnPublisher.put`."""
+        """Publish further records; see `ColumnPublisher.put`."""
         self._portal.run(self._publisher.put(records))
 
     def finish(self) -> Published:
-        """Same as `ColumnPublisher.finish`."""
+        """Wait for all acks; see `ColumnPublisher.finish`."""
         return self._portal.run(self._publisher.finish())

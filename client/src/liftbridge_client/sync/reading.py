@@ -13,7 +13,7 @@ from liftbridge_client.sync.portal import Portal
 
 
 class SyncSubscription(Generic[Value]):
-    """Same as `Subscription`, iterated with `for`; blocks between batches."""
+    """Messages of one partition, iterated with `for`; blocks between batches."""
 
     def __init__(self, portal: Portal, subscription: Subscription[Value]) -> None:
         self._portal = portal
@@ -21,7 +21,7 @@ class SyncSubscription(Generic[Value]):
 
     @property
     def next_offset(self) -> int | None:
-        """Same as in `Subscription`."""
+        """First offset not delivered yet; see `Subscription`."""
         return self._subscription.next_offset
 
     def __iter__(self) -> Iterator[Message[Value]]:
@@ -29,12 +29,12 @@ class SyncSubscription(Generic[Value]):
             yield from batch
 
     def batches(self) -> Iterator[MessageBatch[Value]]:
-        """Same as `Subscription.batches`."""
+        """Iterate over batches of messages, as they arrive; see `Subscription.batches`."""
         return self._portal.iterate(self._subscription.batches())
 
 
 class SyncEvents:
-    """Same as `Events`, iterated with `for`; blocks until the next event."""
+    """Events of one client, iterated with `for`; blocks until the next event. See `Events`."""
 
     def __init__(self, portal: Portal, events: Events) -> None:
         self._portal = portal
@@ -51,5 +51,5 @@ class SyncEvents:
             raise StopIteration from None
 
     def close(self) -> None:
-        """Same as `Events.aclose`."""
+        """Stop listening; see `Events.aclose`."""
         self._portal.end(self._events.aclose())

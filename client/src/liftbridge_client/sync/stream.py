@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class SyncStreams:
-    """Same as `Streams`; `SyncClient.streams`."""
+    """Create, find and delete streams; see `Streams`. Returned by `SyncClient.streams`."""
 
     def __init__(self, portal: Portal, streams: Streams) -> None:
         self._portal = portal
@@ -56,7 +56,7 @@ class SyncStreams:
         settings: StreamSettings | None = None,
         if_not_exists: bool = False,
     ) -> "SyncStream":
-        """Same as `Streams.create`."""
+        """Create a stream; see `Streams.create`."""
         stream = self._portal.run(
             self._streams.create(
                 name,
@@ -71,15 +71,15 @@ class SyncStreams:
         return SyncStream(self._portal, stream)
 
     def get(self, name: str) -> "SyncStream":
-        """Same as `Streams.get`."""
+        """Get a stream by name, without asking a server; see `Streams.get`."""
         return SyncStream(self._portal, self._streams.get(name))
 
     def delete(self, name: str) -> None:
-        """Same as `Streams.delete`."""
+        """Delete a stream and its data; see `Streams.delete`."""
         self._portal.run(self._streams.delete(name))
 
     def list(self, prefix: str = "", *, subject: str = "") -> Sequence[StreamInfo]:
-        """Same as `Streams.list`."""
+        """List the streams in the metadata, sorted by name; see `Streams.list`."""
         return self._portal.run(self._streams.list(prefix, subject=subject))
 
     def await_news(
@@ -89,16 +89,16 @@ class SyncStreams:
         *,
         read_replica: bool = False,
     ) -> frozenset[str]:
-        """Same as `Streams.await_news`."""
+        """Wait until more is committed in one of several streams; see `Streams.await_news`."""
         return self._portal.run(self._streams.await_news(known, wait, read_replica=read_replica))
 
     def describe(self, prefix: str = "") -> Iterator[StreamDescription]:
-        """Same as `Streams.describe`."""
+        """List streams with their settings in effect, by name; see `Streams.describe`."""
         return self._portal.iterate(self._streams.describe(prefix))
 
 
 class SyncStream:
-    """Same as `Stream`."""
+    """Blocking access to one stream; see `Stream`."""
 
     def __init__(self, portal: Portal, stream: Stream) -> None:
         self._portal = portal
@@ -106,7 +106,7 @@ class SyncStream:
 
     @property
     def name(self) -> str:
-        """Same as in `Stream`."""
+        """Name of the stream."""
         return self._stream.name
 
     # -- publishing ---------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class SyncStream:
         expected_offset: int = -1,
         partitioner: Partitioner = by_key,
     ) -> Ack | None:
-        """Same as `Stream.publish`."""
+        """Publish one message and wait for its ack; see `Stream.publish`."""
         return self._portal.run(
             self._stream.publish(
                 value,
@@ -201,7 +201,7 @@ class SyncStream:
         name: str = "",
         linger: timedelta = timedelta(0),
     ) -> SyncPublisher[Value]:
-        """Same as `Stream.publisher`, to enter with `with`."""
+        """Create a publisher for many messages, to enter with `with`; see `Stream.publisher`."""
         made = self._stream.publisher(
             codec=codec,
             ack_policy=ack_policy,
@@ -256,7 +256,7 @@ class SyncStream:
         read_replica: bool = False,
         on_truncation: OnTruncation = "raise",
     ) -> SyncSubscription[Value]:
-        """Same as `Stream.subscribe`, to iterate with `for`."""
+        """Subscribe to one partition, to iterate with `for`; see `Stream.subscribe`."""
         made = self._stream.subscribe(
             codec=codec,
             partition=partition,
@@ -284,7 +284,7 @@ class SyncStream:
         prefetch: int = 1,
         broker: str = "",
     ) -> Iterator[ColumnBatch]:
-        """Same as `Stream.fetch_columns`."""
+        """Read a range of committed messages as Arrow columns; see `Stream.fetch_columns`."""
         return self._portal.iterate(
             self._stream.fetch_columns(
                 partition,
@@ -304,7 +304,7 @@ class SyncStream:
     def fetch_arrow(
         self, *, partition: int = 0, start: int = 0, end: int = 0, max_bytes: int = 0
     ) -> Iterator["pa.RecordBatch"]:
-        """Same as `Stream.fetch_arrow`."""
+        """Read a range of messages as Arrow record batches; see `Stream.fetch_arrow`."""
         return self._portal.iterate(
             self._stream.fetch_arrow(partition=partition, start=start, end=end, max_bytes=max_bytes)
         )
@@ -318,7 +318,10 @@ class SyncStream:
         partitioner: Partitioner | None = None,
         numbering: Numbering | None = None,
     ) -> Published:
-        """Same as `Stream.publish_columns`; batches are consumed in the calling thread."""
+        """Publish records in columns and wait for all acks; see `Stream.publish_columns`.
+
+        The calling thread consumes the batches.
+        """
         with self.column_publisher(
             ack_policy=ack_policy, partitioner=partitioner, numbering=numbering
         ) as publisher:
@@ -341,7 +344,10 @@ class SyncStream:
 
     @checked
     def restore(self, partition: int, batches: Iterable["pa.RecordBatch"]) -> int:
-        """Same as `Stream.restore`; batches are consumed in the calling thread."""
+        """Restore records at their offsets, with timestamps and subjects; see `Stream.restore`.
+
+        The calling thread consumes the batches.
+        """
         restorer = self._stream.restorer(partition)
         try:
             for batch in batches:
@@ -353,11 +359,11 @@ class SyncStream:
     # -- state --------------------------------------------------------------------------------
 
     def info(self) -> StreamInfo:
-        """Same as `Stream.info`."""
+        """Fetch the stream from the metadata; see `Stream.info`."""
         return self._portal.run(self._stream.info())
 
     def partition_info(self, partition: int = 0) -> PartitionInfo:
-        """Same as `Stream.partition_info`."""
+        """Fetch the state of a partition from its leader; see `Stream.partition_info`."""
         return self._portal.run(self._stream.partition_info(partition))
 
     def bounds(
@@ -369,7 +375,7 @@ class SyncStream:
         wait: timedelta = timedelta(0),
         broker: str = "",
     ) -> Sequence[PartitionBounds]:
-        """Same as `Stream.bounds`."""
+        """Fetch offsets and sizes of partitions from their leaders; see `Stream.bounds`."""
         return self._portal.run(
             self._stream.bounds(
                 *partitions,
@@ -382,19 +388,19 @@ class SyncStream:
         )
 
     def pause(self, *partitions: int, resume_all: bool = False) -> None:
-        """Same as `Stream.pause`."""
+        """Pause ingestion and subscriptions of partitions; see `Stream.pause`."""
         self._portal.run(self._stream.pause(*partitions, resume_all=resume_all))
 
     def set_readonly(self, *partitions: int, readonly: bool = True) -> None:
-        """Same as `Stream.set_readonly`."""
+        """Make partitions read-only, or writable again; see `Stream.set_readonly`."""
         self._portal.run(self._stream.set_readonly(*partitions, readonly=readonly))
 
     def alter(self, settings: StreamSettings) -> None:
-        """Same as `Stream.alter`."""
+        """Change settings; see `Stream.alter`."""
         self._portal.run(self._stream.alter(settings))
 
     def delete(self) -> None:
-        """Same as `Stream.delete`."""
+        """Delete the stream and its data; see `Stream.delete`."""
         self._portal.run(self._stream.delete())
 
     # -- cursors ------------------------------------------------------------------------------
@@ -408,7 +414,7 @@ class SyncStream:
         stream_id: int = 0,
         unclean_epoch: int | None = None,
     ) -> None:
-        """Same as `Stream.set_cursor`."""
+        """Store a position in a partition under a name; see `Stream.set_cursor`."""
         self._portal.run(
             self._stream.set_cursor(
                 cursor_id,
@@ -420,5 +426,5 @@ class SyncStream:
         )
 
     def fetch_cursor(self, cursor_id: str, *, partition: int = 0) -> int | None:
-        """Same as `Stream.fetch_cursor`."""
+        """Fetch the offset of the last message processed; see `Stream.fetch_cursor`."""
         return self._portal.run(self._stream.fetch_cursor(cursor_id, partition=partition))
