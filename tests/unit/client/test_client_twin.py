@@ -34,8 +34,9 @@ DUNDERS = set(RENAMED) | set(RENAMED.values())
 
 
 def surface(kind):
-    """Public names of a class, with those of attributes it declares."""
-    names = {*vars(kind), *inspect.get_annotations(kind)}
+    """Public names of a class, with those of attributes it declares, and those of its bases."""
+    bases = [base for base in kind.__mro__ if base.__module__.startswith("liftbridge")]
+    names = {n for base in bases for n in (*vars(base), *inspect.get_annotations(base))}
     return {n for n in names if not n.startswith("_") or n in DUNDERS}
 
 
@@ -50,7 +51,7 @@ def test_twin_has_the_same_names_with_the_same_parameters(theirs, ours):
     assert surface(ours) == set(expected)
     compared = 0
     for name, original in expected.items():
-        one, other = vars(theirs).get(original), vars(ours)[name]
+        one, other = vars(theirs).get(original), inspect.getattr_static(ours, name)
         if not inspect.isfunction(one):
             # A property may stand for a plain attribute.
             assert isinstance(other, property), name
@@ -61,6 +62,7 @@ def test_twin_has_the_same_names_with_the_same_parameters(theirs, ours):
         compared += 1
         assert parameters(one) == parameters(other), name
         assert not inspect.iscoroutinefunction(other), name
+        assert other.__name__ == name  # made from the method of that name
     assert compared > 1
 
 

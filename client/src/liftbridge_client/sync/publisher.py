@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self
+from typing import TYPE_CHECKING, Self
 
 from liftbridge_client.aio.publisher import Outgoing, Publisher
 from liftbridge_client.model import Ack, Published, PublishResult, Value
+from liftbridge_client.sync.blocking import Blocking, blocking
 from liftbridge_client.sync.portal import Portal
 
 if TYPE_CHECKING:
@@ -18,16 +19,12 @@ if TYPE_CHECKING:
     from liftbridge_client.aio.column_publishing import ColumnPublisher
 
 
-class SyncPublisher(Generic[Value]):
+class SyncPublisher(Blocking[Publisher[Value]]):
     """Publishes to one stream, used with `with`; see `Publisher`."""
-
-    def __init__(self, portal: Portal, publisher: Publisher[Value]) -> None:
-        self._portal = portal
-        self._publisher = publisher
 
     def __enter__(self) -> Self:
         """Open the publisher; see `Publisher`."""
-        self._portal.run(self._publisher.__aenter__())
+        self._run(self._original.__aenter__())
         return self
 
     def __exit__(
@@ -40,7 +37,7 @@ class SyncPublisher(Generic[Value]):
 
     def close(self, timeout: timedelta = timedelta(seconds=10)) -> None:
         """Wait for the acks in flight, then close; see `Publisher.aclose`."""
-        self._portal.end(self._publisher.aclose(timeout))
+        self._portal.end(self._original.aclose(timeout))
 
     def publish(
         self,
@@ -51,8 +48,8 @@ class SyncPublisher(Generic[Value]):
         partition: int | None = None,
     ) -> Ack:
         """Publish one message and wait for its ack; see `Publisher.publish`."""
-        return self._portal.run(
-            self._publisher.publish(value, key=key, headers=headers, partition=partition)
+        return self._run(
+            self._original.publish(value, key=key, headers=headers, partition=partition)
         )
 
     def publish_nowait(
@@ -66,7 +63,7 @@ class SyncPublisher(Generic[Value]):
         """Publish one message without waiting for the broker; see `Publisher.publish_nowait`."""
 
         async def put() -> "asyncio.Future[Ack]":
-            return self._publisher.publish_nowait(
+            return self._original.publish_nowait(
                 value, key=key, headers=headers, partition=partition
             )
 
@@ -76,11 +73,9 @@ class SyncPublisher(Generic[Value]):
         self, messages: Sequence[Value | Outgoing[Value]], *, partition: int | None = None
     ) -> list[PublishResult]:
         """Publish messages and wait for all acks; see `Publisher.publish_batch`."""
-        return self._portal.run(self._publisher.publish_batch(messages, partition=partition))
+        return self._run(self._original.publish_batch(messages, partition=partition))
 
-    def flush(self) -> None:
-        """Wait until every message published so far has its result; see `Publisher.flush`."""
-        self._portal.run(self._publisher.flush())
+    flush = blocking(Publisher.flush)
 
 
 class SyncColumnPublisher:

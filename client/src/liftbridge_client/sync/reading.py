@@ -1,7 +1,7 @@
 """Blocking iterators: subscriptions and events."""
 
 from collections.abc import Iterator
-from typing import Generic, Self
+from typing import Self
 
 from liftbridge_client.aio.listening import Events
 from liftbridge_client.aio.subscription import Subscription
@@ -9,20 +9,17 @@ from liftbridge_client.errors import ClosedError
 from liftbridge_client.events import Event
 from liftbridge_client.message_batch import MessageBatch
 from liftbridge_client.model import Message, Value
+from liftbridge_client.sync.blocking import Blocking
 from liftbridge_client.sync.portal import Portal
 
 
-class SyncSubscription(Generic[Value]):
+class SyncSubscription(Blocking[Subscription[Value]]):
     """Messages of one partition, iterated with `for`; blocks between batches."""
-
-    def __init__(self, portal: Portal, subscription: Subscription[Value]) -> None:
-        self._portal = portal
-        self._subscription = subscription
 
     @property
     def next_offset(self) -> int | None:
         """First offset not delivered yet; see `Subscription`."""
-        return self._subscription.next_offset
+        return self._original.next_offset
 
     def __iter__(self) -> Iterator[Message[Value]]:
         for batch in self.batches():
@@ -30,15 +27,14 @@ class SyncSubscription(Generic[Value]):
 
     def batches(self) -> Iterator[MessageBatch[Value]]:
         """Iterate over batches of messages, as they arrive; see `Subscription.batches`."""
-        return self._portal.iterate(self._subscription.batches())
+        return self._iterate(self._original.batches())
 
 
-class SyncEvents:
+class SyncEvents(Blocking[Events]):
     """Events of one client, iterated with `for`; blocks until the next event. See `Events`."""
 
     def __init__(self, portal: Portal, events: Events) -> None:
-        self._portal = portal
-        self._events = events
+        super().__init__(portal, events)
         self._items = portal.drain(events)
 
     def __iter__(self) -> Self:
@@ -52,4 +48,4 @@ class SyncEvents:
 
     def close(self) -> None:
         """Stop listening; see `Events.aclose`."""
-        self._portal.end(self._events.aclose())
+        self._portal.end(self._original.aclose())

@@ -1,7 +1,7 @@
 """Blocking access to streams."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, cast, overload
 
 from liftbridge_client.aio.publisher import IN_FLIGHT_DEFAULT
@@ -12,22 +12,16 @@ from liftbridge_client.codecs import Codec
 from liftbridge_client.core.arguments import checked
 from liftbridge_client.core.partitioners import Partitioner, by_key
 from liftbridge_client.model import (
-    COLUMNS,
     Ack,
     AckPolicy,
-    ColumnBatch,
     Numbering,
-    PartitionBounds,
-    PartitionInfo,
     Published,
     Start,
     Stop,
-    StreamDescription,
-    StreamInfo,
     StreamSettings,
     Value,
 )
-from liftbridge_client.sync.portal import Portal
+from liftbridge_client.sync.blocking import Blocking, blocking, iterating
 from liftbridge_client.sync.publisher import SyncColumnPublisher, SyncPublisher
 from liftbridge_client.sync.reading import SyncSubscription
 
@@ -38,12 +32,8 @@ if TYPE_CHECKING:
     from liftbridge_client.aio.subscription import Subscription
 
 
-class SyncStreams:
+class SyncStreams(Blocking[Streams]):
     """Create, find and delete streams; see `Streams`. Returned by `SyncClient.streams`."""
-
-    def __init__(self, portal: Portal, streams: Streams) -> None:
-        self._portal = portal
-        self._streams = streams
 
     def create(
         self,
@@ -57,8 +47,8 @@ class SyncStreams:
         if_not_exists: bool = False,
     ) -> "SyncStream":
         """Create a stream; see `Streams.create`."""
-        stream = self._portal.run(
-            self._streams.create(
+        stream = self._run(
+            self._original.create(
                 name,
                 subject=subject,
                 partitions=partitions,
@@ -72,42 +62,21 @@ class SyncStreams:
 
     def get(self, name: str) -> "SyncStream":
         """Get a stream by name, without asking a server; see `Streams.get`."""
-        return SyncStream(self._portal, self._streams.get(name))
+        return SyncStream(self._portal, self._original.get(name))
 
-    def delete(self, name: str) -> None:
-        """Delete a stream and its data; see `Streams.delete`."""
-        self._portal.run(self._streams.delete(name))
-
-    def list(self, prefix: str = "", *, subject: str = "") -> Sequence[StreamInfo]:
-        """List the streams in the metadata, sorted by name; see `Streams.list`."""
-        return self._portal.run(self._streams.list(prefix, subject=subject))
-
-    def await_news(
-        self,
-        known: Mapping[str, Mapping[int, int]],
-        wait: timedelta,
-        *,
-        read_replica: bool = False,
-    ) -> frozenset[str]:
-        """Wait until more is committed in one of several streams; see `Streams.await_news`."""
-        return self._portal.run(self._streams.await_news(known, wait, read_replica=read_replica))
-
-    def describe(self, prefix: str = "") -> Iterator[StreamDescription]:
-        """List streams with their settings in effect, by name; see `Streams.describe`."""
-        return self._portal.iterate(self._streams.describe(prefix))
+    delete = blocking(Streams.delete)
+    list = blocking(Streams.list)
+    await_news = blocking(Streams.await_news)
+    describe = iterating(Streams.describe)
 
 
-class SyncStream:
+class SyncStream(Blocking[Stream]):
     """Blocking access to one stream; see `Stream`."""
-
-    def __init__(self, portal: Portal, stream: Stream) -> None:
-        self._portal = portal
-        self._stream = stream
 
     @property
     def name(self) -> str:
         """Name of the stream."""
-        return self._stream.name
+        return self._original.name
 
     # -- publishing ---------------------------------------------------------------------------
 
@@ -149,8 +118,8 @@ class SyncStream:
         partitioner: Partitioner = by_key,
     ) -> Ack | None:
         """Publish one message and wait for its ack; see `Stream.publish`."""
-        return self._portal.run(
-            self._stream.publish(
+        return self._run(
+            self._original.publish(
                 value,
                 key=key,
                 headers=headers,
@@ -202,7 +171,7 @@ class SyncStream:
         linger: timedelta = timedelta(0),
     ) -> SyncPublisher[Value]:
         """Create a publisher for many messages, to enter with `with`; see `Stream.publisher`."""
-        made = self._stream.publisher(
+        made = self._original.publisher(
             codec=codec,
             ack_policy=ack_policy,
             partitioner=partitioner,
@@ -257,7 +226,7 @@ class SyncStream:
         on_truncation: OnTruncation = "raise",
     ) -> SyncSubscription[Value]:
         """Subscribe to one partition, to iterate with `for`; see `Stream.subscribe`."""
-        made = self._stream.subscribe(
+        made = self._original.subscribe(
             codec=codec,
             partition=partition,
             start=start,
@@ -269,45 +238,8 @@ class SyncStream:
         )
         return SyncSubscription(self._portal, cast("Subscription[Value]", made))
 
-    def fetch_columns(
-        self,
-        partition: int = 0,
-        start: int = 0,
-        end: int = 0,
-        *,
-        columns: Sequence[str] = COLUMNS,
-        max_bytes: int = 0,
-        call_bytes: int = 0,
-        read_replica: bool = False,
-        stream_id: int = 0,
-        unclean_epoch: int | None = None,
-        prefetch: int = 1,
-        broker: str = "",
-    ) -> Iterator[ColumnBatch]:
-        """Read a range of committed messages as Arrow columns; see `Stream.fetch_columns`."""
-        return self._portal.iterate(
-            self._stream.fetch_columns(
-                partition,
-                start,
-                end,
-                columns=columns,
-                max_bytes=max_bytes,
-                call_bytes=call_bytes,
-                read_replica=read_replica,
-                stream_id=stream_id,
-                unclean_epoch=unclean_epoch,
-                prefetch=prefetch,
-                broker=broker,
-            )
-        )
-
-    def fetch_arrow(
-        self, *, partition: int = 0, start: int = 0, end: int = 0, max_bytes: int = 0
-    ) -> Iterator["pa.RecordBatch"]:
-        """Read a range of messages as Arrow record batches; see `Stream.fetch_arrow`."""
-        return self._portal.iterate(
-            self._stream.fetch_arrow(partition=partition, start=start, end=end, max_bytes=max_bytes)
-        )
+    fetch_columns = iterating(Stream.fetch_columns)
+    fetch_arrow = iterating(Stream.fetch_arrow)
 
     @checked
     def publish_columns(
@@ -337,7 +269,7 @@ class SyncStream:
         numbering: Numbering | None = None,
     ) -> SyncColumnPublisher:
         """Create the publisher behind `publish_columns`, to enter with `with`."""
-        made = self._stream.column_publisher(
+        made = self._original.column_publisher(
             ack_policy=ack_policy, partitioner=partitioner, numbering=numbering
         )
         return SyncColumnPublisher(self._portal, made)
@@ -348,83 +280,25 @@ class SyncStream:
 
         The calling thread consumes the batches.
         """
-        restorer = self._stream.restorer(partition)
+        restorer = self._original.restorer(partition)
         try:
             for batch in batches:
-                self._portal.run(restorer.put(batch))
-            return self._portal.run(restorer.finish())
+                self._run(restorer.put(batch))
+            return self._run(restorer.finish())
         finally:
             self._portal.end(restorer.aclose())
 
     # -- state --------------------------------------------------------------------------------
 
-    def info(self) -> StreamInfo:
-        """Fetch the stream from the metadata; see `Stream.info`."""
-        return self._portal.run(self._stream.info())
-
-    def partition_info(self, partition: int = 0) -> PartitionInfo:
-        """Fetch the state of a partition from its leader; see `Stream.partition_info`."""
-        return self._portal.run(self._stream.partition_info(partition))
-
-    def bounds(
-        self,
-        *partitions: int,
-        time: datetime | None = None,
-        read_replica: bool = False,
-        known: Mapping[int, int] | None = None,
-        wait: timedelta = timedelta(0),
-        broker: str = "",
-    ) -> Sequence[PartitionBounds]:
-        """Fetch offsets and sizes of partitions from their leaders; see `Stream.bounds`."""
-        return self._portal.run(
-            self._stream.bounds(
-                *partitions,
-                time=time,
-                read_replica=read_replica,
-                known=known,
-                wait=wait,
-                broker=broker,
-            )
-        )
-
-    def pause(self, *partitions: int, resume_all: bool = False) -> None:
-        """Pause ingestion and subscriptions of partitions; see `Stream.pause`."""
-        self._portal.run(self._stream.pause(*partitions, resume_all=resume_all))
-
-    def set_readonly(self, *partitions: int, readonly: bool = True) -> None:
-        """Make partitions read-only, or writable again; see `Stream.set_readonly`."""
-        self._portal.run(self._stream.set_readonly(*partitions, readonly=readonly))
-
-    def alter(self, settings: StreamSettings) -> None:
-        """Change settings; see `Stream.alter`."""
-        self._portal.run(self._stream.alter(settings))
-
-    def delete(self) -> None:
-        """Delete the stream and its data; see `Stream.delete`."""
-        self._portal.run(self._stream.delete())
+    info = blocking(Stream.info)
+    partition_info = blocking(Stream.partition_info)
+    bounds = blocking(Stream.bounds)
+    pause = blocking(Stream.pause)
+    set_readonly = blocking(Stream.set_readonly)
+    alter = blocking(Stream.alter)
+    delete = blocking(Stream.delete)
 
     # -- cursors ------------------------------------------------------------------------------
 
-    def set_cursor(
-        self,
-        cursor_id: str,
-        offset: int,
-        *,
-        partition: int = 0,
-        stream_id: int = 0,
-        unclean_epoch: int | None = None,
-    ) -> None:
-        """Store a position in a partition under a name; see `Stream.set_cursor`."""
-        self._portal.run(
-            self._stream.set_cursor(
-                cursor_id,
-                offset,
-                partition=partition,
-                stream_id=stream_id,
-                unclean_epoch=unclean_epoch,
-            )
-        )
-
-    def fetch_cursor(self, cursor_id: str, *, partition: int = 0) -> int | None:
-        """Fetch the offset of the last message processed; see `Stream.fetch_cursor`."""
-        return self._portal.run(self._stream.fetch_cursor(cursor_id, partition=partition))
+    set_cursor = blocking(Stream.set_cursor)
+    fetch_cursor = blocking(Stream.fetch_cursor)
