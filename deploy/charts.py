@@ -1,10 +1,10 @@
-"""Write what the charts take from elsewhere: definitions, alerts, dashboards, a schema of values.
+"""Generate files of the charts: definitions, alerts, dashboards, a schema of values.
 
     python deploy/charts.py
 
-The definitions are those of `deploy/crds`, the alerts follow from the catalogue of conditions, the
-dashboards from the lists below, what may stand in a cluster from its definition. A test compares,
-and refuses panels about unknown metrics.
+The definitions are copies of `deploy/crds`. The alerts follow from the catalogue of conditions, the
+dashboards from the lists below, and the schema from the definitions. A test checks that the files
+are up to date and that the metrics of all panels exist.
 """
 
 import json
@@ -24,7 +24,7 @@ CRDS: Final = ROOT / "deploy" / "crds"
 CLUSTER_KIND: Final = "LiftbridgeCluster"
 
 Panel = tuple[str, str, str]
-"""Title, expression, unit."""
+"""Title, PromQL expression and unit."""
 
 _OWN: Final = '{job=~"$job"}'
 
@@ -97,7 +97,7 @@ BROKER_PANELS: Final[Sequence[Panel]] = (
 
 
 def files() -> Mapping[str, str]:
-    """Contents by path below `HELM`."""
+    """Return the contents of all generated files by path below `HELM`."""
     made = {
         f"{FILES}/crds/{path.name}": path.read_text(encoding="utf-8")
         for path in CRDS.glob("*.yaml")
@@ -138,14 +138,14 @@ OPERATOR_ALERTS: Final[Sequence[dict[str, Any]]] = (
         "labels": {"severity": "warning"},
         "annotations": {
             "summary": "Passes over {{ $labels.kind }} fail because of a bug in the operator.",
-            "runbook": "Check the log of the operator, and report what it says.",
+            "runbook": "Check the log of the operator, and report the bug.",
         },
     },
 )
 
 
 def alerts() -> list[dict[str, Any]]:
-    """Rules for conditions that need attention, and for the operator itself."""
+    """Return alert rules for conditions that need attention, and for the operator itself."""
     found = [_alert(spec) for spec in load_catalogue().conditions.values() if spec.alert]
     return [*found, *OPERATOR_ALERTS]
 
@@ -194,7 +194,7 @@ The operator of Liftbridge manages clusters of brokers and streams as Kubernetes
 
 
 def readme() -> str:
-    """The page of the operator's chart: every value with its default."""
+    """Return the README of the operator's chart: every value with its default."""
     folder = HELM / "liftbridge-operator"
     schema = json.loads((folder / "values.schema.json").read_text(encoding="utf-8"))
     values = yaml.safe_load((folder / "values.yaml").read_text(encoding="utf-8"))
@@ -206,7 +206,7 @@ def readme() -> str:
 
 
 def _values(schema: Mapping[str, Any], values: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
-    """Path, default and meaning of each value that is no section, in the order of the file."""
+    """List path, default and meaning of each value that is no section, in the order of the file."""
     found: list[tuple[str, Any, str]] = []
     todo = [(name, schema["properties"][name], value) for name, value in values.items()]
     while todo:
@@ -220,9 +220,9 @@ def _values(schema: Mapping[str, Any], values: Mapping[str, Any]) -> list[tuple[
 
 
 def values_schema() -> dict[str, Any]:
-    """What values of the chart `liftbridge` may be: as the definitions of the resources say."""
+    """Return the JSON Schema for values of the chart `liftbridge`, from the definitions."""
     cluster, stream = (_specification(resource) for resource in RESOURCES[:2])
-    # The chart gives these.
+    # The chart sets these fields.
     cluster["required"] = [name for name in cluster["required"] if name != "version"]
     stream["required"] = [name for name in stream.get("required", ()) if name != "clusterRef"]
     strings = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -263,7 +263,7 @@ def _specification(resource: Resource) -> dict[str, Any]:
 
 
 def _plain(node: Any) -> Any:
-    """A structural schema as one of JSON: without what only the API server knows, and closed."""
+    """Convert a structural schema to JSON Schema: drop Kubernetes keywords, refuse unknown keys."""
     if isinstance(node, list):
         return [_plain(one) for one in node]
     if not isinstance(node, dict):
@@ -279,7 +279,7 @@ def _plain(node: Any) -> Any:
 
 
 def dashboard(name: str, title: str, panels: Sequence[Panel]) -> dict[str, Any]:
-    """A dashboard of Grafana, three panels in a row."""
+    """Return a Grafana dashboard with three panels in a row."""
     return {
         "uid": f"liftbridge-{name}",
         "title": title,
@@ -317,7 +317,7 @@ def dashboard(name: str, title: str, panels: Sequence[Panel]) -> dict[str, Any]:
 
 
 def _anchor(name: str) -> str:
-    """A metric that everything of the job has."""
+    """Return a metric that every process of the job has."""
     return "liftbridge_operator_leader" if name == "operator" else "liftbridge_brokers"
 
 

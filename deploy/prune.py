@@ -1,7 +1,7 @@
-"""Remove from a virtual environment what is not needed to run what an image is for.
+"""Remove files from a virtual environment that an image does not need at run time.
 
-Tests, headers and sources go, and of Spark what only Hive, YARN and other systems than Linux need.
-The build of the image loads what stays.
+It removes tests, headers and sources, and the parts of Spark that only Hive, YARN or systems other
+than Linux need. The build of the image then loads the remaining packages.
 """
 
 import shutil
@@ -26,11 +26,11 @@ JARS = (
     "*-osx-*",
     "*-windows-*",
 )
-"""Jars of Spark that go."""
+"""Jars of Spark to remove."""
 
 
 def main(environment: Path) -> None:
-    """Prune the packages of the environment; says how many bytes went."""
+    """Prune the packages of the environment; print the number of bytes removed."""
     removed = 0
     for packages in environment.glob("lib/python3.*/site-packages"):
         doomed = [path for path in packages.rglob("*") if is_idle(path)]
@@ -39,7 +39,7 @@ def main(environment: Path) -> None:
 
 
 def is_idle(path: Path) -> bool:
-    """Whether nothing that runs reads this."""
+    """Return whether no program reads this path at run time."""
     if path.is_dir():
         return path.name in FOLDERS
     if path.suffix == ".jar":
@@ -48,7 +48,7 @@ def is_idle(path: Path) -> bool:
 
 
 def remove(path: Path) -> int:
-    """Remove a file or a folder that may be gone already; its bytes."""
+    """Remove a file or a folder, if it exists; return its size in bytes."""
     if path.is_dir():
         size = sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
         shutil.rmtree(path)

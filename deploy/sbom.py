@@ -1,8 +1,8 @@
 """Print the bill of materials of the image that this runs in, as CycloneDX 1.6 JSON.
 
-It lists the Python packages of one environment, by what they tell of themselves, and the packages
-of Debian, by the database of dpkg or by `status.d`, where images without a package manager keep
-it. The same image gives the same bytes. Only the standard library is needed.
+It lists the Python packages of one environment from their metadata, and the Debian packages from
+the database of dpkg or from `status.d`, which images without a package manager have. The output for
+an image is always the same. It needs only the standard library.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 SPEC_VERSION = "1.6"
 LICENSE_CHARACTERS_MAX = 200
-"""Some packages put the whole text where the name of the license belongs."""
+"""Limit of the length of a license name: some packages have the whole text in that field."""
 
 Component = dict[str, object]
 
@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, default=Path("/"), help="root of the file system")
     parser.add_argument("--environment", type=Path, required=True, help="virtual environment")
-    parser.add_argument("--name", required=True, help="what the image is called")
+    parser.add_argument("--name", required=True, help="name of the image")
     options = parser.parse_args()
     components = [*python_components(options.environment), *debian_components(options.root)]
     json.dump(bill(options.name, components), sys.stdout, indent=2, sort_keys=True)
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def bill(name: str, components: Iterable[Component]) -> Component:
-    """The document: what it is about, and its components in order."""
+    """Build the document: its subject, and its components in order."""
     ordered = sorted(components, key=lambda component: str(component["bom-ref"]))
     own = next((each for each in ordered if each["name"] == name), None)
     version = str(own["version"]) if own else "0"
@@ -43,7 +43,7 @@ def bill(name: str, components: Iterable[Component]) -> Component:
     return {
         "bomFormat": "CycloneDX",
         "specVersion": SPEC_VERSION,
-        # Of the content, not of the moment: the same image has the same number.
+        # Derived from the content, not the time: the same image has the same serial number.
         "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, content)}",
         "version": 1,
         "metadata": {
@@ -62,7 +62,7 @@ def bill(name: str, components: Iterable[Component]) -> Component:
 
 
 def python_components(environment: Path) -> Iterator[Component]:
-    """Packages of a virtual environment."""
+    """Yield the packages of a virtual environment."""
     for path in environment.glob("lib/python3.*/site-packages/*.dist-info/METADATA"):
         fields = email.parser.Parser().parsestr(path.read_text(encoding="utf-8"))
         name, version = str(fields["Name"]), str(fields["Version"])
@@ -73,7 +73,7 @@ def python_components(environment: Path) -> Iterator[Component]:
 
 
 def license_of(fields: Message) -> str:
-    """Name or expression of the license of a Python package, empty when it tells none."""
+    """Return the license name or expression of a Python package, empty if it has none."""
     for field in ("License-Expression", "License"):
         text = str(fields.get(field, "")).strip()
         if text and "\n" not in text and len(text) <= LICENSE_CHARACTERS_MAX:
@@ -84,7 +84,7 @@ def license_of(fields: Message) -> str:
 
 
 def debian_components(root: Path) -> Iterator[Component]:
-    """Packages of Debian, by `/var/lib/dpkg/status` or the files in `status.d` beside it."""
+    """Yield the Debian packages in `/var/lib/dpkg/status` or in the files of `status.d`."""
     folder = root / "var/lib/dpkg"
     files = [folder / "status", *sorted(folder.glob("status.d/*"))]
     for path in files:
@@ -94,7 +94,7 @@ def debian_components(root: Path) -> Iterator[Component]:
 
 
 def paragraphs(text: str) -> Iterator[Mapping[str, str]]:
-    """Packages of a control file that are not removed."""
+    """Yield the packages of a control file that are installed."""
     for part in text.split("\n\n"):
         if part.strip():
             fields = email.parser.Parser().parsestr(part.strip() + "\n")
@@ -103,14 +103,14 @@ def paragraphs(text: str) -> Iterator[Mapping[str, str]]:
 
 
 def debian_component(fields: Mapping[str, str]) -> Component:
-    """One package of Debian."""
+    """Convert a Debian package to a component."""
     name, version = fields["Package"], fields["Version"]
     where = f"?arch={quote(fields.get('Architecture', 'all'))}"
     return component(name, version, f"pkg:deb/debian/{quote(name)}@{quote(version)}{where}", "")
 
 
 def component(name: str, version: str, purl: str, license_name: str) -> Component:
-    """One component; the package URL is its reference as well."""
+    """Return a component; its reference is the package URL."""
     found: Component = {
         "type": "library",
         "bom-ref": purl,

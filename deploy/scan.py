@@ -1,8 +1,8 @@
-"""Have checkov read what the charts and the operator make, and the Dockerfiles.
+"""Check with checkov the objects of the charts and the operator, and the Dockerfiles.
 
-Charts are rendered by Helm with their own values and with everything that they can have besides;
-objects of clusters are those of the examples that the operator's tests render. A finding fails
-unless `scan.yaml` has an exception for it, and so does an exception that excepts nothing.
+Helm renders each chart with its default values and with all optional parts. The objects of clusters
+are those of the examples that the operator's tests render. The scan fails for a finding without an
+exception in `scan.yaml`, and for an exception that no finding needs.
 """
 
 import argparse
@@ -41,19 +41,22 @@ CHARTS: Final = {
         "monitoring.dashboards.enabled=true",
     ),
 }
-"""Chart and values of each variant. The other chart makes resources of our own alone, which checkov
-has no checks for; what becomes of them are the objects of clusters."""
+"""Chart and values of each variant.
+
+The chart `liftbridge` renders only custom resources, which checkov does not check; the objects that
+the operator renders for them are checked instead.
+"""
 
 DOCKERFILES: Final = ("Dockerfile.broker", "Dockerfile.operator", "Dockerfile.spark")
 
 
 class Finding(NamedTuple):
-    """Something that a check does not like.
+    """A failed check.
 
     Attributes:
         check: Id of the check.
-        where: File without its ending, and kind of the object in it.
-        text: What is told of it.
+        where: Name of the file without its suffix, and kind of the object.
+        text: Description of the check, with the object.
     """
 
     check: str
@@ -62,11 +65,11 @@ class Finding(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """What came of a scan.
+    """Result of a scan.
 
     Attributes:
-        files: In which something was checked, without their endings.
-        findings: In their order.
+        files: Names of the files with checked objects, without suffixes.
+        findings: Failed checks, in the order of checkov's reports.
     """
 
     files: frozenset[str]
@@ -74,7 +77,7 @@ class Scanned(NamedTuple):
 
 
 def main() -> int:
-    """Scan and tell; 1 when there is something to do."""
+    """Scan and print the problems; return 1 if there are any, else 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--checkov", type=Path, required=True, help="the program")
     options = parser.parse_args()
@@ -84,17 +87,19 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="scan-") as name:
         folder = Path(name)
         wanted = render(folder, helm)
-        found = scan(folder, options.checkov)
+        scanned = scan(folder, options.checkov)
     exceptions = yaml.safe_load((ROOT / "deploy" / "scan.yaml").read_text(encoding="utf-8"))
-    told = judge(found, wanted, exceptions)
-    excepted = f"{len(found.findings)} findings, each with its reason in deploy/scan.yaml"
-    told_last = f"{len(told)} to mend" if told else f"{len(wanted)} files are clean: {excepted}"
-    sys.stdout.write("".join(f"{line}\n" for line in (*told, told_last)))
-    return 1 if told else 0
+    problems = judge(scanned, wanted, exceptions)
+    excepted = f"{len(scanned.findings)} findings, each with its reason in deploy/scan.yaml"
+    summary = (
+        f"{len(problems)} to fix" if problems else f"{len(wanted)} files are clean: {excepted}"
+    )
+    sys.stdout.write("".join(f"{line}\n" for line in (*problems, summary)))
+    return 1 if problems else 0
 
 
 def render(folder: Path, helm: str) -> list[str]:
-    """Write everything that is to be read into a folder; names of the files without endings."""
+    """Write all files to scan into a folder; return their names without suffixes."""
     for name, (chart, *values) in CHARTS.items():
         settings = [part for value in values for part in ("--set", value)]
         command = [helm, "template", "liftbridge", str(HELM / chart), "--namespace", "system"]
@@ -111,7 +116,7 @@ def render(folder: Path, helm: str) -> list[str]:
 
 
 def scan(folder: Path, checkov: Path) -> Scanned:
-    """Run checkov over a folder, without asking anything of the network."""
+    """Run checkov on a folder, without network access."""
     command = [str(checkov), "--directory", str(folder), "--skip-download", "--output", "json"]
     command += ["--framework", "kubernetes", "dockerfile", "--compact"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - ours
@@ -122,18 +127,18 @@ def scan(folder: Path, checkov: Path) -> Scanned:
 
 
 def read(reports: Any) -> Scanned:
-    """What checkov tells, of one framework or of several."""
+    """Parse the report of checkov, for one framework or several."""
     files: set[str] = set()
-    found = []
+    findings = []
     for report in reports if isinstance(reports, list) else [reports]:
         results = report["results"]
-        for one in (*results["passed_checks"], *results["failed_checks"]):
-            files.add(_file(one))
-        for one in results["failed_checks"]:
-            kind = one["resource"].partition(".")[0]
-            text = f"{one['check_name']} ({one['resource']})"
-            found.append(Finding(one["check_id"], f"{_file(one)}/{kind}", text))
-    return Scanned(frozenset(files), tuple(found))
+        for check in (*results["passed_checks"], *results["failed_checks"]):
+            files.add(_file(check))
+        for check in results["failed_checks"]:
+            kind = check["resource"].partition(".")[0]
+            text = f"{check['check_name']} ({check['resource']})"
+            findings.append(Finding(check["check_id"], f"{_file(check)}/{kind}", text))
+    return Scanned(frozenset(files), tuple(findings))
 
 
 def _file(check: dict[str, Any]) -> str:
@@ -143,30 +148,32 @@ def _file(check: dict[str, Any]) -> str:
 def judge(
     scanned: Scanned, wanted: Iterable[str], exceptions: Sequence[dict[str, str]]
 ) -> list[str]:
-    """What is to be mended: findings, exceptions for nothing, files that nothing was found in.
+    """List the problems: findings without exception, unused exceptions, files without checks.
 
     Args:
-        scanned: What came of the scan.
-        wanted: Files that were to be read, without endings.
-        exceptions: Of `scan.yaml`.
+        scanned: Result of the scan.
+        wanted: Names of the files to scan, without suffixes.
+        exceptions: Content of `scan.yaml`.
     """
     used: set[int] = set()
-    told = []
-    for one in scanned.findings:
+    problems = []
+    for finding in scanned.findings:
         matching = {
             number
-            for number, each in enumerate(exceptions)
-            if each["check"] == one.check and fnmatchcase(one.where, each["where"])
+            for number, exception in enumerate(exceptions)
+            if exception["check"] == finding.check
+            and fnmatchcase(finding.where, exception["where"])
         }
         used |= matching
         if not matching:
-            told.append(f"{one.where}: {one.check}: {one.text}")
-    told += [
-        f"{each['check']} in {each['where']}: excepted for nothing"
-        for number, each in enumerate(exceptions)
+            problems.append(f"{finding.where}: {finding.check}: {finding.text}")
+    problems += [
+        f"{exception['check']} in {exception['where']}: this exception is not needed"
+        for number, exception in enumerate(exceptions)
         if number not in used
     ]
-    return told + [f"{name}: nothing was checked" for name in wanted if name not in scanned.files]
+    unchecked = [name for name in wanted if name not in scanned.files]
+    return problems + [f"{name}: no object was checked" for name in unchecked]
 
 
 if __name__ == "__main__":

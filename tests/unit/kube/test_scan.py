@@ -55,8 +55,8 @@ def test_exception_is_for_its_check_and_its_place_alone(scan):
 def test_exception_for_nothing_and_file_that_was_not_read_are_told(scan):
     found = scan.read(report(passed=[check("C1")]))
     assert scan.judge(found, ["operator-plain", "cluster-least"], [EXCEPTED]) == [
-        "C1 in operator-*/Deployment: excepted for nothing",
-        "cluster-least: nothing was checked",
+        "C1 in operator-*/Deployment: this exception is not needed",
+        "cluster-least: no object was checked",
     ]
 
 
