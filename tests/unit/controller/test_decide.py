@@ -230,7 +230,7 @@ ROWS = [
     Row(registration(""), InvalidRequestError,
         "Invalid registration, broker and identities cannot be empty"),
     Row(registration("a", "two", data_dir_id="other"), FailedPreconditionError,
-        "broker a is registered with data directory disk-a, this one is other"),
+        "broker a is registered with data directory disk-a, not other"),
 ]  # fmt: skip
 
 

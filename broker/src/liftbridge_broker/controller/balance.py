@@ -1,8 +1,8 @@
 """Proposals of the metadata leader that keep the cluster balanced.
 
-Pure functions of the state: which partitions should return to their first replica (C9) unless it is
-cordoned, which must move off drained brokers (C20), and whether a broker may stop (C13). Each is
-bounded, so that one pass does not move everything at once.
+Pure functions of the state: elections of the first replica unless its broker is cordoned (C9),
+moves off drained brokers (C20), and permission for a broker to stop (C13). Each is bounded, so that
+one pass does not move everything at once.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from liftbridge_broker.model.partitions import PartitionState
 
 
 def preferred_elections(state: ClusterState, partitions_max: int) -> ElectPreferred | None:
-    """Return leaderships to give back to the first replica, `None` if none."""
+    """Return the elections that give leaderships back to first replicas; `None` if none is due."""
     found: list[PartitionId] = []
     for _, partition in state.partitions():
         if partition.leader != partition.replicas[0] and is_given_away(state, partition):
@@ -26,13 +26,13 @@ def preferred_elections(state: ClusterState, partitions_max: int) -> ElectPrefer
 
 
 def is_given_away(state: ClusterState, partition: PartitionState) -> bool:
-    """Return whether another broker than the first replica leads, although that one could."""
+    """Return whether a partition could be led by its first replica, but is not."""
     first = partition.replicas[0]
     return (
         partition.leader not in (None, first)
         and first in partition.isr
         and state.brokers[first].can_lead
-        and not state.brokers[first].cordoned  # it leaves, or is about to
+        and not state.brokers[first].cordoned  # it leaves the cluster, or is about to
         and not partition.is_recovering
     )
 
@@ -40,12 +40,12 @@ def is_given_away(state: ClusterState, partition: PartitionState) -> bool:
 def drain_moves(
     state: ClusterState, load: tuple[BrokerLoad, ...], moves_max: int
 ) -> tuple[StartReassignment, ...]:
-    """Return moves off drained brokers; a partition without another place stays.
+    """Return moves off drained brokers; a partition without another broker to move to stays.
 
     Args:
         state: Applied metadata.
-        load: Load of the brokers, for the choice among them.
-        moves_max: Reassignments that may be under way at once, those begun before included.
+        load: Load of the brokers, to choose the least loaded.
+        moves_max: Maximum number of concurrent reassignments, including those already in progress.
     """
     draining = {one.broker for one in state.brokers.values() if one.draining}
     if not draining:

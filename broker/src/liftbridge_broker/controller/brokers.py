@@ -55,7 +55,7 @@ from liftbridge_broker.model.subjects import check_group
 CATCH_UP_RATE_MIN: Final = 1_024
 """Lowest catch-up rate: a slower reassignment would not end."""
 BROKERS_MAX: Final = 1_024
-"""Maximum brokers of a cluster, removed ones included, to bound memory."""
+"""Maximum number of brokers of a cluster, including removed brokers, to bound memory."""
 
 
 def bootstrap(state: ClusterState, index: MetadataIndex, command: Bootstrap) -> Decision:
@@ -85,7 +85,8 @@ def register_broker(state: ClusterState, index: MetadataIndex, command: Register
         return Decision((), BrokerEpochAnswer(known.broker_epoch))  # guard C1.retry
     former = [] if known is None else [start.incarnation_id for start in known.restarts]
     if command.incarnation_id in former:  # guard C1.former
-        # It would take over the session, and the trust in the data, of a later process.
+        # The earlier process would replace the session of a later process, and be trusted with its
+        # data.
         raise FailedPreconditionError(
             f"process {command.incarnation_id} of broker {command.broker} is over"
         )
@@ -119,12 +120,12 @@ def register_broker(state: ClusterState, index: MetadataIndex, command: Register
 
 
 def _knows_room(state: ClusterState) -> bool:
-    """Return whether all brokers know replica limits, and so decide alike."""
+    """Return whether all brokers know replica limits, and so reach the same decision."""
     return state.feature_level >= ROOM_LEVEL  # guard Room.level
 
 
 def _restarts(command: RegisterBroker, known: BrokerState | None) -> tuple[Restart, ...]:
-    """Return the last starts, this one included."""
+    """Return the last starts, including this one."""
     before = () if known is None else known.restarts
     is_clean = known is not None and _stopped_in_order(command, known)
     started = Restart(command.incarnation_id, command.started, is_clean, command.version)
@@ -140,7 +141,7 @@ def _stopped_in_order(command: RegisterBroker, known: BrokerState) -> bool:
 
 
 def _check_registration(state: ClusterState, command: RegisterBroker) -> BrokerState | None:
-    """Refuse a broker that must not begin a session; else return its registration so far."""
+    """Refuse a broker that must not begin a session; else return its previous registration."""
     if not command.broker or not command.incarnation_id or not command.data_dir_id:
         raise InvalidRequestError("Invalid registration, broker and identities cannot be empty")
     check_group(command.broker)
@@ -160,7 +161,7 @@ def _check_registration(state: ClusterState, command: RegisterBroker) -> BrokerS
     if is_live and known.data_dir_id != command.data_dir_id:  # guard C1.data_dir
         raise FailedPreconditionError(
             f"broker {command.broker} is registered with data directory {known.data_dir_id}, "
-            f"this one is {command.data_dir_id}"
+            f"not {command.data_dir_id}"
         )
     return known
 
@@ -190,10 +191,10 @@ def _renew_replicas(draft: Draft, command: RegisterBroker, known: BrokerState | 
 
 
 def _may_be_verified(draft: Draft, partition: PartitionState, known_index: int) -> bool:
-    """Return whether a replica without a clean shutdown can hold all acknowledged records.
+    """Return whether a replica may hold all acknowledged records despite an unclean shutdown.
 
-    Only under fsync policy `commit`, or for a sole replica under `auto`, no record counted before
-    it was on disk; and only if the broker knew the policy in force all the time.
+    Only under fsync policy `commit`, or for a sole replica under `auto`, did no record count before
+    it was on disk. The broker must also have known the policy in force throughout.
     """
     policy = draft.policy(partition.partition_id)
     is_commit = policy.fsync_policy is FsyncPolicy.COMMIT
@@ -330,7 +331,7 @@ def remove_broker(state: ClusterState, index: MetadataIndex, command: RemoveBrok
 def set_feature_level(
     state: ClusterState, index: MetadataIndex, command: SetFeatureLevel
 ) -> Decision:
-    """C21: raise the feature level to one that every broker knows; never lower it."""
+    """C21: raise the feature level; every broker must know the new level."""
     if command.feature_level == state.feature_level:
         return Decision((), Done())
     _check_feature_level(state, command.feature_level)
@@ -365,7 +366,7 @@ def _check_feature_level(state: ClusterState, level: int) -> None:
 
 
 def check_session(state: ClusterState, broker: BrokerId, broker_epoch: int) -> BrokerState:
-    """Return the state of a broker in its present session.
+    """Return the state of a broker in its current session.
 
     Raises:
         StaleBrokerEpochError: The session has ended, or never existed.

@@ -27,7 +27,7 @@ from liftbridge_broker.model.subjects import (
 )
 
 PARTITIONS_MAX: Final = 1_000_000
-"""Hard limit of partitions of one stream, so that no command exhausts memory."""
+"""Hard limit on the partitions of a stream, so that no command exhausts memory."""
 
 PUBLISHER_BYTES_MAX: Final = 255
 OWNER_BYTES_MAX: Final = 1_024
@@ -81,7 +81,7 @@ def check_partition_count(partitions: int, partitions_max: int) -> int:
 def check_replication_factor(
     replication_factor: int, broker_count: int, placeable_count: int
 ) -> int:
-    """Return the replicas requested, 0 meaning 1 and -1 every broker that takes replicas.
+    """Return the number of replicas: 0 means 1, and -1 means every broker that accepts replicas.
 
     Args:
         replication_factor: The requested factor.
@@ -97,7 +97,7 @@ def check_replication_factor(
         )
     if resolved > placeable_count:  # guard C15.live
         raise UnavailableError(
-            f"only {placeable_count} of {resolved} brokers needed accept replicas at present"
+            f"only {placeable_count} brokers accept new replicas, {resolved} are needed"
         )
     return resolved
 
@@ -120,7 +120,7 @@ def check_values(overrides: StreamOverrides) -> None:
 
 
 def check_retention_cursor(overrides: StreamOverrides, *, has_cursors: bool) -> None:
-    """Refuse an invalid cursor, or one that no broker keeps: it would block retention for ever.
+    """Refuse a cursor that is invalid, or that cannot exist and would block retention for ever.
 
     Args:
         overrides: Settings of a stream.
@@ -142,10 +142,10 @@ def check_retention_cursor(overrides: StreamOverrides, *, has_cursors: bool) -> 
 
 
 def check_readable(overrides: StreamOverrides, brokers: Collection[BrokerState]) -> None:
-    """Refuse a setting at which an older broker would stop: it cannot read it in the metadata.
+    """Refuse a setting that an older broker cannot read in the metadata, and would stop at.
 
-    To be called before the command is proposed, because the older broker reads it before it
-    decides. The level that a broker knows counts, and not the level in force.
+    Called before the command is proposed, because the older broker would read it before it decides.
+    The highest level that a broker knows counts, not the level in force.
     """
     for name, level in levels_needed(overrides).items():
         older = [one for one in brokers if not one.removed and one.feature_level < level]
@@ -182,7 +182,7 @@ def check_publisher(publisher: str) -> None:
 def check_partitions(
     stream: StreamState | None, partitions: tuple[int, ...]
 ) -> tuple[StreamState, tuple[PartitionNumber, ...]]:
-    """Return the stream and the named partitions, each once and in order; none means all.
+    """Return the stream and the named partitions, each once and in order; an empty list means all.
 
     The original has two texts for an unknown stream, depending on the look-up.
     """

@@ -1,8 +1,8 @@
 """Commands: the requests in metadata log entries (C1 to C21).
 
 A command states a request and carries all input of `decide` besides the state, such as the wall
-clock. It is checked by `decide`, on every node alike, when it is committed; a value in a command
-may therefore be wrong in any way its type allows.
+clock. Every node checks it by `decide` when it is committed. So a command may hold any value that
+its types allow.
 """
 
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ FEATURE_LEVEL: Final = 3
 """Latest feature level that this version knows; 0 is that of versions without clusters."""
 
 ROOM_LEVEL: Final = 2
-"""Feature level from which on a broker gets no more replicas than its reported limit."""
+"""Lowest feature level at which a broker gets no more replicas than its reported limit."""
 
 NOBODY: Final = BrokerId("")
 
@@ -37,7 +37,7 @@ class BrokerLoad(NamedTuple):
 class IsrMember(NamedTuple):
     """A member of a requested in-sync set, with its session as known to the leader.
 
-    `replica_epoch` is `MEMBER_ALREADY` for one that is in sync as the leader proposes.
+    `replica_epoch` is `MEMBER_ALREADY` for a replica that is already in sync.
     """
 
     broker: BrokerId
@@ -50,7 +50,7 @@ class ReplicaAnswer(NamedTuple):
     Attributes:
         broker: The replica.
         broker_epoch: Session of the reporting broker.
-        last_epoch: Leader epoch of the last record it holds.
+        last_epoch: Leader epoch of its last record.
         log_end_offset: End of its log.
         is_damaged: Whether the log is damaged, so that the replica cannot lead.
     """
@@ -84,24 +84,23 @@ class RegisterBroker:
 
     Attributes:
         broker: Configured id of the broker.
-        incarnation_id: Random text chosen at process start; a command with the id of the
-            present registration is a retry.
+        incarnation_id: Random text chosen at process start; a command with the id of the current
+            registration is a retry.
         data_dir_id: Random text written once into the data directory.
         host: Address clients reach the broker at.
         port: Port clients reach the broker at.
-        previous_broker_epoch: Broker epoch in the clean-shutdown marker; 0 when there was none.
+        previous_broker_epoch: Broker epoch in the clean-shutdown marker; 0 without a marker.
         clean_partitions: Partitions with every acknowledged record on disk, although the shutdown
             was not clean (fsync policy `commit`).
-        known_index: Metadata index applied when that was determined; later changes may have let
-            records count that it never had on disk.
+        known_index: Metadata index applied when that was determined; after later changes, records
+            may have counted that it never had on disk.
         quarantined_partitions: Partitions with damaged files; unclean after any kind of shutdown.
         zone: Zone or rack of the broker; empty when unknown.
         version: Version of its software, for people.
         feature_level: Latest feature level it knows. At 0, a version without clusters, the broker
             is not fenced first, so that logs of that version keep their meaning.
         started: Wall clock of the broker, nanoseconds since 1970, for people.
-        replicas_max: Replicas that it may have at most, by the limits of its system; 0 when not
-            reported.
+        replicas_max: Maximum number of replicas, by the limits of its system; 0 if not reported.
     """
 
     broker: BrokerId
@@ -183,7 +182,7 @@ class AdvertiseListeners:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CordonBroker:
-    """Place no new replicas on a broker, and with `draining` move its own away (C20)."""
+    """Place no new replicas on a broker, and with `draining` move its replicas away (C20)."""
 
     broker: BrokerId
     cordoned: bool = True
@@ -192,7 +191,7 @@ class CordonBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveBroker:
-    """Remove a stopped broker without replicas; its data directory may never return."""
+    """Remove a stopped broker without replicas; its data directory can never rejoin."""
 
     broker: BrokerId
     broker_epoch: int
@@ -214,14 +213,14 @@ class SetCatchUpRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartition:
-    """Request of a leader for another in-sync set (C5, KIP-497).
+    """Request another in-sync set as the leader (C5, KIP-497).
 
     Attributes:
         broker: The leader.
         broker_epoch: Its session.
         partition_id: The partition.
-        leader_epoch: Epoch it leads in.
-        partition_epoch: Epoch of the state it decided on.
+        leader_epoch: Leader epoch of the broker.
+        partition_epoch: Partition epoch of the state that the decision is based on.
         isr: In-sync set wanted.
         is_recovering: Whether the leader does not serve yet after an unclean election.
     """
@@ -242,7 +241,7 @@ class StartReassignment:
     Attributes:
         partition_id: The partition.
         target: Brokers wanted, the preferred leader first.
-        partition_epoch: Epoch of the state this was decided on; 0 for any.
+        partition_epoch: Partition epoch of the state that the decision is based on; 0 for any.
     """
 
     partition_id: PartitionId
@@ -256,7 +255,7 @@ class CancelReassignment:
 
     Attributes:
         partition_id: The partition.
-        partition_epoch: Epoch of the state this was decided on; 0 for any.
+        partition_epoch: Partition epoch of the state that the decision is based on; 0 for any.
         is_unclean: Whether to cancel although too few of the former replicas are in sync,
             which may lose acknowledged records.
     """
@@ -280,7 +279,7 @@ class RecoverUnclean:
     Attributes:
         partition_id: The partition.
         chosen: Broker to elect.
-        partition_epoch: Epoch of the state this was decided on.
+        partition_epoch: Partition epoch of the state that the decision is based on.
         mode: Source of the decision: an operator (`manual`), or the controller in one of its modes.
         answers: Reports of replicas about their logs; not needed for an operator.
     """
@@ -320,7 +319,7 @@ class DeclareUnclean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resign:
-    """Resign leaderships where another broker can take them (C19); one outcome each.
+    """Resign leaderships where another broker can lead (C19); one outcome each.
 
     Attributes:
         broker: The leader.
@@ -358,7 +357,7 @@ class CreateStream:
             0 derives it from the replication factor: 2 from three replicas on, else 1.
         fsync_policy_default: Likewise, when appended data reaches the disk.
         unclean_mode_default: Likewise, the rule for electing replicas that might lack records.
-        load: Present load of the brokers, for the choice among them.
+        load: Current load of the brokers, to choose the least loaded.
     """
 
     name: StreamName
@@ -477,7 +476,7 @@ class MarkStream:
     Attributes:
         name: Name of the stream.
         stream_id: Its id, so that a recreated stream of the same name is not marked.
-        expected: Present mark; empty for none.
+        expected: Current mark; empty for none.
         owner: New mark, at most `OWNER_BYTES_MAX` bytes; empty for none.
     """
 

@@ -55,7 +55,7 @@ class Draft:
         self.replica_counts = self.state.replica_counts.copy()
 
     def put_broker(self, broker: BrokerState, cause: Cause) -> None:
-        """Set the state of a broker."""
+        """Set the new state of a broker."""
         self.brokers[broker.broker] = broker
         self._broker_causes[broker.broker] = cause
 
@@ -70,7 +70,7 @@ class Draft:
             self._partitions[partition.partition_id] = PartitionChanged(partition, cause)
 
     def partition(self, partition_id: PartitionId) -> PartitionState:
-        """Return a partition as it will be.
+        """Return a partition with the pending changes.
 
         Raises:
             UnknownPartitionError: No partition has this id, or it was deleted.
@@ -84,11 +84,11 @@ class Draft:
         return found
 
     def policy(self, partition_id: PartitionId) -> StreamPolicy:
-        """Return the stream policy of an existing partition, as it will be."""
+        """Return the stream policy of an existing partition, with the pending changes."""
         return self.policy_of(self.state.streams[stream_of(partition_id)])
 
     def policy_of(self, stream: StreamState) -> StreamPolicy:
-        """Return the policy of a stream as it will be."""
+        """Return the policy of a stream with the pending changes."""
         return self.policies.get(stream.stream_id, stream.policy)
 
     def min_isr(self, partition: PartitionState) -> int:
@@ -96,7 +96,7 @@ class Draft:
         return min_isr_of(self.policy(partition.partition_id), partition.replication_factor)
 
     def replicas_of(self, broker: BrokerId) -> Iterator[PartitionState]:
-        """Partitions with a replica on a broker, as they will be, in order."""
+        """Return partitions with a replica on a broker, with the pending changes, in order."""
         for _, partition in self.state.partitions():
             current = self.partition(partition.partition_id)
             if broker in current.replicas:

@@ -1,6 +1,6 @@
 """Elections and the eligible leader replicas (C4, rule E, KIP-966).
 
-Pure functions of a partition and the brokers. Each takes the present partition and returns the
+Pure functions of a partition and the brokers. Each takes the current partition and returns the
 resulting one, with its epochs set to the index of the command when it changes.
 """
 
@@ -30,7 +30,7 @@ def maintain_eligible(
     replicas: tuple[BrokerId, ...],
     unclean: Collection[BrokerId] = NO_BROKERS,
 ) -> Eligible:
-    """Apply rule E: which replicas are guaranteed to hold every committed record.
+    """Apply rule E: determine the replicas guaranteed to hold every committed record.
 
     Below the minimum nothing is committed, so complete replicas stay complete. At or above it, only
     in-sync replicas are complete.
@@ -40,7 +40,7 @@ def maintain_eligible(
         isr: In-sync set after.
         min_isr: In-sync replicas that a commit needs, after.
         replicas: Replicas after.
-        unclean: Replicas that may have lost what they held.
+        unclean: Replicas that may have lost records.
     """
     if len(isr) >= min_isr:  # guard E.full
         return Eligible((), ())
@@ -67,7 +67,9 @@ def elect(
     *,
     avoid: BrokerId | None = None,
 ) -> PartitionState:
-    """C4: keep a leader that is still valid, else find one, else have none.
+    """C4.
+
+    Keep a valid leader, else elect another replica, else leave the partition without a leader.
 
     Args:
         partition: The partition, with its pools up to date.
@@ -140,8 +142,9 @@ def led_uncleanly(
 ) -> PartitionState:
     """Return the partition with a leader that might lack acknowledged records.
 
-    Rule E holds here as well: until enough replicas have caught up with the leader, other replicas
-    known as complete stay known. The leader may lose its records before another replica has them.
+    Rule E holds here as well. Until enough replicas have caught up with the leader, the replicas
+    known as complete stay in their pool, because the leader may lose its records before another
+    replica has them.
 
     Args:
         partition: The partition without a leader.
@@ -188,7 +191,7 @@ def with_isr(
         brokers: State of all brokers.
         index: Index of the command.
         min_isr: In-sync replicas that a commit needs.
-        unclean: Replicas that may have lost what they held.
+        unclean: Replicas that may have lost records.
         avoid: Leader that must not continue.
 
     Returns:

@@ -52,7 +52,7 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import UncleanMode
 
 LIST_MAX: Final = 100_000
-"""Maximum partitions of one command, to bound memory."""
+"""Maximum number of partitions in a command, to bound memory."""
 
 
 def alter_partition(state: ClusterState, index: MetadataIndex, command: AlterPartition) -> Decision:
@@ -119,7 +119,7 @@ def _check_members(partition: PartitionState, command: AlterPartition) -> None:
 def _check_eligible(
     draft: Draft, partition: PartitionState, broker: BrokerId, replica_epoch: int
 ) -> None:
-    """KIP-841 and KIP-903: alive, staying, and known to the leader in its present session."""
+    """KIP-841 and KIP-903: alive, not stopping, and known to the leader by its current session."""
     name = f"partition {partition.partition_id}: broker {broker}"
     state = draft.brokers[broker]
     if state.fenced:  # guard C5.9_fenced
@@ -157,7 +157,7 @@ def elect_preferred(state: ClusterState, index: MetadataIndex, command: ElectPre
 
 
 def _each(partitions: Iterable[PartitionId], act: Callable[[PartitionId], None]) -> Outcomes:
-    """Act on each partition of a list; report a refusal and continue with the rest.
+    """Apply a decision to each partition of a list; after a refusal, continue with the rest.
 
     Raises:
         InvalidRequestError: The list is too long.
@@ -177,7 +177,7 @@ def _each(partitions: Iterable[PartitionId], act: Callable[[PartitionId], None])
 
 
 def recover_unclean(state: ClusterState, index: MetadataIndex, command: RecoverUnclean) -> Decision:
-    """C10: elect an incomplete replica; the record marks that acknowledged data may be lost."""
+    """C10: elect an incomplete replica; the record notes that acknowledged data may be lost."""
     draft = Draft(state, index)
     before = draft.partition(command.partition_id)
     name = f"partition {before.partition_id}"

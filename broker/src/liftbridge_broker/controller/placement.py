@@ -1,7 +1,7 @@
 """Placement of replicas: on live brokers, in different zones, least loaded first.
 
-The command carries the load of brokers, because the log does not hold it. Brokers of equal load
-take turns in the order of their registration.
+The command carries the load of brokers, because the log does not hold it. Brokers of equal load are
+chosen in turn, in the order of their registration.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from liftbridge_broker.errors import LimitError
 from liftbridge_broker.model.ids import BrokerId
 
 NAMED_MAX: Final = 5
-"""Maximum full brokers named in a refusal."""
+"""Maximum number of full brokers named in a refusal."""
 
 
 def placeable(brokers: Mapping[BrokerId, BrokerState]) -> tuple[BrokerId, ...]:
@@ -25,7 +25,7 @@ def placeable(brokers: Mapping[BrokerId, BrokerState]) -> tuple[BrokerId, ...]:
 def no_room(
     brokers: Mapping[BrokerId, BrokerState], replica_counts: Mapping[BrokerId, int], count: int
 ) -> str:
-    """Return the refusal that fewer than `count` brokers have room; it names full brokers."""
+    """Build the refusal when fewer than `count` brokers have room; it names full brokers."""
     takers = [brokers[one] for one in placeable(brokers)]
     full = [one for one in takers if not one.has_room(replica_counts[one.broker])]
     named = ", ".join(f"{one.broker} has {one.replicas_max}" for one in full[:NAMED_MAX])
@@ -42,7 +42,7 @@ class Placement:
 
     Args:
         brokers: All brokers.
-        load: Their present load; 0 for brokers not named.
+        load: Their current load; 0 for missing brokers.
         replica_counts: Replicas of each broker, for brokers with a limit.
         turn: Number of the first choice, which selects among equals in rotation.
     """

@@ -39,10 +39,10 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOverrides
 
 GROWTH_MAX: Final = 3
-"""Replicas up to which reserved streams grow with the number of brokers (C15)."""
+"""Replication factor up to which reserved streams grow with the number of brokers (C15)."""
 
 LARGE_FACTOR: Final = 3
-"""Replication factor from which on a commit needs two in-sync replicas by default."""
+"""Replication factor from which a commit needs two in-sync replicas by default."""
 
 
 def start_reassignment(
@@ -57,7 +57,7 @@ def start_reassignment(
 
 
 def check_partition_epoch(partition: PartitionState, expected: int) -> None:
-    """Refuse a decision on an earlier state of a partition; 0 accepts any.
+    """Refuse a decision based on an earlier state of a partition; 0 accepts any state.
 
     Raises:
         InvalidPartitionEpochError: The partition changed since.
@@ -169,7 +169,10 @@ def _cut(
 def cancel_reassignment(
     state: ClusterState, index: MetadataIndex, command: CancelReassignment
 ) -> Decision:
-    """C8: restore the former replicas, if enough of them are in sync or loss was accepted."""
+    """C8.
+
+    Restore the former replicas, if enough of them are in sync or the request accepts loss.
+    """
     draft = Draft(state, index)
     before = draft.partition(command.partition_id)
     check_partition_epoch(before, command.partition_epoch)
@@ -221,7 +224,7 @@ def with_factor(
 
 
 def grow(draft: Draft, stream: StreamState) -> None:
-    """Add replicas to a stream that grows with the cluster, unless it is being reassigned."""
+    """Add replicas to a stream that grows with the cluster; no-op during a reassignment."""
     policy = draft.policy_of(stream)
     if not policy.is_growing:
         return
@@ -264,7 +267,7 @@ def _targets(
     replication_factor: int,
     load: tuple[BrokerLoad, ...],
 ) -> list[tuple[BrokerId, ...]]:
-    """Return the targets of partitions that get another replica count; fewer without room."""
+    """Return the targets of partitions whose replica count changes, as far as brokers have room."""
     placement = Placement(draft.brokers, load, draft.replica_counts, draft.state.partition_count)
     return [
         placement.extend(partition.replicas, replication_factor)

@@ -46,7 +46,7 @@ class Cause(StrEnum):
 
 
 class Bootstrapped(NamedTuple):
-    """The cluster got its id."""
+    """The cluster has its id from now on."""
 
     cluster_id: str
     feature_level: int
@@ -59,7 +59,7 @@ class FeatureLevelSet(NamedTuple):
 
 
 class CatchUpRateSet(NamedTuple):
-    """Leaders copy at this rate to replicas that reassignments add."""
+    """Leaders send at this rate to replicas that reassignments add."""
 
     bytes_per_second: int
 
@@ -137,7 +137,7 @@ class PartitionsPaused(NamedTuple):
     Attributes:
         stream_id: The stream.
         name: Its name.
-        explicit: Partitions paused until someone resumes them.
+        explicit: Partitions paused until a client resumes them.
         automatic: Partitions that the first message resumes.
         resume_all: Whether resuming one partition resumes all from now on.
         partition_epoch: Index of the command.

@@ -1,7 +1,9 @@
-"""Unclean recovery: the partitions that need it, the brokers to ask, the choice (C10, KIP-966).
+"""Unclean recovery.
 
-The metadata leader asks; the command carries the answers, and `decide` checks them. This module
-keeps no state: a new metadata leader asks again.
+Partitions that need it, brokers to query, choice of the replica (C10, KIP-966).
+
+The metadata leader queries the brokers; the command carries the answers, and `decide` checks them.
+This module keeps no state: a new metadata leader queries again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +15,7 @@ from liftbridge_broker.model.ids import BrokerId, MetadataIndex, PartitionId
 from liftbridge_broker.model.streams import MILLISECOND_NS, UncleanMode
 
 OTHERS_NS: Final = 3_000 * MILLISECOND_NS
-"""Time to wait for answers of replicas that are asked but not required."""
+"""Time to wait for answers of replicas that are queried but not required."""
 
 ABSENT_NS: Final = 60_000 * MILLISECOND_NS
 """Time to wait for dead replicas, when the last complete replicas have lost records."""
@@ -28,8 +30,8 @@ class Inquiry(NamedTuple):
         mode: `balanced` or `proactive`.
         required: Brokers to wait for without limit: all last complete replicas (`balanced`), or
             none. They may be fenced.
-        asked: Brokers to ask for the end of their logs: the required ones, and every live replica,
-            awaited for a limited time.
+        asked: Brokers to query for the end of their logs: the required brokers, and every live
+            replica, for a limited time.
         replicas: All replicas, whose order decides among equal logs.
     """
 

@@ -1,4 +1,4 @@
-"""Replay: only records change the state. It never decides and never refuses."""
+"""Replay of records, which alone changes the state. It never decides and never refuses."""
 
 from dataclasses import replace
 from hashlib import blake2b
@@ -59,7 +59,7 @@ def skip(state: ClusterState, index: MetadataIndex) -> None:
 
 
 def _advance(state: ClusterState, index: MetadataIndex, records: tuple[Record, ...]) -> None:
-    """Advance over an entry, and chain its records to the hash of all before.
+    """Advance over an entry, and add its records to the chained hash.
 
     Nodes compare the chain at equal indices, which detects a node that decided differently (I16).
     The hash covers Python's `repr` of the records, so only nodes of one version can be compared.
@@ -210,6 +210,6 @@ def _replay_publisher(
     if before is not None:
         del state.publisher_epochs[before.publisher_id]
     if isinstance(record, PublisherInitialised):
-        # Entered last: the order of the dict is the order of use.
+        # Inserted last, because the dict is ordered by last use.
         publishers[record.publisher] = record.state
         state.publisher_epochs[record.state.publisher_id] = record.state.publisher_epoch

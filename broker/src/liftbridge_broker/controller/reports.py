@@ -1,7 +1,7 @@
 """Reports of followers about silent leaders: enough of them replace the leader (C11).
 
-Soft state of the metadata leader: lost when another broker takes over, which followers notice and
-then report again. A report counts only for the exact partition state that the reporter knew.
+Soft state of the metadata leader: it is lost when another broker takes over; followers notice that
+and report again. A report counts only for the exact partition state that the reporter knew.
 """
 
 from dataclasses import dataclass, field
@@ -49,7 +49,7 @@ class _Tally:
 
 @dataclass(slots=True)
 class _Backoff:
-    """No change of a leader before `until`; the next pause is `pause_ns` long.
+    """Pause in leader changes of a partition until `until`; the next pause lasts `pause_ns`.
 
     Attributes:
         until: End of the pause.
@@ -81,7 +81,7 @@ class LeaderReports:
         backoff_ns_min: Least time between two changes of the leader of one partition; it doubles
             with each change, and resets after a quiet time of `backoff_ns_max`, and when the last
             replaced leader turns out to be fenced or restarted.
-        backoff_ns_max: The longest such time.
+        backoff_ns_max: Maximum of that time.
         tallies_max: Maximum partitions with state; the oldest is evicted.
     """
 
@@ -144,7 +144,7 @@ class LeaderReports:
         return tally
 
     def _may_change(self, state: ClusterState, report: LeaderReport, now: Instant) -> bool:
-        """Return whether the pause since the last change is over; then begin a longer one."""
+        """Return whether the pause since the last change has ended; if so, begin a longer pause."""
         partition = report.partition_id
         backoff = self._backoffs.pop(partition, None)
         if backoff is not None and backoff.was_right(state):

@@ -1,8 +1,8 @@
 """State of the cluster, equal on all nodes after the same log entries.
 
 Everything is kept in an order that the log defines, never a hash, so that equal logs give equal
-states and equal snapshot bytes. Only `replay` changes a state; everyone else reads. Partition and
-broker states are values: a state that was read never changes.
+states and equal snapshot bytes. Only `replay` changes a state; all other code reads it. Partition
+and broker states are values: a state that was read never changes.
 """
 
 from collections import Counter
@@ -28,10 +28,10 @@ from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, Unclea
 
 NOTHING_APPLIED: Final = MetadataIndex(0)
 RESTARTS_MAX: Final = 8
-"""Maximum remembered starts of a broker."""
+"""Maximum number of starts remembered for a broker."""
 
 DELETED_MAX: Final = 10_000
-"""Maximum deleted streams with remembered ids."""
+"""Maximum number of deleted streams whose ids are remembered."""
 
 
 class Restart(NamedTuple):
@@ -73,9 +73,9 @@ class BrokerState:
         cordoned: Whether it gets no new replicas.
         draining: Whether its replicas move to other brokers.
         removed: Whether it was permanently removed from the cluster, with its data directory.
-        restarts: Its last `RESTARTS_MAX` starts, the present one last.
+        restarts: Its last `RESTARTS_MAX` starts, the current start last.
         listeners: Addresses of its listeners for clients, other than the first.
-        replicas_max: Replicas that it may have at most; 0 when not reported.
+        replicas_max: Maximum number of replicas; 0 if not reported.
     """
 
     broker: BrokerId
@@ -128,7 +128,7 @@ class StreamPolicy(NamedTuple):
     """Settings of a stream that the controller uses, with defaults applied.
 
     Attributes:
-        replication_factor: Replicas that each partition has or is on its way to.
+        replication_factor: Replicas that each partition has, or will have after a reassignment.
         min_isr: In-sync replicas needed for a commit; see `effective_min_isr`.
         min_isr_default: Default of `min_isr` for the stream; 0 for a default that depends on the
             replication factor.
@@ -184,7 +184,7 @@ class StreamState:
 
     @property
     def replication_factor(self) -> int:
-        """Replicas that each partition has or is on its way to."""
+        """Replicas that each partition has, or will have after a reassignment."""
         return self.policy.replication_factor
 
     @property
@@ -199,7 +199,7 @@ class StreamState:
 
     @property
     def unclean_mode(self) -> UncleanMode:
-        """Decides on elections of replicas that might lack acknowledged records."""
+        """Rule for electing replicas that might lack acknowledged records."""
         return self.policy.unclean_mode
 
 
@@ -219,7 +219,7 @@ def min_isr_of(policy: StreamPolicy, replication_factor: int) -> int:
 def is_commit_mode(stream: StreamState, partition: PartitionState) -> bool:
     """Return whether only what was synced counts as replicated: commit mode.
 
-    With `auto` it does while the in-sync set has no member to spare.
+    With `auto`, this holds while the in-sync set has no member to spare.
     """
     policy = stream.policy.fsync_policy
     if policy is FsyncPolicy.AUTO:
@@ -273,7 +273,7 @@ class ClusterState:
         return None if stream is None else stream.partition(number_of(partition))
 
     def unclean_epoch(self, partition: PartitionId) -> LeaderEpoch:
-        """Return the epoch of the last election that may have replaced records at known offsets."""
+        """Return the leader epoch of the last election that may have replaced records."""
         found = self.partition(partition)
         return NEVER_UNCLEAN if found is None else found.unclean_epoch
 

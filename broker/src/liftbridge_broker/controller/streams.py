@@ -149,7 +149,7 @@ def _new_partition(
 
 
 def _normalised(overrides: StreamOverrides) -> StreamOverrides:
-    """Overrides with 0 in-sync replicas read as 1: the leader itself is always one."""
+    """Return overrides with a min ISR of 0 replaced by 1, since the leader is always in sync."""
     return replace(overrides, min_isr=1) if overrides.min_isr == 0 else overrides
 
 
@@ -203,8 +203,9 @@ def _new_factor(draft: Draft, stream: StreamState, wanted: int) -> int:
     if not wanted:
         return stream.policy.replication_factor
     takers = placeable(draft.brokers)
-    # A partition keeps its replicas, and has no use for those of another one that take no new ones;
-    # a reassignment that another minimum completes below leaves it its target.
+    # A partition may keep replicas on brokers that accept no new replicas; other partitions cannot
+    # use these brokers. If a new min ISR completes a reassignment below, the partition gets its
+    # target.
     kept = (one.target or one.replicas for one in stream.partitions)
     usable = min(({*takers, *replicas} for replicas in kept), key=len)
     if not 0 < wanted <= len(usable):  # guard C16.factor
@@ -230,7 +231,7 @@ def pause_stream(state: ClusterState, index: MetadataIndex, command: PauseStream
         before = stream.partitions[number]
         by_hand = not command.is_automatic or (before.paused and not before.auto_paused)
         (explicit if by_hand else automatic).append(number)  # guard C17.by_hand
-    # An auto-pause does not revoke a client's request for the stream.
+    # An auto-pause does not revoke the `resume_all` of a client.
     resume_all = stream.resume_all if command.is_automatic else command.resume_all
     paused = PartitionsPaused(
         stream.stream_id, stream.name, tuple(explicit), tuple(automatic), resume_all, index
@@ -250,7 +251,7 @@ def resume_stream(state: ClusterState, index: MetadataIndex, command: ResumeStre
 
 
 def set_readonly(state: ClusterState, index: MetadataIndex, command: SetReadonly) -> Decision:
-    """C18. A request for the present state gets the same answer."""
+    """C18. A request for the current state gets the same answer."""
     check_not_reserved(command.name, is_internal=command.is_internal)  # guard C18.reserved
     stream, numbers = check_partitions(state.stream(command.name), command.partitions)
     record = ReadonlySet(stream.stream_id, stream.name, numbers, command.readonly, index)
@@ -277,7 +278,10 @@ def init_publisher(state: ClusterState, index: MetadataIndex, command: InitPubli
 
 
 def mark_stream(state: ClusterState, command: MarkStream) -> Decision:
-    """Compare and set the owner: of two contenders, one gets a refusal that names the other."""
+    """Compare and set the owner.
+
+    Of two contenders, the later gets a refusal that names the earlier.
+    """
     stream = _existing(state, command.name)
     if command.stream_id != stream.stream_id:  # guard Mark.stream_id
         raise FailedPreconditionError(
