@@ -1,1 +1,4 @@
-"""Partition cores: state that every replica derives from the same log (L1 to L8, F1 to F5)."""
+"""Partition cores.
+
+The leader, its followers, and their state derived from the log (L1 to L8, F1 to F5).
+"""

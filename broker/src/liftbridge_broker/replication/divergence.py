@@ -9,18 +9,18 @@ def truncation_target(
 ) -> Offset | None:
     """Return the new end of a follower's log after its leader found a divergence (F3).
 
-    Every round strictly lowers the follower's last epoch or, within one, its end; several may be
-    needed, because each side sends only one epoch at a time.
+    Each round strictly lowers the follower's last epoch or, within an epoch, its log end. Several
+    rounds may be needed, because each side sends only one epoch at a time.
 
     Args:
         epochs: Epochs of the follower's log.
         log_end_offset: Its end.
-        diverging: Largest epoch that the leader knows which is not above the follower's last one,
-            and where it ends there.
+        diverging: Largest epoch known to the leader that is not above the follower's last epoch,
+            and its end offset in the leader's log.
 
     Returns:
-        The new end, which may lie below the follower's log start; `None` when an honest leader
-        cannot have sent this, so that following it would not converge.
+        The new end, which may be below the follower's log start; `None` for an answer that no
+        correct leader sends, with which truncation would not converge.
     """
     leader_epoch, leader_end = diverging
     last = epochs.latest
@@ -29,6 +29,6 @@ def truncation_target(
         return None
     if leader_epoch == last and leader_end >= log_end_offset:  # guard F3.progress
         return None
-    # Also where the follower does not know that epoch (Kafka then takes its own end alone):
-    # from the leader's end on the leader has later epochs than the follower below its own.
+    # This also holds if the follower does not know that epoch (Kafka then uses only the follower's
+    # end): from its end offset of that epoch on, the leader has later epochs than the follower.
     return min(local[1], leader_end)  # guard F3.min

@@ -30,11 +30,11 @@ class FetchPosition(NamedTuple):
     Attributes:
         partition: The partition.
         replica_epoch: Session of the replica.
-        leader_epoch: Epoch in which the follower believes the leader to lead.
-        fetch_offset: First offset it wants, the end of its log.
-        flushed_offset: First offset not certain to be on disk; 0 while that does not count.
-        last_fetched_epoch: Newest leader epoch of its log, `None` when it knows none.
-        log_start: First offset it holds.
+        leader_epoch: Leader epoch known to the follower.
+        fetch_offset: First offset to fetch, which is the log end offset of the follower.
+        flushed_offset: First offset not certain to be on disk; 0 if only appends count.
+        last_fetched_epoch: Newest leader epoch of its log, `None` if unknown.
+        log_start: Log start offset of the follower.
         compacted_offset: Offset below which each key has only its newest record.
     """
 
@@ -55,7 +55,7 @@ class FetchBody(NamedTuple):
         session_id: Session, 0 for a new one.
         session_epoch: Number of this fetch in the session, 0 for a full one.
         leader_broker_epoch: Registration of the leader.
-        partitions: Those that are new or whose position changed.
+        partitions: Partitions that are new or whose position changed.
         forgotten: Partitions to remove from the session.
     """
 
@@ -76,7 +76,7 @@ class FetchedHead(NamedTuple):
         high_watermark: First offset not committed.
         log_start: First offset the leader holds.
         error: Reason for the missing records.
-        diverging: Leader epoch and end offset at which the logs diverge, `None` when they agree.
+        diverging: Leader epoch and end offset at which the logs diverge, `None` if they agree.
         data_bytes: Length of its records.
         compacted_offset: The least compacted offset of all replicas: tombstones below may be
             removed.
@@ -100,10 +100,10 @@ class FetchReplyBody(NamedTuple):
     """Answer to a fetch.
 
     Attributes:
-        session_id: Session, 0 when the leader keeps none.
+        session_id: Session, 0 if the leader keeps no session.
         session_epoch: Number of the answered fetch.
         is_session_lost: The leader does not know the session, so a full fetch is needed.
-        partitions: Those with news, in the order of their records.
+        partitions: Partitions with news, in the order of their records.
     """
 
     session_id: int
@@ -113,15 +113,15 @@ class FetchReplyBody(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """The position is a prefix of the leader's log; the leader recorded it."""
+    """The follower's log is a prefix of the leader's log; the leader recorded the position."""
 
 
 class Diverging(NamedTuple):
     """The logs diverge: the follower truncates and fetches again (KIP-320, KIP-595).
 
     Attributes:
-        leader_epoch: Largest epoch the leader knows that is not above the follower's last one.
-        end_offset: First offset behind that epoch.
+        leader_epoch: Largest epoch known to the leader that is not above the follower's last epoch.
+        end_offset: First offset after that epoch.
     """
 
     leader_epoch: LeaderEpoch

@@ -1,9 +1,9 @@
 """The follower of one partition: its fetch positions and its handling of answers (F1 to F5).
 
 Knows no I/O: the owner sends `position` in the fetch session of the leader (`sessions.py`), passes
-each answer to `on_reply` and applies the outcome before it passes the next. No value of a peer is
-asserted. Marks such as `# guard F3.epoch` name guards of the rules; `tests/guards/replication.yaml`
-names the test that fails when a guard is removed.
+each answer to `on_reply` and applies the outcome before it passes the next answer. No value of a
+peer is asserted. Marks such as `# guard F3.epoch` name guards of the rules;
+`tests/guards/replication.yaml` names the test that fails when a guard is removed.
 """
 
 from collections.abc import Sequence
@@ -28,16 +28,16 @@ from liftbridge_broker.replication.views import LogView, Rng
 NOT_ALIVE: Final = frozenset(
     {FetchError.NOT_LEADER, FetchError.UNKNOWN_PARTITION, FetchError.CORRUPT}
 )
-"""Errors that a working leader of the partition does not return."""
+"""Errors that a healthy leader of the partition does not return."""
 
 
 class FollowerLimits(NamedTuple):
     """Times of a follower, in nanoseconds.
 
     Attributes:
-        silence_ns: A leader that gave no valid answer for this long is reported.
+        silence_ns: Time without a valid answer after which the leader is reported.
         repeat_ns: Time between two reports about the same leader.
-        jitter_ns: Random addition to both, so that not all followers report at once.
+        jitter_ns: Maximum random addition to both, so that not all followers report at once.
     """
 
     silence_ns: int = 600 * MS
@@ -50,8 +50,8 @@ class Wait(NamedTuple):
 
     Attributes:
         error: Reason why the leader sent no records.
-        is_retry: Whether to send the position again after a pause; else the answer was to an
-            earlier position and the present one is in flight.
+        is_retry: Whether to send the position again after a pause. If not, the answer was to an
+            earlier position, and a fetch with the current position is in flight.
     """
 
     error: FetchError | None
@@ -59,18 +59,18 @@ class Wait(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """The records are not those requested: count and report it, and request them again later."""
+    """The records are not those requested: count and report that, and request them again later."""
 
     reason: str
 
 
 class Truncate(NamedTuple):
-    """Cut the log and its epochs at `end`, also when no record is there; then fetch again.
+    """Truncate the log and its epochs at `end`, even without a record there; then fetch again.
 
     Attributes:
         end: New log end offset.
-        is_below_high_watermark: Whether records that counted as committed are lost, after an
-            unclean election; then the high watermark falls with the log, and the owner reports it.
+        is_below_high_watermark: Whether records that counted as committed are lost after an unclean
+            election. Then the high watermark falls with the log, and the owner reports the loss.
     """
 
     end: Offset
@@ -78,7 +78,9 @@ class Truncate(NamedTuple):
 
 
 class RestartAt(NamedTuple):
-    """Drop the log and restart at `offset`: the leader has no older records, or this log too many.
+    """Drop the log and restart at `offset`.
+
+    The leader has no older records, or this log holds records that the leader lacks.
 
     Attributes:
         offset: New log start and end.
@@ -97,13 +99,13 @@ class Append(NamedTuple):
     Attributes:
         data: Whole batches, empty when there are none.
         headers: Their headers.
-        high_watermark: To be stored; it may go down.
-        log_start: To be stored; segments below may be deleted.
-        compacted_offset: To be stored: tombstones below may be dropped.
-        dropped_offset: To be stored durably before the records, when the log is empty: the records
-            may lack tombstones below.
-        copied: To be stored durably before the records if it changed: how far this copy of a
-            compacted log must reach.
+        high_watermark: High watermark to store; it may decrease.
+        log_start: Log start offset to store; segments below may be deleted.
+        compacted_offset: Offset to store; tombstones below may be dropped.
+        dropped_offset: Offset to store durably before the records if the log is empty: the records
+            may lack tombstones below it.
+        copied: Offset to store durably before the records if it changed: the end that this copy of
+            a compacted log must reach.
     """
 
     data: bytes
@@ -160,7 +162,7 @@ class FollowerCore:
         rng: Rng,
         now: Instant,
     ) -> None:
-        """Become follower (F1).
+        """Start to follow (F1).
 
         Args:
             me: This broker, a replica by `state`.
@@ -169,7 +171,7 @@ class FollowerCore:
             is_commit_mode: Whether only what is on disk counts.
             limits: Times.
             rng: Random source, for the jitter of reports.
-            now: Present time.
+            now: Current time.
         """
         self.me = me
         self._log = log
@@ -184,7 +186,7 @@ class FollowerCore:
         return self._state
 
     def on_state(self, state: PartitionState, *, is_commit_mode: bool, now: Instant) -> None:
-        """Apply newer metadata, with the same leader or another; ignore older metadata.
+        """Apply newer metadata, with the same or another leader; ignore older metadata.
 
         Afterwards the owner puts `position` into the session of the leader.
         """
@@ -210,14 +212,14 @@ class FollowerCore:
         self._jitter_ns = self._rng.randrange(self._limits.jitter_ns + 1)
 
     def position(self) -> FetchPosition:
-        """Position to send to the leader (F2)."""
+        """Return the position to send to the leader (F2)."""
         log, end = self._log, self._end_to_keep()
         return FetchPosition(
             self._state.partition_id,
             self._replica_epoch,
             self._state.leader_epoch,
             end,
-            # Sent only where it counts: a changed position costs a fetch.
+            # Sent only in commit mode: a changed position costs a fetch.
             min(log.recovery_point, end) if self._is_commit_mode else Offset(0),
             log.epochs.latest,
             log.log_start_offset,
@@ -225,12 +227,12 @@ class FollowerCore:
         )
 
     def on_reply(self, head: FetchedHead, data: bytes, now: Instant) -> FollowerOutcome:
-        """Judge the answer of the leader for this partition (F3).
+        """Decide on the answer of the leader for this partition (F3).
 
         Args:
-            head: The answer's head, from the present session with the leader.
+            head: Head of the answer, from the current session with the leader.
             data: Records, whole batches of [fetch_offset, ...), untrusted.
-            now: Present time.
+            now: Current time.
         """
         state = self._state
         if head.partition != state.partition_id:  # guard F3.partition
@@ -255,7 +257,7 @@ class FollowerCore:
         return self._on_records(head, data, now)
 
     def _on_trouble(self, head: FetchedHead, error: FetchError | None) -> FollowerOutcome:
-        """Handle an answer without records for this position."""
+        """Handle an answer that cannot be applied at this position."""
         if error is FetchError.OFFSET_OUT_OF_RANGE:
             return self._on_out_of_range(head)
         if error is None and head.diverging is not None:
@@ -268,8 +270,8 @@ class FollowerCore:
         """Truncate records that the leader lacks; never by the high watermark (KIP-101).
 
         Compaction uses committed records only, so only an unclean election can undo a record that
-        superseded others. Which records were superseded is not known: the follower copies again
-        from the first one removed.
+        superseded earlier records. The log does not show which records it superseded. So the
+        follower copies again from the first offset that compaction touched.
         """
         log = self._log
         target = truncation_target(log.epochs, log.log_end_offset, diverging)
@@ -285,12 +287,12 @@ class FollowerCore:
             )
         end = max(target, log.log_start_offset)  # guard F3.log_start
         if log.high_watermark < end == head.log_start:  # guard F3.anew
-            # The logs may diverge further below, where the leader has nothing left to compare.
+            # The logs may diverge further below, where the leader has no epochs left to compare.
             return RestartAt(end)
         return self._cut(end, is_below=target < log.high_watermark)
 
     def _cut(self, end: Offset, *, is_below: bool) -> Truncate | RestartAt:
-        """Cut the log; a cut at the log start drops the hidden records below it, too.
+        """Truncate the log; a truncation at the log start also drops the hidden records below it.
 
         Their leader epochs may be later than those of the next records, and recovery treats a log
         with falling epochs as damaged.
@@ -300,11 +302,11 @@ class FollowerCore:
         return Truncate(end, is_below_high_watermark=is_below)
 
     def _end_to_keep(self) -> Offset:
-        """Return the log end, or the offset to cut a copy at before its position is sent.
+        """Return the log end, or the offset to truncate an incomplete copy at first.
 
         A copy of a compacted log may have stopped before the superseding records, or lost them in a
-        power cut. The leader of an unclean election may hold the superseded ones instead, which
-        this replica then lacks without any divergence to show it.
+        power cut. The leader of an unclean election may hold the superseded records instead. This
+        replica then lacks them, and no divergence shows it.
         """
         log = self._log
         whole_from, epoch = log.copied
@@ -314,10 +316,10 @@ class FollowerCore:
         return log.log_end_offset
 
     def _copied(self, head: FetchedHead, headers: Sequence[BatchHeader], end: Offset) -> Copied:
-        """Return how far this copy must reach once these batches are appended up to `end`.
+        """Return the end that this copy must reach once these batches are appended up to `end`.
 
-        Compaction relies on committed records only, and an in-sync replica holds all of these. The
-        high watermark alone is no proof: that of a new leader starts too low.
+        Compaction uses committed records only, and an in-sync replica holds all of them. The high
+        watermark alone is no proof, because that of a new leader starts too low.
         """
         known = self._log.copied
         has_gaps = sum(one.count for one in headers) < end - self._log.log_end_offset
@@ -328,16 +330,16 @@ class FollowerCore:
         return Copied(whole_from, self._state.leader_epoch if has_gaps else known.leader_epoch)
 
     def _may_lose_committed(self) -> bool:
-        """Return whether an unclean election is newer than all records here (F3)."""
+        """Return whether an unclean election is newer than all records of this replica (F3)."""
         return (self._log.epochs.latest or 0) < self._state.unclean_epoch
 
     def _on_out_of_range(self, head: FetchedHead) -> FollowerOutcome:
         log = self._log
         state = self._state
         if head.log_start > log.log_end_offset:
-            # The records held here were deleted everywhere. A complete replica is never that far
-            # behind, so either the metadata here are late, or the leader soon removes it from the
-            # in-sync set.
+            # The leader has deleted all records that this replica holds. A complete replica never
+            # lags that much, so either this broker's metadata are stale, or the leader soon removes
+            # the replica from the in-sync set.
             if self.me in state.isr or self.me in state.elr:  # guard F3.complete
                 return Wait(head.error, is_retry=True)
             return RestartAt(head.log_start)
@@ -350,11 +352,11 @@ class FollowerCore:
         return Wait(head.error, is_retry=True)
 
     def _may_revive(self, head: FetchedHead) -> bool:
-        """Return whether tombstones that no longer arrive may have deleted records here (S143).
+        """Return whether this replica may hold records whose tombstones will not arrive (S143).
 
-        The leader dropped them when all replicas of that time had dropped the deleted records. A
-        log that ends before them was none of these: its replica was removed and added again. An
-        empty log holds no deleted records, and one that began empty knows which tombstones it
+        The leader dropped the tombstones once all replicas of that time had dropped the deleted
+        records. A log that ends before them belongs to a replica that was removed and added again.
+        An empty log holds no deleted records, and a log that began empty knows which tombstones it
         lacks.
         """
         log = self._log
@@ -364,7 +366,7 @@ class FollowerCore:
     def _on_records(self, head: FetchedHead, data: bytes, now: Instant) -> FollowerOutcome:
         if self._may_revive(head):  # guard F3.dropped
             self._refused_since = None
-            # A complete replica was a replica all the time; if not, it leaves the in-sync set.
+            # A complete replica was a replica throughout; otherwise it leaves the in-sync set.
             if self.me in self._state.isr or self.me in self._state.elr:
                 return Wait(None, is_retry=True)
             return RestartAt(max(head.log_start, self._log.log_start_offset))
@@ -382,7 +384,7 @@ class FollowerCore:
         self._refused_since = None
         log_start = self._log.log_start_offset
         high_watermark = max(min(head.high_watermark, end), log_start)  # guard F3.high_watermark
-        # Only the leader moves the log start, and never above what is committed.
+        # Only the leader moves the log start, and never above the high watermark.
         log_start = max(log_start, min(head.log_start, high_watermark))
         return Append(
             data,
@@ -412,10 +414,10 @@ class FollowerCore:
             self._refused_since = now
         return Rejected(reason)
 
-    # Suspicion of the leader (F4).
+    # Reports of a silent leader (F4).
 
     def _alive_at(self, heard_at: Instant) -> Instant:
-        """Return when the leader was last known to serve this partition."""
+        """Return the time at which the leader was last known to serve this partition."""
         if self._refused_since is not None:  # guard F4.refused
             return max(self._refused_since, self._since)
         return max(heard_at, self._since)
@@ -423,12 +425,12 @@ class FollowerCore:
     def suspicion(self, heard_at: Instant, now: Instant) -> int | None:
         """Return the leader's silence to report now, in nanoseconds; `None` for none.
 
-        A report is due again after a while, as long as the silence lasts.
+        The report is repeated after `repeat_ns`, as long as the silence lasts.
 
         Args:
-            heard_at: When the leader's broker last answered in the fetch session. Partitions not in
-                that answer count as served, unless refused before.
-            now: Present time.
+            heard_at: Time of the last answer of the leader's broker in the fetch session.
+                Partitions not in that answer count as served, unless refused before.
+            now: Current time.
         """
         silence = now - self._alive_at(heard_at)
         if silence < self._limits.silence_ns + self._jitter_ns or now < self._report_at:
@@ -438,9 +440,9 @@ class FollowerCore:
         return silence
 
     def restart_silence(self, now: Instant) -> None:
-        """Restart the silence after a stall of this process: it proves nothing about the leader."""
+        """Restart the silence after a stall of this process, which says nothing of the leader."""
         self._since = now
 
     def repeat_report(self) -> None:
-        """Make a standing report due again at once, as a new metadata leader does not know it."""
+        """Repeat an active report immediately, because a new metadata leader does not know it."""
         self._report_at = NEVER

@@ -1,4 +1,4 @@
-"""A leader's state of its followers, and the in-sync set that follows from it (L5, KIP-497).
+"""The leader's state of its followers, and the in-sync set derived from it (L5, KIP-497).
 
 Values and decisions; `leader.py` keeps the state.
 """
@@ -30,21 +30,24 @@ MS: Final = 1_000_000
 NEVER: Final = Instant(-(1 << 62))
 NO_SESSION: Final = MetadataIndex(0)
 MEMBER_ALREADY: Final = -1
-"""Replica epoch of a member that is in sync already (KIP-903)."""
+"""Replica epoch sent for a member that is already in sync (KIP-903)."""
 
 
 class LeaderLimits(NamedTuple):
     """Times of a leader, in nanoseconds.
 
     Attributes:
-        lag_ns: A follower that lags this long leaves the in-sync set when enough others stay.
-        lag_hard_ns: The same when too few for a commit would stay, which helps only later.
-        retry_ns: Pause before a proposal of unknown outcome is sent again.
+        lag_ns: Lag after which a follower leaves the in-sync set, if enough replicas for a commit
+            stay in sync.
+        lag_hard_ns: Lag after which a follower leaves the in-sync set even if too few replicas for
+            a commit stay.
+        retry_ns: Pause before a proposal with an unknown outcome is repeated.
         ineligible_ns: Pause before a replica that the controller refused is proposed again.
         recheck_ns: Time between two checks whether a replica may join; at most `lag_ns`.
         pace_ns: Shortest time between two deadlines.
-        flap_window_ns: A replica that falls out again within this time is kept out for a while.
-        flap_delay_ns: Length of the first exclusion; it doubles.
+        flap_window_ns: A replica that leaves the in-sync set again within this time is excluded for
+            a while.
+        flap_delay_ns: Duration of the first exclusion; it doubles each time.
         flap_delay_ns_max: Longest exclusion.
     """
 
@@ -64,8 +67,8 @@ class IsrProposal(NamedTuple):
 
     Attributes:
         partition_id: The partition.
-        leader_epoch: Epoch it leads in.
-        partition_epoch: Epoch of the state it decided on.
+        leader_epoch: Leader epoch of the leader.
+        partition_epoch: Partition epoch of the state that the decision is based on.
         isr: Members with the sessions they joined in, `MEMBER_ALREADY` for those in sync before.
         is_recovering: Whether the leader does not serve yet after an unclean election.
     """
@@ -81,13 +84,16 @@ class ProposalOutcome(Enum):
     """Outcome of a proposal (L6)."""
 
     SETTLED = "settled"
-    """Applied, or refused because the metadata here are behind: newer metadata will show it."""
+    """Applied, or refused because the metadata here are behind.
+
+    The leader waits for newer metadata.
+    """
     INELIGIBLE = "ineligible"
-    """A member may not be in sync at present."""
+    """The controller refused a member: it is fenced, about to stop, or in another session."""
     NOT_ATTEMPTED = "not attempted"
     """The request never left this broker."""
     UNKNOWN = "unknown"
-    """The request may have been applied, or may still be."""
+    """The request may have been applied, or may still be applied."""
 
 
 def outcome_of(error: LiftbridgeError | None) -> ProposalOutcome:
@@ -127,15 +133,16 @@ class Follower:
         counted: Offset that counts for a commit: `log_end_offset`, or in commit mode what is
             flushed.
         is_member: Whether it is in the maximal in-sync set.
-        has_fetched: Whether it was accepted in this epoch, not only taken over from the last.
-        fetched_at: When its position was last received.
-        leader_end: End of the leader's log then.
-        caught_up_at: When it last held all records of the leader.
+        has_fetched: Whether a fetch was accepted in this epoch; false if the state is only that of
+            the last epoch.
+        fetched_at: Time at which its position was last received.
+        leader_end: Log end offset of the leader at `fetched_at`.
+        caught_up_at: Time at which it last held all records of the leader.
         is_at_end: Whether it holds all records of the leader.
-        left_at: When it left the in-sync set.
-        clock: Fetches of its session while the position stays as it is.
-        shrunk_at: When it left for lagging.
-        flap_delay_ns: Length of that exclusion.
+        left_at: Time at which it left the in-sync set.
+        clock: Clock of its fetch session, for fetches that leave the position unchanged.
+        shrunk_at: Time at which it was last removed for lagging.
+        flap_delay_ns: Duration of the exclusion that followed.
         barred_until: Earliest time of the next proposal with it.
     """
 
@@ -165,7 +172,7 @@ class Follower:
         return self.fetched_at if clock is None else max(self.fetched_at, clock.last_fetch)
 
     def count(self, *, is_commit_mode: bool) -> None:
-        """Determine the offset that counts for a commit."""
+        """Update the offset that counts for a commit."""
         end = self.log_end_offset
         if end is None or not is_commit_mode:
             self.counted = end
@@ -183,7 +190,10 @@ class Follower:
         self.clock = None
 
     def leave(self, now: Instant, limits: LeaderLimits, *, is_lagging: bool) -> None:
-        """Note that it left the in-sync set; repeated lagging excludes it for longer (S43)."""
+        """Note that the follower left the in-sync set.
+
+        Repeated lagging excludes it for longer (S43).
+        """
         self.left_at = now
         if not is_lagging:
             return
@@ -203,12 +213,12 @@ def may_join(
     limits: LeaderLimits,
     now: Instant,
 ) -> bool:
-    """Return whether to propose a follower out of sync; the caller checks its eligibility (L5).
+    """Return whether to propose adding a follower; the caller checks its eligibility (L5).
 
-    It must hold all committed records. Records that this leader found in its log may be committed
-    above its present high watermark, hence the bound of the epoch's start (S41); a position from
-    before the epoch or from before the follower left proves nothing (S42), nor does one of another
-    session than the metadata's (S39).
+    The follower must hold all committed records. Records from before this epoch may be committed
+    above the leader's current high watermark, so the follower must reach the start of the epoch
+    (S41). A position from before the epoch, or from before the follower left, proves nothing (S42).
+    Nor does a position from another session than that in the metadata (S39).
     """
     counted = follower.counted
     if counted is None or not follower.has_fetched:  # guard L5.fetched
@@ -222,7 +232,7 @@ def may_join(
     last_fetch = follower.last_fetch
     if last_fetch <= follower.left_at:  # guard L5.left
         return False
-    # A silent follower would only have to be removed again.
+    # A silent follower would soon be removed again.
     return now - last_fetch <= limits.lag_ns and now >= follower.barred_until  # guard L5.recent
 
 
@@ -234,14 +244,14 @@ def laggards(
     limits: LeaderLimits,
     now: Instant,
 ) -> Sequence[Follower]:
-    """Return the in-sync followers to remove, the longest behind first (L5).
+    """Return the in-sync followers to remove, longest lag first (L5).
 
     Args:
         members: In-sync followers.
         log_end_offset: End of the leader's log.
-        spare: Number of replicas that may be removed before too few for a commit are left.
-        limits: Limits of their lag.
-        now: Present time.
+        spare: Number of replicas that may be removed while enough for a commit remain.
+        limits: Limits of the lag.
+        now: Current time.
     """
     behind = [
         one
@@ -252,6 +262,6 @@ def laggards(
     return [
         one
         for place, one in enumerate(behind)
-        # Below the minimum nothing is committed, so removing one more helps only readers.
+        # Below min ISR nothing is committed, so removing another replica helps only readers.
         if place < spare or now - one.caught_up_at > limits.lag_hard_ns  # guard L5.spare
     ]

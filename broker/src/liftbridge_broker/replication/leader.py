@@ -38,14 +38,14 @@ from liftbridge_broker.replication.views import LogView
 
 @dataclass(slots=True)
 class _Pending:
-    """The single proposal under way.
+    """The single pending proposal.
 
     Attributes:
         proposal: The requested in-sync set.
         added: Replicas it would bring into sync.
         removed: Replicas it would remove for lagging.
-        has_unknown: Whether a request of this base may still be applied.
-        retry_at: When it is to be sent; `None` while an answer or the metadata are awaited.
+        has_unknown: Whether a request based on this state may still be applied.
+        retry_at: Time at which to send it; `None` while waiting for an answer or for metadata.
     """
 
     proposal: IsrProposal
@@ -62,7 +62,7 @@ class ReplicaLag(NamedTuple):
         broker: The follower.
         log_end_offset: End of its log; `None` while unknown.
         records: Records it lacks; all of them while its end is unknown.
-        lag_ns: Time since it last held all records of the leader; 0 when it does now.
+        lag_ns: Time since it last held all records of the leader; 0 if it holds them now.
         is_in_sync: Whether it is a member of the committed in-sync set.
     """
 
@@ -79,10 +79,10 @@ class LeaderCore:
     Attributes:
         me: This broker.
         leader_epoch: The epoch.
-        leader_epoch_start: Log end when the epoch began; records below may be committed.
+        leader_epoch_start: Log end offset when the epoch began; records below may be committed.
         is_established: Whether L1 is complete (`on_established`).
-        maximal_isr: Members that count for a commit: the committed set and any that is proposed,
-            in the order of the replicas.
+        maximal_isr: Members that count for a commit: the committed set and any proposed members, in
+            the order of the replicas.
         compacted_everywhere: The least compacted offset of all replicas.
     """
 
@@ -121,20 +121,20 @@ class LeaderCore:
         now: Instant,
         kept: "LeaderCore | None" = None,
     ) -> None:
-        """Become leader in a new epoch (L1).
+        """Start to lead in a new epoch (L1).
 
         Args:
             me: This broker, the leader by `state`.
             log: Its log; fetching has stopped, nothing is appended before `on_established`.
             state: The partition by the metadata.
-            min_isr: In-sync replicas that a commit needs, the effective number.
+            min_isr: In-sync replicas that a commit needs (`effective_min_isr`).
             is_commit_mode: Whether only what is on disk counts.
             limits: Times.
-            now: Present time.
-            kept: The former core when this broker was leader until now: positions of in-sync
-                members stay valid; those of other replicas are dropped (S27). Only if every change
-                of the partition in between was seen: under another leader that a snapshot of the
-                metadata hides, a member may have truncated.
+            now: Current time.
+            kept: The former core if this broker led until now: positions of in-sync members stay
+                valid, and those of other replicas are dropped (S27). Pass it only if this broker
+                saw every change of the partition in between. A metadata snapshot may hide another
+                leader, under which a member may have truncated its log.
         """
         assert state.leader == me
         assert kept is None or kept.leader_epoch < state.leader_epoch
@@ -178,8 +178,8 @@ class LeaderCore:
     def on_established(self) -> None:
         """L1 is complete: the epoch and its start are in the epoch cache, durably.
 
-        From here on fetches are served; with a later entry, a follower could receive an earlier
-        epoch without an end (KIP-101).
+        From now on, the leader serves fetches. If the epoch were stored later, a follower could
+        receive an earlier epoch without its end offset (KIP-101).
         """
         assert self._log.epochs.latest == self.leader_epoch
         assert self._log.log_end_offset == self.leader_epoch_start
@@ -188,7 +188,7 @@ class LeaderCore:
     def on_state(
         self, state: PartitionState, *, min_isr: int, is_commit_mode: bool, now: Instant
     ) -> None:
-        """Apply newer metadata; this broker leads in the same epoch (L7).
+        """Apply newer metadata; this broker still leads in the same epoch (L7).
 
         Afterwards the owner reads the high watermark, and fails pending acks when
         `is_below_min_isr`. Older metadata are ignored.
@@ -217,7 +217,7 @@ class LeaderCore:
                     self._start_to_lag(follower, now)
 
     def _adopt(self, state: PartitionState, min_isr: int, is_commit_mode: bool) -> None:
-        """Adopt a state: followers that are new, removed, or in another session."""
+        """Apply a state: update followers that are new, removed, or in another session."""
         self._state = state
         self._min_isr = min_isr
         self._is_commit_mode = is_commit_mode
@@ -239,7 +239,7 @@ class LeaderCore:
         self.note_compacted()
 
     def _count_members(self) -> None:
-        """Determine the maximal in-sync set, which counts for a commit during a change."""
+        """Update the maximal in-sync set, which counts for a commit during a change."""
         isr = self._state.isr
         added = () if self._pending is None else self._pending.added
         self.maximal_isr = tuple(
@@ -262,26 +262,25 @@ class LeaderCore:
         Args:
             replica: The follower.
             fetch: Its position.
-            clock: Later fetches of its session that leave the position as it is.
-            now: Present time.
+            clock: Clock of its fetch session, for later fetches that leave the position unchanged.
+            now: Current time.
 
         Returns:
-            `Accepted`: the high watermark may have moved and a proposal may be due. Otherwise
-            nothing of the position counts.
+            `Accepted`: the high watermark may have advanced, and a proposal may be due. Any other
+            result: the position was not recorded.
         """
         log = self._log
         follower = self._followers.get(replica)
         refusal = self._refusal(fetch, follower)
         if refusal is not None:
             if follower is not None:
-                follower.clock = None  # the position still on record is not valid
+                follower.clock = None  # the recorded position is no longer valid
             return refusal
         assert follower is not None
         log_end = log.log_end_offset
         offset = fetch.fetch_offset
         follower.replica_epoch = fetch.replica_epoch
-        # Not the maximum: a replica that lost its tail reports less, and that is what it holds
-        # (S44).
+        # The last value, not the maximum: a replica that lost its tail reports a lower end (S44).
         follower.log_end_offset = counted = offset  # guard L3.assign
         follower.flushed_offset = fetch.flushed_offset
         if fetch.compacted_offset != follower.compacted_offset:
@@ -308,7 +307,7 @@ class LeaderCore:
     def _refusal(
         self, fetch: FetchPosition, follower: Follower | None
     ) -> Refused | Diverging | None:
-        """Return why a position does not count, `None` when it does."""
+        """Return the reason to refuse a position, `None` if it is valid."""
         refused = self._refused_session(fetch, follower)
         if refused is not None:
             return refused
@@ -343,7 +342,8 @@ class LeaderCore:
             error = FetchError.RECOVERING
         elif follower is None:  # guard L3.c_replica
             error = FetchError.NOT_REPLICA
-        # A higher one means that the metadata here are behind: it is recorded, but does not join.
+        # With a higher epoch, this leader's metadata are stale: record the fetch, but do not let
+        # the follower join.
         elif (
             fetch.replica_epoch < follower.replica_epoch  # guard L3.c_held
             or fetch.replica_epoch < follower.expected_epoch  # guard L3.c_expected
@@ -355,7 +355,7 @@ class LeaderCore:
         """Update the least compacted offset of all replicas after a compaction.
 
         Below it no replica holds records that a tombstone deletes, so tombstones may be removed. A
-        broker that was no replica then and returns with its old log restarts the log (F3).
+        broker that was not a replica then, and becomes one with its old log, restarts the log (F3).
         """
         own = self._log.compacted_offset
         offsets = [one.compacted_offset for one in self._followers.values()]
@@ -364,8 +364,8 @@ class LeaderCore:
     def on_answered(self, replica: BrokerId, asked_at: Instant) -> None:
         """Note that records were sent for an earlier position that held at `asked_at`.
 
-        A follower that then has everything up to the present end was caught up at that time,
-        although its fetches did not name the partition (KIP-227).
+        If the follower then holds all records up to the current end, it was caught up at
+        `asked_at`, although its fetches did not name the partition (KIP-227).
         """
         follower = self._followers.get(replica)
         if follower is not None and asked_at > follower.fetched_at:
@@ -381,8 +381,8 @@ class LeaderCore:
     def on_append(self, now: Instant) -> None:
         """Handle an append: followers that were caught up start to lag now.
 
-        Counted from here and not from its last fetch, which is held back while there is nothing to
-        send: a follower needs time to fetch in any case.
+        The lag counts from the append, not from the last fetch. The leader holds a fetch while it
+        has nothing to send, and a follower needs time for its next fetch.
         """
         if self._has_idle:
             self._has_idle = False
@@ -431,7 +431,9 @@ class LeaderCore:
 
     @property
     def is_high_watermark_known(self) -> bool:
-        """Return whether the latest offset may be returned: every possible commit is known (I9).
+        """Return whether the latest offset may be returned.
+
+        Every record that may be committed is known (I9).
 
         Before that, a request for the latest offset, or for one at or above the high watermark,
         gets `OffsetNotAvailableError`.
@@ -441,7 +443,7 @@ class LeaderCore:
     def _note_joining(self, follower: Follower, now: Instant) -> None:
         """Hold the high watermark for a follower that is about to join, so that it can (KIP-497).
 
-        Under load it would otherwise be behind at each of its fetches where the leader alone
+        Otherwise, under load, the follower would lag at each of its fetches if the leader alone
         commits.
         """
         wanted = (
@@ -458,7 +460,7 @@ class LeaderCore:
                 self._joining.remove(follower)
 
     def on_eligible(self, eligible: Container[BrokerId], now: Instant) -> None:
-        """Update the eligible brokers; stop waiting for ineligible followers.
+        """Update the eligible brokers; stop holding the high watermark for ineligible followers.
 
         Afterwards the owner reads the high watermark.
         """
@@ -472,12 +474,12 @@ class LeaderCore:
         """Return the change of the in-sync set to send now, if any (L5).
 
         Args:
-            now: Present time.
-            eligible: Brokers that by the metadata here are neither fenced nor about to stop.
+            now: Current time.
+            eligible: Brokers that are neither fenced nor about to stop, by this broker's metadata.
 
         Returns:
-            At most one is under way: after a proposal, `on_proposal_result` or newer metadata come
-                first.
+            At most one proposal is pending: after a proposal, `on_proposal_result` or newer
+            metadata must come first.
         """
         self.on_eligible(eligible, now)
         self._asked_at = now
@@ -544,7 +546,9 @@ class LeaderCore:
     def on_proposal_result(
         self, proposal: IsrProposal, outcome: ProposalOutcome, now: Instant
     ) -> None:
-        """Handle the answer to a proposal (L6); metadata of an applied one come before or after.
+        """Handle the answer to a proposal (L6).
+
+        The metadata of an applied proposal may arrive before or after.
 
         While a request that adds members may still be applied, they keep counting: they may be
         elected without this leader knowing (I3, S33).
@@ -570,10 +574,10 @@ class LeaderCore:
     def _on_ineligible(self, pending: _Pending, now: Instant) -> None:
         """Handle a refused member; do not propose it again for a while (S40).
 
-        A copy of the request that the network made or delayed might still be applied once the
-        member is eligible again. So the leader proposes the present set again: that raises the
-        partition epoch, after which no copy can be applied. Until then the member keeps
-        counting, even if that proposal is never sent.
+        A duplicated or delayed request might still be applied once the member is eligible again. So
+        the leader proposes the current set again. That raises the partition epoch, after which no
+        copy can be applied. Until then the member keeps counting, even if that proposal is never
+        sent.
         """
         self._not_before = Instant(now + self._limits.ineligible_ns)
         if not pending.added:
@@ -592,7 +596,7 @@ class LeaderCore:
         self._count_members()
 
     def next_deadline(self) -> Instant | None:
-        """Time of the next `next_proposal` call without other events, `None` for never."""
+        """Return the time to call `next_proposal` if no event comes first, `None` for never."""
         pending = self._pending
         if pending is not None:
             return pending.retry_at

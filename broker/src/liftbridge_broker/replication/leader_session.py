@@ -1,4 +1,4 @@
-"""The leader's side of fetch sessions: parks a follower's fetch and answers it (KIP-227).
+"""The leader's side of fetch sessions: holds a follower's fetch until there is news (KIP-227).
 
 One `LeaderSession` represents one follower broker. It remembers the follower's positions, checks
 only partitions with events, and answers when it has news: records, a high watermark, a refusal; or
@@ -36,9 +36,9 @@ class LeaderSessionLimits(NamedTuple):
     Attributes:
         hold_ns: Time for which a fetch is held without news. At most 0.5 s, and well
             below the silence after which the follower reports this leader.
-        quiet_ns: Time for which a high watermark may wait for records to travel with.
-        resend_ns: Time after sending records in which they are not sent again, when a fetch does
-            not mention them: the answer may still be in flight.
+        quiet_ns: Time for which a high watermark may wait to be sent together with records.
+        resend_ns: Time for which sent records are not sent again, even if a fetch does not cover
+            them: the answer may still be in flight.
         reply_bytes_max: Bytes of records in one answer; the last partition may exceed it.
         partition_bytes_max: Bytes of records of one partition in one answer; at least one batch is
             sent.
@@ -52,14 +52,14 @@ class LeaderSessionLimits(NamedTuple):
 
 
 class LedPartition(Protocol):
-    """A partition that this broker leads, as the sessions of its followers see it.
+    """Interface of a led partition for the sessions of its followers.
 
     The owner forwards the calls to its `LeaderCore`, and applies the results.
     """
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
-        """Epoch this broker leads in."""
+        """Leader epoch of this broker."""
         ...
 
     @property
@@ -106,8 +106,8 @@ class LedPartition(Protocol):
     ) -> Sequence[bytes | memoryview] | None:
         """Return whole batches of [offset, ...), at least one.
 
-        Empty when they must be read from the disk first: `LeaderSession.notify` follows when they
-        are available. `None` when they are damaged.
+        Empty if they must be read from disk first: the owner calls `LeaderSession.notify` once they
+        are available. `None` if they are damaged.
         """
         ...
 
@@ -116,9 +116,9 @@ class Answer(NamedTuple):
     """An answer to be sent.
 
     Attributes:
-        correlation_id: That of the fetch.
+        correlation_id: Correlation id of the fetch.
         body: Heads of the partitions with news.
-        pieces: Their records in the same order, for the tail of the frame.
+        pieces: Records of the partitions in the same order, for the tail of the frame.
     """
 
     correlation_id: int
@@ -128,18 +128,18 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Member:
-    """One partition of the session.
+    """A partition of the session.
 
     Attributes:
         position: The follower's last position.
-        outcome: The leader's judgement of it.
-        is_told: Whether a refusal or divergence was answered.
-        told_offset: Offset answered last.
-        high_watermark: High watermark sent then, `_UNTOLD` for none.
-        log_start: Log start sent then.
-        compacted: Least compacted offset sent then.
+        outcome: Result of the leader's check of the position.
+        is_told: Whether a refusal or divergence was sent.
+        told_offset: Offset that was last answered.
+        high_watermark: High watermark sent last, `_UNTOLD` for none.
+        log_start: Log start offset sent last.
+        compacted: Least compacted offset sent last.
         sent_offset: Offset of the records sent last; `_UNTOLD` for none.
-        resend_at: They are not sent again before.
+        resend_at: Earliest time to send these records again.
     """
 
     position: FetchPosition
@@ -153,10 +153,10 @@ class _Member:
     resend_at: Instant = NEVER
 
     def has_taken(self, fetch_offset: Offset) -> bool:
-        """Return whether a position shows that the follower took the last answer.
+        """Return whether a position shows that the follower applied the last answer.
 
-        Besides records, another answer may have been in flight, or the same records twice: the
-        follower takes the first answer and drops others for the same earlier position.
+        Other answers, or the same records twice, may have been in flight. The follower applies the
+        first answer and drops later answers for the same position.
         """
         is_beside_records = self.sent_offset == self.told_offset
         return fetch_offset == self.told_offset and not is_beside_records
@@ -208,7 +208,7 @@ class LeaderSession:
         first_session_id: int,
         limits: LeaderSessionLimits,
     ) -> None:
-        """Begin without a session.
+        """Create the state without a session.
 
         Args:
             follower: The follower.
@@ -226,7 +226,7 @@ class LeaderSession:
         self._members: dict[PartitionId, _Member] = {}
         self._clock = SessionClock(NEVER)
         self._parked: _Parked | None = None
-        # All as ordered sets: partitions with news, in the order in which they are served.
+        # Ordered sets of partitions with news, in the order in which they are served.
         self._ready: dict[PartitionId, None] = {}
         self._quiet: dict[PartitionId, None] = {}
         self._quiet_until: Instant | None = None
@@ -248,18 +248,18 @@ class LeaderSession:
         follower_broker_epoch: int,
         now: Instant,
     ) -> list[Answer]:
-        """Take a fetch and park it; afterwards the owner calls `take_answer`.
+        """Accept a fetch and hold it; afterwards the owner calls `take_answer`.
 
         Args:
-            correlation_id: Id that its answer is to carry.
+            correlation_id: Id for its answer.
             body: The fetch.
             own_broker_epoch: Registration of this broker.
             follower_broker_epoch: Registration of the sender, from the head of the message.
-            now: Present time.
+            now: Current time.
 
         Returns:
-            Answers to be sent at once: to the fetch parked before, or a lost session. A copy of an
-                earlier fetch gets none.
+            Answers to send immediately: to the fetch held before, or that the session is lost. A
+            duplicate of an earlier fetch gets no answer.
         """
         if follower_broker_epoch < self._follower_broker_epoch:  # guard Session.follower
             return []
@@ -302,7 +302,7 @@ class LeaderSession:
         self._parked = None
 
     def _answer_parked(self, now: Instant) -> list[Answer]:
-        """Answer the parked fetch with present news, as a newer fetch arrived."""
+        """Answer the held fetch with the current news, because a newer fetch arrived."""
         if self._parked is None:
             return []
         answer = self.take_answer(now)
@@ -330,7 +330,7 @@ class LeaderSession:
             member.outcome = outcome
             member.is_told = False
         if not isinstance(outcome, Accepted) or not member.has_taken(position.fetch_offset):
-            # The next answer is news, even when nothing moves.
+            # The next answer is news, even if no offset changes.
             member.high_watermark = member.log_start = _UNTOLD
         if position.fetch_offset != member.sent_offset:
             self._later.pop(partition, None)
@@ -345,15 +345,18 @@ class LeaderSession:
     # Events of the partitions.
 
     def notify(self, partition: PartitionId) -> None:
-        """Records were appended, came from the disk, or the high watermark or log start moved."""
+        """Handle news.
+
+        Records were appended or read from disk, or the high watermark or log start moved.
+        """
         if partition in self._members:
             self._ready[partition] = None
 
     def on_leadership(self, partition: PartitionId, now: Instant) -> None:
         """Handle a change of this broker's leadership of a partition, or of its metadata.
 
-        Earlier positions are checked again, so that a follower which knew of a new leader before
-        the leader itself did gets its records without a new fetch.
+        Earlier positions are checked again, so that a follower that learned of the new leader
+        before the leader did gets records without another fetch.
         """
         member = self._members.get(partition)
         if member is not None:
@@ -371,7 +374,7 @@ class LeaderSession:
         if self._ready:
             self._gather_ready(gathered, now)
         if not self._quiet:
-            self._quiet_until = None  # what could wait travelled with records, or was forgotten
+            self._quiet_until = None  # sent with records, or the partition was forgotten
         is_held_long = now - parked.since >= self._limits.hold_ns
         is_quiet_due = self._quiet_until is not None and now >= self._quiet_until
         if not (gathered.heads or is_held_long or is_quiet_due):
@@ -391,7 +394,7 @@ class LeaderSession:
         return Answer(parked.correlation_id, body, gathered.pieces)
 
     def next_deadline(self) -> Instant | None:
-        """Time of the next `take_answer` call without other events."""
+        """Return the time to call `take_answer` if no event comes first."""
         parked = self._parked
         if parked is None:
             return None
@@ -408,7 +411,10 @@ class LeaderSession:
                 self._ready[partition] = None
 
     def _gather_ready(self, gathered: _Gathered, now: Instant) -> None:
-        """Gather partitions with news until the answer is full; the rest come first next time."""
+        """Gather partitions with news until the answer is full.
+
+        The remaining partitions are first in the next answer.
+        """
         budget = self._limits.reply_bytes_max
         ready = self._ready
         for partition in list(ready):
@@ -461,7 +467,7 @@ class LeaderSession:
         return 0
 
     def _led(self, partition: PartitionId, member: _Member, now: Instant) -> LedPartition | None:
-        """Return the partition, after a new check of its position where the old one is void."""
+        """Return the partition; check its position again if the last check no longer holds."""
         led = self._resolve(partition)
         position = member.position
         if isinstance(member.outcome, Accepted) and (
@@ -474,14 +480,14 @@ class LeaderSession:
         return led
 
     def _is_on_its_way(self, partition: PartitionId, member: _Member, now: Instant) -> bool:
-        """Return whether these records were sent a moment ago."""
+        """Return whether these records were sent recently and may be in flight."""
         if member.position.fetch_offset != member.sent_offset or now >= member.resend_at:
             return False
         self._later[partition] = member.resend_at
         return True
 
     def _gather_quiet(self, gathered: _Gathered) -> None:
-        """Add news that could wait."""
+        """Add news that was postponed."""
         for partition in self._quiet:
             led = self._resolve(partition)
             member = self._members[partition]

@@ -1,9 +1,10 @@
 """State of idempotent publishers with rollback, for logs that may still be truncated.
 
-Compaction and retention remove the headers that a `PublisherTable` is a function of. So the state
-is also kept at an offset below which nothing will be truncated any more, the *settled* state, with
-the stamps of the batches after it. Records lost by a truncation or a crash lie above that offset,
-and the state at any possible log end is the settled state plus the stamps up to there.
+A `PublisherTable` is a function of the batch headers, some of which compaction and retention
+remove. So the history also keeps the *settled* state: the state at an offset below which nothing
+will be truncated any more. It adds the stamps of the batches after that offset. Records lost by a
+truncation or a crash are above the offset. So the state at any possible log end is the settled
+state plus the stamps up to there.
 
     the log    [ compacted | committed and synced | committed | not committed )
     in here      settled ------------------------> stamps --------------------->
@@ -31,10 +32,10 @@ from liftbridge_broker.replication.publishers import (
 )
 
 STAMPS_MAX: Final = 8_192
-"""Headers held, about 400 bytes each; beyond it they are read from the log on demand."""
+"""Headers held, about 400 bytes each; further headers are read from the log on demand."""
 
 DRAIN_STAMPS: Final = 256
-"""Headers between two checks for stamps that can be settled."""
+"""Number of headers between two checks for stamps that can be settled."""
 
 _MAGIC: Final = b"LBph"
 _VERSION: Final = 1
@@ -43,7 +44,7 @@ _STAMP: Final = Struct(">QIqqqqq")
 
 
 class PublisherLog(Protocol):
-    """The part of the partition's log that the history needs."""
+    """Interface of the partition's log for the history."""
 
     @property
     def log_start_offset(self) -> Offset:
@@ -80,7 +81,7 @@ class PublisherLog(Protocol):
 
 
 class _Stamp(NamedTuple):
-    """The part of a batch header that replay needs."""
+    """Fields of a batch header that replay needs."""
 
     publisher_id: int
     publisher_epoch: int
@@ -92,7 +93,7 @@ class _Stamp(NamedTuple):
 
 
 class PublisherHistory:
-    """Idempotent publishers of one partition, restorable to every end it may be truncated to.
+    """Idempotent publishers of a partition, restorable at every offset it may be truncated to.
 
     Invariants: `table` is the state at the end of the log; `_settled` followed by `_stamps` equals
     it unless stamps were omitted, from `_left_out` on.
@@ -125,7 +126,7 @@ class PublisherHistory:
         Args:
             make_table: Makes an empty table.
             log: The log whose headers are replayed here.
-            stamps_max: Headers held above the settled offset.
+            stamps_max: Maximum number of headers held above the settled offset.
         """
         assert stamps_max > 0
         self._make_table = make_table
@@ -187,7 +188,7 @@ class PublisherHistory:
         if self._left_out is not None:
             return
         if len(self._stamps) >= self._drain_at:
-            # No further: in a log that is being read, the later headers are still to come.
+            # No further: while a log is being read, its later headers are still to come.
             self._drain(Offset(batch.base_offset))
             self._drain_at = min(len(self._stamps) + DRAIN_STAMPS, self._stamps_max)
         if len(self._stamps) >= self._stamps_max:
@@ -212,7 +213,7 @@ class PublisherHistory:
         settled.note_end(end, self._log.epoch_before(end))
 
     def settle(self) -> None:
-        """Settle all stamps that may be, and load the stamps after them as far as room allows.
+        """Settle all stamps that can be settled, and load as many later stamps as fit.
 
         Raises:
             FilesError: The disk refused to read.
@@ -232,7 +233,7 @@ class PublisherHistory:
         """Restore the state at the end of the log, after a truncation or restart.
 
         Returns:
-            Whether that state is known; if not, nothing has changed.
+            Whether the state at the log end is known; if not, nothing has changed.
 
         Raises:
             FilesError: The disk refused to read.
@@ -282,8 +283,8 @@ class PublisherHistory:
     def take_up(self, snapshot: bytes | None) -> None:
         """Restore the state at the log end from a snapshot and the headers after it.
 
-        A snapshot that is missing, damaged, or of a log truncated below it, is ignored: then all
-        headers are read. Former versions saved a table alone, at the end of the log.
+        A snapshot that is missing, damaged, or of a log truncated below it, is ignored, and all
+        headers are read. Former versions saved only a table, at the end of the log.
 
         Raises:
             FilesError: The disk refused to read.
@@ -303,7 +304,7 @@ class PublisherHistory:
             if not self._is_of_log(settled):
                 settled = self._make_table()
         if settled.end_offset < log.log_start_offset:
-            # Earlier publishers can no longer be known.
+            # The headers of earlier publishers are gone.
             settled.note_end(log.log_start_offset, LeaderEpoch(0))
         self._clear(settled)
         for batch in log.stamped(settled.end_offset):
@@ -313,7 +314,7 @@ class PublisherHistory:
         """Return whether the log still holds the batches that a table is based on.
 
         Equal epochs at one offset mean equal logs up to it (Raft, section 5.3). Below the log start
-        no epoch is left to compare, and nothing there is ever truncated.
+        no epoch is left to compare, but nothing there is ever truncated.
         """
         end, log = table.end_offset, self._log
         if end <= log.log_start_offset:

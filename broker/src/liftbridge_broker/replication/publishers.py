@@ -2,9 +2,9 @@
 
 Follows KIP-98 and KIP-360. A publisher numbers its records per partition without gaps; the batch
 header carries publisher id, epoch and first sequence. The state is a function of the headers in log
-order, so every replica that replays them has the same one; a snapshot of it lets a start scan only
-what follows. It is bounded by a number of publishers and by time measured in record timestamps,
-never in a clock.
+order, so every replica that replays them has the same state. With a snapshot of it, a start scans
+only later headers. The state is bounded by a number of publishers, and by time as measured by
+record timestamps, never by a clock.
 
 The table remembers *extents* instead of single batches: ranges of batches with consecutive
 sequences and offsets. The last five extents of a publisher therefore cover at least its last five
@@ -31,7 +31,7 @@ HEADER_EPOCH: Final = "Liftbridge-Publisher-Epoch"
 HEADER_SEQUENCE: Final = "Liftbridge-Sequence"
 
 STAMP_HEADERS: Final = frozenset((HEADER_ID, HEADER_EPOCH, HEADER_SEQUENCE))
-"""Headers that number the messages of an idempotent publisher."""
+"""NATS headers of an idempotent publisher's message: id, epoch and sequence."""
 
 EXTENTS_MAX: Final = 5
 PUBLISHERS_MAX_DEFAULT: Final = 1_000
@@ -65,14 +65,14 @@ class PublisherStamp(NamedTuple):
 
 
 class StoredPiece(NamedTuple):
-    """Records of a run that are stored consecutively."""
+    """Records of a run that have consecutive offsets."""
 
     base_offset: Offset
     record_count: int
 
 
 class StampedBatch(Protocol):
-    """Batch header fields that replay reads; a range may hold fewer records after compaction."""
+    """Batch header fields that replay reads; compaction may have removed records of the range."""
 
     @property
     def publisher_id(self) -> int:
@@ -147,8 +147,8 @@ class PublisherTable:
 
     Attributes:
         end_offset: Offset up to which the log was replayed; earlier batches are skipped.
-        end_epoch: Leader epoch of the record before it: a log with another epoch there was
-            truncated since, and this is not its state.
+        end_epoch: Leader epoch of the record before `end_offset`. A log with another epoch there
+            was truncated since, so this state does not belong to it.
     """
 
     __slots__ = (
@@ -170,10 +170,11 @@ class PublisherTable:
         """Make an empty table.
 
         Args:
-            publishers_max: Publishers remembered; beyond it the longest silent is forgotten.
+            publishers_max: Maximum number of publishers; beyond it, the longest silent publisher is
+                forgotten.
             ttl_ns: Silence in record time after which a publisher is forgotten.
-            registered: Returns the present metadata, which a snapshot may have replaced; with
-                `None` only epochs seen in batches fence.
+            registered: Returns the current metadata; with `None`, only epochs seen in batches
+                fence.
         """
         assert publishers_max > 0
         assert ttl_ns > 0
@@ -214,18 +215,18 @@ class PublisherTable:
             may_skip: As in `PublisherStamp`.
 
         Returns:
-            Positions of its records that are stored already, in order; the rest must be appended.
-            Empty for a new run. A run written as several batches may be stored in part, by a leader
-            that stopped; records of other publishers may lie between. Duplicates may be
-            acknowledged only once their offsets are committed.
+            Positions of its records that are already stored, in order; the rest must be appended.
+            Empty for a new run. A leader that stopped may have stored only some batches of the run,
+            with records of other publishers in between. Duplicates may be acknowledged only once
+            their offsets are committed.
 
         Raises:
             FencedPublisherError: A newer epoch exists, or the publisher is not registered.
-            OutOfOrderError: The sequence leaves a gap, or is stored too long ago for its offset to
-                be remembered, or by an earlier epoch: then the leader that gave the newer epoch its
-                    first sequence did not know all records, and other records may have had these
-                    sequences.
-            NotAppendedError: The metadata here do not know this publisher or epoch yet.
+            OutOfOrderError: The sequence leaves a gap, was stored too long ago for its offset to be
+                remembered, or was stored by an earlier epoch. In the last case, the leader that
+                chose the first sequence of the newer epoch did not know all records, and other
+                records may have had these sequences.
+            NotAppendedError: This broker's metadata do not have this publisher or epoch yet.
             InvalidRequestError: A number is outside its range.
         """
         if not 0 <= first_sequence <= OFFSET_MAX - count or count < 1:
@@ -241,8 +242,7 @@ class PublisherTable:
         if (
             known is None
             or first_sequence > expected
-            # A leader that remembers less than this one gave the newer epoch a lower first
-            # sequence.
+            # An earlier leader that knew fewer records gave the newer epoch a lower first sequence.
             or publisher_epoch > known.publisher_epoch  # guard L2.renewed
         ):
             raise OutOfOrderError(
@@ -260,7 +260,7 @@ class PublisherTable:
             metadata = self._registered()
             registered = metadata.publisher_epochs.get(PublisherId(publisher_id))
             if registered is None and publisher_id > metadata.applied_index:
-                # Another broker registered it, and the registration is not applied here yet.
+                # Another broker registered the publisher, and this broker has not applied it yet.
                 text = f"not appended: publisher {publisher_id} is not known here yet"
                 raise NotAppendedError(text)
             if registered is None:
@@ -294,7 +294,7 @@ class PublisherTable:
             del self._publishers[next(iter(self._publishers))]
 
     def note_end(self, end_offset: Offset, end_epoch: LeaderEpoch) -> None:
-        """Skip replay up to an offset; the record before it has the given epoch."""
+        """Mark the log as replayed up to an offset; the record before it has the given epoch."""
         self.end_offset = end_offset
         self.end_epoch = end_epoch
 
@@ -308,12 +308,12 @@ class PublisherTable:
             del self._publishers[oldest]
 
     def next_sequence(self, publisher_id: int) -> int:
-        """Sequence expected next of a publisher; 0 when it is not remembered."""
+        """Return the next expected sequence of a publisher; 0 when it is not remembered."""
         known = self._publishers.get(publisher_id)
         return 0 if known is None else known.next_sequence
 
     def end_of(self, publisher_id: int) -> Offset:
-        """Offset behind the last record of a publisher; 0 when it is not remembered."""
+        """Return the offset after the last record of a publisher; 0 when it is not remembered."""
         known = self._publishers.get(publisher_id)
         if known is None or not known.extents:
             return Offset(0)
@@ -347,7 +347,7 @@ class PublisherTable:
     def restore(self, data: bytes) -> None:
         """Replace the state by that of `snapshot`.
 
-        A snapshot of more publishers than this table may hold loses the longest silent ones.
+        From a snapshot with too many publishers, the longest silent are dropped.
 
         Raises:
             CorruptionError: The bytes are not a snapshot; the table stays as it was.
@@ -387,7 +387,7 @@ def _pieces_of(
 
 
 def _note(publisher: _Publisher, batch: StampedBatch) -> None:
-    """Enter a batch: lengthen the last extent when it continues it, else begin a new one."""
+    """Record a batch: extend the last extent if the batch continues it, else begin a new extent."""
     first = batch.first_sequence
     # Bounded, because a header from a peer may hold any sequence and a snapshot must hold it too.
     last = min(first + batch.last_offset - batch.base_offset, OFFSET_MAX - 1)
@@ -428,7 +428,7 @@ def _read_publishers(data: bytes, position: int, count: int) -> tuple[dict[int, 
 
 
 def parse_headers(headers: Mapping[str, bytes]) -> PublisherStamp | None:
-    """Return the stamp in the headers of a plain publish; `None` without any of the three.
+    """Return the stamp in the headers of a plain publish; `None` without any of the three headers.
 
     Raises:
         InvalidRequestError: A header is missing, no ASCII decimal number, or out of range.

@@ -1,9 +1,9 @@
 """The follower's side of fetch sessions: one incremental fetch per pair of brokers (KIP-227).
 
-A broker that follows partitions of another holds one fetch there at almost all times. It sends only
-changed positions; the leader remembers the rest and holds the fetch until it has news, so an idle
-pair costs one small message each way per hold, whatever the number of partitions. The leader's side
-is `leader_session.py`. Both know no I/O; the owner sends and delivers.
+A broker that follows partitions of another broker almost always has one fetch waiting there. It
+sends only changed positions. The leader remembers the rest and holds the fetch until it has news.
+So an idle pair of brokers costs one small message each way per hold, for any number of partitions.
+The leader's side is `leader_session.py`. Both are free of I/O; the owner sends and delivers.
 
 A fetch or an answer that is lost ends the session: the next fetch is a full one.
 """
@@ -23,7 +23,7 @@ class SessionLimits(NamedTuple):
     """Times of a follower's session, in nanoseconds.
 
     Attributes:
-        timeout_ns: A fetch without an answer for this long is taken as lost.
+        timeout_ns: Time without an answer after which a fetch counts as lost.
         lost_ns: Pause after the leader lost the session.
         retry_ns: Pause before a refused position is sent again.
     """
@@ -34,14 +34,14 @@ class SessionLimits(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """A fetch to be sent; the answer carries the same correlation id."""
+    """A fetch to be sent; the answer has the same correlation id."""
 
     correlation_id: int
     body: FetchBody
 
 
 class _Waiting(NamedTuple):
-    """A fetch that may yet be answered."""
+    """A fetch whose answer is pending."""
 
     session_epoch: int
     sent_at: Instant
@@ -53,7 +53,7 @@ class FollowerSession:
     Attributes:
         leader: The broker that leads them.
         leader_broker_epoch: Its registration; another one ends the session.
-        heard_at: Time of its last answer; the start counts as an answer.
+        heard_at: Time of its last answer; initially the time of creation.
     """
 
     __slots__ = (
@@ -88,7 +88,7 @@ class FollowerSession:
             leader_broker_epoch: Its registration by the metadata here.
             first_correlation_id: Random, so that no answer to an earlier process matches.
             limits: Times.
-            now: Present time.
+            now: Current time.
         """
         self.leader = leader
         self.leader_broker_epoch = leader_broker_epoch
@@ -139,7 +139,10 @@ class FollowerSession:
             self.reset()
 
     def reset(self) -> None:
-        """Begin a new session with the next fetch; also after a new registration of this broker."""
+        """Begin a new session with the next fetch.
+
+        Call it also after a new registration of this broker.
+        """
         self._session_id = 0
         self._session_epoch = FULL
         self._waiting.clear()
@@ -150,8 +153,8 @@ class FollowerSession:
     def next_request(self, now: Instant) -> FetchRequest | None:
         """Return the fetch to send now, if any; the owner calls it after every session event.
 
-        One fetch is held at the leader. On a change meanwhile a newer fetch follows at once, which
-        makes the leader answer the held one.
+        The leader holds one fetch. If a position changes meanwhile, a newer fetch is sent
+        immediately, and the leader then answers the held fetch.
         """
         if not self._positions:
             if self._session_epoch != FULL:
@@ -200,8 +203,9 @@ class FollowerSession:
         """Handle an answer.
 
         Returns:
-            Whether it is valid: then the owner passes each partition's part to its core, updates
-                positions (`put`, `retry`), and takes the next fetch. Otherwise it is dropped.
+            Whether the answer is valid. If so, the owner passes each partition's part to its core,
+            updates positions (`put`, `retry`), and takes the next fetch. If not, it drops the
+            answer.
         """
         waiting = self._waiting.get(correlation_id)
         if waiting is None:  # guard F3.correlates
@@ -221,12 +225,12 @@ class FollowerSession:
         if next(iter(self._waiting)) == correlation_id:
             del self._waiting[correlation_id]
         else:
-            # The leader answers in order: an answer was lost, and it will not be repeated.
+            # The leader answers in order, so an answer was lost, and the leader will not repeat it.
             self.reset()  # guard Session.order
         return True
 
     def next_deadline(self) -> Instant | None:
-        """Time of the next `next_request` call without other events; may lie in the past."""
+        """Return the time to call `next_request` if no event comes first; may be in the past."""
         if not self._positions:
             return None
         oldest = next(iter(self._waiting.values()), None)

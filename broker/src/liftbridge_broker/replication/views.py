@@ -1,4 +1,4 @@
-"""Inputs of the partition cores: the log and a random source."""
+"""Interfaces that the partition cores use: the log and a random source."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ class Epochs(Protocol):
 
     @property
     def latest(self) -> LeaderEpoch | None:
-        """Newest epoch, `None` when none is known."""
+        """Newest epoch, `None` if unknown."""
         ...
 
     def end_offset_for(
@@ -19,8 +19,8 @@ class Epochs(Protocol):
     ) -> tuple[LeaderEpoch, Offset] | None:
         """Return the largest known epoch not above `epoch`, and its end offset.
 
-        `epoch` with the start of the first entry when all are above; `None` when `epoch` is newer
-        than any known.
+        If all known epochs are above, return `epoch` with the start of the first entry. If `epoch`
+        is newer than any known epoch, return `None`.
         """
         ...
 
@@ -34,7 +34,7 @@ class LogView(Protocol):
 
     @property
     def log_start_offset(self) -> Offset:
-        """First offset it holds."""
+        """First offset that the log holds."""
         ...
 
     @property
@@ -49,7 +49,7 @@ class LogView(Protocol):
 
     @property
     def recovery_point(self) -> Offset:
-        """All records below are on disk."""
+        """Offset below which all records are on disk."""
         ...
 
     @property
