@@ -18,7 +18,7 @@ from liftbridge_broker.errors import InternalError, LiftbridgeError
 from liftbridge_broker.server.process import Broker
 
 KEPT_BLOCK_BYTES: Final = 16 * 1024 * 1024
-"""Freed memory up to twice this stays with the process."""
+"""The process keeps freed memory up to twice this size."""
 
 EXIT_OK = 0
 
@@ -59,7 +59,7 @@ def run(options: BrokerOptions, reload: Callable[[], BrokerOptions]) -> int:
             runner.run(_serve(broker))
     except* LiftbridgeError as group:
         refusals = _leaves(group)
-    except* Exception as group:  # noqa: BLE001 - a bug stops the process, and is told as one event
+    except* Exception as group:  # noqa: BLE001 - a bug stops the process, logged as one event
         bugs = [group]
     if bugs:
         raise _told_bug(observer, bugs[0])

@@ -1,8 +1,8 @@
 """The operator port: `liftbridge.ext.v1.Admin` on a separate listener.
 
-It listens before there is a cluster, because `Bootstrap` reaches a waiting broker through it. With
-anything but loopback it needs TLS that also checks the client's certificate: whoever reaches it
-may move and recover data.
+It listens before there is a cluster, because `Bootstrap` reaches a waiting broker through it.
+Except on loopback, it needs TLS with client certificates, because a client that reaches it may move
+and recover data.
 """
 
 import ipaddress
@@ -72,7 +72,7 @@ def register_admin(server: GrpcServer, context: AdminContext) -> None:
 
 
 def check_admin_tls(host: str, context: ssl.SSLContext | None) -> None:
-    """Refuse an operator port that other machines could reach without a certificate.
+    """Refuse an operator port that other machines can reach without a client certificate.
 
     Args:
         host: Address to listen on.

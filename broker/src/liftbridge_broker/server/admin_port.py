@@ -32,7 +32,7 @@ class AdminPort:
     Attributes:
         context: Context of its services; the owner sets `found` and calls `begin`.
         port: Port it listens on, 0 while it is closed or off.
-        tls: Its certificates; `None` for plaintext.
+        tls: Certificates of the port; `None` for plaintext.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class AdminPort:
             options: Options of the broker.
             core: The broker, whose store is open.
             clock: Time.
-            observer: Is notified of refused connections.
+            observer: Receives refused connections.
             are_peers_connected: Whether the links to other brokers are up.
             nats: State of the NATS servers.
-            restart_needed: Settings that were changed and need a restart.
+            restart_needed: Returns the changed settings that need a restart.
             settings: All settings in force.
             reload: Reads the configuration again.
             client_tls: Certificates of the ports for clients; None for plaintext.
@@ -94,7 +94,7 @@ class AdminPort:
         """Listen, if the port is enabled.
 
         Raises:
-            ConfigError: Other machines could reach it without a certificate.
+            ConfigError: Other machines could reach the port without a client certificate.
             UnavailableError: The address cannot be used.
         """
         admin = self._options.admin
@@ -111,7 +111,7 @@ class AdminPort:
             ) from error
 
     def begin(self) -> None:
-        """Serve all methods: the cluster, including its streams, is known."""
+        """Serve all methods; called once the cluster and its streams are known."""
         self.context.found = None
         self.context.running = (self._core.node, self._core.consensus)
         clock, turns = self.context.clock, self._server.turns
@@ -126,7 +126,7 @@ class AdminPort:
 def certificates(
     options: BrokerOptions, tls: ServerTls | None, admin: ServerTls | None
 ) -> tuple[Certificate, ...]:
-    """Certificate files in use, with the hash of what was read from them.
+    """Return the certificate files in use, with the hashes of their contents when read.
 
     Args:
         options: Names of the files.

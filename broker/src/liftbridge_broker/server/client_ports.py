@@ -1,4 +1,4 @@
-"""The client ports: bound, opened, closed by the server, and announced to the cluster by name.
+"""The client ports: bound and opened here, and announced to the cluster by listener name.
 
 Every broker has one listener without a name. The advertised addresses of further listeners may
 change while the broker runs, because nodes or load balancers assign them.
@@ -32,7 +32,7 @@ class ClientPorts:
     Args:
         options: Options of the broker.
         core: The broker.
-        observer: Is notified of addresses, and of an unusable address file.
+        observer: Receives announced addresses and errors of the address file.
 
     Attributes:
         port: Port of the listener without a name, 0 before `bind`.
@@ -82,7 +82,7 @@ class ClientPorts:
         """Admit clients on all ports.
 
         Raises:
-            UnavailableError: Another process took an address meanwhile.
+            UnavailableError: Another process took an address after `bind`.
         """
         listen = self._options.listen
         try:
@@ -97,7 +97,7 @@ class ClientPorts:
 
     @property
     def advertised(self) -> tuple[ListenerAddress, ...]:
-        """Addresses to announce to clients of the further listeners."""
+        """Return the addresses to announce to clients of the further listeners."""
         return self._told
 
     def set_listeners(self, listeners: tuple[ListenerOptions, ...]) -> None:
@@ -108,7 +108,7 @@ class ClientPorts:
             self._renew()
 
     def look(self) -> None:
-        """Read the address file again if it was replaced."""
+        """Read the address file again if it changed."""
         if self._watch.has_changed():
             self._renew()
 
@@ -138,7 +138,7 @@ class ClientPorts:
         self._observer.transition("configuration_reload_refused", {"reason": error.text})
 
     def _read(self) -> tuple[ListenerAddress, ...]:
-        """Addresses to announce now.
+        """Return the addresses to announce.
 
         Raises:
             ConfigError: The file cannot be used.
@@ -160,7 +160,7 @@ class ClientPorts:
 
 
 def _read_file(path: str) -> dict[str, Address]:
-    """Addresses by listener; empty while the file does not exist.
+    """Return the addresses by listener; empty while the file does not exist.
 
     Raises:
         ConfigError: The file cannot be read, or its content is invalid.

@@ -1,4 +1,4 @@
-"""Cluster samples of `/metrics` as this broker sees them: members, brokers, replicas."""
+"""Cluster samples of `/metrics`, by this broker's metadata: members, brokers, replicas."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from liftbridge_broker.server.core import Core
 
 
 def cluster_samples(core: Core, transport: NatsTransport, now: Instant) -> Mapping[str, Sample]:
-    """Samples of the cluster."""
+    """Return the samples of the cluster."""
     consensus = core.consensus
     return {
         "raft_term": consensus.term,
@@ -48,7 +48,7 @@ def _broker_samples(core: Core, now: Instant) -> Mapping[str, Sample]:
 
 
 def _replica_samples(core: Core) -> Mapping[str, Sample]:
-    """Samples of partitions led here; without a leader, brokers that hold a replica report them."""
+    """Return counts of partitions that this broker leads, or holds if they have no leader."""
     me, state = core.node.broker, core.node.state
     led = under_replicated = under_min_isr = leaderless = 0
     for stream, partition in state.partitions():

@@ -1,4 +1,4 @@
-"""One broker on its ports: recovers data, builds the node, registers, closes.
+"""One broker on abstract ports: recovers data, builds the node, registers, closes.
 
 The process runs it on a disk, NATS and the machine's clocks; tests of users run it on files and
 NATS in memory and on a clock that they advance. The broker behaves the same in both.
@@ -62,7 +62,7 @@ from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
 
 METADATA_TOKEN: Final = Token(1)
 DISPLACED_TEXT: Final = (
-    "an earlier process of this broker registered again and replaced the session of this one"
+    "an earlier process of this broker registered again and replaced this process's session"
 )
 SECOND_NS: Final = 1_000_000_000
 
@@ -84,20 +84,21 @@ class Core:
 
     Attributes:
         options: Options of the broker; the owner reloads settings.
-        on_failed: Called when the data directory is no longer writable: the broker must end.
+        on_failed: Called when the data directory is no longer writable, after which the broker must
+            end.
         runner: Compacts logs in another process; `None` compacts here, in steps.
         keys: Keys with which brokers authenticate one another.
         sessions: Known sessions of other brokers, after `open_store`.
         store: The logs, after `open_store`.
         node: The broker without I/O, after `open`.
-        consensus: Its member of the metadata group, after `open`.
-        joining: Its place in that group, after `open`.
-        scrubbing: Looks for damage in what the node has stored, after `open`.
+        consensus: Member of the metadata group, after `open`.
+        joining: State of joining that group, after `open`.
+        scrubbing: Looks for damage in the stored data, after `open`.
         is_open: Whether `open` was called.
-        was_retired: Whether the directory left its cluster and has joined no other yet: it may only
-            be admitted by one.
-        incarnation_id: Identifies this start.
-        changed: Set when metadata records were applied or their leader changed.
+        was_retired: Whether the directory left its cluster and has not joined another cluster yet.
+            Only an existing cluster can admit it.
+        incarnation_id: Random id of this start.
+        changed: Set when metadata records are applied or the metadata leader changes.
         leader_changes: Number of changes or losses of the leader of the metadata group.
         elections: Number of new leader epochs in the applied metadata.
     """
@@ -127,7 +128,7 @@ class Core:
     _cluster_id: str = ""
 
     def __post_init__(self) -> None:
-        """Give this start an id of its own: two starts of one pod differ."""
+        """Create the id of this start, which differs between two starts of one pod."""
         given = self.options.clustering.start_id
         self.incarnation_id = f"{given}.{secrets.token_hex(8)}" if given else secrets.token_hex(16)
 
@@ -160,16 +161,19 @@ class Core:
 
     @property
     def has_metadata(self) -> bool:
-        """Return whether the directory belongs to a cluster; else the broker must find one."""
+        """Return whether the directory belongs to a cluster.
+
+        If not, the broker must find a cluster.
+        """
         return holds_metadata(self.files, METADATA_DIRECTORY)
 
     @property
     def is_retired(self) -> bool:
-        """Return whether the directory, as it is now, must never be a voter's after this start."""
+        """Return whether this data directory is retired: it must never be a voter's again."""
         return is_retired(self.files, self.store.identity)
 
     def retire(self) -> None:
-        """Mark the directory durably.
+        """Mark the directory as retired, durably.
 
         Raises:
             FilesError: The disk refused.
@@ -185,11 +189,11 @@ class Core:
     def open(
         self, messaging: Messaging, transport: Transport | None, beginning: Beginning | None
     ) -> None:
-        """Recover the metadata and open every partition; no messages are received yet.
+        """Recover the metadata and open every partition; the broker receives no messages yet.
 
         Args:
             messaging: The link to NATS.
-            transport: The way to other brokers; `None` for a broker that never has peers.
+            transport: Transport to other brokers; `None` for a broker that never has peers.
             beginning: Initial metadata of an empty directory; `None` for a directory with metadata,
                 and for a broker that never has peers.
 
@@ -261,7 +265,7 @@ class Core:
             await asyncio.sleep(pause_ns / SECOND_NS)
 
     def _compare_id(self, stored: BrokerId) -> None:
-        """Warn when a data directory belongs to another broker: the stored id wins."""
+        """Warn if the data directory belongs to another broker id; the stored id is used."""
         configured = self.options.clustering.server_id
         if configured not in ("", stored):
             path = self.options.data.directory
@@ -336,9 +340,9 @@ class Core:
         self.changed.set()
 
     def _name_cluster(self) -> None:
-        """Give a new cluster its id: the one an operator chose, or one that all founders derive.
+        """Give a new cluster its id: chosen by an operator, or derived alike by all founders.
 
-        A broker that waited for an operator and was killed has lost it; the operator repeats it.
+        A broker that is killed before that loses the operator's id; the operator repeats the call.
         """
         role = role_of(self.options.clustering.bootstrap)
         cluster_id = self._cluster_id
@@ -355,7 +359,7 @@ class Core:
             )
 
     def _on_stranger(self, broker: BrokerId, cluster_id: str) -> None:
-        """Report that two clusters share one namespace."""
+        """Report that two clusters share a NATS namespace."""
         own = self._link.cluster_id
         fields = {"broker": broker, "cluster_id": cluster_id, "own_cluster_id": own}
         self.observer.transition("other_cluster_met", fields)
@@ -368,17 +372,20 @@ class Core:
 
     @property
     def epoch(self) -> int | None:
-        """Broker epoch for the clean marker; `None` when there must be none.
+        """Return the broker epoch for the clean marker; `None` if no marker may be written.
 
-        A broker that stops before it registered leaves the directory as it was: clean only if the
-        previous stop was.
+        A broker that stops before it registers leaves the directory as it was: clean only if the
+        previous stop was clean.
         """
         own = self.registration
         return self.store.clean_broker_epoch if own is None else own.broker_epoch
 
     @property
     def registration(self) -> BrokerState | None:
-        """The session of this process, once its registration is applied here; `None` before."""
+        """Return the registration of this process once this broker has applied it.
+
+        `None` before.
+        """
         if not self.is_open:
             return None
         own = self.node.state.brokers.get(self.node.broker)
@@ -388,7 +395,7 @@ class Core:
         """Sync everything and mark the directory as clean; the owner closes the files.
 
         Args:
-            epoch: See `epoch`; `None` after an unclean stop, which leaves no mark.
+            epoch: See `epoch`; `None` after an unclean stop, which leaves no marker.
 
         Raises:
             LiftbridgeError: The disk failed.
@@ -402,4 +409,4 @@ class Core:
 
 
 def _ignore_outcome(_outcome: object) -> None:
-    """The first leader after this one asks again while the cluster has no id."""
+    """Ignore the outcome: the next leader proposes again while the cluster has no id."""

@@ -12,7 +12,7 @@ _SETTING: Final = "clustering.secret.file"
 
 
 def read_keyring(path: str) -> Keyring:
-    """Keys of a file; those of a broker without a secret when `path` is empty.
+    """Read the keys of a file; for an empty `path`, return those of a broker without a secret.
 
     Raises:
         ConfigError: The file cannot be read, or its text holds no key.
@@ -31,7 +31,7 @@ def tell_keys(keys: Keyring, observer: Observer) -> None:
 
 
 def renew_keys(path: str, sessions: PeerSessions, observer: Observer) -> None:
-    """Read the file again; an invalid one leaves the keys in force."""
+    """Read the file again; if it is invalid, keep the current keys."""
     try:
         keys = read_keyring(path)
     except LiftbridgeError as error:

@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 from liftbridge_broker.errors import LimitError
 
 SPARE_FILES: Final = 64
-"""Files that a broker opens besides its partitions before the first client connects."""
+"""Files that a broker opens besides partitions before the first client connects."""
 
 OPERATOR_FILES: Final = 16
 """Connections of operators beyond those that clients may have."""
 
 REPLICA_BYTES: Final = 64 * 1024
-"""Memory of a replica, rounded up: 18 KiB were measured for one that is seldom written."""
+"""Memory of a replica, rounded up: 18 KiB were measured for a replica with few writes."""
 
 REPLICA_DISK_BYTES: Final = 64 * 1024
 """Disk space of an empty replica, rounded up: a directory and some files of 1 or 2 blocks each."""
@@ -35,7 +35,7 @@ class OpenFiles(NamedTuple):
 
     Attributes:
         before: Limit when the process started.
-        limit: Limit in force now.
+        limit: Current limit.
     """
 
     before: int
@@ -45,31 +45,32 @@ class OpenFiles(NamedTuple):
 def raise_open_files() -> OpenFiles:
     """Raise the limit to the system's maximum: each active partition and connection needs a file.
 
-    The soft limit of 1,024 that many systems start with is for programs that use `select`.
+    The default soft limit of 1,024 on many systems is for programs that use `select`.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError):
-        return OpenFiles(soft, soft)  # a sandbox may refuse: continue with the present limit
+        return OpenFiles(soft, soft)  # a sandbox may refuse: continue with the current limit
     return OpenFiles(soft, hard)
 
 
 def client_files_max() -> int:
-    """Limit of file descriptor numbers for client connections.
+    """Return the limit of file descriptor numbers for client connections.
 
-    An eighth is kept for logs and for the links to NATS. Otherwise any client could open
-    connections until an append gets no file descriptor, which looks like a disk failure.
+    An eighth is kept for logs and for the links to NATS. Otherwise a client could open connections
+    until an append gets no file descriptor, which looks like a disk failure.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if limit == resource.RLIM_INFINITY else limit - max(limit // 8, SPARE_FILES)
 
 
 def replicas_max(directory: str) -> int:
-    """Number of replicas the system can carry, so that a start with all of them does not fail.
+    """Return the number of replicas that the system can hold, so that no later start fails.
 
-    A quarter of the open files is for clients and for what `client_files_max` reserves, half of
-    the memory for records in transit and the page cache, and half of the disk for records.
+    A quarter of the open files is reserved for clients and for the files that `client_files_max`
+    reserves. Half of the memory is reserved for records in transit and the page cache, and half of
+    the disk for records.
 
     Args:
         directory: The data directory.
@@ -82,7 +83,7 @@ def replicas_max(directory: str) -> int:
 
 
 def _disk_bounds(directory: str) -> list[int]:
-    """Replica bounds by disk size, and by inodes where the file system counts them."""
+    """Return the bounds by disk size, and by inodes if the file system counts them."""
     try:
         disk = os.statvfs(directory)
     except OSError:
@@ -94,7 +95,7 @@ def _disk_bounds(directory: str) -> list[int]:
 
 
 def _memory_bytes() -> int:
-    """Memory of the machine, or the limit of this process's control group if that is lower."""
+    """Return the machine's memory, or the limit of this process's control group if it is lower."""
     found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for path in CGROUP_LIMITS:
         try:
@@ -107,7 +108,7 @@ def _memory_bytes() -> int:
 
 
 def require_open_files(partitions: int) -> None:
-    """Refuse to start with more partitions than can have a file open at the same time.
+    """Refuse to start with more partitions than files that can be open at the same time.
 
     Otherwise a later append would reach the limit, which looks like a disk failure.
 
@@ -115,7 +116,7 @@ def require_open_files(partitions: int) -> None:
         partitions: Number of partitions in the data directory.
 
     Raises:
-        LimitError: There are not enough files for one per partition.
+        LimitError: The limit does not allow a file for each partition.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = partitions + SPARE_FILES

@@ -31,10 +31,10 @@ from liftbridge_broker.server.wiring import server_tls
 HOST: Final = "127.0.0.1"
 DRAIN_SECONDS: Final = 1.0
 TURNS_MAX: Final = 10_000
-"""Turns without progress of time; more of them mean a timer that spins."""
+"""Limit of turns without progress of time; more turns mean a timer that spins."""
 
 TRANSITION_COUNT_MAX: Final = 10_000
-"""Transitions remembered; beyond it the older half is dropped."""
+"""Maximum number of transitions remembered; beyond it, the older half is dropped."""
 
 BASE_SETTINGS: Final[Mapping[str, str]] = {
     "cursors.stream.partitions": "1",
@@ -55,7 +55,7 @@ class Transition(NamedTuple):
 class _Life:
     """One run of the broker: from a start until it stops, is killed or fails.
 
-    A callback that comes after the end finds `is_over` and does nothing.
+    A callback after the end sees `is_over` and does nothing.
 
     Attributes:
         failure: Reason why the run ended unexpectedly: its disk failed, or it has a bug.
@@ -140,7 +140,7 @@ class _Life:
 
     @property
     def is_running(self) -> bool:
-        """Return whether it runs: neither over nor paused."""
+        """Return whether it runs: it has not ended and is not paused."""
         return not self.is_over and not self.is_paused
 
     async def settle(self) -> None:
@@ -152,7 +152,7 @@ class _Life:
         raise AssertionError("the broker does not become idle")
 
     async def advance(self, until: Instant) -> None:
-        """Advance the clock and meet every deadline on the way."""
+        """Advance the clock; fire every deadline on the way."""
         await self.settle()
         turns, latest = 0, self.clock.now()
         while self.is_running and self._armed is not None and self._armed <= until:
@@ -190,13 +190,13 @@ class _Life:
         self.transition("broker_started", {"host": host, "port": port})
 
     def pause(self) -> None:
-        """Stop processing until `resume`, as after SIGSTOP; the port takes connections."""
+        """Stop processing until `resume`, as after SIGSTOP; the port accepts connections."""
         self.is_paused = True
         self._cancel_turn()
         self._gates.shut()
 
     def resume(self) -> None:
-        """Continue with the input that arrived meanwhile."""
+        """Continue with the input that arrived during the pause."""
         self.is_paused = False
         self._gates.open()
         self.wake()
@@ -251,11 +251,11 @@ class MemoryBroker:
     """A broker that can be killed, paused and moved in time; see the module.
 
     Attributes:
-        files: Its disk, which outlives runs.
-        clock: Its clocks.
+        files: Disk of the broker, kept across runs.
+        clock: Clocks of the broker.
         host: Address of the gRPC port.
-        port: Its number, the same over restarts.
-        transitions: Its transitions, the latest last.
+        port: Number of the gRPC port, kept across restarts.
+        transitions: Transitions of the broker, the latest last.
     """
 
     def __init__(self, settings: Mapping[str, str], wall_ns: int) -> None:
@@ -282,12 +282,12 @@ class MemoryBroker:
 
     @property
     def failure(self) -> Exception | None:
-        """Return the error of the latest run; `None` when it did not fail."""
+        """Return the error of the latest run; `None` if it did not fail."""
         return None if self._life is None else self._life.failure
 
     @property
     def messaging(self) -> MemoryMessaging:
-        """NATS as the latest run saw it.
+        """NATS of the latest run.
 
         Raises:
             UnavailableError: It was never started.
@@ -297,7 +297,7 @@ class MemoryBroker:
         return self._life.messaging
 
     async def start(self) -> None:
-        """Start on the files as they are.
+        """Start with the current files.
 
         Raises:
             LiftbridgeError: A setting is invalid, or the start was refused.
@@ -318,7 +318,7 @@ class MemoryBroker:
             raise
 
     def _reserve(self) -> None:
-        """Reserve a port that stays ours between runs."""
+        """Reserve a port that stays reserved between runs."""
         reserved = self._reserved = socket.socket()
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         reserved.bind((self.host, 0))
@@ -353,13 +353,13 @@ class MemoryBroker:
         await life.emptied()
 
     async def aclose(self) -> None:
-        """Stop, release the port, and raise the bug that ended it.
+        """Stop, release the port, and raise the bug that ended the broker, if any.
 
         Raises:
-            Exception: The error that ended the broker, unless its disk refused.
+            Exception: The error that ended the broker, unless its disk failed.
         """
         try:
-            # A test made the disk refuse.
+            # A test made the disk fail.
             with contextlib.suppress(LiftbridgeError):
                 await self.stop()
             if self._life is not None:
@@ -383,12 +383,12 @@ class MemoryBroker:
             self._life.resume()
 
     async def settle(self) -> None:
-        """Let it do everything that is possible at this time."""
+        """Let the broker do everything that it can do without progress of time."""
         if self._life is not None:
             await self._life.settle()
 
     async def advance(self, duration_ns: int) -> None:
-        """Advance the clock; a running broker meets every deadline on the way, in order."""
+        """Advance the clock; a running broker handles every deadline on the way, in order."""
         assert duration_ns >= 0
         until = Instant(self.clock.now() + duration_ns)
         if self._life is not None and self._life.is_running:
@@ -396,11 +396,14 @@ class MemoryBroker:
         self.clock.move_to(until)
 
     async def publish_nats(self, message: Sent) -> None:
-        """Publish on NATS as another client; stored on return, if the broker runs."""
+        """Publish on NATS as another client.
+
+        A running broker stores the message before the return.
+        """
         if self._life is not None and not self._life.is_over:
             self._life.messaging.publish([message])
             await self.settle()
 
 
 def _nobody() -> None:
-    """Placeholder: no broker runs on the files."""
+    """Do nothing: callback of the files while no broker runs."""

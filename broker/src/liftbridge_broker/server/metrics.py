@@ -42,7 +42,7 @@ class StartingMetrics:
     started_ns: int
 
     def broker_samples(self) -> Mapping[str, Sample]:
-        """The broker's identity, and that it takes no requests."""
+        """Return the broker's identity, and that it is not ready."""
         return {
             "build_info": _build_info(self.version),
             "broker_start_time_seconds": self.started_ns,
@@ -50,11 +50,11 @@ class StartingMetrics:
         }
 
     def stream_samples(self) -> Iterable[tuple[str, Mapping[str, Sample]]]:
-        """No samples: the broker has no streams yet."""
+        """Return no samples: the broker has no streams yet."""
         return ()
 
     def partition_samples(self, _stream: str) -> Iterable[tuple[int, Mapping[str, int]]] | None:
-        """No such stream: the broker has no streams yet."""
+        """Return `None`: the broker has no streams yet."""
         return None
 
 
@@ -65,7 +65,7 @@ class BrokerMetrics:
     Attributes:
         version: Version of the broker.
         started_ns: Wall clock of the start.
-        is_ready: Whether requests are taken.
+        is_ready: Returns whether the broker accepts requests.
         tls: Certificates of the gRPC port, `None` without TLS.
     """
 
@@ -83,7 +83,7 @@ class BrokerMetrics:
     tls: ServerTls | None
 
     def broker_samples(self) -> Mapping[str, Sample]:
-        """Samples of the whole broker."""
+        """Return the samples of the broker."""
         partitions = self.node.partitions.values()
         stats = self.grpc.stats
         return {
@@ -136,7 +136,7 @@ class BrokerMetrics:
         }
 
     def _session_samples(self) -> Mapping[str, Sample]:
-        """The broker's identity until its next start: known after registration, and with TLS."""
+        """Return the broker epoch, once registered, and the expiry of the certificate."""
         samples: dict[str, Sample] = {}
         registered = self.node.state.brokers.get(self.node.broker)
         if registered is not None:
@@ -146,7 +146,7 @@ class BrokerMetrics:
         return samples
 
     def _publish_samples(self) -> Mapping[str, Sample]:
-        """Publishing: ack latencies, waiting acks and refusals."""
+        """Return samples of publishing: ack latencies, pending acks and refusals."""
         context = self.context
         refused = Counter(self.node.refused_counts)
         refused.update(context.refused_counts)
@@ -158,7 +158,7 @@ class BrokerMetrics:
         }
 
     def _ack_times(self) -> Mapping[tuple[str, ...], Histogram]:
-        """Ack latencies by the path of the ack and its policy."""
+        """Return ack latencies by the path of the ack and its policy."""
         return {
             ("grpc", "leader"): self.context.leader_ack_times,
             ("grpc", "all"): self.context.all_ack_times,
@@ -171,7 +171,7 @@ class BrokerMetrics:
         return {(method, str(code)): count for (method, code), count in requests.items()}
 
     def stream_samples(self) -> Iterable[tuple[str, Mapping[str, Sample]]]:
-        """Samples of every stream, over the partitions led here."""
+        """Yield samples of every stream, over the partitions that this broker leads."""
         by_stream: dict[str, list[Partition]] = {}
         for partition in self.node.partitions.values():
             by_stream.setdefault(partition.stream, []).append(partition)
@@ -180,7 +180,7 @@ class BrokerMetrics:
             yield stream, _stream_sample(partitions, now)
 
     def partition_samples(self, stream: str) -> Iterable[tuple[int, Mapping[str, int]]] | None:
-        """Samples of every partition of a stream led here, each read when it is asked for."""
+        """Yield samples of each partition of a stream that this broker leads, read lazily."""
         found = self.node.state.stream(stream)
         if found is None:
             return None
@@ -233,7 +233,7 @@ def _partition_sample(partition: Partition, now_ns: int) -> dict[str, int]:
 
 
 def _places(stream: StreamState, partition: Partition) -> dict[str, int]:
-    """Number of replicas, and of those in sync."""
+    """Return the number of replicas, and of in-sync replicas."""
     state = stream.partition(partition.number)
     return {
         "partition_replicas": 0 if state is None else len(state.replicas),
@@ -242,13 +242,13 @@ def _places(stream: StreamState, partition: Partition) -> dict[str, int]:
 
 
 def _lag(partition: Partition) -> int:
-    """Committed records not yet delivered to the slowest subscription."""
+    """Return the number of committed records not yet delivered to the slowest subscription."""
     committed = partition.log.high_watermark
     return max((committed - s.next_offset for s in partition.subscribers), default=0)
 
 
 def _lag_ns(partition: Partition, now_ns: int) -> int:
-    """Age of the oldest record not yet delivered to the slowest subscription."""
+    """Return the age of the oldest record not yet delivered to the slowest subscription."""
     if not partition.subscribers or _lag(partition) <= 0:
         return 0
     slowest = min(s.next_offset for s in partition.subscribers)
@@ -261,7 +261,7 @@ def _build_info(version: str) -> Mapping[tuple[str, ...], int]:
 
 
 def _oldest(partition: Partition) -> int | None:
-    """Timestamp of the first retained record, as known in memory; `None` for an empty log."""
+    """Return the timestamp of the first record, if in memory; `None` for an empty log."""
     segments = partition.log.segments()
     first = segments[0].first_timestamp if segments else NO_TIMESTAMP
     return None if first == NO_TIMESTAMP else first

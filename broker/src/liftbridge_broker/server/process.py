@@ -1,8 +1,8 @@
 """One broker process: adapters wired to the node, the pump and one timer, start and shutdown.
 
-Start-up goes from the disk outwards: lock and recover the data directory, connect to NATS,
-register the broker, and only then admit clients. Shutdown goes the other way, each step with its
-deadline, and ends with the clean marker.
+A start locks and recovers the data directory, connects to NATS, registers the broker, and only then
+admits clients. A shutdown takes the reverse order, with a deadline for each step, and ends with the
+clean marker.
 """
 
 import asyncio
@@ -71,9 +71,9 @@ SECOND_NS: Final = 1_000_000_000
 PACKAGE: Final = "liftbridge-broker"
 CLOSE_SECONDS: Final = 0.5
 TRANSFER_SECONDS: Final = 2.0
-"""Time the hand-over may take to end after its own bound has passed."""
+"""Time for the hand-over to end after its own deadline."""
 GC_THRESHOLD: Final = 10_000
-"""Objects between two passes of the garbage collector, each of which takes some 3 ms."""
+"""New objects between two passes of the garbage collector; a pass takes about 3 ms."""
 
 
 @dataclass(slots=True, eq=False)
@@ -83,8 +83,8 @@ class Broker:
     Attributes:
         options: Options of the broker.
         port: Bound port of the gRPC server, 0 before `start`.
-        metrics_port: Port of metrics and health, 0 before `start` and when it is off.
-        admin_port: Operator port, 0 before `start` and when it is off.
+        metrics_port: Port of metrics and health, 0 before `start` and if disabled.
+        admin_port: Operator port, 0 before `start` and if disabled.
     """
 
     options: BrokerOptions
@@ -151,7 +151,7 @@ class Broker:
             self._core.on_peer(channel, payload)
 
     def on_link(self, *, connected: bool, reason: str) -> None:
-        """Implement `ports.messaging.MessageSink`; the link notified the observer."""
+        """Implement `ports.messaging.MessageSink`; the link has already notified the observer."""
         del reason
         self._health.set_serving(is_serving=connected and self._is_ready)
         self._has_lost_messages = self._has_lost_messages or not connected
@@ -163,7 +163,7 @@ class Broker:
         self._tell_lost_messages()
 
     def _tell_lost_messages(self) -> None:
-        """Notify all brokers of messages that may be lost, once that can be sent."""
+        """Notify all brokers of messages that may be lost, once the link is up."""
         is_up = self._nats.is_connected and self._is_peer_link_up
         cluster = self.node.cluster if self._core.is_open else None
         if self._has_lost_messages and is_up and cluster is not None:
@@ -171,7 +171,7 @@ class Broker:
             cluster.on_reconnected(self._clock.now())
 
     def _on_failed(self, error: LiftbridgeError) -> None:
-        """The metadata or the data directory cannot be written: the process must end."""
+        """Stop the process: the metadata or the data directory cannot be written."""
         if not self._failed.done():
             self._failed.set_result(error)
 
@@ -198,9 +198,9 @@ class Broker:
         """Start, serve until `stop` is set or the disk fails, and shut down.
 
         Args:
-            stop: Ends the broker in order, even during the start.
-            hurry: Cuts the shutdown short.
-            reload: Set when the configuration is to be read again.
+            stop: Event that stops the broker in order, even during the start.
+            hurry: Event that cuts the shutdown short.
+            reload: Event that requests a reload of the configuration.
 
         Raises:
             LiftbridgeError: The start was refused, or the data directory failed.
@@ -231,7 +231,10 @@ class Broker:
             self._close_data()
 
     async def _start(self, tasks: asyncio.TaskGroup, stop: asyncio.Event) -> bool:
-        """Join NATS and the cluster, admit clients; false when `stop` or a failure came first."""
+        """Join NATS and the cluster, admit clients.
+
+        Return false if `stop` or a failure came first.
+        """
 
         async def begin() -> None:
             if self.options.metrics.is_enabled:
@@ -291,7 +294,7 @@ class Broker:
             self._core.open(self._nats, self._transport, None)
 
     async def _open_admin(self) -> AdminPort:
-        """Open the operator port: an operator may have to found the cluster."""
+        """Open the operator port: an operator may need it to found the cluster."""
         admin = self._admin = AdminPort(
             self.options,
             self._core,
@@ -309,10 +312,11 @@ class Broker:
         return admin
 
     async def _find_cluster(self, admin: AdminPort) -> Beginning:
-        """Find a cluster for an empty directory, or found one."""
+        """Find a cluster for an empty directory, or found a new cluster."""
         core, bootstrap = self._core, self.options.clustering.bootstrap
         link = PeerLink(self._transport, core.sessions)
-        # A directory that left a cluster must be admitted by another, and founds none.
+        # A directory that left a cluster must be admitted by another cluster, and founds no
+        # cluster.
         role = Role.WAITER if core.was_retired else role_of(bootstrap)
         self._search = Search(core.me, role, bootstrap.peers, link, self._clock, self.observer)
         admin.context.found = _refuse_retired if core.was_retired else self._search.found
@@ -349,7 +353,10 @@ class Broker:
             self.observer.transition("peer_subjects_reachable", fields)
 
     async def _bind(self) -> GrpcServer:
-        """Bind the client ports, which are announced to the cluster; no client is admitted yet."""
+        """Bind the client ports, whose addresses the registration announces.
+
+        Admit no client yet.
+        """
         options = self.options
         api = make_api(options, self.node, self._clock, self.observer, self._health)
         server = self._grpc = api.server
@@ -378,7 +385,7 @@ class Broker:
         )
 
     async def _open_metrics(self) -> None:
-        """Serve health at once, and metrics when there is a node."""
+        """Serve health immediately, and metrics once the node exists."""
         self._monitor.start()
         self._observe = ObserveServer(
             source=StartingMetrics(packages.version(PACKAGE), self._started_ns),
@@ -394,7 +401,7 @@ class Broker:
         except ConfigError as error:
             if metrics.is_given:
                 raise
-            # Several brokers of one machine may start with the original's settings only.
+            # Several brokers on one machine may start with only the original's settings.
             self.observer.transition("metrics_not_served", {"reason": error.text})
 
     def _metrics(self, server: GrpcServer) -> BrokerMetrics:
@@ -416,7 +423,7 @@ class Broker:
     # -- serve and stop -----------------------------------------------------------------------
 
     async def _serve(self, stop: asyncio.Event, reload: asyncio.Event) -> None:
-        """Wait for the end; reload certificates meanwhile, on request or when they change."""
+        """Wait for the stop; reload the configuration and certificates on request or change."""
         gc.collect()
         gc.freeze()  # measured: halves the pauses of later collections
         gc.set_threshold(GC_THRESHOLD, 20, 20)
@@ -447,10 +454,11 @@ class Broker:
             stopping.cancel()
 
     def _reload(self) -> Reloaded:
-        """Apply dynamic settings; the others wait for a restart.
+        """Apply dynamic settings; other settings need a restart.
 
         Raises:
-            LiftbridgeError: The configuration is invalid, or the broker starts; nothing changed.
+            LiftbridgeError: The configuration is invalid, or the broker is starting; nothing
+                changed.
         """
         if self._grpc is None:
             raise UnavailableError("the broker is starting")
@@ -508,7 +516,7 @@ class Broker:
     async def _drain(self, hurry: asyncio.Event) -> None:
         """Stop in order: readiness, NATS intake, acks, subscriptions, calls, links.
 
-        All steps but the calls are short; together they have `shutdown.timeout`.
+        All steps except waiting for calls are short; together they have `shutdown.timeout`.
         """
         loop = asyncio.get_running_loop()
         grace = self.options.shutdown_timeout_ns / SECOND_NS
@@ -517,7 +525,8 @@ class Broker:
         self._ports.close()
         self._health.set_serving(is_serving=False)
         if not self._failed.done() and has_company(self._core):
-            # Other brokers take over before anything ends here; the time of the steps starts then.
+            # Other brokers take over before any step ends something; the deadline of the steps
+            # starts after that.
             bound = self.options.hand_over_timeout_ns / SECOND_NS + TRANSFER_SECONDS
             handing = Steps(loop.time() + bound, hurry, self._on_step_timed_out)
             await handing.run("hand_over", self._hand_over())
@@ -546,7 +555,7 @@ class Broker:
         self.observer.transition("leaderships_handed_over", fields)
 
     async def _settle(self) -> None:
-        """Wait until stored records have their acks, which may wait for the disk."""
+        """Wait until the acks of stored records are sent; they may wait for the disk."""
         settled = asyncio.Event()
         self.node.begin_stop(settled.set)
         waiting = asyncio.get_running_loop().create_task(settled.wait())
@@ -563,7 +572,7 @@ class Broker:
     async def _drain_calls(self, grpc: GrpcServer, steps: Steps) -> None:
         """Let running calls end, then close every connection."""
         has_failed = self._failed.done()
-        # The steps bound the wait, so that the log names the step that was given up.
+        # The steps bound the wait, so that the log names the step that timed out.
         if has_failed or not await steps.run("grpc_drain", grpc.drain(2 * steps.seconds_left)):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_SECONDS):
@@ -576,10 +585,10 @@ class Broker:
         """Release the directory; after an orderly drain, synced and marked as clean.
 
         Raises:
-            LiftbridgeError: The directory had failed, or fails now.
+            LiftbridgeError: The directory failed, before or during the call.
         """
         self._timer.cancel()
-        self._compactor.shut_down()  # before the lock goes: a successor may work on the same files
+        self._compactor.shut_down()  # before the next process can lock the files
         try:
             if self._failed.done():
                 self._core.store.abandon()
@@ -596,5 +605,5 @@ class Broker:
 
 def _refuse_retired(_members: Sequence[Peer], _cluster_id: str) -> bool:
     raise FailedPreconditionError(
-        "the data directory left a cluster: it can only join one, and found none"
+        "the data directory left a cluster: it can join a cluster, but cannot found one"
     )

@@ -11,7 +11,7 @@ TELL_NS: Final = 3_000 * MILLISECOND_NS
 
 
 class Progress:
-    """One wait; starts with the first check."""
+    """Progress of one wait."""
 
     def __init__(self, clock: Clock, observer: Observer) -> None:
         """Start now."""

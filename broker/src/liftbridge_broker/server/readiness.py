@@ -4,7 +4,7 @@ from liftbridge_broker.server.core import Core
 
 
 def awaited(core: Core, *, is_connected: bool) -> str:
-    """The step that the start of a broker waits for.
+    """Return the step that the start of a broker waits for.
 
     Args:
         core: The broker, whose store is open.
@@ -20,7 +20,7 @@ def awaited(core: Core, *, is_connected: bool) -> str:
 
 
 def hindrances(core: Core, *, is_nats_connected: bool, is_transport_connected: bool) -> list[str]:
-    """Reasons why a started broker cannot work; empty if there are none.
+    """Return the reasons why a started broker cannot serve; empty if it can.
 
     A missing metadata leader is no reason: without a quorum no broker has one, and in-sync replicas
     continue to acknowledge.

@@ -23,11 +23,11 @@ class Search:
 
     Args:
         me: This broker with its data directory.
-        role: Role of the broker when no other broker knows a cluster.
+        role: Role of the broker if no other broker knows a cluster.
         peers: Brokers that found the cluster together.
         link: Link to other brokers; it has no cluster yet.
         clock: Time.
-        observer: Receives a message every few seconds about the cause of the wait.
+        observer: Receives the cause of the wait every few seconds.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Search:
         return is_new
 
     async def run(self) -> Beginning:
-        """Query until there is an outcome; never returns if no broker is to found a cluster."""
+        """Query until there is an outcome; without a founder, never return."""
         discovery = self._discovery
         while True:
             discovery.on_timer(self._clock.now())
@@ -78,7 +78,7 @@ class Search:
                     await self._arrived.wait()
 
     def _awaited(self) -> str:
-        """Text on what the search is waiting for."""
+        """Describe the cause of the wait."""
         seekers, contradictions = self._discovery.seekers, self._discovery.contradictions()
         if contradictions:
             own = _claimed(self._me.broker, self._discovery.claim)
@@ -97,7 +97,7 @@ class Search:
 
 
 def _claimed(broker: str, claim: Claim) -> str:
-    """Text on the cluster that a broker was configured to found."""
+    """Describe the cluster that a broker is configured to found."""
     if claim.is_seed:
         return f"{broker} is a seed"
     return f"{broker} lists {', '.join(claim.listed) or 'no brokers'}"

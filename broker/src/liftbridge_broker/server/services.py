@@ -35,7 +35,7 @@ UNBUILT: Final[Sequence[str]] = (
     "FetchConsumerGroupAssignments",
     "ReportConsumerGroupCoordinator",
 )
-"""Methods of the API that this version refuses: consumer groups come with clusters."""
+"""Methods of the API that this version refuses: consumer groups."""
 
 
 class Api(NamedTuple):
@@ -44,7 +44,7 @@ class Api(NamedTuple):
     Attributes:
         server: Serves every method.
         context: Context that all services share.
-        metadata: Its `port` must be set once the server listens.
+        metadata: The owner must set its `port` once the server listens.
     """
 
     server: GrpcServer
@@ -90,7 +90,7 @@ def make_context(options: BrokerOptions, node: Node, clock: Clock, turns: Turns)
 
 
 def register_streams(server: GrpcServer, context: Context) -> None:
-    """Register the methods that a manager of streams needs: streams and cursors, no messages."""
+    """Register the methods that manage streams and cursors, but none for messages."""
     data, streams = DataService(context), StreamService(context)
     server.unary(DATA + "CreateStream", data.create)
     server.unary(DATA + "AlterStream", data.alter)

@@ -56,8 +56,8 @@ class _Attempts:
     Args:
         core: The broker.
         command: The command; must be idempotent.
-        refused_ns: Time for which definite refusals are ignored, because their cause passes: the
-            session of the previous process still counts.
+        refused_ns: Time for which definite refusals are ignored, because their cause is temporary:
+            the session of the previous process has not ended.
     """
 
     def __init__(self, core: Core, command: Command, refused_ns: int) -> None:
@@ -68,7 +68,7 @@ class _Attempts:
         self._answer: asyncio.Future[object] | None = None
 
     def make(self) -> None:
-        """Propose when it is time; no-op while no leader is known.
+        """Propose if due; no-op while no leader is known.
 
         Raises:
             LiftbridgeError: The metadata refused permanently.
@@ -94,7 +94,7 @@ class _Attempts:
 
 
 async def _look_again(core: Core) -> None:
-    """Wait for a metadata change, or for a moment."""
+    """Wait for a metadata change, but at most `LOOK_SECONDS`."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LOOK_SECONDS):
             await core.changed.wait()
@@ -124,7 +124,7 @@ async def register(core: Core, port: int, listeners: tuple[ListenerAddress, ...]
 
 
 async def _begin(core: Core, port: int) -> BrokerState:
-    """Become a member of the metadata group, and wait until the registration is applied here."""
+    """Join the metadata group, and wait until this broker has applied its registration."""
     options, identity = core.options, core.store.identity
     command = RegisterBroker(
         broker=identity.broker_id,
@@ -154,7 +154,7 @@ async def _begin(core: Core, port: int) -> BrokerState:
 
 
 def _awaited(core: Core) -> str:
-    """Text on what delays the broker's session."""
+    """Describe the cause of the wait for the session."""
     if core.joining.is_member:
         leader = core.consensus.leader
         if leader is not None:
@@ -168,11 +168,11 @@ def _awaited(core: Core) -> str:
 async def advertise(core: Core, listeners: tuple[ListenerAddress, ...]) -> None:
     """Announce the broker's further listeners to clients through the metadata.
 
-    Returns when they show in the applied metadata, or the session is over.
+    Returns once the applied metadata have them, or the session has ended.
 
     Args:
         core: The broker, registered.
-        listeners: All of them; those of the last start count until this announcement.
+        listeners: All further listeners; those of the last start count until this announcement.
 
     Raises:
         LiftbridgeError: The metadata refused.
@@ -189,7 +189,7 @@ async def advertise(core: Core, listeners: tuple[ListenerAddress, ...]) -> None:
         try:
             attempts.make()
         except StaleBrokerEpochError:
-            return  # another process has the session, and announces its own addresses
+            return  # another process has the session and announces its addresses
         progress.note("the cluster to record the listeners")
         await _look_again(core)
         own = core.registration
@@ -199,7 +199,7 @@ async def advertise(core: Core, listeners: tuple[ListenerAddress, ...]) -> None:
 
 
 async def _be_unfenced(core: Core, registered: BrokerState) -> None:
-    """Wait until the metadata leader has heard from this broker; one without peers asks itself."""
+    """Wait until the metadata leader unfences this broker; a single broker unfences itself."""
     progress = Progress(core.clock, core.observer)
     ask = _Attempts(
         core,
@@ -246,7 +246,7 @@ async def _create_cursors(core: Core) -> None:
 
 
 def has_company(core: Core) -> bool:
-    """Return whether other brokers could take over this one's partitions, or vote without it."""
+    """Return whether other brokers could take over this broker's partitions or vote without it."""
     if core.registration is None or core.node.cluster is None:
         return False
     others = [one for one in core.node.state.brokers.values() if one.broker != core.node.broker]
@@ -254,10 +254,12 @@ def has_company(core: Core) -> bool:
 
 
 async def hand_over(core: Core, timeout_ns: int) -> bool:
-    """Controlled shutdown: move this broker's leaderships, and wait until the new leaders know it.
+    """Controlled shutdown.
 
-    Given up when no metadata leader is known for `leader_wait_ns`, as when all brokers stop at
-    once, or when nothing can be sent to other brokers for `SILENT_NS`.
+    Move this broker's leaderships, and wait until the new leaders know of it.
+
+    Gives up if no metadata leader is known for `leader_wait_ns`, for example because all brokers
+    stop at once, or if nothing can be sent to other brokers for `SILENT_NS`.
 
     Args:
         core: The broker.
@@ -300,7 +302,7 @@ async def _transfer(core: Core) -> None:
 
 
 def _successor(core: Core) -> BrokerId | None:
-    """The other voter with the longest log, among brokers that live and are not stopping."""
+    """Return the voter with the longest log among other brokers that are alive and not stopping."""
     brokers = core.node.state.brokers
     living = [
         (core.consensus.match(peer) or 0, BrokerId(peer.broker))

@@ -1,4 +1,4 @@
-"""Deadlines of a shutdown: one per step, one for all of them; a second signal ends both."""
+"""Deadlines of a shutdown: for each step and for all steps; a second signal ends both."""
 
 import asyncio
 import contextlib
@@ -11,9 +11,9 @@ class Steps:
     """Runs the steps of a shutdown one after the other.
 
     Attributes:
-        deadline: Event loop time in seconds at which no step may run any longer.
-        hurry: Set by a second signal: from then on steps are given up.
-        on_timed_out: Called with the name of each step that was given up.
+        deadline: Event loop time, in seconds, at which all steps must have ended.
+        hurry: Set by a second signal: from then on steps are cancelled.
+        on_timed_out: Called with the name of each step that timed out.
     """
 
     deadline: float
@@ -22,7 +22,7 @@ class Steps:
 
     @property
     def seconds_left(self) -> float:
-        """Time until the deadline; 0 after it and once `hurry` is set."""
+        """Return the time until the deadline; 0 after it and once `hurry` is set."""
         if self.hurry.is_set():
             return 0.0
         return max(0.0, self.deadline - asyncio.get_running_loop().time())
@@ -30,15 +30,15 @@ class Steps:
     async def run(self, name: str, step: Coroutine[object, object, object]) -> bool:
         """Run a step until it ends, the deadline passes or `hurry` is set.
 
-        A step that was given up is cancelled. Its own errors are raised.
+        A step that runs out of time is cancelled. Errors of a step are raised.
 
         Returns:
-            Whether it completed.
+            Whether the step completed.
         """
         loop = asyncio.get_running_loop()
         working, hurrying = loop.create_task(step), loop.create_task(self.hurry.wait())
         try:
-            # Even without time left a step gets one turn: many need no more.
+            # Even without time left, a step gets one turn: many steps need no more.
             await asyncio.wait(
                 (working, hurrying),
                 timeout=max(0.05, self.seconds_left),

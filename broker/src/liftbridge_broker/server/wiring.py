@@ -43,7 +43,7 @@ _TLS_VERSIONS: Final = {
 
 
 def store_options(options: BrokerOptions) -> StoreOptions:
-    """Settings of the store."""
+    """Return the options of the store."""
     return StoreOptions(
         label=options.data.directory,
         flush=FlushLimits(interval_ns=options.fsync.interval_ns, bytes_max=options.fsync.bytes_max),
@@ -54,7 +54,7 @@ def store_options(options: BrokerOptions) -> StoreOptions:
 
 
 def embedded_options(options: BrokerOptions) -> EmbeddedOptions:
-    """Settings of the broker's own NATS server, with a password for brokers.
+    """Return the options of the embedded NATS server, with a password for brokers.
 
     Raises:
         ConfigError: The file with the password cannot be read.
@@ -62,7 +62,7 @@ def embedded_options(options: BrokerOptions) -> EmbeddedOptions:
     nats = options.nats
     password = nats.password
     if nats.password_file:
-        # Read at each connection, also by other brokers that dial this server.
+        # Read at each connection, also for other brokers that connect to this server.
         password = read_secret(nats.password_file, "nats.password.file").rstrip("\r\n")
     return EmbeddedOptions(
         server=nats.servers[0],
@@ -76,7 +76,7 @@ def embedded_options(options: BrokerOptions) -> EmbeddedOptions:
 def nats_options(
     options: BrokerOptions, broker: BrokerId, embedded: EmbeddedOptions | None = None
 ) -> NatsOptions:
-    """Settings of the links to NATS; links to an embedded server use its user and password."""
+    """Return the options of the NATS links; for an embedded server, with its user and password."""
     found = _nats_options(options, broker)
     if embedded is None or embedded.config:
         return found
@@ -113,7 +113,7 @@ def _nats_options(options: BrokerOptions, broker: BrokerId) -> NatsOptions:
 
 
 def node_options(options: BrokerOptions, broker: BrokerId) -> NodeOptions:
-    """Options of the node; the ack inbox belongs to this process alone."""
+    """Return the options of the node; the ack inbox is unique to this process."""
     return NodeOptions(
         broker=broker,
         namespace=options.clustering.namespace,
@@ -128,7 +128,7 @@ def node_options(options: BrokerOptions, broker: BrokerId) -> NodeOptions:
 
 
 def role_of(bootstrap: BootstrapOptions) -> Role:
-    """Return the role of a broker with an empty directory when no other broker knows a cluster."""
+    """Return the role of a broker with an empty directory if no other broker knows a cluster."""
     if bootstrap.peers:
         return Role.PEER
     if bootstrap.waits:
@@ -137,7 +137,7 @@ def role_of(bootstrap: BootstrapOptions) -> Role:
 
 
 def raft_options(clustering: ClusteringOptions) -> RaftOptions:
-    """Times and bounds of the metadata group."""
+    """Return times and bounds of the metadata group."""
     return RaftOptions(
         heartbeat_ns=clustering.raft_heartbeat_ns,
         election_ns=clustering.raft_election_ns,
@@ -146,7 +146,7 @@ def raft_options(clustering: ClusteringOptions) -> RaftOptions:
 
 
 def control_options(clustering: ClusteringOptions) -> ControlOptions:
-    """Times and bounds of broker sessions and of the metadata leader's duties."""
+    """Return times and bounds of broker sessions and of the metadata leader's duties."""
     return ControlOptions(
         heartbeat_ns=clustering.heartbeat_ns,
         session_ns=clustering.session_ns,
@@ -156,7 +156,7 @@ def control_options(clustering: ClusteringOptions) -> ControlOptions:
 
 
 def replication_limits(replication: ReplicationOptions) -> ReplicationLimits:
-    """Times of replicas, on both sides."""
+    """Return the times of leaders and followers."""
     lag_hard_ns = max(LeaderLimits().lag_hard_ns, replication.lag_ns)
     return ReplicationLimits(
         leader=LeaderLimits(lag_ns=replication.lag_ns, lag_hard_ns=lag_hard_ns),
@@ -167,7 +167,7 @@ def replication_limits(replication: ReplicationOptions) -> ReplicationLimits:
 
 
 def grpc_limits(grpc: GrpcOptions) -> Limits:
-    """Bounds of each client connection."""
+    """Return the bounds of each client connection."""
     return Limits(
         streams_max=grpc.concurrent_streams_max,
         header_list_bytes_max=grpc.header_bytes_max,
@@ -180,7 +180,7 @@ def grpc_limits(grpc: GrpcOptions) -> Limits:
 
 
 def server_tls(tls: TlsOptions, setting: str) -> ServerTls:
-    """TLS of a gRPC port.
+    """Create the TLS context of a gRPC port.
 
     Args:
         tls: Names of the files.
