@@ -29,7 +29,7 @@ from liftbridge_proto.ext.v1 import admin_pb2
 PAGE_SIZE_MAX = 1_000
 CLUSTER_ID_LENGTH_MAX = 64
 MEMBERS_MAX = 15
-"""Founders of a cluster; more voters make a group slower, not safer."""
+"""Maximum number of founders of a cluster; more voters make a group slower, not safer."""
 
 
 class AdminService:
@@ -245,7 +245,10 @@ class AdminService:
     # -- partitions -----------------------------------------------------------------------------
 
     def partitions(self, call: Call, raw: bytes) -> Iterator[None]:
-        """Serve `ListPartitions`; the token is the id of the last partition of the page before."""
+        """Serve `ListPartitions`.
+
+        The token is the id of the last partition of the previous page.
+        """
         request = decode(call, admin_pb2.ListPartitionsRequest, raw)
         if request is None:
             return
@@ -307,7 +310,7 @@ def _check_cluster_id(cluster_id: str) -> None:
 def _counts(
     state: ClusterState,
 ) -> Generator[None, None, tuple[Counter[BrokerId], Counter[BrokerId], Counter[BrokerId]]]:
-    """Replicas, leaderships and replicas out of sync, by broker."""
+    """Count replicas, leaderships and out-of-sync replicas by broker."""
     leaders: Counter[BrokerId] = Counter()
     behind: Counter[BrokerId] = Counter()
 
@@ -392,7 +395,7 @@ def _describe_partition(
 def _add_ends(
     node: Node, state: PartitionState, target: admin_pb2.PartitionStatus, context: AdminContext
 ) -> None:
-    """Add log ends as this broker knows them: its own, and as the leader those of followers."""
+    """Add the log ends known to this broker: its own and, as leader, those of followers."""
     partition = node.partitions.get(state.partition_id)
     if partition is None:
         return

@@ -192,7 +192,7 @@ class AdminChanges:
                 raise InvalidRequestError("from: cannot be given together with partitions")
             return self._listed(request.partitions)
         source = context.broker(getattr(request, "from")).broker
-        # Only those that another broker can take, or the rest would never be reached.
+        # Only leaderships that another broker can take: others would block the rest of the list.
         can_lead = {one.broker for one in context.state.brokers.values() if one.can_lead}
         able = can_lead - {source} if not request.to else can_lead & {BrokerId(request.to)}
         return (
@@ -202,7 +202,7 @@ class AdminChanges:
     def _first(
         self, is_meant: Callable[[PartitionState], bool]
     ) -> Generator[None, None, Sequence[PartitionState]]:
-        """The first `LIST_MAX` partitions for which `is_meant` holds."""
+        """Return the first `LIST_MAX` partitions for which `is_meant` holds."""
         found: list[PartitionState] = []
         for number, (_, partition) in enumerate(all_partitions(self._context.state), 1):
             if is_meant(partition):
@@ -381,11 +381,11 @@ class AdminChanges:
         context.change_group(change)
 
     def _check_removal(self, peer: Peer) -> None:
-        """Refuse a removal that would be undone at once, or leave the group without a majority."""
+        """Refuse a removal that would soon be undone, or leave the group without a quorum."""
         context = self._context
         state, voters = context.state, context.consensus.voters
         known = state.brokers.get(peer.broker)
-        # With more voters than `voters_max` it returns without a vote.
+        # With at least `voters_max` other voters it would rejoin without a vote.
         is_demoted = peer in voters and len(voters) > context.facts.voters_max
         is_staying = is_alive(state, peer) and known is not None and not known.draining
         if is_staying and not is_demoted:
@@ -406,7 +406,7 @@ class AdminChanges:
 def _names(
     state: ClusterState, partitions: Sequence[PartitionId]
 ) -> dict[PartitionId, admin_pb2.PartitionRef]:
-    """Present names of partitions; they may be deleted before the answer arrives."""
+    """Return the current names of partitions, which may be deleted before the answer arrives."""
     return {
         one: admin_pb2.PartitionRef(
             stream=state.streams[stream_of(one)].name, partition=number_of(one)

@@ -1,4 +1,4 @@
-"""Context of the services of `liftbridge.ext.v1.Admin`, before and after there is a cluster."""
+"""Context of the services of `liftbridge.ext.v1.Admin`, with or without a cluster."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from liftbridge_broker.raft.types import Peer
 from liftbridge_proto.ext.v1 import admin_pb2
 
 LIST_MAX = 1_000
-"""Partitions in one request."""
+"""Maximum number of partitions in a request."""
 
 
 class Certificate(NamedTuple):
@@ -38,7 +38,7 @@ class Certificate(NamedTuple):
 
 
 class Setting(Protocol):
-    """A setting in force, as the configuration describes it."""
+    """Interface of a setting in force."""
 
     @property
     def key(self) -> str:
@@ -67,7 +67,7 @@ class Setting(Protocol):
 
 
 class Reloaded(NamedTuple):
-    """Settings that changed: those in force now, and those that wait for a restart."""
+    """Changed settings: those in force now, and those that need a restart."""
 
     applied: Sequence[str]
     restart_needed: Sequence[str]
@@ -112,12 +112,12 @@ class ProcessFacts:
         start_id: Identifies this start.
         voters_max: Brokers that become voters automatically; further ones must be promoted.
         configuration_hash: Hash of the configuration it was started with.
-        restart_needed: Settings that were changed since and need a restart.
+        restart_needed: Settings that changed since the start and need a restart.
         settings: All settings in force.
-        reload: Reads the configuration again; raises `LiftbridgeError` when it is invalid, and
-            then nothing changed.
-        is_retired: Whether the data directory is marked as one that left the cluster.
-        retire: Marks it durably; raises `FilesError` when the disk refuses.
+        reload: Reads the configuration again; if it is invalid, raises `LiftbridgeError` and
+            changes nothing.
+        is_retired: Whether the data directory is marked as retired.
+        retire: Marks the directory as retired, durably; raises `FilesError` if the disk fails.
         certificates: Certificates in use.
         are_peers_connected: Whether the links to other brokers are up.
         nats: State of the NATS servers.
@@ -141,14 +141,15 @@ class ProcessFacts:
 
 @dataclass(slots=True, eq=False)
 class AdminContext:
-    """The broker as the operator port sees it.
+    """State of the broker for the services of the operator port.
 
     Attributes:
         me: This broker with its data directory.
         clock: Both clocks.
         facts: Facts that only the process knows.
         found: Founds a cluster with these members and this id; `None` once there is one. Raises a
-            `LiftbridgeError` when it may not; false when the same was founded before.
+            `LiftbridgeError` if that is not allowed; returns false if the same cluster was already
+            founded.
         running: The node and its member of the metadata group, once there is a cluster.
     """
 
@@ -222,7 +223,7 @@ class AdminContext:
         self.node.propose(command, self.clock.now(), answered)
 
     def confirm(self, call: Call, answer: Callable[[], Iterator[None]]) -> None:
-        """Answer a call by steps, on metadata that include everything answered before now."""
+        """Answer a call by steps, with metadata that include every change acknowledged so far."""
 
         def confirmed(error: LiftbridgeError | None) -> None:
             if error is not None:
@@ -257,7 +258,7 @@ class AdminContext:
             raise NotFoundError(f"no such stream: {name}")
 
     def find(self, ref: admin_pb2.PartitionRef) -> tuple[StreamState, PartitionState]:
-        """A partition by stream and number.
+        """Find a partition by stream and number.
 
         Raises:
             NotFoundError: The partition does not exist.
@@ -271,7 +272,7 @@ class AdminContext:
         return stream, partition
 
     def broker(self, name: str) -> BrokerState:
-        """A broker that was not removed.
+        """Find a broker that was not removed.
 
         Raises:
             InvalidRequestError: The name is empty.
@@ -286,7 +287,7 @@ class AdminContext:
 
 
 def peer_of(member: admin_pb2.Member) -> Peer:
-    """The member in the form of the metadata group.
+    """Convert a member to a peer of the metadata group.
 
     Raises:
         InvalidRequestError: A part of its identity is missing.
@@ -297,5 +298,5 @@ def peer_of(member: admin_pb2.Member) -> Peer:
 
 
 def unexpected(outcome: object) -> InternalError:
-    """The error for an unexpected outcome of a command."""
+    """Create the error for an unexpected outcome of a command."""
     return InternalError(f"unexpected answer: {type(outcome).__name__}")

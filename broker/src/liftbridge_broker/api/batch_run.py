@@ -17,20 +17,22 @@ from liftbridge_broker.wire.listed import mapping, with_lists
 from liftbridge_proto.ext.v1 import data_pb2
 
 RECORD_COUNT_MAX: Final = 8_192
-"""Records in a request, which is stored in one turn: 20 ms of work."""
+"""Maximum number of records in a request, which is stored in one turn: 20 ms of work."""
 
 HEADER_COUNT_MAX: Final = 4_096
-"""Headers of all records of a request; a record with one takes as long as two without."""
+"""Maximum number of headers in a request; a record with a header takes as long as two without."""
 
 _COLUMNS: Final = ("keys", "headers", "timestamps", "subjects", "reply_subjects", "offsets")
 """Lists that are empty or have one entry for each record."""
 
 FIELDS_MAX: Final = (1 + len(_COLUMNS)) * RECORD_COUNT_MAX + HEADER_COUNT_MAX + 64
-"""Entries of all lists of a request, plus the single fields."""
+"""Maximum number of entries in all lists of a request, plus the single fields."""
 
 COUNTED_BYTES_MIN: Final = 1 << 20
-"""Length from which the entries of a request are counted before it is parsed: a shorter one
-takes no more than half a turn, whatever it contains."""
+"""Length from which the entries of a request are counted before it is parsed.
+
+A shorter request takes no more than half a turn, whatever it contains.
+"""
 
 SUBJECT_BYTES_MAX: Final = 4_096
 """Longest subject that a restore accepts: the bound of the control line of a NATS message."""
@@ -41,7 +43,7 @@ _PARSE: Final = with_lists(data_pb2.PublishBatchRequest).FromString
 
 
 def parse(raw: bytes) -> tuple[data_pb2.PublishBatchRequest, bool]:
-    """Parse a request; return also whether it is complete: with too many entries, parsing stops.
+    """Parse a request; also return whether it is complete: parsing stops at too many entries.
 
     Raises:
         DecodeError: The bytes are not such a request.
@@ -59,7 +61,7 @@ def run_of(
     sink: AckSink,
     context: Context,
 ) -> PublishRun:
-    """The run that a request describes.
+    """Convert a request to a run.
 
     Args:
         request: The received request.
@@ -116,7 +118,7 @@ def run_of(
 
 
 def _check_takes_runs(partition: Partition) -> None:
-    """Refuse streams whose messages are decided one by one.
+    """Refuse streams that accept messages only one by one.
 
     Raises:
         InvalidRequestError: A batch has one base offset, which such a stream cannot give it.
@@ -162,7 +164,7 @@ def _check_timestamps(timestamps: Sequence[int]) -> None:
 
 
 def _offsets_of(request: data_pb2.PublishBatchRequest) -> Sequence[int] | None:
-    """Offsets that a restore requests, `None` when it is not a restore."""
+    """Return the offsets that a restore requests, `None` if it is not a restore."""
     count = len(request.values)
     if request.HasField("target_offset"):
         target = request.target_offset
@@ -184,7 +186,7 @@ def _offsets_of(request: data_pb2.PublishBatchRequest) -> Sequence[int] | None:
 
 
 def _check_subjects(name: str, subjects: set[str], *, is_required: bool) -> None:
-    """Refuse names that cannot have been the subject of a NATS message."""
+    """Refuse names that cannot be the subject of a NATS message."""
     for subject in subjects:
         is_missing = is_required and not subject
         has_blank = not subject.isprintable() or " " in subject

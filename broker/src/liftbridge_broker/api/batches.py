@@ -1,4 +1,4 @@
-"""`PublishBatch` and `FetchBatches`: many records a message.
+"""`PublishBatch` and `FetchBatches`: many records in each message.
 
 Both pay Python's cost once per batch: values arrive as one repeated field that becomes a list in
 one step, and stored batches leave byte for byte.
@@ -42,7 +42,7 @@ from liftbridge_proto.ext.v1 import data_pb2
 
 CHUNK_BYTES: Final = 1024 * 1024
 IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bytes of one call that may wait for acks; beyond it reading pauses."""
+"""Maximum number of bytes of a call that wait for acks; beyond it, reading pauses."""
 
 Error = data_pb2.PublishBatchResponse
 
@@ -130,7 +130,7 @@ class PublishBatchCall:
         call.on_half_close = self._on_half_close
 
     def _on_messages(self, messages: list[bytes]) -> None:
-        """Publish requests; of several each is a step, as it may have thousands of records."""
+        """Publish requests, each in a step of its own because it may have thousands of records."""
         if len(messages) == 1:
             self._take(messages[0])
         else:
@@ -297,7 +297,8 @@ class FetchBatchesCall:
 
         Raises:
             FailedPreconditionError: The log belongs to a later history.
-            OffsetNotAvailableError: It may still hold records an election discarded; retriable.
+            OffsetNotAvailableError: The log may still hold records that an election discarded;
+                retriable.
         """
         named = self._unclean_epoch
         if named is None:

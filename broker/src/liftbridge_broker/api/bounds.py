@@ -25,13 +25,13 @@ from liftbridge_proto.ext.v1 import data_pb2
 WAIT_MS_MAX: Final = 30_000
 
 STREAM_COUNT_MAX: Final = 10_000
-"""Streams in one `AwaitNews` request; a client that follows more sends several."""
+"""Maximum number of streams in an `AwaitNews` request; clients send several for more streams."""
 
 PARTITIONS_A_SUBSCRIPTION: Final = 10
-"""Waiting for this many partitions costs about as much as one subscription."""
+"""Number of partitions in a wait that cost about as much as one subscription."""
 
 NEWS_COUNT_MAX: Final = 1_000
-"""Streams in one answer: looking up one that this broker does not serve raises an error."""
+"""Maximum number of streams in an answer, because a look-up that fails raises an error."""
 
 
 _BOUNDS: Final = with_lists(data_pb2.PartitionBoundsRequest)
@@ -39,7 +39,7 @@ _NEWS: Final = with_lists(data_pb2.AwaitNewsRequest)
 
 
 class BoundsService:
-    """Reports all named partitions or fails, else those served here."""
+    """Reports all named partitions or fails; without names, those that this broker serves."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -90,12 +90,12 @@ class BoundsService:
     def _news(
         self, request: data_pb2.AwaitNewsRequest
     ) -> Generator[None, None, tuple[list[str], dict[Partition, int]]]:
-        """Streams to query, perhaps not all; partitions of others with the client's offsets."""
+        """Return streams that may have news, perhaps not all; else the partitions to watch."""
         node = self._context.node
         find = node.find_replica if request.read_replica else node.find_led
         news: list[str] = []
         quiet: dict[Partition, int] = {}
-        # Of entries with the same name, the last one counts.
+        # Of entries with the same name, the last counts.
         streams = {one.name: one.high_watermarks for one in request.streams}
         check_named("high_watermarks", sum(map(len, streams.values())))
         yield
@@ -109,7 +109,7 @@ class BoundsService:
                     if len(asked) % STEP == 0:
                         yield
             except LiftbridgeError:
-                news.append(name)  # the answer to `PartitionBounds` says why
+                news.append(name)  # the answer to `PartitionBounds` has the reason
                 continue
             finally:
                 yield
@@ -187,11 +187,17 @@ class _Watch:
             self._partition.wait_for_data(self._look)
 
     def on_closed(self, _error: LiftbridgeError) -> None:
-        """The partition is no longer served here: the next request returns the reason."""
+        """End the wait: this broker no longer serves the partition.
+
+        The next request gets the reason.
+        """
         self._end()
 
     def close(self) -> None:
-        """Stop waiting. Querying the end of a log is no use of it: it may still be paused."""
+        """Stop waiting.
+
+        A wait does not count as use of the partition, which may still be paused.
+        """
         self._partition.stop_waiting(self._look)
         del self._partition.subscribers[self]
 
@@ -199,9 +205,9 @@ class _Watch:
 class _Wait:
     """A call that waits until one of its partitions grows beyond what the client knows.
 
-    Until it waits for none of them it counts against `subscriptions.max`, once for each
-    `PARTITIONS_A_SUBSCRIPTION` partitions. One append may end ten thousand waits, and one wait
-    may have as many partitions: each is answered, and removed, in the turns of clients.
+    While it waits, it counts against `subscriptions.max`, once for each `PARTITIONS_A_SUBSCRIPTION`
+    partitions. One append may end ten thousand waits, and one wait may have as many partitions. So
+    waits are answered and removed in the turns of clients.
     """
 
     def __init__(
@@ -227,7 +233,7 @@ class _Wait:
     def watch(
         self, known: Iterable[tuple[Partition, int]], *, reads_replica: bool
     ) -> Iterator[None]:
-        """Start to wait; a partition that grows meanwhile ends the wait."""
+        """Start to wait; a partition that has already grown ends the wait."""
         for number, (partition, mark) in enumerate(known, 1):
             self._watches.append(_Watch(partition, mark, self._end, reads_replica=reads_replica))
             if partition.log.high_watermark > mark:
@@ -238,7 +244,7 @@ class _Wait:
                 yield
 
     def _over(self) -> None:
-        """Answer: there may be news, or the time is over."""
+        """Answer that there may be news, or that the time has passed."""
         if not self._is_over:
             self._stop()
             self._call.on_cancel = _nothing
@@ -259,7 +265,7 @@ def _nothing() -> None:
 
 
 class _Bounds:
-    """One answer, sent when all its partitions may be reported."""
+    """An answer, sent once all its partitions may be reported."""
 
     def __init__(
         self,
@@ -299,7 +305,7 @@ class _Bounds:
             self._call.go_on(self._fill())
 
     def _fill(self) -> Iterator[None]:
-        """Report each partition, all of which may be reported; reading a log may take a while."""
+        """Report each partition; in steps, because reading a log may take a while."""
         request, found = self._request, data_pb2.PartitionBoundsResponse()
         timestamp = request.timestamp if request.HasField("timestamp") else None
         for partition in self._asked:
@@ -328,7 +334,7 @@ def _fill_bounds(
     for epoch, start in log.epochs.entries:
         target.epochs.add(leader_epoch=epoch, start_offset=start)
     if timestamp is not None:
-        # An uncommitted record may still be replaced by another one.
+        # An uncommitted record may still be replaced.
         found = log.offset_for_timestamp(timestamp)
         target.timestamp_offset = min(found, log.high_watermark)  # guard A.time
     target.first_timestamp = log.first_timestamp() or 0

@@ -14,7 +14,7 @@ from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.scheduling.steps import in_steps
 
 LOOK_SECONDS: Final = 0.002
-"""Interval of backlog checks; sending 8 MiB takes the server about ten of them."""
+"""Interval of backlog checks; sending 8 MiB to the server takes about ten intervals."""
 
 HELD_MIN: Final = 64
 
@@ -36,7 +36,7 @@ class Brake:
         self._held_max = HELD_MIN
 
     def apply(self, call: Call) -> None:
-        """Pause reading of a call when the node is congested; it resumes later. Once a turn.
+        """Pause reading of a call while the node is congested. Called once a turn.
 
         Cheap when the node is not congested (bench: `tests/bench/run.py`, row PublishAsync).
         """
@@ -61,5 +61,5 @@ class Brake:
         self._do_later(in_steps(held, self._release))
 
     def _release(self, call: Call) -> None:
-        if call not in self._held:  # nor held again meanwhile
+        if call not in self._held:  # nor held again since
             call.resume_reading()

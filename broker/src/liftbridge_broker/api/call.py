@@ -1,4 +1,4 @@
-"""One RPC as the services see it: callbacks as input, framed bytes as output.
+"""Interface of an RPC for services: callbacks as input, framed bytes as output.
 
 There is no task and no coroutine per call. A service installs callbacks when it accepts the call;
 they run on the event loop, inside the turn that received the bytes, and their output leaves as
@@ -19,7 +19,7 @@ PeerCertificate = Mapping[str, object]
 
 
 class CallPort(Protocol):
-    """The connection as a call sees it; implemented by the transport."""
+    """Interface of the connection for a call; implemented by the transport."""
 
     def room(self, stream_id: int) -> int:
         """Bytes a stream may queue before it must wait."""
@@ -157,7 +157,7 @@ class Call:
             self._port.begin(self._stream_id, fields)
 
     def send(self, frames: bytes | Sequence[Buffer]) -> None:
-        """Queue bytes that are already gRPC-framed: any number of prefixed messages, in any cuts.
+        """Queue bytes that are already gRPC-framed: any number of prefixed messages, cut anywhere.
 
         The response headers go out before the first. All bytes of one loop turn leave together, so
         many small calls cost little. The bytes are not copied and must not change afterwards.
@@ -231,7 +231,7 @@ class Call:
             self._drop_callbacks()
 
     def _drop_callbacks(self) -> None:
-        """Part from the service, which refers to the call: no cycle is left to the collector."""
+        """Release the callbacks of the service, so that no reference cycle remains."""
         self.on_messages, self.on_half_close = _ignore_messages, _ignore
         self.on_cancel, self.on_writable = _ignore, None
 

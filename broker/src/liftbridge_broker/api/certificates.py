@@ -1,4 +1,4 @@
-"""Reads the expiry of a certificate file: the standard library reports that of peers only.
+"""Reads the expiry of a certificate file, which the standard library reports only for peers.
 
 A certificate is DER (X.690): tag, length, content, nested. The expiry has a fixed place (RFC 5280
 4.1): Certificate, its first member, and in it, after the optional version [0], the fourth member,
@@ -18,7 +18,7 @@ _TIME_FORMATS: Final = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
 
 
 class _Member(NamedTuple):
-    """One value: its tag, its content, and the bytes after it."""
+    """A value: its tag, its content, and the bytes after it."""
 
     tag: int
     content: bytes
@@ -26,7 +26,7 @@ class _Member(NamedTuple):
 
 
 def expiry_of(path: Path) -> int:
-    """Unix seconds at which the first certificate of a PEM file expires.
+    """Return the Unix time, in seconds, at which the first certificate of a PEM file expires.
 
     Raises:
         OSError: The file cannot be read.
@@ -55,7 +55,7 @@ def expiry_of(path: Path) -> int:
 
 
 def _member(data: bytes) -> _Member:
-    """The first value in some bytes.
+    """Return the first DER value in some bytes.
 
     Raises:
         ValueError: There is no complete value.

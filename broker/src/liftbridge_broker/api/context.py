@@ -28,12 +28,12 @@ class Context:
     Attributes:
         node: The broker.
         clock: Both clocks.
-        record_bytes_max: Largest request that is accepted as one record, and largest record.
-        streams_max: Streams of the cluster.
-        partitions_max: Partitions of one stream.
-        subscriptions_max: Subscriptions and bulk reads open on this broker.
-        subscription_count: Number of them now.
-        turns: Scheduler of the clients' work; `None` where no other client would have to wait.
+        record_bytes_max: Maximum size of a record, and of a request that becomes one record.
+        streams_max: Maximum number of streams of the cluster.
+        partitions_max: Maximum number of partitions of a stream.
+        subscriptions_max: Maximum number of open subscriptions and bulk reads on this broker.
+        subscription_count: Current number of open subscriptions and bulk reads.
+        turns: Scheduler of the clients' work; `None` if no other client would have to wait.
         leader_ack_times: Nanoseconds from the receipt of a run to its acks, policy LEADER.
         all_ack_times: The same for policy ALL.
         refused_counts: Messages refused before they reached a partition, by code of the error.
@@ -56,7 +56,7 @@ class Context:
     brake: Brake = field(init=False)
 
     def __post_init__(self) -> None:
-        """Load the reserved subjects of the cluster; hold no call back."""
+        """Load the reserved subjects of the cluster; create the brake."""
         self.reserved = reserved_subjects(self.node.options.namespace)
         self.brake = Brake(self.node, self.do_later)
 
@@ -79,10 +79,10 @@ class Context:
     def ask(
         self, partition: Partition, question: Question, done: Done, *, as_replica: bool = False
     ) -> None:
-        """See `answers.ask`: every answer about offsets starts with it.
+        """Confirm that this broker may answer about offsets; see `answers.ask`.
 
         The metadata group answers thousands of questions at once. The rest of each answer is done
-        in the turns of clients; `done` then learns whether it may still be given.
+        in the turns of clients; `done` then gets an error if the answer is no longer allowed.
         """
         turns, is_asking = self.turns, True
 
@@ -139,7 +139,7 @@ def refuse(call: Call, error: LiftbridgeError) -> None:
 def _error_by_now(
     partition: Partition, seen: Offset, *, as_replica: bool
 ) -> LiftbridgeError | None:
-    """Return the error that now forbids an answer allowed before, `None` when there is none."""
+    """Return the error that now forbids a previously allowed answer, `None` if still allowed."""
     try:
         check_still(partition, seen, as_replica=as_replica)
     except LiftbridgeError as error:

@@ -28,11 +28,11 @@ from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
 
 ANSWER_SECONDS: Final = 5.0
-"""Time for which a call without a deadline waits for disk and other replicas."""
+"""Seconds that a call without a deadline waits for disk and other replicas."""
 
 
 class _Answer:
-    """Ends a call once: with a response, with the cause, or when it has waited too long."""
+    """Ends a call once: with a response, with a refusal, or after a timeout."""
 
     __slots__ = ("_call", "_timer")
 
@@ -61,7 +61,7 @@ class _Answer:
         self.refused_as(failed_change(error, error.text))
 
     def refused_as(self, error: LiftbridgeError) -> None:
-        """Refuse before any attempt: another broker, or this one a moment later, can make it."""
+        """Refuse before any attempt; another broker can serve the call, or this broker soon."""
         self._stop()
         refuse(self._call, error)
 
@@ -89,7 +89,7 @@ class CursorService:
             self._set(call, request, 0, None)
 
     def set_of_stream(self, call: Call, raw: bytes) -> None:
-        """Serve `SetCursor` of `Data`; refuse a stream or history other than the one meant."""
+        """Serve `SetCursor` of `Data`; refuse another stream id or history than requested."""
         request = decode(call, data_pb2.SetCursorRequest, raw)
         if request is not None:
             read_in = request.unclean_epoch if request.HasField("unclean_epoch") else None
@@ -123,7 +123,7 @@ class CursorService:
         self._context.node.publish(partition, run, clock.now(), clock.wall_ns())
 
     def fetch(self, call: Call, raw: bytes) -> None:
-        """Serve `FetchCursor`: the latest value stored, -1 when there is none."""
+        """Serve `FetchCursor`: the latest value stored, -1 without a value."""
         request = decode(call, api_pb2.FetchCursorRequest, raw)
         if request is None:
             return

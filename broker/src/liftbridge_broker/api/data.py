@@ -30,7 +30,7 @@ PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1000
 
 NAMES_STEP = 1000
-"""Names of streams that are checked in a step."""
+"""Number of stream names checked in a step."""
 
 _FSYNC = {
     data_pb2.FSYNC_POLICY_NEVER: FsyncPolicy.NEVER,
@@ -55,7 +55,7 @@ _OPTION_FIELDS = {
 def _overrides(
     settings: api_pb2.CreateStreamRequest, options: data_pb2.StreamOptions
 ) -> StreamOverrides:
-    """All settings of a request, the original's and ours.
+    """Convert all settings of a request, those of the original and those of this project.
 
     Raises:
         InvalidRequestError: An enum has a value this version does not know.
@@ -184,7 +184,7 @@ class DataService:
         node.propose(command, self._context.clock.now(), answered)
 
     def list_streams(self, call: Call, raw: bytes) -> Iterator[None]:
-        """Serve `ListStreams`; the token is the last name of the page before."""
+        """Serve `ListStreams`; the token is the last name of the previous page."""
         request = decode(call, data_pb2.ListStreamsRequest, raw)
         if request is None:
             return
@@ -196,7 +196,7 @@ class DataService:
 
         def add(name: StreamName) -> None:
             stream = self._context.node.state.stream(name)
-            if stream is not None:  # else it was deleted since
+            if stream is not None:  # otherwise it was deleted since
                 self._describe(stream, response.streams.add())
 
         yield from in_steps(names[:size], add)
@@ -207,7 +207,7 @@ class DataService:
     def _names(
         self, request: data_pb2.ListStreamsRequest, count: int
     ) -> Generator[None, None, Sequence[StreamName]]:
-        """The first `count` names of and after a page, in order."""
+        """Return the first `count` names from a page on, in order."""
         prefix, after = request.prefix, request.page_token
         names = list(self._context.node.state.stream_ids)
         first: list[StreamName] = []

@@ -34,14 +34,14 @@ from liftbridge_broker.http2.stream import Buffer
 LINGER_SECONDS: Final = 1.0
 LINGER_BYTES_MAX: Final = 1 << 20
 TURN_BYTES: Final = 128 * 1024
-"""A client that sends this much at once is read again only after the other clients."""
+"""Bytes from a client after which the other clients come first."""
 
 WRITE_BUFFER_BYTES: Final = 256 << 10
 MESSAGES_MAX: Final = 2_048
-"""Messages passed to a call at once."""
+"""Maximum number of messages passed to a call at once."""
 
 QUEUED_NS: Final = 20_000
-"""Approximate cost of building a call's own output; each byte takes about 1 ns."""
+"""Approximate cost of queueing output of a call, plus about 1 ns for each byte."""
 
 TIMER_SLACK_SECONDS: Final = 0.001
 UNKNOWN_METHOD: Final = "unknown"
@@ -264,7 +264,7 @@ class GrpcConnection(asyncio.Protocol):
         self._count_held()
         self._schedule()
         if is_writable and not self._turns.is_free:
-            # Other connections run before more is built, and then this one again.
+            # Other connections run before this connection builds more.
             self._events.append(StreamWritable(stream_id))
             return False
         return is_writable

@@ -10,7 +10,10 @@ from liftbridge_broker.errors import CorruptionError, InvalidRequestError, TooLa
 from liftbridge_broker.logformat.varint import decode_varint
 
 REQUEST_BYTES_MAX: Final = 1_024
-"""Enough for a name and little else. Reading takes Python some 1 us for each two bytes."""
+"""Maximum size of a request: enough for a name and little else.
+
+Reading takes about 0.5 us a byte.
+"""
 
 _VARINT: Final = 0
 _FIXED64: Final = 1
@@ -19,7 +22,7 @@ _FIXED32: Final = 5
 
 
 def read_fields(message: bytes) -> list[tuple[int, int | bytes]]:
-    """Fields of a protobuf message in order: number, and an integer or bytes.
+    """Parse the fields of a protobuf message in order: number, and an integer or bytes.
 
     Raises:
         TooLargeError: There are more than `REQUEST_BYTES_MAX` bytes.
@@ -43,7 +46,7 @@ def read_fields(message: bytes) -> list[tuple[int, int | bytes]]:
 
 
 def _read_value(message: bytes, position: int, wire_type: int) -> tuple[int | bytes, int]:
-    """One value and the position after it."""
+    """Return one value and the position after it."""
     if wire_type == _VARINT:
         return decode_varint(message, position, len(message))
     if wire_type == _BYTES:
@@ -59,7 +62,7 @@ def _read_value(message: bytes, position: int, wire_type: int) -> tuple[int | by
 
 
 def text_field(fields: list[tuple[int, int | bytes]], number: int) -> str:
-    """Value of a string field, the last one counts; empty when absent.
+    """Return the value of a string field; if repeated, the last; empty if absent.
 
     Raises:
         InvalidRequestError: The value is not UTF-8 text.

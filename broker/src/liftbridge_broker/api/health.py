@@ -17,7 +17,7 @@ HEALTH_SERVICE: Final = "grpc.health.v1.Health"
 WHOLE_SERVER: Final = ""
 PUBLIC_API: Final = "proto.API"
 WATCHERS_MAX: Final = 1_000
-"""Concurrent calls of Watch: all are notified of a change in one turn."""
+"""Maximum number of concurrent calls of Watch; all are notified of a change in one turn."""
 
 
 class ServingStatus(IntEnum):
@@ -68,7 +68,7 @@ class Health:
             call.send_message(_response(status))
 
     def _check(self, call: Call, request: bytes) -> None:
-        """Answer with the present status; NOT_FOUND for an unknown service."""
+        """Answer with the current status; NOT_FOUND for an unknown service."""
         service = text_field(read_fields(request), 1)
         if service not in self._statuses:
             raise NotFoundError(f"unknown service {service!r}")
@@ -83,7 +83,7 @@ class Health:
         call.reply(b"".join(entries))
 
     def _watch(self, call: Call) -> None:
-        """Answer with the present status and each change, until the client leaves."""
+        """Answer with the current status and each change, until the client leaves."""
 
         def on_messages(messages: list[bytes]) -> None:
             call.on_messages = _ignore
@@ -112,7 +112,7 @@ def _ignore(_messages: list[bytes]) -> None:
 
 
 def _sized(value: bytes) -> bytes:
-    """A short value prefixed by its length."""
+    """Prefix a short value with its length."""
     assert len(value) < 128
     return bytes((len(value),)) + value
 

@@ -1,12 +1,12 @@
 """A listening address: serves a few new connections in each turn of the event loop.
 
-Event loops accept all waiting connections in one turn, up to the backlog, and shake hands with all
-whose first message has arrived: a thousand TLS handshakes in a row block the loop for 0.4 s. Here
-clients wait in a queue from which each turn takes a few; TLS clients do so once the whole
-`ClientHello` has arrived (RFC 8446 4.1.2), whose handling is the expensive part.
+Event loops accept all waiting connections in one turn, up to the backlog, and start a handshake
+with every client whose first message has arrived. A thousand TLS handshakes in a row block the loop
+for 0.4 s. So this listener queues clients and starts a few in each turn. TLS clients join the queue
+once the whole `ClientHello` has arrived (RFC 8446 4.1.2), whose handling is the expensive part.
 
-Connections that their clients have ended meanwhile cost almost nothing, so that a flood of short
-ones does not fill the kernel's queue.
+Connections that clients end while they wait cost almost nothing, so that a flood of short
+connections does not fill the kernel's queue.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ ACCEPTS_MAX: Final = 128
 """Connections taken from the kernel's queue in one turn; each costs some 15 us."""
 
 LINE_MAX: Final = 256
-"""Clear text clients in our queue."""
+"""Maximum number of clear text clients in the listener's queue."""
 
 STARTS_MAX: Final = 16
 """Clear text connections started in one turn; each costs some 70 us."""
@@ -39,7 +39,7 @@ HANDSHAKES_MAX: Final = 4
 
 HANDSHAKE_SECONDS: Final = 10.0
 ACCEPT_AGAIN_SECONDS: Final = 1.0
-"""Pause after the system refused a connection, mostly for lack of files."""
+"""Pause after the system refused a connection, mostly for lack of file descriptors."""
 
 _RECORD_BYTES: Final = 5
 _RECORD_BYTES_MAX: Final = _RECORD_BYTES + (1 << 14)
@@ -54,9 +54,9 @@ class _Greeting:
     """A client whose first message is incomplete.
 
     Attributes:
-        timer: Ends it.
+        timer: Ends the wait for the message.
         needed: Bytes to inspect next: the headers, then the record.
-        is_marked: Whether the kernel signals only when they have arrived.
+        is_marked: Whether the kernel signals only when `needed` bytes have arrived.
     """
 
     timer: asyncio.TimerHandle
@@ -65,13 +65,13 @@ class _Greeting:
 
 
 class Listener:
-    """See the module.
+    """Listening socket that starts a few connections in each turn of the loop.
 
     Args:
         sockets: Bound; see `bound_sockets`.
         make: Creates the protocol of a connection.
         tls: TLS of the listener, `None` for clear text.
-        greetings_max: Most clients connected before they have sent anything.
+        greetings_max: Maximum number of connected clients that have not sent a whole first message.
         files_max: File descriptor number from which on a connection is closed at once. The system
             assigns the lowest free number: higher ones are reserved for other uses than clients.
         on_refused: Called with the reason why no connection was accepted.
@@ -112,7 +112,7 @@ class Listener:
         """Accept clients.
 
         Raises:
-            OSError: Another process took the address meanwhile.
+            OSError: Another process took the address after the bind.
         """
         for each in self._sockets:
             each.listen(LISTEN_BACKLOG)
@@ -121,8 +121,8 @@ class Listener:
     def close(self) -> None:
         """Accept no more clients, and drop those before the handshake; may be called twice.
 
-        Clear text connections that are being started are still made, within a turn or two, for
-        their owner to end: event loops close what is cancelled, without `connection_lost`.
+        Clear text connections that are being started are still made within a turn or two, and their
+        owner ends them: event loops close a cancelled connection without `connection_lost`.
         """
         if self._is_closed:
             return
@@ -173,7 +173,7 @@ class Listener:
         """Accept a connection.
 
         Raises:
-            OSError: There is none, or none may be accepted.
+            OSError: No connection waits, or the system refuses it.
         """
         client, _ = listening.accept()
         if client.fileno() >= self._files_max:
@@ -194,7 +194,7 @@ class Listener:
                 return
             if len(begun) < greeting.needed:
                 if greeting.is_marked or not begun:
-                    self._drop(client)  # it has closed its side, or disconnected
+                    self._drop(client)  # the client has closed its side, or disconnected
                 else:
                     self._mark(client, greeting.needed)
                     greeting.is_marked = True
@@ -204,7 +204,7 @@ class Listener:
             record = _RECORD_BYTES + int.from_bytes(begun[3:5], "big")
             message = _HEAD_BYTES + int.from_bytes(begun[6:9], "big")
             if not message <= record <= _RECORD_BYTES_MAX:
-                self._drop(client)  # in several records: no honest client
+                self._drop(client)  # no honest client sends it in several records
                 return
             greeting.needed, greeting.is_marked = max(record, _HEAD_BYTES + 1), False
         self._forget(client)
@@ -219,7 +219,7 @@ class Listener:
     def _start(self) -> None:
         """Start connections with a few queued clients, and close those that their clients ended."""
         left = STARTS_MAX if self._tls is None else HANDSHAKES_MAX
-        # A client that closed only its side may still read an answer; a long queue is a flood.
+        # A client that closed only its side may still read an answer; but a long queue is a flood.
         is_crowded = len(self._line) > ACCEPTS_MAX
         while self._line and left:
             client = self._line.popleft()
@@ -257,12 +257,12 @@ class Listener:
 
     @staticmethod
     def _mark(client: socket.socket, needed: int) -> None:
-        """Set the number of bytes from which on the kernel signals (`SO_RCVLOWAT`)."""
+        """Set the number of bytes from which the kernel signals (`SO_RCVLOWAT`)."""
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, needed)
 
 
 async def bound_sockets(host: str, port: int) -> list[socket.socket]:
-    """Sockets at all addresses of a host, bound and not listening.
+    """Create sockets at all addresses of a host, bound and not listening.
 
     Raises:
         OSError: An address cannot be used; no socket stays bound.

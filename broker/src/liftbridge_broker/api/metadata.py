@@ -55,7 +55,7 @@ class MetadataService:
         # than a turn.
         parts = [response.SerializeToString()]
         state = self._context.node.state
-        # Each once: a name that is repeated a million times must not cause a million answers.
+        # Each name once: a name repeated a million times must not cause a million answers.
         asked = dict.fromkeys(request.streams)
         for number, name in enumerate(list(asked or state.stream_ids)):
             part = api_pb2.FetchMetadataResponse()
@@ -116,7 +116,7 @@ class MetadataService:
         return "" if known is None else known.zone
 
     def _addresses(self, listener: str) -> dict[BrokerId, tuple[str, int]]:
-        """Addresses of brokers for clients of a listener; brokers without it are omitted."""
+        """Yield addresses of brokers for clients of a listener; brokers without it are omitted."""
         node = self._context.node
         alive = [
             one
@@ -135,7 +135,7 @@ class MetadataService:
         }
 
     def _describe(self, stream: StreamState, target: api_pb2.StreamMetadata) -> Iterator[None]:
-        """All partitions of a stream, in steps."""
+        """Describe all partitions of a stream, in steps."""
         target.name = stream.name
         target.subject = stream.subject
         target.creationTimestamp = stream.creation_timestamp
@@ -146,7 +146,7 @@ class MetadataService:
             partition = self._context.node.partitions.get(state.partition_id)
             is_alone = partition is not None and partition.replication is None
             if partition is not None and is_alone and refusal(partition, Question.END) is None:
-                # The leader of another partition may know more, and says so when asked.
+                # For a replicated partition, clients call the leader, which may know more.
                 _fill_ends(partition, target.partitions[state.number])
 
     def _fill(self, state: PartitionState, target: api_pb2.PartitionMetadata) -> None:

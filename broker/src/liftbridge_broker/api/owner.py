@@ -1,4 +1,4 @@
-"""The server as its client connections see it."""
+"""Interface of the server for its client connections."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -33,7 +33,7 @@ class ConnectionOwner(Protocol[Connection_contra]):
         ...
 
     def on_ended(self, peer: str, event: ConnectionEnded) -> None:
-        """Record why a connection ended, as `event` says."""
+        """Record the reason why a connection ended."""
         ...
 
     def on_held(self, received: int, unsent: int) -> None:
@@ -61,7 +61,7 @@ class ConnectionOwner(Protocol[Connection_contra]):
         ...
 
     def method(self, path: str) -> Callable[[Call], None] | None:
-        """Handler of a path."""
+        """Return the handler of a path."""
         ...
 
     def unknown_method_text(self, path: str) -> str:

@@ -77,16 +77,16 @@ class _UnaryAck:
 
 
 class PublishService:
-    """Takes single messages."""
+    """Serves the calls that publish a single message."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     def _check_inbox(self, inbox: str) -> None:
-        """Refuse an inbox that acks must not go to, before anything is published.
+        """Refuse an inbox for acks that is not allowed, before anything is published.
 
         Raises:
-            InvalidRequestError: It is not a subject, has wildcards or is reserved.
+            InvalidRequestError: The inbox is not a subject, has wildcards or is reserved.
         """
         if inbox:
             self._context.reserved.check_ack_inbox(inbox)
@@ -96,7 +96,7 @@ class PublishService:
         """Refuse a large request before it is decoded.
 
         Raises:
-            TooLargeError: It has more than `bytes_max` bytes.
+            TooLargeError: The request has more than `bytes_max` bytes.
         """
         if len(raw) > bytes_max:
             raise TooLargeError("message exceeds max replication size")
@@ -152,7 +152,7 @@ class PublishService:
         return partition
 
     def publish_to_subject(self, call: Call, raw: bytes) -> None:
-        """Serve `PublishToSubject`: out over NATS, answered by the first ack that comes back."""
+        """Serve `PublishToSubject`: publish over NATS, and answer with the first ack."""
         self._check_size(raw, max(self._context.record_bytes_max, REQUEST_BYTES_MAX))
         try:
             request = _PARSE_TO_SUBJECT(raw)

@@ -1,8 +1,9 @@
 """`PublishAsync`: the hot path from HTTP/2 DATA frames to runs of messages.
 
-One call of `on_messages` carries everything that one loop turn received. Requests are decoded in
-one loop and neighbours for the same partition and policy become one run, so that encoding,
-checksum, append, fan-out and acks cost once a run (bench: `tests/bench/run.py`, row PublishAsync).
+A call of `on_messages` has everything that a turn of the loop received. One loop decodes the
+requests. Consecutive requests for the same partition and policy become one run, so that encoding,
+checksum, append, fan-out and acks are paid once per run (bench: `tests/bench/run.py`, row
+PublishAsync).
 """
 
 import asyncio
@@ -37,10 +38,10 @@ from liftbridge_broker.wire.listed import mapping, with_lists, without_maps
 from liftbridge_proto import api_pb2
 
 DRAIN_SECONDS: Final = 5.0
-"""Time to wait for acks in flight after the client closed its side."""
+"""Seconds to wait for acks in flight after the client closed its side."""
 
 PIECE_BYTES: Final = 32 * 1024
-"""Bytes of messages with headers that are published at once: at most some 5,000 headers."""
+"""Bytes of messages with headers published at once: at most about 5,000 headers."""
 
 AsyncError = api_pb2.PublishAsyncError
 
@@ -148,7 +149,7 @@ class PublishAsyncCall:
     def _publish_pieces(
         self, requests: list[api_pb2.PublishRequest], *, is_damaged: bool
     ) -> Iterator[None]:
-        """Publish requests in steps between the turns of others."""
+        """Publish requests in steps, between the turns of other connections."""
         piece: list[api_pb2.PublishRequest] = []
         size = 0
         for request in requests:
@@ -178,7 +179,7 @@ class PublishAsyncCall:
         now: Instant,
         wall_ns: int,
     ) -> None:
-        """Publish neighbours for one partition and policy, as one run where that is allowed."""
+        """Publish consecutive messages for a partition and policy, as one run if allowed."""
         try:
             partition = self.context.node.find_for_publish(stream, number)
             check_publish(partition, policy)
@@ -197,7 +198,7 @@ class PublishAsyncCall:
     def _split(
         self, requests: list[api_pb2.PublishRequest], *, takes_runs: bool
     ) -> list[tuple[list[api_pb2.PublishRequest], PublisherStamp | None]]:
-        """Runs in order: a message with an idempotent publisher's stamp is a run alone."""
+        """Yield runs in order; a message with an idempotent publisher's stamp is its own run."""
         runs: list[tuple[list[api_pb2.PublishRequest], PublisherStamp | None]] = []
         is_shared = False
         for request in requests:
@@ -292,7 +293,7 @@ class PublishAsyncCall:
             self._drain_timer = loop.call_later(DRAIN_SECONDS, end)
 
     def on_cancel(self) -> None:
-        """Handle a client that disconnected; its published messages stay."""
+        """Handle the disconnection of a client; its published messages stay."""
         self._close()
 
     def finish(self, status: GrpcStatus, text: str) -> None:
@@ -309,7 +310,7 @@ class PublishAsyncCall:
 
 
 def _decode(messages: list[bytes]) -> tuple[list[api_pb2.PublishRequest], bool]:
-    """Requests up to the first invalid one, and whether there was one."""
+    """Decode requests up to the first invalid request; return whether there was one."""
     try:
         return list(map(_PARSE, messages)), False
     except DecodeError:

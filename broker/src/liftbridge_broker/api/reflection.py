@@ -1,4 +1,4 @@
-"""Server reflection: lets tools such as grpcurl see the services; off unless configured.
+"""Server reflection: shows the services to tools such as grpcurl; off by default.
 
 Serves `grpc.reflection.v1` and `v1alpha`, which differ in name only
 (grpc/doc/server-reflection.md). Only files that a served service needs are shown.
@@ -35,7 +35,7 @@ _LIST_SERVICES: Final = 7
 
 
 class Reflection:
-    """The descriptors of everything a server serves, by file name and by symbol."""
+    """Descriptors of all services of a server, by file name and by symbol."""
 
     def __init__(self, server: GrpcServer, pool: DescriptorPool | None = None) -> None:
         """Serve reflection on `server`, for itself and for all methods registered before.
@@ -99,7 +99,7 @@ class Reflection:
         call.on_half_close = call.finish
 
     def _answers(self, call: Call, requests: list[bytes]) -> Iterator[None]:
-        """Answer requests in steps between the turns of others."""
+        """Answer requests in steps, between the turns of other connections."""
         for request in requests:
             call.send_message(self.answer(request))
             yield
@@ -116,7 +116,7 @@ class Reflection:
         return bytes_field(1, host) + bytes_field(2, request) + self._part(fields)
 
     def _part(self, fields: list[tuple[int, int | bytes]]) -> bytes:
-        """The part of a response that depends on the request."""
+        """Return the part of a response that depends on the request."""
         asked = {number for number, _ in fields}
         part = _error(GrpcStatus.INVALID_ARGUMENT, "message_request: not set, or unknown")
         if _LIST_SERVICES in asked:
@@ -137,7 +137,7 @@ class Reflection:
         return part
 
     def _file(self, name: str) -> bytes:
-        """`file_descriptor_response` with a file and all its imports, or an error."""
+        """Build `file_descriptor_response` with a file and all its imports, or an error."""
         if name not in self._files:
             return _error(GrpcStatus.NOT_FOUND, f"no file for {name!r}")
         needed = [name]
@@ -148,5 +148,5 @@ class Reflection:
 
 
 def _error(code: int, text: str) -> bytes:
-    """`error_response`."""
+    """Build `error_response`."""
     return bytes_field(7, varint_field(1, code) + bytes_field(2, text.encode()))

@@ -1,8 +1,8 @@
 """Counts streams that clients open and reset, over all connections (CVE-2023-44487).
 
 Each connection has its own budget (`http2.guard`). A thousand connections within their budgets
-could still occupy the broker completely: together they have a bound per second, and the connection
-with the most resets is ended first.
+could still occupy the broker completely. So there is also a common bound per second; above it, the
+broker ends the connection with the most resets.
 """
 
 from collections.abc import Hashable
@@ -33,7 +33,7 @@ class Resets(Generic[User]):
     def count(self, user: User, resets: int, now: int) -> tuple[User, int] | None:
         """Count resets; beyond the bound, return the user to end and the number of its resets.
 
-        That user's resets are dropped with it: the others are within the bound again.
+        That user's resets no longer count, so the total is within the bound again.
         """
         if now - self._began_ns >= WINDOW_NS:
             self._began_ns = now

@@ -10,7 +10,7 @@ _CLOSE_WAIT: Final = 8
 
 
 class _HasOptions(Protocol):
-    """A socket, or the view of one that a transport gives."""
+    """A socket, or a transport's view of a socket."""
 
     def getsockopt(self, level: int, name: int, size: int, /) -> bytes: ...
 
@@ -19,7 +19,7 @@ def is_reset(client: socket.socket | asyncio.Transport) -> bool:
     """Return whether the client reset the connection, which the loop notices only at a read."""
     if isinstance(client, socket.socket):
         return _state(client) == _CLOSED
-    # Once it is closing, the number of its file may belong to another connection.
+    # Once it is closing, its file descriptor may belong to another connection.
     found = None if client.is_closing() else client.get_extra_info("socket")
     return found is not None and _state(found) == _CLOSED
 
@@ -30,14 +30,14 @@ def has_closed(client: socket.socket) -> bool:
 
 
 def _state(client: _HasOptions) -> int:
-    """State of the connection; 0 where the system does not tell it."""
-    if not hasattr(socket, "TCP_INFO"):  # the in-memory broker runs elsewhere than on Linux, too
+    """Return the state of the connection; 0 if the system does not report it."""
+    if not hasattr(socket, "TCP_INFO"):  # the in-memory broker runs on any system
         return 0
     return client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
 
 
 def peer_text(name: object) -> str:
-    """Address of a peer as `host:port`, with brackets around an IPv6 address."""
+    """Format the address of a peer as `host:port`, with brackets around an IPv6 address."""
     if isinstance(name, tuple) and len(name) >= 2:
         host, port = name[0], name[1]
         return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

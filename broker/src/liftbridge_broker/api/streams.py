@@ -23,10 +23,10 @@ from liftbridge_proto import api_pb2
 _Request = TypeVar("_Request", bound=Message)
 
 NAMES_MAX: Final = 100_000
-"""Streams, groups or partitions that one request may name."""
+"""Maximum number of streams, groups or partitions that a request names."""
 
 REQUEST_BYTES_MAX: Final = 2 << 20
-"""Largest request without records: reading one of 4 MiB, full of empty names, takes 60 ms."""
+"""Maximum size of a request without records: reading 4 MiB of empty names takes 60 ms."""
 
 OVERRIDE_FIELDS = {
     "retentionMaxBytes": "retention_bytes_max",
@@ -47,7 +47,7 @@ OVERRIDE_FIELDS = {
 
 
 def overrides_of(request: api_pb2.CreateStreamRequest) -> dict[str, int | bool]:
-    """Settings in a request, by field of `StreamOverrides`."""
+    """Return the settings in a request, by field of `StreamOverrides`."""
     return {
         ours: getattr(request, theirs).value
         for theirs, ours in OVERRIDE_FIELDS.items()
@@ -59,7 +59,8 @@ def decode(call: Call, kind: type[_Request], raw: bytes) -> _Request | None:
     """Decode a request; return `None` after ending the call for malformed bytes.
 
     Raises:
-        InvalidRequestError: It is larger than `REQUEST_BYTES_MAX`, or a text in it is too long.
+        InvalidRequestError: The request is larger than `REQUEST_BYTES_MAX`, or a text in it is too
+            long.
     """
     if len(raw) > REQUEST_BYTES_MAX:
         raise InvalidRequestError(
@@ -148,7 +149,7 @@ class StreamService:
 
 
 def answer_with(call: Call, response: Message) -> Callable[[object], None]:
-    """A callback that ends the call with `response`, or with the refusal it receives."""
+    """Return a callback that ends the call with `response`, or with the refusal it receives."""
 
     def answered(outcome: object) -> None:
         if isinstance(outcome, LiftbridgeError):

@@ -1,7 +1,7 @@
-"""`Subscribe`: slices of stored bytes leave as they lie on disk (ADR 0003).
+"""`Subscribe`: sends slices of stored bytes as they are on disk (ADR 0003).
 
-The service pulls while the transport accepts more, and is woken by the partition or the transport;
-it holds no bytes itself. Each pull sends whole gRPC frames, hundreds of messages at a time.
+The service reads while the transport accepts more; the partition or the transport wakes it. It
+buffers no bytes. Each pull sends whole gRPC frames, hundreds of messages at a time.
 """
 
 from typing import Final, cast
@@ -74,7 +74,7 @@ class SubscribeCall:
         self._open(request)
 
     def _find(self, request: api_pb2.SubscribeRequest) -> Partition:
-        """The partition on this broker, which the client may want to read from any replica."""
+        """Find the partition on this broker, which may be any replica if the client allows that."""
         node = self._context.node
         if request.readISRReplica:
             return node.find_replica(request.stream, request.partition)
@@ -137,8 +137,8 @@ class SubscribeCall:
         except LiftbridgeError:
             self._context.subscription_count -= 1
             raise
-        # The last epoch in the log, not of the leadership: a replica may not know the latter yet,
-        # and the former is that of the last record it can give (KIP-320).
+        # The last epoch in the log, not that of the leadership: a replica may not know the latter
+        # yet, and the former is that of the last record that it can send (KIP-320).
         epoch = partition.log.epochs.latest or 0
         self._call.begin(((EPOCH_HEADER, b"%d" % epoch),))
         self._call.send(HANDSHAKE)
@@ -185,4 +185,4 @@ def _check_consumer(consumer: api_pb2.Consumer) -> None:
 
 
 def _ignore() -> None:
-    """Ignore it: a subscription continues when the client closes its side."""
+    """Ignore the event: a subscription continues when the client closes its side."""

@@ -1,7 +1,7 @@
-"""Bounds for texts in requests: a text longer than anything of its kind is refused at once.
+"""Bounds for texts in requests: a text that is too long to be valid is refused immediately.
 
 A broker that does not lead the metadata cannot know whether a named object exists, and passes a
-change on unmodified. So this is checked when a request is read, for all calls alike.
+change on unmodified. So the length is checked when a request is read, for all calls alike.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,7 @@ TEXT_BYTES_MAX: Final = 4_096
 bounds, which are smaller and are checked in their own places."""
 
 LOOKED_AT_MAX: Final = 1_024
-"""Entries of a list whose texts are checked: a change of the metadata has no longer list with
-texts."""
+"""Entries of a list whose texts are checked: no metadata change has a longer list with texts."""
 
 
 class _Step(NamedTuple):

@@ -47,9 +47,9 @@ class ServerTls:
     Attributes:
         context: Context of the next handshake; a new one after `reload`, so that no session of the
             old one, whose client presents no certificate again, is resumed.
-        files: Its source.
+        files: Files that it is loaded from.
         expires_at: Unix seconds at which the server's certificate expires; 0 when unreadable.
-        loaded: SHA-256 of the loaded files, hexadecimal; not of their present content.
+        loaded: SHA-256 of the loaded files, hexadecimal; not of their current content.
     """
 
     def __init__(self, files: TlsFiles) -> None:
@@ -67,7 +67,7 @@ class ServerTls:
         Raises:
             ConfigError: A file cannot be read, or its content is invalid.
         """
-        # Taken first: a file replaced in between differs at the next check.
+        # Computed first, so that a file replaced in between differs at the next check.
         loaded = _checked(self.files)
         self.context = _read(self.files)
         self.loaded: Mapping[Path, str] = loaded
@@ -109,7 +109,7 @@ def _expiry(files: TlsFiles) -> int:
 
 
 def _read(files: TlsFiles) -> ssl.SSLContext:
-    """A context from the files.
+    """Create a context from the files.
 
     Raises:
         ConfigError: OpenSSL rejects them.
@@ -119,7 +119,7 @@ def _read(files: TlsFiles) -> ssl.SSLContext:
     context.minimum_version = files.version_min
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     # A resumed session verifies nothing again: it would outlive the certificate of its client, and
-    # with TLS 1.3 each one leads to the next.
+    # with TLS 1.3 each session can be resumed into the next.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     context.set_ciphers(_CIPHERS)

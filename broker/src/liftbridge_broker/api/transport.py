@@ -24,12 +24,12 @@ from liftbridge_broker.http2.slots import ConnectionSlots, ConnectionState
 from liftbridge_broker.ports.observe import Observer
 
 UnaryHandler = Callable[[Call, bytes], Iterator[None] | None]
-"""Answers a call; at once, later, or in the steps that it returns (`Call.on_half_close`)."""
+"""Answers a call: immediately, later, or in the steps that it returns (`Call.on_half_close`)."""
 
 StreamHandler = Callable[[Call], None]
 
 HELD_BYTES_MAX: Final = 256 << 20
-"""Bytes of requests, and of answers, that all connections together may hold."""
+"""Maximum number of bytes of requests, and of answers, that all connections hold together."""
 
 CLOSE_SECONDS: Final = 2.0
 _NETWORK_TEXT: Final = 19
@@ -51,7 +51,8 @@ class ServerStats:
         received_held: Bytes of open calls, and of requests that are incomplete or wait for a
             turn.
         unsent_held: Bytes of answers that wait to be sent.
-        sheds: Times the largest user was shed because all together held too much, by kind.
+        sheds: Number of times the largest user was shed because the total exceeded its limit, by
+            kind.
     """
 
     connections_open: int = 0
@@ -98,7 +99,7 @@ class GrpcServer:
     """Serves gRPC over HTTP/2; handlers run on the event loop and must not block.
 
     It may have several addresses, called listeners, which share methods, limits and counters; a
-    call knows through which one it came.
+    call has the name of its listener.
 
     A handler, or a callback of its call except `on_cancel`, may raise a `LiftbridgeError`: the call
     then finishes with its status and text. Any other exception is a bug: it closes the connection
@@ -142,7 +143,8 @@ class GrpcServer:
     def unary(self, path: str, handler: UnaryHandler) -> None:
         """Serve a unary method: `handler` gets the call and its one request.
 
-        It answers at once or later by `call.reply`, or `call.finish` with a code, exactly once.
+        The handler answers exactly once, immediately or later, by `call.reply` or by `call.finish`
+        with a code.
         """
 
         def take(call: Call) -> None:
@@ -203,7 +205,7 @@ class GrpcServer:
         """Accept connections at a bound address.
 
         Raises:
-            OSError: Another process took it meanwhile.
+            OSError: Another process took the address after `bind`.
         """
         self._listeners[listener].listen()
 
@@ -255,7 +257,10 @@ class GrpcServer:
     # Calls of connections.
 
     def on_open(self, connection: GrpcConnection, now: int) -> bool:
-        """Count a connection, and evict another one for it; return whether it got a slot."""
+        """Count a connection; if there is no free slot, evict another.
+
+        Return whether it got a slot.
+        """
         self._connections[connection] = None
         self.stats.connections_open += 1
         self.stats.connections_total += 1
@@ -297,7 +302,7 @@ class GrpcServer:
             self._observer.transition("grpc_connection_refused", fields)
 
     def on_held(self, received: int, unsent: int) -> None:
-        """Count what connections hold; when all hold too much, the largest holder is shed."""
+        """Count bytes held by connections; above the limit, shed the connection that holds most."""
         stats = self.stats
         stats.received_held += received
         stats.unsent_held += unsent
@@ -327,7 +332,7 @@ class GrpcServer:
             self._observer.transition("grpc_largest_user_shed", fields)
 
     def on_resets(self, connection: GrpcConnection, resets: int, now: int) -> None:
-        """Count resets; when there are too many in total, end the connection with most of them."""
+        """Count resets; above the limit, end the connection with the most resets."""
         largest = self._resets.count(connection, resets, now)
         if largest is not None:
             one, most = largest
@@ -353,7 +358,7 @@ class GrpcServer:
         stats.requests[key] = stats.requests.get(key, 0) + 1
 
     def method(self, path: str) -> StreamHandler | None:
-        """Handler of a path."""
+        """Return the handler of a path."""
         return self._methods.get(path)
 
     def is_unary(self, path: str) -> bool:
@@ -371,7 +376,7 @@ class GrpcServer:
 
 
 def _source(peer: str) -> str:
-    """Host of a peer; of an IPv6 address the network half (RFC 4291 2.5.4)."""
+    """Return the host of a peer; for an IPv6 address, its network half (RFC 4291 2.5.4)."""
     host = peer.rpartition(":")[0]
     if not host.startswith("["):
         return host

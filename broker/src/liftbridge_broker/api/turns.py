@@ -1,10 +1,10 @@
 """Turns: schedules the work of clients in slices, one connection after the other.
 
 Whatever clients send, a turn of the event loop handles a bounded part of it: then timers, other
-brokers and NATS run. The rest waits in two queues, as packets do in RFC 8290 (FQ-CoDel): a
-connection that has new work is served before those that have more work after a slice, which take
-turns (round robin) and always have half of the time. Clients that request much delay one another,
-not those that request little.
+brokers and NATS run. The rest waits in two queues, as packets do in RFC 8290 (FQ-CoDel).
+Connections with new work are served before connections with work left after a slice. The latter are
+served in turn (round robin) and always get half of the time. So clients that request much delay one
+another, but not clients that request little.
 
 While no connection waits, work is done at once, at the cost of reading a clock twice.
 """
@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 TURN_NS: Final = 5_000_000
-"""Work of clients in one turn of the loop; its last slice may end later."""
+"""Time for work of clients in a turn of the loop; the last slice may end later."""
 
 SLICE_NS: Final = 2_000_000
-"""Work of one client before the next client runs; one request or event may end later."""
+"""Time for work of a client before the next client runs; a request or event may end later."""
 
 
 class Worker(Protocol):
@@ -38,7 +38,8 @@ class Turns:
     """The queues of all connections of a server.
 
     Attributes:
-        on_bug: Called with an exception of queued work; by default it reaches the event loop.
+        on_bug: Called with an exception of queued work; by default, the event loop gets the
+            exception.
     """
 
     __slots__ = ("_clock", "_continuing", "_has_overflow", "_is_due", "_new", "_spent_ns", "on_bug")
@@ -55,15 +56,15 @@ class Turns:
 
     @property
     def is_free(self) -> bool:
-        """Return whether work may be done at once, without queueing."""
+        """Return whether work may be done immediately, without queueing."""
         return not self._has_overflow
 
     def now(self) -> int:
-        """Clock of slices, nanoseconds."""
+        """Return the time of the clock of slices, in nanoseconds."""
         return self._clock()
 
     def spend(self, nanoseconds: int) -> None:
-        """Count work that was done at once."""
+        """Count work that was done immediately."""
         self._spent_ns += nanoseconds
         if self._spent_ns >= TURN_NS and not self._has_overflow:
             # Until the loop has turned, new work is queued.
@@ -81,7 +82,7 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._run)
 
     def _run(self) -> None:
-        """Run slices of the queued workers, as many as fit a turn, at most one of each."""
+        """Run slices of queued workers, as many as fit in a turn, at most one of each."""
         self._is_due = False
         self._spent_ns = 0
         clock = self._clock
@@ -112,7 +113,7 @@ class Turns:
 
 
 class Waker:
-    """Acts at once while no connection waits, and in the queue otherwise, once.
+    """Acts immediately while no connection waits; otherwise acts once, in the queue.
 
     One append wakes all readers that wait for records of its partition, perhaps ten thousand.
     """
@@ -126,7 +127,7 @@ class Waker:
         self._is_in_line = False
 
     def wake(self) -> None:
-        """Act, now or soon; the action counts its time by `Turns.spend`."""
+        """Act now or soon; the action counts its time by `Turns.spend`."""
         if self._turns.is_free:
             self._act()
         elif not self._is_in_line:
@@ -141,7 +142,7 @@ class Waker:
 
 
 class Chore:
-    """Steps without a waiting call, a slice at a time."""
+    """Runs steps without a waiting call, a slice at a time."""
 
     __slots__ = ("_steps", "_turns")
 

@@ -21,8 +21,9 @@ class Ballot:
     def __init__(self, hard_state: HardState, last_term: int) -> None:
         """Start from the durable state.
 
-        Entries are written before the hard state, so a crash can leave them without their term. A
-        vote in that term cannot have been promised: it would have been durable earlier.
+        Entries are written before the hard state, so a crash may leave entries of a term that the
+        hard state lacks. This peer cannot have voted in that term: the vote would have been durable
+        earlier.
         """
         self.term = max(hard_state.term, last_term)
         self.vote = hard_state.vote if self.term == hard_state.term else None
@@ -40,7 +41,7 @@ class Ballot:
         return self._durable_term == self.term and self._durable_vote == self.vote
 
     def raise_to(self, term: int) -> None:
-        """Enter `term` without a vote; no-op for the present term."""
+        """Enter `term` without a vote; no-op for the current term."""
         assert term >= self.term
         if term > self.term:
             self.term = term
@@ -56,5 +57,5 @@ class Ballot:
         self._durable_term, self._durable_vote = written.term, written.vote
 
     def result(self, log: Log) -> bool | None:
-        """Return whether the voters in force elect this peer; `None` while it is open."""
+        """Return whether the voters in force elect this peer; `None` while the election is open."""
         return tally(log.membership.latest.voters, self.votes)

@@ -30,7 +30,7 @@ _TEXT_BYTES_MAX: Final = 0xFFFF
 
 
 def encode(configuration: Configuration) -> bytes:
-    """Bytes of a `CONFIG` entry; the layout is in the docstring of the module."""
+    """Encode a `CONFIG` entry; the docstring of the module has the layout."""
     parts = [_HEADER.pack(_VERSION, len(configuration.voters), len(configuration.learners))]
     for peer in configuration.voters + configuration.learners:
         for text in peer:
@@ -41,11 +41,11 @@ def encode(configuration: Configuration) -> bytes:
 
 
 def decode(data: bytes) -> Configuration:
-    """Inverse of `encode`.
+    """Decode a `CONFIG` entry; inverse of `encode`.
 
     Raises:
-        BadConfigurationError: The bytes are cut, too long, of another version, not sorted, or name
-            a member twice or none.
+        BadConfigurationError: The bytes are truncated, too long, of another version, not sorted, or
+            name a member twice or no voter.
     """
     try:
         version, voter_count, learner_count = _HEADER.unpack_from(data)
@@ -93,7 +93,8 @@ def changed(configuration: Configuration, change: ConfigChange) -> Configuration
     """Return the configuration after `change`.
 
     Raises:
-        ConfigChangeRefusedError: It is invalid for this configuration: the text says why.
+        ConfigChangeRefusedError: The change is invalid for this configuration; the text has the
+            reason.
     """
     voters, learners = configuration
     peer = change.peer

@@ -2,10 +2,10 @@
 
 Follows the Raft paper (fig. 2), Ongaro's dissertation and etcd/raft: pre-vote and check-quorum
 always on, read-index instead of leases, single-server membership changes that take effect when
-appended. One `RaftCore` per process start; its host calls `ready` after every call until it gives
-`None`, and does what `Ready` says. Time is monotonic nanoseconds.
+appended. There is one `RaftCore` per process start. Its host calls `ready` after every call until
+it returns `None`, and does the work in each `Ready`. Time is monotonic nanoseconds.
 
-No message of a peer raises an error here: invalid ones are dropped and counted by reason.
+No message of a peer raises an error: invalid messages are dropped and counted by reason.
 """
 
 from collections.abc import Callable
@@ -57,13 +57,13 @@ class RaftCore:
     """One member of the group.
 
     Invariants: a vote, a term, entries and snapshots are promised to other peers only after the
-    sync that makes them durable; this peer's vote and entries count only then, too.
+        sync that makes them durable; only then do this peer's vote and entries count.
 
     Attributes:
         me: Identity of this peer; it never changes.
-        role: Its present role.
+        role: Current role.
         leader: Presumed leader of `term`.
-        dropped: Messages not acted upon, counted by `Drop`.
+        dropped: Counts of dropped messages by reason.
     """
 
     __slots__ = (
@@ -90,7 +90,7 @@ class RaftCore:
         """Start as a follower from the durable state.
 
         The state before `storage.snapshot_meta.last_index` is taken as applied: the host has
-        restored that snapshot, and entries behind it come in `Ready.committed`.
+        restored that snapshot, and later entries follow in `Ready.committed`.
 
         Raises:
             CorruptionError: The log contradicts the hard state, or cannot be read.
@@ -138,12 +138,12 @@ class RaftCore:
 
     @property
     def told(self) -> int:
-        """Last index handed out as committed."""
+        """Last index returned in `Ready.committed`."""
         return self._log.told
 
     @property
     def configuration(self) -> Configuration:
-        """The configuration in force, committed or not."""
+        """Configuration in force, committed or not."""
         return self._log.membership.latest
 
     @property
@@ -153,7 +153,7 @@ class RaftCore:
 
     @property
     def is_member(self) -> bool:
-        """Return whether this peer belongs to the group as far as it knows; else it does not vote.
+        """Return whether this peer is a member by its own log; otherwise it does not vote.
 
         A learner votes: it may have been promoted by an entry that it does not know yet.
         """
@@ -161,20 +161,23 @@ class RaftCore:
 
     @property
     def transferee(self) -> Peer | None:
-        """Target of a leadership transfer under way."""
+        """Target of a leadership transfer in progress."""
         return self._leading.transferee if self._leading is not None else None
 
     def configuration_at(self, index: int) -> Configuration:
-        """Return the configuration for a snapshot at `index`, which was handed out."""
+        """Return the configuration for a snapshot at `index`, which is at most `told`."""
         assert index <= self._log.told
         return self._log.membership.at(index)
 
     def term_at(self, index: int) -> int | None:
-        """Return the term of the entry at `index`, `None` when it is not held here."""
+        """Return the term of the entry at `index`, `None` if this peer does not hold it."""
         return self._log.term_at(index)
 
     def match(self, peer: Peer) -> int | None:
-        """Match index of `peer`, known to the leader; `None` elsewhere and for strangers."""
+        """Return the match index of `peer`.
+
+        `None` if this peer does not lead, and for non-members.
+        """
         if self._leading is None:
             return None
         if peer == self.me:
@@ -183,7 +186,7 @@ class RaftCore:
         return progress.match if progress is not None else None
 
     def peers(self) -> tuple[PeerStatus, ...]:
-        """All members as the leader sees them; empty elsewhere."""
+        """Return the leader's status of all members; empty if this peer does not lead."""
         if self._leading is None:
             return ()
         return peer_statuses(self.me, self._leading, self._log, self._timers.now)
@@ -194,13 +197,13 @@ class RaftCore:
         """Append a command to the log of the leader.
 
         Returns:
-            Its index. It is committed if an entry of this index *and of the present term* is handed
-            out as committed; another leader may place another entry there.
+            Its index. It is committed once an entry of this index *and of the current term* is in
+            `Ready.committed`; another leader may put another entry there.
 
         Raises:
             NotRaftLeaderError: Another peer leads, or no leader is known.
             RaftBusyError: Too much is uncommitted, or leadership is being transferred.
-            RaftTooLargeError: It is longer than an entry may be.
+            RaftTooLargeError: The command exceeds the limit of an entry.
         """
         if self._leading is None:
             raise NotRaftLeaderError(self.leader)
@@ -211,7 +214,7 @@ class RaftCore:
 
         Raises:
             NotRaftLeaderError: Another peer leads, or no leader is known.
-            ConfigChangeRefusedError: Not allowed now, or invalid.
+            ConfigChangeRefusedError: The change is not allowed now, or invalid.
         """
         if self._leading is None:
             raise NotRaftLeaderError(self.leader)
@@ -323,7 +326,7 @@ class RaftCore:
         return told.leader != self.leader or told.term != self.term
 
     def persisted(self, ready: Ready) -> None:
-        """Note that hard state, entries and snapshot of `ready` are durable and in `storage`."""
+        """Note that hard state, entries and snapshot of `ready` are durable in `storage`."""
         assert ready is self._in_flight
         assert ready.hard_state is not None
         self._in_flight = None
@@ -348,7 +351,7 @@ class RaftCore:
             self._timers.restart_election()
 
     def _beat(self, leading: Leader, now: int) -> None:
-        """Step down without answers of a quorum, else send heartbeats."""
+        """Step down if no quorum answers, else send heartbeats."""
         if not leading.is_quorum_heard(now):  # guard R.check_quorum
             self._become_follower(self.term, None)
             return
@@ -371,7 +374,7 @@ class RaftCore:
         self._timers.restart_election()
 
     def _on_election_timeout(self) -> None:
-        """Ask first whether an election could be won (Diss. 9.6)."""
+        """Start a pre-vote: ask whether this peer could win an election (Diss. 9.6)."""
         self._become_follower(self.term, None)
         log = self._log
         if log.pending_snapshot is not None or not log.membership.may_lead(self.me, log.commit):
@@ -397,7 +400,7 @@ class RaftCore:
                 self._outbox.send(request, is_durable=False)  # guard R.request_durable
 
     def _count_votes(self) -> None:
-        """Proceed when a majority of the voters in force agrees, give up when it refuses."""
+        """Proceed if a majority of the voters in force agrees; give up if a majority refuses."""
         result = self._ballot.result(self._log)
         if result is None:
             return
@@ -426,7 +429,7 @@ class RaftCore:
         self._timers.restart_heartbeat()
 
     def _after_commit(self) -> None:
-        """Step down as a leader whose removal is committed (Diss. 4.2.2)."""
+        """Step down as leader once its own removal is committed (Diss. 4.2.2)."""
         leading = self._leading
         if leading is not None and leading.is_removed:  # guard R.removed_leader
             leading.say_goodbye(self._timers.now)
@@ -437,7 +440,7 @@ class RaftCore:
     def _is_in_lease(self) -> bool:
         """Return whether this peer knows a live leader, and therefore refuses other candidates."""
         if self._leading is not None:
-            return True  # it steps down when no quorum answers
+            return True  # it steps down if no quorum answers
         return self.leader is not None and self._timers.is_leader_fresh()
 
     def _on_pre_vote(self, message: PreVote) -> Drop | None:
@@ -519,7 +522,7 @@ class RaftCore:
         """Follow the leader of the newest term; notify a leader of an older term."""
         if message.term < self.term:
             # Elections refused in a lease never raise its term, so this peer must announce its own:
-            # otherwise the two would ignore each other for ever (etcd/raft, `checkQuorum`).
+            # otherwise the two peers would ignore each other for ever (etcd/raft, `checkQuorum`).
             self._outbox.send(  # guard R.tell_newer
                 AppendReply(self.me, message.sender, self.term, is_success=False, log_index=0),
                 is_durable=self._ballot.is_term_durable,
@@ -546,11 +549,11 @@ class RaftCore:
     # --- To a leader ----------------------------------------------------------------------------
 
     def _is_known(self, peer: Peer) -> bool:
-        """Return whether answers of `peer` count: strangers cannot even raise the term."""
+        """Return whether answers of `peer` count: a non-member cannot even raise the term."""
         return self._log.membership.is_member(peer, self._log.commit)
 
     def _check_reply_term(self, message: VoteReply | ToLeader) -> Drop | None:
-        """Drop answers of strangers and of older terms; a newer term ends this peer's role."""
+        """Drop answers of non-members and of older terms; a newer term ends this peer's role."""
         if not self._is_known(message.sender):
             is_departing = self._leading is not None and message.sender in self._leading.progress
             if not is_departing or message.term > self.term:  # guard R.stranger

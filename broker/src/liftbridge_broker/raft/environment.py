@@ -20,52 +20,52 @@ class Rng(Protocol):
 
 
 class StableLog(Protocol):
-    """The durable log as the core reads it.
+    """Interface of the durable log.
 
     The core reads only entries that `RaftCore.persisted` reported as durable, or that existed at
-    the start; it holds entries being written in memory. The host may take snapshots and drop
+    the start; entries being written stay in the core's memory. The host may take snapshots and drop
     entries up to them at any time, never above the last `Ready.committed`.
     """
 
     @property
     def first_index(self) -> int:
-        """Lowest index with an entry; `last_index` + 1 when the log has none."""
+        """Lowest index with an entry; `last_index` + 1 if the log is empty."""
         ...
 
     @property
     def last_index(self) -> int:
-        """Highest index with an entry, or the snapshot's index when no entry follows it."""
+        """Highest index with an entry, or the snapshot's index if no entry follows it."""
         ...
 
     @property
     def snapshot_meta(self) -> SnapshotMeta:
-        """Newest snapshot; index 0 for none, then with the configuration of the bootstrap.
+        """Newest snapshot; index 0 without a snapshot, with the configuration of the bootstrap.
 
         `first_index` <= `snapshot_meta.last_index` + 1.
         """
         ...
 
     def term_at(self, index: int) -> int | None:
-        """Term of the entry or of the snapshot at `index`, 0 for index 0; `None` = not known."""
+        """Return the term of the entry or snapshot at `index`: 0 for index 0, `None` if unknown."""
         ...
 
     def entries(self, low: int, high: int, bytes_max: int) -> Sequence[Entry]:
-        """Entries from `low` to `high` - 1, as many as `bytes_max` of data hold but at least one.
+        """Return entries from `low` to `high` - 1: at most `bytes_max` of data, at least one entry.
 
         Called with `first_index` <= `low` < `high` <= `last_index` + 1 only.
         """
         ...
 
     def hard_state(self) -> HardState:
-        """Last hard state written; read once, at the start."""
+        """Return the last hard state written; called once, at the start."""
         ...
 
     def config_entries(self) -> Sequence[Entry]:
-        """Entries of kind `CONFIG` after the snapshot, in order; read once, at the start."""
+        """Return the `CONFIG` entries after the snapshot, in order; called once, at the start."""
         ...
 
     def read_snapshot(self, index: int, position: int, bytes_max: int) -> bytes | None:
-        """Bytes of the state of snapshot `index` from `position` on; `None` when it was removed."""
+        """Return bytes of snapshot `index` from `position` on; `None` if it was removed."""
         ...
 
 
@@ -74,25 +74,28 @@ class RaftOptions:
     """Times and bounds; the defaults of times are those of docs/reference/configuration.md.
 
     Attributes:
-        heartbeat_ns: Between heartbeats of a leader.
-        election_ns: Least silence of the leader before an election; a leader that has no quorum for
-            as long steps down, and a peer that heard a leader within it refuses to vote.
-        election_spread_ns: Random addition to it.
-        append_bytes_max: Data of the entries of one message; one entry always fits.
-        append_entries_max: Entries of one message.
-        inflight_messages_max: Unanswered appends to one follower.
-        inflight_bytes_max: Data in them.
-        entry_bytes_max: Length of one proposal.
-        uncommitted_bytes_max: Proposals of a leader that are not committed; more are refused.
-        unstable_bytes_max: Entries that wait for the disk; a follower drops appends beyond it.
-        committed_bytes_max: Data of `Ready.committed`; one entry always fits.
-        snapshot_bytes_max: Length of a snapshot that is taken from a leader.
-        chunk_bytes_max: Data of one `InstallChunk`.
-        reads_max: Reads that wait for an answer, those of followers included.
-        messages_max: Messages that wait for the host; more are dropped, as a network may do.
-        catch_up_entries_max: Maximum lag of a learner that is promoted.
-        voters_max: Voters of a configuration.
-        members_max: Voters and learners of a configuration.
+        heartbeat_ns: Time between heartbeats of a leader.
+        election_ns: Minimum silence of the leader before an election. A leader without a quorum for
+            this time steps down, and a peer that heard a leader within this time refuses to vote.
+        election_spread_ns: Maximum random addition to `election_ns`.
+        append_bytes_max: Maximum data of the entries of a message; one entry always fits.
+        append_entries_max: Maximum number of entries of a message.
+        inflight_messages_max: Maximum number of unanswered appends to a follower.
+        inflight_bytes_max: Maximum data in unanswered appends.
+        entry_bytes_max: Maximum length of a proposal.
+        uncommitted_bytes_max: Maximum size of a leader's uncommitted proposals; further proposals
+            are refused.
+        unstable_bytes_max: Maximum size of entries that wait for the disk; a follower drops further
+            appends.
+        committed_bytes_max: Maximum data of `Ready.committed`; one entry always fits.
+        snapshot_bytes_max: Maximum length of a snapshot accepted from a leader.
+        chunk_bytes_max: Maximum data of an `InstallChunk`.
+        reads_max: Maximum number of pending reads, including those of followers.
+        messages_max: Maximum number of messages that wait for the host; more are dropped, as a
+            network may do.
+        catch_up_entries_max: Maximum lag, in entries, of a learner to promote.
+        voters_max: Maximum number of voters of a configuration.
+        members_max: Maximum number of voters and learners of a configuration.
     """
 
     heartbeat_ns: int = 100 * MS

@@ -1,6 +1,6 @@
 """A follower's handling of its leader's messages (Raft 5.3, 7).
 
-The core has checked the term and the sender; here the content is checked and answered.
+The core has checked the term and the sender; the follower checks the content and answers.
 """
 
 from liftbridge_broker.raft import configuration
@@ -26,13 +26,13 @@ from liftbridge_broker.raft.types import (
 class Follower:
     """Applies appends, heartbeats and snapshots to the log.
 
-    Each handler returns `None`, or why the message was dropped.
+    Each handler returns `None`, or the reason to drop the message.
     """
 
     __slots__ = ("_log", "_me", "_options", "_outbox", "_receiver")
 
     def __init__(self, me: Peer, log: Log, outbox: Outbox, options: RaftOptions) -> None:
-        """Work for `me` on `log`; answers go to `outbox`."""
+        """Create the follower `me` of `log`; answers go to `outbox`."""
         self._me = me
         self._log = log
         self._outbox = outbox
@@ -40,9 +40,9 @@ class Follower:
         self._receiver = SnapshotReceiver(options.snapshot_bytes_max)
 
     def on_append(self, message: Append, *, is_term_durable: bool) -> Drop | None:
-        """Append entries if the logs match at `prev_index`, else hint where they may (Raft 5.3).
+        """Append entries if the logs match at `prev_index`, else send a hint where they may match.
 
-        Entries held already stay: a late append with fewer entries must not truncate entries
+        Entries already in the log stay: a late append with fewer entries must not truncate entries
         acknowledged since.
         """
         log = self._log
@@ -67,7 +67,7 @@ class Follower:
         verified = prev + len(entries)
         if message.commit > log.commit:
             log.commit_to(max(min(message.commit, verified), log.commit))  # guard R.append_commit
-        # Committed entries are equal at every later leader (Raft 5.4), so they match as well.
+        # Committed entries are the same at every later leader (Raft 5.4), so they match.
         match = max(verified, log.commit)
         self._outbox.send(
             AppendReply(self._me, message.sender, message.term, is_success=True, log_index=match),
@@ -76,7 +76,7 @@ class Follower:
         return None
 
     def _first_new(self, entries: tuple[Entry, ...]) -> int:
-        """Return the position of the first entry not held already."""
+        """Return the position of the first entry that is not in the log yet."""
         log = self._log
         last_index = log.last_index
         for position, entry in enumerate(entries):
@@ -89,7 +89,7 @@ class Follower:
         return len(entries)
 
     def _reject(self, message: Append, *, is_term_durable: bool) -> None:
-        """Send how far back the leader should go: past all entries of terms it cannot have."""
+        """Refuse with a hint that skips all entries of terms that the leader cannot have."""
         index, term = self._log.last_not_above(message.prev_index, message.prev_term)
         self._outbox.send(
             AppendReply(
@@ -105,7 +105,7 @@ class Follower:
         )
 
     def on_heartbeat(self, message: Heartbeat, *, is_term_durable: bool) -> Drop | None:
-        """Learn the commit index, and answer."""
+        """Update the commit index, and answer."""
         self._outbox.send(
             HeartbeatReply(self._me, message.sender, message.term, message.read_context),
             is_durable=is_term_durable,
@@ -122,7 +122,7 @@ class Follower:
         if not receiver.is_sensible(message):
             return Drop.BAD_SNAPSHOT
         if log.term_at(meta.last_index) == meta.term:  # guard R.snapshot_held
-            log.commit_to(meta.last_index)  # all its entries are held: the log stays (Raft 7)
+            log.commit_to(meta.last_index)  # the log has all its entries and stays (Raft 7)
         drop = None
         if meta.last_index > log.commit:
             taken = receiver.take(message)
@@ -145,7 +145,7 @@ class Follower:
 
 
 def _is_well_formed(message: Append) -> bool:
-    """Return whether a leader could have sent it: contiguous entries whose terms do not fall."""
+    """Return whether the message is valid: contiguous entries whose terms do not decrease."""
     index, term = message.prev_index, message.prev_term
     if index < 0 or message.commit < 0 or not 0 <= term <= message.term or (index == 0 and term):
         return False

@@ -140,14 +140,17 @@ class Leader:
         return index
 
     def propose_config(self, change: ConfigChange, now: int) -> int:
-        """Append the configuration after `change`; in force at once (Diss. 4.1). Its index.
+        """Append the configuration after `change`; in force immediately (Diss. 4.1).
+
+        Return its index.
 
         One server at a time, each after the previous change is committed, and only once an entry of
         this term is committed: otherwise two leaders could hold configurations without a common
         voter (the bug of the single-server change, found by Ongaro in 2015).
 
         Raises:
-            ConfigChangeRefusedError: Not now, or not at all; the text says why.
+            ConfigChangeRefusedError: The change is not allowed now, or invalid; the text has the
+                reason.
         """
         log = self._log
         latest = log.membership.latest
@@ -178,7 +181,7 @@ class Leader:
             )
 
     def _check_caught_up(self, learner: Peer, now: int) -> None:
-        """Refuse a learner far behind: as a voter it would delay every commit (Diss. 4.2.1)."""
+        """Refuse a learner with a large lag: as a voter it would delay commits (Diss. 4.2.1)."""
         progress = self.progress[learner]
         behind = self._log.last_index - progress.match
         if (
@@ -190,7 +193,7 @@ class Leader:
             raise ConfigChangeRefusedError(f"{learner.broker} is {behind} entries behind")
 
     def _follow_members(self, next_index: int, now: int) -> None:
-        """Track all members, new ones from `next_index` on, and for a while those just removed."""
+        """Track all members: new members from `next_index` on, removed members for a while."""
         voters, learners = self._log.membership.latest
         deadline = now + DEPARTURE_ELECTIONS * self._options.election_ns
         for peer in self.progress:
@@ -206,8 +209,8 @@ class Leader:
     def recount(self) -> bool:
         """Commit entries that a majority holds durably, if of this term (Raft 5.4.2, fig. 8).
 
-        An entry of an older term is committed only together with one of this term behind it: a
-        majority that holds it does not keep another leader from overwriting it.
+        An entry of an older term is committed only together with a later entry of this term: even
+        if a majority holds it, another leader may still overwrite it.
         """
         log, progress = self._log, self.progress
         index = reached_by_majority(
@@ -233,7 +236,7 @@ class Leader:
         )
 
     def say_goodbye(self, now: int) -> None:
-        """Announce the commit index, and ask the most advanced voter to lead (Diss. 4.2.2)."""
+        """Send the commit index, and ask the voter with the longest log to lead (Diss. 4.2.2)."""
         self.send_appends(now)
         voters = [v for v in self._log.membership.latest.voters if v in self.progress]
         if voters:
@@ -245,7 +248,7 @@ class Leader:
     def send_appends(self, now: int) -> None:
         """Send followers missing entries within their windows, and begin a read round if due.
 
-        Called once for every `Ready`, so it is cheap without entries to send.
+        Called for every `Ready`, so it must be cheap without entries to send.
         """
         last_index, commit = self._log.last_index, self._log.commit
         for peer, progress in self.progress.items():
@@ -285,12 +288,12 @@ class Leader:
                 return
 
     def _send_heartbeat(self, peer: Peer, progress: Progress) -> None:
-        # No higher than its match: above it the follower may hold another leader's entries.
+        # At most the follower's match: above that, it may hold another leader's entries.
         commit = min(progress.match, self._log.commit)  # guard R.heartbeat_commit
         self._outbox.send(Heartbeat(self._me, peer, self.term, commit, self._reads.context))
 
     def beat(self, now: int) -> None:
-        """Send heartbeats, resend chunks, and end what has timed out."""
+        """Send heartbeats, resend chunks, and end transfers that timed out."""
         self._reads.is_round_due = False
         for peer, progress in list(self.progress.items()):
             self._send_heartbeat(peer, progress)
@@ -307,14 +310,14 @@ class Leader:
             self.transferee = None
 
     def _begin_snapshot(self, peer: Peer, progress: Progress, now: int) -> None:
-        """Send the newest snapshot, as needed entries are compacted, if it was heard recently."""
+        """Send the newest snapshot instead of compacted entries, if the follower is alive."""
         meta = self._storage.snapshot_meta
         if meta.last_index and now - progress.heard_at < self._options.election_ns:
             progress.send_snapshot(meta)
             self._send_chunk(peer, progress, now)
 
     def _send_chunk(self, peer: Peer, progress: Progress, now: int) -> None:
-        """Send the next chunk of the snapshot; restart with a newer one if it was removed."""
+        """Send the next chunk of the snapshot; restart with a newer snapshot if it was removed."""
         progress.chunk_sent_at = now
         meta = progress.snapshot
         assert meta is not None
@@ -332,7 +335,7 @@ class Leader:
     # --- Answers --------------------------------------------------------------------------------
 
     def on_append_reply(self, message: AppendReply, now: int) -> Drop | None:
-        """Record a follower's match, or go back to where the logs match (Raft 5.3)."""
+        """Record a follower's match, or go back until the logs match (Raft 5.3)."""
         progress = self.progress[message.sender]
         progress.heard_at = now
         if message.log_index > self._log.last_index or message.log_index < 0:
@@ -376,15 +379,15 @@ class Leader:
         return None
 
     def _ask_again(self, peer: Peer, progress: Progress) -> None:
-        """Check for a lost append, as none was answered between two heartbeats.
+        """Check for a lost append, because none was answered between two heartbeats.
 
-        An empty append after all that was sent is accepted when everything arrived, which frees the
-        window, and refused otherwise, which leads back to probing.
+        The leader sends an empty append after the last one. If all appends arrived, the follower
+        accepts it, which frees the window. Otherwise it refuses, and the leader probes again.
         """
         prev = progress.next_index - 1
         prev_term = self._log.term_at(prev)
         if prev_term is None:
-            progress.probe()  # compacted meanwhile: probing leads to a snapshot  # guard R.compact
+            progress.probe()  # compacted in between: probing leads to a snapshot  # guard R.compact
             return
         commit = self._log.commit
         self._outbox.send(Append(self._me, peer, self.term, prev, prev_term, (), commit))
@@ -415,7 +418,7 @@ class Leader:
     # --- Reads ----------------------------------------------------------------------------------
 
     def read(self, token: int) -> None:
-        """Begin a read of this peer; raises `RaftBusyError` when too many wait."""
+        """Begin a read of this peer; raises `RaftBusyError` if too many wait."""
         self._local_reads.check_room()
         self._reads.add(None, token, self._known_commit())
 
@@ -432,7 +435,7 @@ class Leader:
         return commit if commit >= self.first_own_index else None  # guard R.read_own_term
 
     def _confirm_reads(self) -> None:
-        """Answer the reads whose round a quorum of voters has answered."""
+        """Answer the reads whose round a quorum of voters confirmed."""
         newest, progress = self._reads.context, self.progress
         context = reached_by_majority(
             newest if voter == self._me else progress[voter].read_context  # guard R.read_quorum
@@ -450,13 +453,13 @@ class Leader:
         """Fail all waiting reads, because the leadership ends."""
         self._local_reads.failed += self._reads.own_tokens()
 
-    # --- Hand-over and life signs ---------------------------------------------------------------
+    # --- Hand-over and liveness ---------------------------------------------------------------
 
     def transfer(self, peer: Peer, now: int) -> None:
         """Hand leadership to `peer` once it holds the whole log (Diss. 3.10).
 
         Raises:
-            TransferRefusedError: It is not another voter, or has sent nothing recently.
+            TransferRefusedError: The peer is not another voter, or has sent nothing recently.
         """
         if peer == self._me or peer not in self._log.membership.latest.voters:
             raise TransferRefusedError(f"{peer.broker} is not another voter")
@@ -492,6 +495,6 @@ class Leader:
         return heard >= majority(len(members.voters))
 
     def forget_silence(self, now: int) -> None:
-        """Restart silence timers after a stall of this peer, which proves nothing about others."""
+        """Restart silence timers after a stall of this peer, which says nothing of other peers."""
         for progress in self.progress.values():
             progress.heard_at = now

@@ -1,8 +1,8 @@
-"""The log as the algorithm sees it: entries on disk, then entries not yet written.
+"""The log of a peer: entries on disk, followed by entries not yet written.
 
 The tail in memory takes precedence over the disk: it holds all entries that are not durable or not
-yet handed out as committed, so that a closely followed log is never read back. Follows `log.go` and
-`log_unstable.go` of etcd/raft.
+yet handed out as committed, so that entries are not read back from disk while followers keep up.
+Follows `log.go` and `log_unstable.go` of etcd/raft.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ from liftbridge_broker.raft.types import (
 )
 
 TAIL_BYTES_KEPT: Final = 4 * 1024 * 1024
-"""Durable entries that are not committed leave the memory when the tail is longer than this."""
+"""Size of the tail above which durable, uncommitted entries leave the memory."""
 
 
 class Log:
@@ -32,9 +32,10 @@ class Log:
     Attributes:
         last_index: Index of the last entry, durable or not.
         commit: Last index known to be committed.
-        told: Last index handed out as committed.
+        told: Last index returned in `Ready.committed`.
         handed: Last index handed to the host for writing.
-        durable: Last index that the host reported as durable, and that was not truncated since.
+        durable: Last index that the host reported as durable, and that has not been truncated
+            since.
         tail_bytes: Data of the entries in memory.
         pending_snapshot: Snapshot that replaces the log; not durable yet.
         membership: Configurations of this log.
@@ -59,8 +60,8 @@ class Log:
         """Start from the durable state.
 
         Raises:
-            CorruptionError: The hard state names entries that the log has lost, or a configuration
-                in the log cannot be read.
+            CorruptionError: The log has lost entries below the commit index of the hard state, or a
+                configuration in it cannot be read.
         """
         meta = storage.snapshot_meta
         self._storage = storage
@@ -108,16 +109,16 @@ class Log:
         return self._storage.term_at(index)
 
     def is_up_to_date(self, last_index: int, last_term: int) -> bool:
-        """Return whether a log with this end has all that this may have committed (Raft 5.4.1)."""
+        """Return whether a log with this end has all entries that may be committed (Raft 5.4.1)."""
         mine = self.last_term
         return last_term > mine or (last_term == mine and last_index >= self.last_index)
 
     def last_not_above(self, index: int, term: int) -> tuple[int, int]:
-        """Last place at or before `index` whose term is at most `term`, and that term.
+        """Return the last index up to `index` whose term is at most `term`, and that term.
 
-        The back-up by term of etcd/raft (`findConflictByTerm`), by bisection: a hint from a peer
-        must not cost a walk over the log. (`0`, `0`) or an index just below the log, with term 0,
-        when there is none.
+        This is `findConflictByTerm` of etcd/raft, but by bisection: a hint from a peer must not
+        cost a scan of the log. Without such an entry, return (`0`, `0`), or the index just below
+        the log with term 0.
         """
         high = min(index, self.last_index)
         low = self.first_index - 1
@@ -132,7 +133,7 @@ class Log:
         return (low, found) if found is not None and found <= term else (max(low, 0), 0)
 
     def entries(self, low: int, high: int, bytes_max: int, count_max: int) -> tuple[Entry, ...]:
-        """Entries from `low` to `high` - 1 within both bounds, but at least one if there is one."""
+        """Return entries from `low` to `high` - 1 within both bounds, at least one if it exists."""
         high = min(high, low + count_max, self.last_index + 1)
         if low >= high:
             return ()
@@ -155,7 +156,7 @@ class Log:
     def append(self, entries: tuple[Entry, ...]) -> None:
         """Replace everything from the first entry's index on by `entries`, contiguous.
 
-        The caller ensures that they lie above `commit`, and that configurations are readable.
+        The caller ensures that they are above `commit`, and that configurations are readable.
         """
         first = entries[0].entry_index
         assert self.commit < first <= self.last_index + 1
@@ -170,7 +171,7 @@ class Log:
                 self.membership.add(entry.entry_index, configuration.decode(entry.data))
 
     def _truncate(self, first: int) -> None:
-        """Drop all entries from `first` on; writes of them in flight no longer count."""
+        """Drop all entries from `first` on; their writes in flight no longer count."""
         if first < self._tail_first:
             self._tail.clear()
             self._tail_first = first
@@ -185,7 +186,7 @@ class Log:
         self.membership.truncate(first)  # guard R.change_undone
 
     def commit_to(self, index: int) -> bool:
-        """Advance the commit index to `index`, which is held; never move it back."""
+        """Advance the commit index to `index`, which the log holds; never move it back."""
         if index <= self.commit:
             return False
         assert index <= self.last_index
@@ -193,7 +194,7 @@ class Log:
         return True
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Replace the log by a leader's snapshot, which lies above `commit`."""
+        """Replace the log by a leader's snapshot, whose index is above `commit`."""
         meta = snapshot.meta
         assert meta.last_index > self.commit
         self.pending_snapshot = snapshot
@@ -210,7 +211,7 @@ class Log:
         return index <= self.durable and self.pending_snapshot is None
 
     def take_unwritten(self) -> tuple[Snapshot | None, tuple[Entry, ...]]:
-        """Return what the host must write now; called only without a write in flight."""
+        """Return the entries to write now; called only without a write in flight."""
         snapshot = None
         if self.pending_snapshot is not None and not self._is_snapshot_handed:
             snapshot = self.pending_snapshot
@@ -228,7 +229,7 @@ class Log:
         )
 
     def on_persisted(self, snapshot: Snapshot | None) -> None:
-        """Mark the last taken write as durable, except parts truncated or replaced meanwhile."""
+        """Mark the last taken write as durable, except parts truncated or replaced since."""
         if snapshot is not None and self.pending_snapshot is snapshot:
             self.pending_snapshot = None
         self.durable = self.handed
@@ -241,14 +242,14 @@ class Log:
 
     @property
     def applicable(self) -> int:
-        """Index of the host's state once it has applied all handed out; -1 = not known.
+        """Index of the host's state once it has applied all committed entries; -1 = not known.
 
         A snapshot replaces the state only when it is durable.
         """
         return self.told if self.pending_snapshot is None else -1
 
     def take_committed(self, bytes_max: int) -> tuple[Entry, ...]:
-        """Return the next entries that are committed and durable here."""
+        """Return the next entries that are committed and durable."""
         high = min(self.commit, self.durable)  # guard R.told_durable
         if self.told >= high:
             return ()

@@ -11,7 +11,7 @@ from liftbridge_broker.raft.types import Configuration, Peer
 
 
 class Membership:
-    """Configurations of a log by the index of their entries, rising; never empty.
+    """Configurations of a log by ascending index of their entries; never empty.
 
     Attributes:
         latest: The configuration in force.

@@ -1,14 +1,15 @@
-"""Outgoing messages: those that may be sent now, and those that promise something.
+"""Outgoing messages, with or without promises.
 
 A message promises state that other peers rely on: a term, a vote, entries, a snapshot. It may be
-sent only when that is durable here (Raft fig. 2, `MustSync` and `msgsAfterAppend` of etcd/raft).
+sent only when this peer has made that state durable (Raft fig. 2, `MustSync` and `msgsAfterAppend`
+of etcd/raft).
 """
 
 from liftbridge_broker.raft.types import Message
 
 
 class Outbox:
-    """Two bounded lists; what does not fit is dropped and counted, as a network may do.
+    """Two bounded lists of messages; excess messages are dropped and counted, as in a network.
 
     Attributes:
         dropped_count: Messages dropped so far.
@@ -24,7 +25,7 @@ class Outbox:
         self.dropped_count = 0
 
     def send(self, message: Message, *, is_durable: bool = True) -> None:
-        """Queue `message`, behind the next sync unless what it promises `is_durable` already."""
+        """Queue `message`, after the next sync unless its promised state `is_durable`."""
         if len(self._before) + len(self._after) >= self._messages_max:
             self.dropped_count += 1
         elif is_durable:
@@ -39,11 +40,11 @@ class Outbox:
     def take(
         self, *, must_persist: bool, is_writing: bool
     ) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-        """Messages to send before and after the sync of this `Ready`.
+        """Return the messages to send before and after the sync of this `Ready`.
 
         Args:
             must_persist: Whether this `Ready` has something to write.
-            is_writing: Whether an earlier one is not durable yet; then promises stay here.
+            is_writing: Whether an earlier `Ready` is not durable yet; then promises stay queued.
         """
         before, after = tuple(self._before), tuple(self._after)
         self._before.clear()

@@ -31,16 +31,16 @@ class Progress:
     Invariants: `match < next_index`; `inflight` is empty unless replicating.
 
     Attributes:
-        match: Last index known to match and be durable there.
+        match: Last index known to match and be durable at the follower.
         next_index: First index of the next append.
-        is_probe_sent: Probing, and the answer is outstanding.
+        is_probe_sent: Whether a probe is sent and not answered.
         commit_sent: Commit index in the appends sent so far.
-        heard_at: When the last answer of this term came, in nanoseconds.
-        read_context: Highest read round it confirmed.
+        heard_at: Time of the last answer in this term, in nanoseconds.
+        read_context: Highest read round that the follower confirmed.
         snapshot: Snapshot being sent while in `SNAPSHOT`.
-        position: Next byte of it to send.
-        chunk_sent_at: When a chunk was sent last.
-        match_at_beat: `match` when it answered a heartbeat last.
+        position: Next byte of the snapshot to send.
+        chunk_sent_at: Time at which a chunk was last sent.
+        match_at_beat: `match` at its last answer to a heartbeat.
     """
 
     __slots__ = (
@@ -116,7 +116,7 @@ class Progress:
         self._inflight_bytes = 0
 
     def on_sent(self, last_index: int, size: int, count: int) -> None:
-        """An append up to `last_index` with `count` entries of `size` bytes was sent."""
+        """Note that an append up to `last_index` with `count` entries of `size` bytes was sent."""
         if self.state is ProgressState.PROBE:
             self.is_probe_sent = True
         elif count:
@@ -137,10 +137,10 @@ class Progress:
         return True
 
     def _is_lost(self, rejected: int, hint: int) -> bool:
-        """Return whether the follower's disk lost acknowledged entries, so the log is resent (S58).
+        """Return whether the follower's disk lost acknowledged entries, which are resent (S58).
 
-        Otherwise the answer is late: it matched since. A follower without entries that it
-        acknowledged is asked for exactly these with each heartbeat, and refuses without end.
+        Otherwise the refusal is merely late: the logs match since. The leader asks a follower that
+        lost acknowledged entries for exactly these with each heartbeat, and it refuses each time.
         """
         if rejected < self.match or hint >= self.match:
             return False
@@ -148,13 +148,13 @@ class Progress:
         if self._denied_count < DENIALS_MIN:
             return False
         self._denied_count = 0
-        self.match = 0  # nothing it ever acknowledged proves anything now
+        self.match = 0  # its earlier acks prove nothing any more
         self.probe()
         self.next_index = hint + 1
         return True
 
     def on_reject(self, rejected: int, hint: int) -> bool:
-        """Handle a refusal of `rejected`; return whether it is about the present state."""
+        """Handle a refusal of `rejected`; return whether it is about the current state."""
         if rejected <= self.match:
             return self._is_lost(rejected, hint)
         if self.state is ProgressState.REPLICATE:

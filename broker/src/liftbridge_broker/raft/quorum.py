@@ -1,4 +1,4 @@
-"""Majorities."""
+"""Majorities of voters."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,7 +11,7 @@ def majority(voter_count: int) -> int:
 
 
 def reached_by_majority(values: Iterable[int]) -> int:
-    """The highest value that a majority of the voters' `values` is at or above; 0 for no voter."""
+    """Return the highest value that a majority of `values` reaches; 0 without voters."""
     ordered = sorted(values)
     return ordered[(len(ordered) - 1) // 2] if ordered else 0
 

@@ -2,7 +2,7 @@
 
 The leader notes its commit index, confirms by a round of heartbeats that it was still the leader
 after the read began, and answers with the index; the reader waits until it is applied. A leader
-that has committed nothing of its own term yet does not know what is committed, so reads wait for
+that has not committed an entry of its own term does not know the commit index, so reads wait for
 that. Leases are not used: a stopped clock must not make a read stale.
 """
 
@@ -13,7 +13,7 @@ from liftbridge_broker.raft.types import Peer, RaftBusyError, ReadState
 
 
 class _Read(NamedTuple):
-    """A read at the leader: of this peer by `number` = token, or of `origin` by its context."""
+    """A read at the leader; `number` is the token for this peer, or the context for `origin`."""
 
     origin: Peer | None
     number: int
@@ -32,7 +32,7 @@ class LeaderReads:
 
     Attributes:
         context: Newest round; heartbeats carry it.
-        is_round_due: A read waits for a round that no heartbeat carried yet.
+        is_round_due: Whether a read waits for a round that no heartbeat carried yet.
     """
 
     __slots__ = ("_early", "_reads_max", "_waiting", "context", "is_round_due")
@@ -46,7 +46,7 @@ class LeaderReads:
         self.is_round_due = False
 
     def add(self, origin: Peer | None, number: int, commit: int | None) -> None:
-        """Take a read; `commit` is `None` before an entry of the own term is committed.
+        """Take a read; `commit` is `None` before an entry of the leader's term is committed.
 
         Raises:
             RaftBusyError: Too many wait.
@@ -84,14 +84,14 @@ class LeaderReads:
         return done
 
     def own_tokens(self) -> list[int]:
-        """Tokens of this peer's reads that wait."""
+        """Return the tokens of this peer's pending reads."""
         own = [read.number for read in self._early if read.origin is None]
         own += [read.number for _, _, read in self._waiting if read.origin is None]
         return own
 
 
 class LocalReads:
-    """Reads of this peer's host: asked of a leader elsewhere, or final and waiting to be applied.
+    """Reads of this peer's host: sent to another leader, or final and waiting to be applied.
 
     Attributes:
         failed: Tokens that got no answer; taken by the next `Ready`.
@@ -102,8 +102,8 @@ class LocalReads:
     def __init__(self, reads_max: int, first_context: int) -> None:
         """Hold at most `reads_max` reads.
 
-        Questions are numbered from `first_context` on, which differs for each process: otherwise an
-        answer to an earlier process could match a later question.
+        Queries are numbered from `first_context` on, which differs for each process. Otherwise an
+        answer to an earlier process could match a later query.
         """
         self._reads_max = reads_max
         self._asked: dict[int, tuple[int, int]] = {}
@@ -112,22 +112,22 @@ class LocalReads:
         self.failed: list[int] = []
 
     def check_room(self) -> None:
-        """Refuse when too many wait.
+        """Refuse a read if too many wait.
 
         Raises:
-            RaftBusyError: They do.
+            RaftBusyError: Too many reads wait.
         """
         if len(self._asked) + len(self._final) >= self._reads_max:
             raise RaftBusyError("too many reads wait for the metadata leader")
 
     def ask(self, token: int, deadline: int) -> int:
-        """Note a question to the leader; return the context for the message."""
+        """Note a query to the leader; return the context for the message."""
         self._context += 1
         self._asked[self._context] = (token, deadline)
         return self._context
 
     def on_answer(self, context: int, index: int) -> bool:
-        """Handle the leader's answer; return whether it was asked for."""
+        """Handle the leader's answer; return whether the query was pending."""
         asked = self._asked.pop(context, None)
         if asked is None:
             return False
@@ -139,12 +139,12 @@ class LocalReads:
         self._final.append(ReadState(token, index))
 
     def fail_asked(self) -> None:
-        """Fail questions to a leader that was lost."""
+        """Fail queries to a leader that was lost."""
         self.failed += [token for token, _ in self._asked.values()]
         self._asked.clear()
 
     def expire(self, now: int) -> None:
-        """Fail questions that timed out; deadlines rise in the order of asking."""
+        """Fail queries that timed out; their deadlines are in ascending order."""
         while self._asked:
             context = next(iter(self._asked))
             token, deadline = self._asked[context]

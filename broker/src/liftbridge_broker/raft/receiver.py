@@ -13,7 +13,7 @@ class Taken(IntEnum):
     """Outcome for a chunk."""
 
     PARTIAL = 0
-    """Stored or known already: `SnapshotReceiver.position` says which byte is needed next."""
+    """Stored, or already known: `SnapshotReceiver.position` is the next byte needed."""
     WHOLE = 1
     """`SnapshotReceiver.take_whole` has the snapshot."""
     DAMAGED = 2
@@ -23,7 +23,7 @@ class Taken(IntEnum):
 
 
 class SnapshotReceiver:
-    """Holds at most one unfinished snapshot in memory, the newest one offered.
+    """Holds at most one unfinished snapshot in memory: the newest snapshot offered.
 
     Received bytes survive a leader change: a new leader continues if it offers the same bytes.
 
@@ -64,7 +64,7 @@ class SnapshotReceiver:
         )
 
     def take(self, chunk: InstallChunk) -> Taken:
-        """Add `chunk`, which is sensible, if it is the next one."""
+        """Add the next chunk of the snapshot, checked by `is_sensible`; ignore any other chunk."""
         meta = chunk.snapshot
         if meta != self.meta:
             is_older = self.meta is not None and meta.last_index < self.meta.last_index
@@ -87,7 +87,7 @@ class SnapshotReceiver:
         return Taken.WHOLE
 
     def take_whole(self) -> Snapshot:
-        """The finished snapshot; the receiver is empty afterwards."""
+        """Return the finished snapshot, and empty the receiver."""
         assert self.meta is not None
         assert self.position == self.meta.size_bytes
         snapshot = Snapshot(self.meta, bytes(self._state))

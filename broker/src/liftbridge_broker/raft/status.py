@@ -9,13 +9,13 @@ from liftbridge_broker.raft.types import Peer
 
 
 class PeerStatus(NamedTuple):
-    """One member as the leader sees it.
+    """The leader's status of a member.
 
     Attributes:
-        match: Last index known to be durable there.
+        match: Last index known to be durable at the member.
         state: Replication mode; `None` for the leader itself.
         silent_ns: Time since its last answer.
-        snapshot_position: Bytes of a snapshot it has, when one is being sent.
+        snapshot_position: Bytes of a snapshot sent so far, if one is being sent.
     """
 
     peer: Peer

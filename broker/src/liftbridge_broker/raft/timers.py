@@ -5,7 +5,7 @@ from typing import Final
 from liftbridge_broker.raft.environment import RaftOptions, Rng
 
 WATCHES_PER_ELECTION: Final = 4
-"""Wake-ups asked for within an election timeout, so that a stalled loop shows as a gap."""
+"""Wake-ups requested within an election timeout, so that a stalled loop shows as a gap."""
 
 
 class Timers:
@@ -14,8 +14,8 @@ class Timers:
     Attributes:
         now: Time of the last call; never falls.
         election_deadline: Time at which a peer without contact to a leader starts an election.
-        heartbeat_due: When a leader sends its next heartbeats.
-        leader_heard_at: When the leader of the present term was heard last.
+        heartbeat_due: Time at which a leader sends its next heartbeats.
+        leader_heard_at: Time of the last message of the leader of the current term.
     """
 
     __slots__ = (
@@ -39,8 +39,8 @@ class Timers:
     def pass_to(self, now: int) -> bool:
         """Note the time; return whether this loop stalled for more than half an election timeout.
 
-        After such a gap messages may lie unread: silence proves nothing about other peers, so it
-        may not depose or elect a leader.
+        After such a gap, messages may be unread. So silence proves nothing about other peers, and
+        must not depose or elect a leader.
         """
         gap = now - self.now
         if gap <= 0:
@@ -64,7 +64,7 @@ class Timers:
         self.restart_election()
 
     def is_leader_fresh(self) -> bool:
-        """Return whether the leader was heard within the least election timeout."""
+        """Return whether the leader was heard within the minimum election timeout."""
         return self.now - self.leader_heard_at < self._options.election_ns
 
     def follower_deadline(self) -> int:

@@ -1,8 +1,8 @@
 """Values of Raft: identities, log entries, messages, refusals, and effects of the core.
 
-Everything here is plain data, compared by value. Messages name sender and target by identity, that
-is broker *and* data directory, so a message for a lost disk reaches no peer (KIP-853).
-Indexes count from 1, and 0 is the position before the first entry; terms count from 1 as well.
+All values are plain data, compared by value. Messages name sender and target by identity, that is
+broker *and* data directory, so a message for a lost disk reaches no peer (KIP-853). Indexes count
+from 1, and 0 is the position before the first entry; terms count from 1 as well.
 """
 
 from enum import IntEnum
@@ -11,24 +11,24 @@ from typing import Final, NamedTuple
 from liftbridge_broker.model.ids import BrokerId
 
 TERM_MAX: Final = 2**62
-"""A message of a higher term is refused: terms rise by one, so no honest peer gets there."""
+"""Highest term accepted in a message: terms rise by one, so no honest peer exceeds it."""
 
 TERM_LEAP_MAX: Final = 2**24
-"""A message of a term this far beyond the peer's own is refused.
+"""Difference to the peer's own term from which a message is refused.
 
 Otherwise one forged or broken message could use up all terms, and after the last term no leader can
-be elected any more. It costs no liveness: a term begins only when a majority has granted a
-pre-vote, at most once in an election timeout, so a peer would have to be down for 97 days of
-nothing but elections (0.5 s each) to be left behind; a group with a leader begins no term at all.
-The highest term is 2**38 such steps away, each of which must be made durable.
+be elected any more. This costs no liveness. A term begins only when a majority grants a pre-vote,
+at most once per election timeout, and a group with a leader begins no term. A peer would have to be
+down for 97 days of nothing but elections (0.5 s each) to be left behind. The highest term is 2**38
+such steps away, each of which must be made durable.
 """
 
 
 class Peer(NamedTuple):
     """Identity of a voter or learner: a broker with one data directory.
 
-    A broker with a wiped disk has a new directory id and so is another peer, which has promised
-    nothing and may not vote in place of the old one.
+    A broker with a wiped disk has a new directory id. So it is another peer, which has promised
+    nothing and may not vote in place of the old peer.
     """
 
     broker: BrokerId
@@ -47,7 +47,7 @@ class EntryKind(IntEnum):
 
 
 class Entry(NamedTuple):
-    """One entry of the log."""
+    """An entry of the log."""
 
     entry_index: int
     term: int
@@ -61,8 +61,8 @@ class HardState(NamedTuple):
     Attributes:
         term: Latest term seen; 0 before the first election.
         vote: Candidate that this peer voted for in `term`.
-        commit: An index known to be committed. Written only along with something else, so after a
-            crash it may be lower than it was; the leader sends it again.
+        commit: An index known to be committed. It is written only together with other state, so it
+            may be lower after a crash; the leader sends it again.
     """
 
     term: int
@@ -149,7 +149,7 @@ class VoteReply(NamedTuple):
 
 
 class Append(NamedTuple):
-    """AppendEntries (Raft 5.3): entries behind `prev_index`; none to tell `commit` or to probe."""
+    """AppendEntries (Raft 5.3): entries after `prev_index`; empty to send `commit` or to probe."""
 
     sender: Peer
     target: Peer
@@ -168,7 +168,7 @@ class AppendReply(NamedTuple):
         log_index: On success the last index known to be equal to the leader's and durable;
             otherwise the `prev_index` that was refused.
         hint_index: On refusal the last index the follower may share with the leader.
-        hint_term: Its term at `hint_index`; 0 = unknown.
+        hint_term: Term of the follower at `hint_index`; 0 = unknown.
     """
 
     sender: Peer
@@ -221,7 +221,7 @@ class InstallChunkReply(NamedTuple):
     Attributes:
         snapshot_index: Index of the snapshot.
         position: Next byte the follower needs.
-        is_done: The follower holds everything up to `snapshot_index`, durably.
+        is_done: Whether the follower holds everything up to `snapshot_index`, durably.
     """
 
     sender: Peer
@@ -250,7 +250,7 @@ class ReadIndex(NamedTuple):
 
 
 class ReadIndexReply(NamedTuple):
-    """Answer to `ReadIndex`: what was acknowledged before the question is in `read_index`."""
+    """Answer to `ReadIndex`: `read_index` covers everything acknowledged before the query."""
 
     sender: Peer
     target: Peer
@@ -299,7 +299,7 @@ class Promote(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """Take `peer`, voter or learner, out of the group."""
+    """Remove `peer`, a voter or learner, from the group."""
 
     peer: Peer
 
@@ -333,11 +333,11 @@ class Drop(IntEnum):
     NOT_LEADER = 2
     """Message for a leader, which this peer is not."""
     NOT_A_MEMBER = 3
-    """An answer of, or an election among, peers that do not belong to the group."""
+    """Answer from, or election by, a peer that is not a member."""
     OVERLOADED = 4
     """A bound is reached."""
     REPEATED = 5
-    """An answer to a question no longer open."""
+    """Answer to a query that is no longer pending."""
     WRONG_TARGET = 6
     """Message for another identity, such as this broker with its former disk, or from itself."""
     BAD_TERM = 7
@@ -347,7 +347,7 @@ class Drop(IntEnum):
     MALFORMED = 9
     """Fields that no honest peer sends together."""
     BELOW_COMMIT = 10
-    """Contradicts what is committed here."""
+    """Contradicts committed entries of this peer."""
     BEYOND_LOG = 11
     """Refers to entries that do not exist."""
     BAD_SNAPSHOT = 12
@@ -374,23 +374,23 @@ class Ready(NamedTuple):
     """Work for the host, in this order; empty parts are skipped.
 
     1. Send `messages_before`.
-    2. Hand out `committed`, then `reads`, `reads_failed` and `leader_change`. Committed entries
-       are durable here already.
+    2. Apply `committed`, then handle `reads`, `reads_failed` and `leader_change`. Committed entries
+        are already durable.
     3. If `must_persist`: write `snapshot`, then `entries`, then `hard_state`, make all of it
        durable by one sync, and call `RaftCore.persisted`. A crash in between may leave any prefix
        of these writes. No other `Ready` has anything to persist before that call.
     4. Replace the state by `snapshot`, if there is one.
-    5. Send `messages_after`: they promise what was written in 3.
+    5. Send `messages_after`: they promise the state written in 3.
 
     Attributes:
         hard_state: New value, `None` when it need not be written.
         entries: To be appended, contiguous. The host first drops all log entries from the first
             one's index on: they are not committed, and another leader's entries replace them.
         snapshot: Replaces the whole log: the first entry then follows it.
-        messages_before: May leave before anything is written.
-        messages_after: May leave only when 3 is done.
-        committed: Next committed entries, contiguous over all `Ready`s, each handed out once.
-        reads: Reads that may be served when `committed` is applied.
+        messages_before: Messages that may be sent before anything is written.
+        messages_after: Messages that may be sent only after step 3.
+        committed: Next committed entries, contiguous over all `Ready`s, each returned once.
+        reads: Reads that may be served once `committed` is applied.
         reads_failed: Tokens of reads that got no answer in time or lost their leader.
         leader_change: Set when the leader or the term of a known leader changed.
     """
@@ -422,11 +422,11 @@ class NotRaftLeaderError(RaftRefusalError):
     """Only the leader accepts this call.
 
     Attributes:
-        leader: The leader as far as this peer knows.
+        leader: The leader known to this peer, `None` if unknown.
     """
 
     def __init__(self, leader: Peer | None) -> None:
-        """Create the error with the peer to ask instead."""
+        """Create the error with the peer to call instead."""
         who = "no leader is known" if leader is None else f"the leader is {leader.broker}"
         super().__init__(f"not the metadata leader: {who}")
         self.leader = leader
@@ -437,7 +437,7 @@ class RaftBusyError(RaftRefusalError):
 
 
 class RaftTooLargeError(RaftRefusalError):
-    """A proposal is longer than an entry may be."""
+    """A proposal exceeds the limit of an entry."""
 
 
 class ConfigChangeRefusedError(RaftRefusalError):
