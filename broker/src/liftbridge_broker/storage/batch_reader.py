@@ -1,6 +1,6 @@
 """Reads stored batches in order, for replicas and bulk readers.
 
-Each batch is verified once, as in `reader.py`, and by scrubbing each time.
+Each batch is verified once, as in `reader.py`; scrubbing verifies it each time.
 """
 
 from liftbridge_broker.logformat.batch import COVERED_START, HEADER_SIZE, LENGTH_MIN, PROLOGUE
@@ -18,7 +18,7 @@ class BatchReader(Place):
     __slots__ = ()
 
     def read(self, max_bytes: int, end: Offset) -> ReadResult:
-        """Batches of records [next_offset, end), as many as fit.
+        """Read the batches of records [next_offset, end), as many as fit.
 
         A batch that `next_offset` or `end` falls into is re-cut with a new header and checksum.
         Below the log start, reading starts there.
@@ -56,14 +56,14 @@ class BatchReader(Place):
                 count += QUICK.unpack_from(piece)[6]
                 self.next_offset = Offset(QUICK.unpack_from(piece)[5] + 1)
             elif stop != RELOAD or (slices and self._batch_size > budget):
-                break  # the next batch resembles the last one, and would be read for nothing
+                break  # the next batch is probably as large, and would be read in vain
         self._release_finished()
         return ReadResult(slices, count, None if slices else self._need)
 
     def _take_run(
         self, segment: Segment, slices: list[bytes | memoryview], budget: int, end: Offset
     ) -> tuple[int, int, int]:
-        """Take adjoining whole batches of the block as one slice; like `LogReader._take_whole`."""
+        """Take adjoining whole batches of the block as one slice, like `LogReader._take_whole`."""
         block = self._block
         block_start = self._block_start
         at = self._position - block_start
@@ -109,7 +109,7 @@ class BatchReader(Place):
         return budget - (at - run), count, stop
 
     def _trusted_until(self, segment: Segment) -> int:
-        """Position up to which batches need not be verified again."""
+        """Return the position up to which batches need no verification."""
         return segment.verified.covered_until(self._position)
 
     def _recut(self, end: Offset) -> bytes:
@@ -121,7 +121,7 @@ class BatchReader(Place):
 
 
 class ScrubReader(BatchReader):
-    """Verifies every batch, even one that was good when last read."""
+    """Verifies every batch, even if it was intact when last read."""
 
     __slots__ = ()
 

@@ -1,8 +1,8 @@
 """The cleaner: rolls by age, applies retention and requests compaction, one log at a time.
 
 One heap of deadlines for all logs, because a timer for each would cost an idle broker with a
-thousand streams more than the work itself. As in the original, a tick that rolled does nothing
-else, and retention precedes compaction.
+thousand streams more than the work itself. As in the original, a tick that rolls a segment does
+nothing else, and retention precedes compaction.
 """
 
 import heapq
@@ -26,9 +26,12 @@ from liftbridge_broker.storage.retention import (
 )
 
 TICKS_MAX: Final = 16
-"""Logs handled in one turn; other due logs wait for the next."""
+"""Maximum number of logs handled in a turn; other due logs wait for the next turn."""
 DROPS_MAX: Final = 1_000
-"""Segments removed in one turn (some 20 us each); more wait for the next tick of their log."""
+"""Maximum number of segments removed in a turn (about 20 us each).
+
+More wait for the next tick of their log.
+"""
 _SPREAD: Final = 0x9E37_79B9_7F4A_7C15
 _SPREAD_BITS: Final = 64
 
@@ -38,10 +41,10 @@ AgeClock = Callable[[Instant], int | None]
 
 
 class Tell(Protocol):
-    """Reports a transition of a log to the observer."""
+    """Function that reports a transition of a log to the observer."""
 
     def __call__(self, stored: StoredLog, kind: str, **values: object) -> None:
-        """Report it, with the stream and the partition added."""
+        """Report a transition; its stream and partition are added."""
         ...
 
 
@@ -54,7 +57,7 @@ class Removals:
         self._tokens: set[Token] = set()
 
     def submit(self, paths: Sequence[str]) -> None:
-        """Start to remove files that nothing refers to."""
+        """Start to remove files that no log refers to."""
         for path in paths:
             token = self._new_token()
             self._tokens.add(token)
@@ -68,7 +71,7 @@ class Removals:
         """Complete a removal.
 
         Raises:
-            FilesError: It failed.
+            FilesError: The removal failed.
         """
         self._tokens.remove(event.token)
         if event.error is not None:
@@ -90,8 +93,8 @@ class Cleaner:
 
     Attributes:
         find_cursor: Looks up the cursors that hold retention back.
-        age_clock: Returns the Unix time for the age of records, `None` while there is no such
-            time: then nothing is removed by age.
+        age_clock: Returns the Unix time for the age of records, `None` while it is unknown. Then
+            nothing is removed by age.
     """
 
     def __init__(
@@ -110,10 +113,10 @@ class Cleaner:
 
         Args:
             journal: The journal with the log starts.
-            flush: Makes it durable.
+            flush: Makes the journal durable.
             removals: Removes files.
-            save: Saves other state that the batches of a log carry before some are removed.
-            to_trash: Removes files in a way that can be undone, with a date.
+            save: Saves state that would be lost with removed batches, such as publishers.
+            to_trash: Moves files to the trash, with a date.
             compact: Requests compaction.
             tell: Reports to the observer.
             guarded: Runs disk work in a later turn; handles device errors.
@@ -142,7 +145,7 @@ class Cleaner:
         return self._ticks[0].deadline if self._ticks else None
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:
-        """Handle the due logs."""
+        """Clean the logs that are due."""
         for _ in range(TICKS_MAX):
             if not self._ticks or self._ticks[0].deadline > now:
                 return
@@ -153,7 +156,7 @@ class Cleaner:
             self._tick(stored, now, wall_ns, self.age_ns(now, wall_ns))
 
     def age_ns(self, now: Instant, wall_ns: int) -> int | None:
-        """Unix time for ages; `None` while it is unknown."""
+        """Return the Unix time for ages; `None` while it is unknown."""
         return wall_ns if self.age_clock is None else self.age_clock(now)
 
     def raise_log_start(self, stored: StoredLog, offset: Offset, reason: str, now: Instant) -> None:
@@ -180,7 +183,7 @@ class Cleaner:
             self._compact(stored, now, age_ns)
 
     def _trim(self, stored: StoredLog, now: Instant, age_ns: int | None) -> None:
-        """Apply retention, and remove segments below the log start whose removal had to wait."""
+        """Apply retention, and remove segments below the log start whose removal was postponed."""
         log = stored.log
         begin = wanted = log.log_start_offset
         if stored.is_leader:
@@ -213,7 +216,7 @@ class Cleaner:
     def _trim_below(
         self, stored: StoredLog, cursor: Offset | CursorUnknown, now: Instant, age_ns: int | None
     ) -> None:
-        """Apply retention to what lies below a cursor, and to what it must no longer hold back."""
+        """Apply retention below a cursor, and to segments that the cursor no longer protects."""
         log, options = stored.log, stored.options
         held, unknown = log.log_start_offset, ""
         if isinstance(cursor, CursorUnknown):
@@ -236,7 +239,7 @@ class Cleaner:
             limit = options.retention_cursor_bytes_max
             told |= {"limit_bytes": limit, "log_start_offset": wanted}
             if cursor is CursorUnknown.UNANSWERED:
-                # It may be ahead of everything removed: no loss can be reported.
+                # The cursor may be above all removed offsets: no loss can be reported.
                 self._tell(stored, "retention_cursor_ignored", **told)
             else:
                 self._tell(stored, "retention_cursor_passed", position=unknown or held, **told)
@@ -288,7 +291,7 @@ class Cleaner:
 
 
 def _log_start(stored: StoredLog, age_ns: int | None, held: Offset) -> Offset:
-    """First offset that retention keeps; nothing from `held` on is removed."""
+    """Return the first offset that retention keeps; nothing from `held` on is removed."""
     log = stored.log
     return choose_log_start(
         log.segments(),
@@ -301,7 +304,10 @@ def _log_start(stored: StoredLog, age_ns: int | None, held: Offset) -> Offset:
 
 
 def _surplus_end(stored: StoredLog) -> Offset:
-    """End of the segments removed whatever their age; the log end without an age limit."""
+    """Return the end of the segments removed regardless of age.
+
+    The log end without an age limit.
+    """
     limits = limits_of(stored.options)
     if not limits.age_ns_max:
         return stored.log.log_end_offset
@@ -321,7 +327,7 @@ def _find_nothing(_partition: PartitionId, _name: str, found: CursorFound, now: 
 
 
 def _removable_end(stored: StoredLog, log_start: Offset) -> Offset:
-    """End of the segments that may be removed: those not synced yet wait.
+    """Return the end of the segments that may be removed; unsynced segments wait.
 
     A power cut may undo a removal and show them torn, which looks like damage.
     """

@@ -1,16 +1,16 @@
-"""Compaction by key: only the last record of each key below a bound stays.
+"""Compaction by key: below a bound, it keeps only the last record of each key.
 
-Follows the original's rules except for its defects: only sealed segments, records without a key
-stay, and the last record of the log always stays. Ranges of offsets stay too: batches that lost all
-their records become header-only *fillers*; neighbours of one leader epoch are merged, never across
-epochs. The last batch of an idempotent publisher keeps its own header, so that a replica that
-copies the log knows the publisher's last sequence (Kafka does the same). Segments that have become
-small are merged.
+Follows the original's rules except for its defects: it compacts only sealed segments, keeps records
+without a key, and always keeps the last record of the log. It also keeps ranges of offsets: batches
+that lost all their records become header-only *fillers*. Adjoining fillers of a leader epoch are
+merged, never across epochs. The last batch of an idempotent publisher keeps its own header, so that
+a replica that copies the log knows the publisher's last sequence (Kafka does the same). Segments
+that have become small are merged.
 
-The bound is the offset that is both committed and synced. A record must not be dropped because of a
-newer one that a power cut may still take back.
+The bound is the offset that is both committed and synced. A power cut may still undo a newer
+record, which must not cause an older record to be dropped.
 
-It only reads and writes files, in bounded steps, so that it runs in a helper process
+It only reads and writes files, in bounded steps, so that it can run in a helper process
 (`adapters.disk.compactor`) or, in simulations and tests, between the events of a node. Results are
 files `<log>.cleaned` that the owner swaps in, oldest first; files left by an earlier crash are
 removed at the next start.
@@ -46,12 +46,16 @@ from liftbridge_broker.storage.segment import CLEANED_SUFFIX, index_name, log_na
 STEP_BYTES: Final = 1 << 20
 """Bytes of log read in one step, unless one batch is larger."""
 KEY_COUNT_MAX: Final = 1_000_000
-"""Keys held in one pass, about 130 bytes each; a log with more takes several passes."""
-PUBLISHER_COUNT_MAX: Final = 20_000
-"""Publishers whose last header stays, at most 88 bytes each; beyond it the longest silent goes.
+"""Maximum number of keys held in a pass, about 130 bytes each.
 
-The metadata know half as many of a stream and refuse more. While a publisher is known, as many may
-have come after it and published: it is forgotten only after more than that.
+A log with more keys needs several passes.
+"""
+PUBLISHER_COUNT_MAX: Final = 20_000
+"""Maximum number of publishers whose last header stays, at most 88 bytes each.
+
+Beyond it, the longest silent publisher is dropped. The metadata know at most half as many
+publishers of a stream. While a publisher is known, as many others may have registered and published
+after it, so it is dropped only after more than that.
 """
 NOTHING: Final = Offset(0)
 """Lower bound: no offset is below it."""
@@ -62,7 +66,7 @@ _RELATIVE_MAX: Final = (1 << 32) - 1
 
 
 class SegmentRef(NamedTuple):
-    """One segment as it was when the job was created; `size` is the valid length of its file."""
+    """A segment at the time when the job was created; `size` is the valid length of its file."""
 
     base: Offset
     end: Offset
@@ -77,12 +81,12 @@ class CompactionJob:
         directory: Folder of the log.
         partition_id: Its partition.
         segments: All its segments, oldest first, adjoining.
-        sealed_count: Number of them, from the first, that may be rewritten.
-        until: Records at and after it are neither dropped nor make others obsolete.
+        sealed_count: Number of leading segments that may be rewritten.
+        until: Offset from which records are neither dropped nor make other records obsolete.
         map_start: Position at which to start collecting keys.
         segment_bytes_max: Size up to which small segments are merged, 0 for never.
-        key_count_max: Keys to hold.
-        publisher_count_max: Publishers whose last header stays.
+        key_count_max: Maximum number of keys to hold.
+        publisher_count_max: Maximum number of publishers whose last header stays.
         tombstones_before_ns: Tombstones with an older timestamp may be dropped; 0 keeps them all.
         tombstones_until: Offset up to which every replica was compacted cleanly.
     """
@@ -114,7 +118,7 @@ class CompactionResult(NamedTuple):
         removed_count: Records dropped.
         before_bytes: Bytes of the segments that were rewritten.
         after_bytes: Bytes of their replacements.
-        map_end: Offset up to which keys were collected; `until` when all fitted.
+        map_end: Offset up to which keys were collected; `until` if all fitted.
     """
 
     replacements: tuple[Replacement, ...]
@@ -136,7 +140,7 @@ Steps = Generator[None, None, CompactionResult]
 
 
 def compact(files: Files, job: CompactionJob) -> Steps:
-    """Compact a log in steps; the generator's value is the result.
+    """Compact a log in steps; the generator returns the result.
 
     Raises:
         CorruptionError: A batch is damaged; nothing takes effect.
@@ -160,7 +164,7 @@ class _Sieve:
         map_end: First offset whose key was not collected.
         latest: Last offset of every key collected.
         publishers: Base offset of each publisher's last batch, the longest silent first.
-        silent_until: Batches up to it are of publishers that were left out as the longest silent,
+        silent_until: Offset up to which batches belong to publishers dropped as the longest silent,
             unless `publishers` has them.
     """
 
@@ -171,7 +175,7 @@ class _Sieve:
     silent_until: int = -1
 
     def collect(self, batch: bytes, header: BatchHeader) -> bool:
-        """Record the publisher and the keys of a batch; false when no more keys fit."""
+        """Record the publisher and the keys of a batch; return false if no more keys fit."""
         self._note_publisher(header)
         latest = self.latest
         for position, _, offset in iter_frames(batch, HEADER_SIZE, len(batch)):
@@ -197,15 +201,15 @@ class _Sieve:
             self.silent_until = publishers.pop(next(iter(publishers)))
 
     def tells_publisher(self, header: BatchHeader) -> bool:
-        """Return whether the header of an emptied batch carries the last state of a publisher."""
+        """Return whether the header of an emptied batch has the last state of a publisher."""
         if header.publisher_id == 0 or header.base_offset <= self.silent_until:
             return False
-        # A publisher not recorded in this pass may have nothing after this batch.
+        # A publisher that this pass did not record may have no later batch.
         last = self.publishers.get(header.publisher_id, header.base_offset)
         return last <= header.base_offset
 
     def kept(self, batch: bytes) -> list[tuple[int, int]]:
-        """Start and end of the records of a batch that stay."""
+        """Return the start and end of the records of a batch to keep."""
         return [
             (position, end)
             for position, end, offset in iter_frames(batch, HEADER_SIZE, len(batch))
@@ -284,7 +288,7 @@ def _collect_keys(
 def _weigh(
     files: Files, job: CompactionJob, segment: SegmentRef, sieve: _Sieve, pace: _Pace
 ) -> Generator[None, None, tuple[int, int]]:
-    """Estimate the bytes of a segment that stay, and count the records to drop."""
+    """Estimate the bytes of a segment to keep, and count the records to drop."""
     kept_bytes = removed = 0
     for batch, header in _batches(files, job, segment):
         kept = sieve.kept(batch)
@@ -298,7 +302,10 @@ def _weigh(
 def _groups(
     job: CompactionJob, kept: Sequence[int], removed: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
-    """Runs of segments to write as one file each: those losing records, and small neighbours."""
+    """Yield groups of segments to write as a file each.
+
+    Segments that lose records, and adjoining small segments.
+    """
     first = 0
     while first < len(kept):
         end = first + 1
@@ -321,7 +328,7 @@ def _rewrite(
     pace: _Pace,
     made: list[str],
 ) -> Generator[None, None, int]:
-    """Write what stays of a group into one file with its index; return the size of the file."""
+    """Write the kept records of a group into a file with its index; return the file size."""
     base = group[0].base
     path = cleaned_path(job.directory, base)
     index_path = f"{job.directory}/{index_name(base)}{CLEANED_SUFFIX}"
@@ -346,7 +353,7 @@ def _rewrite(
 
 
 def _sift(batch: bytes, header: BatchHeader, sieve: _Sieve, output: "_Output") -> None:
-    """Put the kept records of one batch into the output."""
+    """Write the kept records of a batch to the output."""
     kept = sieve.kept(batch)
     if not kept:
         if sieve.tells_publisher(header):  # guard Log.publishers
@@ -361,7 +368,7 @@ def _sift(batch: bytes, header: BatchHeader, sieve: _Sieve, output: "_Output") -
 
 
 def _resealed(batch: bytes, header: BatchHeader, kept: Sequence[tuple[int, int]]) -> bytes:
-    """Reseal the range and publisher of a batch with the kept records, perhaps none."""
+    """Rebuild a batch with its range, its publisher and the kept records, perhaps none."""
     timestamps = [frame_timestamp(batch, position) for position, _ in kept]
     attributes = header.attributes | ATTRIBUTE_COMPACTED
     return seal(
@@ -444,24 +451,24 @@ class _Output:
 
 
 def cleaned_path(directory: str, base: Offset) -> str:
-    """Path of the file that replaces a segment and those merged into it."""
+    """Return the path of the file that replaces a segment and the segments merged into it."""
     return f"{directory}/{log_name(base)}{CLEANED_SUFFIX}"
 
 
 def encode_job(job: CompactionJob) -> bytes:
-    """A job as one line of JSON, for the helper process."""
+    """Encode a job as one line of JSON, for the helper process."""
     return json.dumps(asdict(job)).encode()
 
 
 def decode_job(data: bytes) -> CompactionJob:
-    """A job from its line."""
+    """Decode a job from its line of JSON."""
     values = json.loads(data)
     values["segments"] = tuple(SegmentRef(*segment) for segment in values["segments"])
     return CompactionJob(**values)
 
 
 def encode_result(result: CompactionResult | CorruptionError) -> bytes:
-    """A result, or the damage met, as one line of JSON."""
+    """Encode a result, or the damage found, as one line of JSON."""
     if isinstance(result, CorruptionError):
         damage = {"text": result.text, "path": result.path, "position": result.position}
         return json.dumps(damage).encode()
@@ -469,7 +476,7 @@ def encode_result(result: CompactionResult | CorruptionError) -> bytes:
 
 
 def decode_result(event: FileEvent) -> CompactionResult:
-    """The result that a runner delivered.
+    """Decode the result of a runner.
 
     Raises:
         CorruptionError: A batch is damaged.
@@ -490,7 +497,7 @@ def decode_result(event: FileEvent) -> CompactionResult:
 def _batches(
     files: Files, job: CompactionJob, segment: SegmentRef
 ) -> Iterator[tuple[bytes, BatchHeader]]:
-    """Batches of a segment, verified."""
+    """Yield the batches of a segment, verified."""
     path = f"{job.directory}/{log_name(segment.base)}"
     handle = files.open(path)
     try:
@@ -503,10 +510,10 @@ def _batches(
 
 
 def _name(key: bytes) -> bytes:
-    """Key in memory: the key itself, or a digest that no two keys share in practice."""
+    """Return a key's name in memory: the key itself, or a collision-resistant digest."""
     if len(key) < _SHORT_KEY_BYTES:
         return key
-    # Longer than any short key, so that the two are never confused.
+    # Longer than any short key, so that a digest never equals a key.
     return (
         b"\0" * (_SHORT_KEY_BYTES - _DIGEST_BYTES)
         + blake2b(key, digest_size=_DIGEST_BYTES).digest()

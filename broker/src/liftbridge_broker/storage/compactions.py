@@ -1,7 +1,7 @@
-"""Compactions of a store: which log is next, where it is compacted, and swapping in the result.
+"""Compactions of a store: they choose the next log, run the compaction and swap in the result.
 
-One log at a time. With a runner the work happens in another process; without one it is done here,
-a step at a time, between the events of the node.
+One log at a time. With a runner the work happens in another process; without a runner, it happens
+in this process, a step at a time, between the events of the node.
 """
 
 from collections import deque
@@ -31,14 +31,17 @@ from liftbridge_broker.storage.segment import CLEANED_SUFFIX, LOG_SUFFIX
 from liftbridge_broker.storage.types import SegmentInfo
 
 STEP_PAUSE_NS: Final = 10 * MILLISECOND_NS
-"""Pause between two steps here, so that the node has most of the time."""
+"""Pause between two steps in this process, so that the node has most of the time."""
 _WORTHWHILE_PART: Final = 10
-"""A log is compacted again when a tenth of it is new, or when a segment was sealed."""
+"""Share of new bytes (a tenth) from which a log is compacted again.
+
+A newly sealed segment also suffices.
+"""
 
 
 @dataclass(slots=True)
 class _Work:
-    """The compaction in progress; `steps` when it runs here, `token` when elsewhere."""
+    """The compaction in progress; `steps` if it runs in this process, else `token`."""
 
     stored: StoredLog
     job: CompactionJob
@@ -78,11 +81,11 @@ class Compactions:
         self._work: _Work | None = None
 
     def request(self, stored: StoredLog, now: Instant, age_ns: int | None) -> None:
-        """Compact a log as soon as those before it are done, if that can free anything.
+        """Queue a log for compaction if that can free space.
 
         Args:
             stored: The log.
-            now: Present time.
+            now: Current time.
             age_ns: Unix time for the age of tombstones; `None` while none is old.
         """
         if not stored.is_compacting and _is_worthwhile(stored):
@@ -148,11 +151,11 @@ class Compactions:
                 work.step_at = now
 
     def _put_in_place(self, work: _Work, result: CompactionResult, now: Instant) -> None:
-        """Swap in the results, oldest first, unless the log has changed there meanwhile."""
+        """Swap in the results, oldest first, unless the log has changed there since."""
         stored, job = work.stored, work.job
         is_whole = not stored.is_closed and stored.cut_count == work.cut_count
         try:
-            # Even without a removed record, headers of publishers may have changed.
+            # Even if no record was removed, headers of publishers may have changed.
             if result.replacements and is_whole:
                 self._save(stored)
                 if job.tombstones_before_ns and result.removed_count:  # guard Log.dropped
@@ -185,9 +188,10 @@ class Compactions:
         self._end(now)
 
     def _swap(self, work: _Work, group: Sequence[SegmentRef]) -> bool:
-        """Swap in one compacted file; false when the log has changed."""
+        """Swap in one compacted file; return false if the log has changed."""
         stored, log = work.stored, work.stored.log
-        # Even for a cut after these segments: the records that made theirs obsolete may be lost.
+        # This includes a truncation after these segments: the records that superseded theirs may be
+        # lost.
         is_cut = stored.cut_count != work.cut_count  # guard Log.cut
         if stored.is_closed:
             return False
@@ -208,10 +212,10 @@ class Compactions:
         return True
 
     def _retire(self, log: PartitionLog, paths: Sequence[str]) -> None:
-        """Remove files that were merged into another from the log, durably, before all else.
+        """Durably remove files that were merged into another file, before anything else.
 
-        At the next start they would be segments again, beside the one that covers them, and the
-        log start may have moved into their range by then.
+        Otherwise the next start would treat them as segments beside the file that covers them, and
+        the log start may have moved into their range by then.
         """
         if not paths:
             return
@@ -222,13 +226,13 @@ class Compactions:
         self._removals.submit(retired)
 
     def _fail(self, work: _Work, error: CorruptionError | FilesError, now: Instant) -> None:
-        """Give up; report it unless retention or a cut removed the segments to compact."""
+        """Abort; report the error unless retention or a truncation removed the segments."""
         stored = work.stored
         is_told = not stored.is_closed and _is_as_it_was(work)
         if is_told:
             self._tell(stored, "compaction_failed", reason=error.text)
         self._end(now)
-        # A file that compaction wrote is not part of the log.
+        # The error may concern a file that compaction wrote, which is not part of the log.
         if isinstance(error, CorruptionError) and error.path.endswith(LOG_SUFFIX) and is_told:
             stored.on_damaged(error)  # guard Log.compacted
 
@@ -247,12 +251,12 @@ def _is_as_it_was(work: _Work) -> bool:
 
 
 def _bound(stored: StoredLog) -> Offset:
-    """First offset that may neither be dropped nor make other records obsolete."""
+    """Return the first offset that may neither be dropped nor make other records obsolete."""
     return Offset(min(stored.log.high_watermark, stored.log.recovery_point))
 
 
 def _sealed(stored: StoredLog) -> list[SegmentInfo]:
-    """Segments that may be rewritten, oldest first."""
+    """Return the segments that may be rewritten, oldest first."""
     bound = _bound(stored)
     return [info for info in stored.log.segments() if info.sealed and info.end <= bound]
 
@@ -264,13 +268,13 @@ def _is_worthwhile(stored: StoredLog) -> bool:
     size = stored.log.size_bytes
     is_new = sealed[-1].end > stored.log.compacted_offset or stored.map_start > 0
     if stored.options.tombstone_retention_ms:
-        # Replicas were compacted since: tombstones that hide nothing any more may be dropped.
+        # Replicas were compacted since: tombstones that no longer hide records may be dropped.
         is_new = is_new or _tombstones_until(stored.log) > stored.tombstones_until
     return is_new or (size - stored.compacted_bytes) * _WORTHWHILE_PART >= size
 
 
 def _tombstones_until(log: PartitionLog) -> Offset:
-    """First offset whose tombstone may still hide something in a replica."""
+    """Return the first offset whose tombstone may still hide a record in a replica."""
     return min(log.compacted_offset, log.compacted_everywhere)
 
 

@@ -1,6 +1,6 @@
-"""Truncates logs, and restarts them at another offset, so that no crash leaves false state.
+"""Truncates logs, and restarts them at another offset, safely across crashes.
 
-The journal promises less before the log gets shorter, and records the new end afterwards.
+The journal lowers its claims before a log gets shorter, and records the new end afterwards.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,10 +15,11 @@ Cuts = Sequence[tuple[StoredLog, Offset]]
 
 
 def announce_cuts(journal: Journal, cuts: Cuts) -> None:
-    """Update the journal before logs are cut; its owner flushes it then.
+    """Update the journal before logs are truncated; its owner then flushes it.
 
-    Epochs that are cut off are removed at once: if records of older epochs took their place, the
-    next start would assign them to those epochs. If the log is not cut, it finds them in the log.
+    Truncated epochs are removed immediately. If records of older epochs took their place, the next
+    start would assign these to the removed epochs. If the log is not truncated after all, the next
+    start finds the epochs in the log.
     """
     for stored, end in cuts:
         state = stored.log.state
@@ -30,10 +31,10 @@ def announce_cuts(journal: Journal, cuts: Cuts) -> None:
 
 
 def cut_logs(journal: Journal, teller: Teller, cuts: Cuts) -> None:
-    """Cut logs whose cuts are announced durably.
+    """Truncate logs whose truncations are durable in the journal.
 
     Raises:
-        FilesError: The device failed; the next start finds each log cut or not.
+        FilesError: The device failed; the next start finds each log either truncated or not.
     """
     for stored, end in cuts:
         removed = stored.log.log_end_offset - end
@@ -52,17 +53,17 @@ def restart_log(
         journal: Journal with the state of the log.
         teller: Reports the restart.
         stored: The log.
-        offset: New log start and end; below the present start only for a log without records.
+        offset: New log start and end; below the current start only for a log without records.
         flush: Makes the journal durable; raises `FilesError`.
 
     Raises:
-        FilesError: The disk refused; nothing was dropped when the journal was not flushed.
+        FilesError: The disk failed; if the journal was not flushed, nothing was dropped.
     """
     log = stored.log
     removed = log.log_end_offset - log.log_start_offset
     is_below = offset < log.log_start_offset
     if is_below:
-        # Remove files of hidden records first: beside a lower log start they would look like rot.
+        # Remove files of hidden records first: with a lower log start they would look like rot.
         log.restart_at(offset)
     journal.put(
         stored.partition_id, LogState(offset, offset, offset, ()), is_strict=stored.is_strict

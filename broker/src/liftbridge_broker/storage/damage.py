@@ -1,7 +1,7 @@
 """Notes of damaged log files, so that the next start verifies those files even after a clean stop.
 
 A full disk may refuse to create a note. The store then tries again with its reserve, and once more
-when it closes; damage without a note is unknown to the next start.
+when it closes; the next start does not know of damage without a note.
 """
 
 from liftbridge_broker.ports.files import Files
@@ -22,11 +22,14 @@ class DamageNotes:
 
     @property
     def has_unwritten(self) -> bool:
-        """Return whether a note has not been written yet."""
+        """Return whether a note is not written yet."""
         return bool(self._unwritten)
 
     def add(self, path: str) -> None:
-        """Record a damaged file; only log files need a note, an index is rebuilt from its log."""
+        """Record a damaged file.
+
+        Only log files need a note, since an index is rebuilt from its log.
+        """
         self.is_known = True
         if path.endswith(LOG_SUFFIX):
             self._unwritten.add(path)
@@ -35,7 +38,7 @@ class DamageNotes:
         """Write the waiting notes durably.
 
         Raises:
-            FilesError: The disk refused; the notes not written still wait.
+            FilesError: The disk failed; unwritten notes still wait.
         """
         for path in sorted(self._unwritten):
             files.close(files.open(path + DAMAGED_SUFFIX, create=True))

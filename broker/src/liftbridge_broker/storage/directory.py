@@ -1,4 +1,4 @@
-"""The layout of a data directory: its entries, their names, and what is unknown.
+"""The layout of a data directory: its entries, their names, and unknown entries.
 
     identity            small file: id of this directory, id of the broker it belongs to
     clean               small file, only while no broker runs after a clean shutdown
@@ -10,7 +10,7 @@
     trash/<partition id, 16 hex digits>-<wall clock ns, 20 digits>/     deleted logs and segments
 
 A stream is found by its id; the name after it is for people, and no external text becomes a path
-without encoding. Unknown entries are left alone and reported (storage policy 9).
+without encoding. Unknown entries are reported and never changed (storage policy 9).
 """
 
 import json
@@ -74,7 +74,8 @@ class CleanMarker(NamedTuple):
 
     Attributes:
         broker_epoch: Epoch of the broker that stopped.
-        journal: Stamp of the journal at that time; a marker beside another journal is outdated.
+        journal: Stamp of the journal at that time; a marker with the stamp of another journal is
+            outdated.
     """
 
     broker_epoch: int
@@ -96,7 +97,7 @@ class DataDirectory:
         identity: Identity of the directory.
         is_identity_new: Whether this start created the identity: the directory was empty, or its
             identity was unreadable and it counts as another disk from now on.
-        unknown: Paths that no part of the broker created, sorted; they are left alone.
+        unknown: Paths that no part of the broker created, sorted; they are never changed.
     """
 
     def __init__(
@@ -116,11 +117,12 @@ class DataDirectory:
 
         Args:
             files: The data directory.
-            fresh: Identity to write where there is no readable one; the stored one wins.
+            fresh: Identity to write if there is no readable identity; a stored identity takes
+                precedence.
             known: Further names in the root that belong to the caller.
 
         Raises:
-            FilesError: The disk refused; nothing is decided.
+            FilesError: The disk failed; the state of the directory is unknown.
         """
         stored = read_identity(files)
         if stored is None:
@@ -141,7 +143,7 @@ class DataDirectory:
         """Read the layout without changes, for tools; an unreadable identity is empty.
 
         Raises:
-            FilesError: The disk refused to read.
+            FilesError: The disk failed to read.
         """
         stored = read_identity(files)
         nobody = Identity("", BrokerId(""))
@@ -154,11 +156,13 @@ class DataDirectory:
         return dict(self._partitions)
 
     def log_path(self, partition: PartitionId) -> str | None:
-        """Path of the log of a partition, `None` when there is none."""
+        """Return the path of the log of a partition, `None` if it has no log."""
         return self._partitions.get(partition)
 
     def make_log(self, partition: PartitionId, name: StreamName) -> str:
-        """Path of the log of a partition; creates its directory durably, unless it exists.
+        """Return the path of the log of a partition.
+
+        Create its directory durably, unless it exists.
 
         Raises:
             FilesError: The directory may exist or not.
@@ -168,7 +172,7 @@ class DataDirectory:
         return self._partitions[partition]
 
     def is_unused(self, partition: PartitionId) -> bool:
-        """Return whether a partition has no log, or a directory that was not requested since."""
+        """Return whether a partition has no log, or only a directory that was not requested yet."""
         return partition in self._unused or partition not in self._partitions
 
     def make_logs(self, partitions: Sequence[PartitionId], name: StreamName) -> None:
@@ -225,8 +229,8 @@ class DataDirectory:
     def trash_files(self, partition: PartitionId, paths: Sequence[str], wall_ns: int) -> Trashed:
         """Move files that a log no longer needs to the trash.
 
-        Not durable on its own: after a power cut they are in one place or the other, and in the
-        former place they are obsolete.
+        Not durable on its own: after a power cut they may be back in the former place, where they
+        are obsolete.
 
         Raises:
             FilesError: Each file is in one of the two places.
@@ -238,13 +242,13 @@ class DataDirectory:
         return trashed
 
     def _trashed(self, partition: PartitionId, wall_ns: int) -> Trashed:
-        """A free name in the trash."""
+        """Return a free name in the trash."""
         while self._files.exists(target := f"{TRASH}/{partition:016x}-{wall_ns:020d}"):
             wall_ns += 1
         return Trashed(target, partition, wall_ns)
 
     def trash(self) -> tuple[Trashed, ...]:
-        """The entries of the trash, the earliest deletion first."""
+        """Return the entries of the trash, the earliest deletion first."""
         found = [
             Trashed(f"{TRASH}/{name}", PartitionId(int(match[1], 16)), int(match[2]))
             for name in self._files.list(TRASH)
@@ -253,13 +257,16 @@ class DataDirectory:
         return tuple(sorted(found, key=lambda log: (log.deleted_wall_ns, log.path)))
 
     def read_clean_marker(self) -> CleanMarker | None:
-        """The marker of a clean shutdown, `None` when there is no trustworthy one."""
+        """Read the marker of a clean shutdown, `None` if there is no trustworthy marker."""
         found = read_small_file(self._files, CLEAN)
-        # The marker has one version only; another program left any older one.
+        # A marker has one version only; an older version was left by another program.
         return None if found is None or found.is_previous else _decode_marker(found.payload)
 
     def write_clean_marker(self, marker: CleanMarker) -> None:
-        """State durably that everything is synced and closed; the last step of a shutdown."""
+        """Write the clean marker durably: everything is synced and closed.
+
+        Last step of a shutdown.
+        """
         payload = {
             "broker_epoch": marker.broker_epoch,
             "journal_generation": marker.journal.generation,
@@ -303,7 +310,7 @@ class DataDirectory:
 
 
 def _base(name: str) -> str:
-    """Name without the suffix for versions of small files and of the journal."""
+    """Return a name without the suffix for versions of small files and of the journal."""
     for suffix in _SUFFIXES:
         if name.endswith(suffix):
             return name.removesuffix(suffix)
@@ -311,18 +318,18 @@ def _base(name: str) -> str:
 
 
 def write_identity(files: Files, identity: Identity) -> None:
-    """Give a directory this identity, durably; in the end no former version is kept."""
+    """Give a directory this identity, durably, and remove former versions."""
     write_small_file(files, IDENTITY, json.dumps(identity._asdict()).encode())
     forget_previous(files, IDENTITY)
 
 
 def read_known_index(files: Files, applied_index: MetadataIndex) -> MetadataIndex:
-    """Metadata index whose fsync policies the previous broker certainly applied here; 0 for none.
+    """Return the metadata index whose fsync policies the previous broker applied; 0 for none.
 
-    Never more than `applied_index`: later entries here may belong to a discarded history.
+    At most `applied_index`, because later entries may belong to a discarded history.
 
-    A start that ends before its session may apply more, which that broker did not know, and so
-    does a start after a kill between the commit of a change and its effect (C1).
+    A start that ends before its session may apply more metadata than that broker knew. So may a
+    start after a kill between the commit of a change and its effect (C1).
 
     Raises:
         FilesError: The disk refused.
@@ -337,13 +344,13 @@ def note_known_index(files: Files, applied_index: MetadataIndex) -> None:
     """Record durably that logs are synced by the fsync policies in these metadata.
 
     Raises:
-        FilesError: The note may not be kept: the next start knows less, or nothing.
+        FilesError: The note may be lost: the next start then knows an earlier index or none.
     """
     write_small_file(files, KNOWN, b"%d" % applied_index)
 
 
 def read_identity(files: Files) -> Identity | None:
-    """Stored identity of a directory, `None` when it is missing or unreadable."""
+    """Read the identity of a directory, `None` if it is missing or unreadable."""
     found = read_small_file(files, IDENTITY)
     values = _object(found.payload) if found else {}
     data_dir_id, broker_id = values.get("data_dir_id"), values.get("broker_id")
@@ -363,7 +370,7 @@ def _decode_marker(payload: bytes) -> CleanMarker | None:
 
 
 def _object(payload: bytes) -> dict[str, object]:
-    """The JSON object in a payload, empty when it is not an object."""
+    """Return the JSON object in a payload, empty if it is not an object."""
     try:
         value = json.loads(payload)
     except ValueError:

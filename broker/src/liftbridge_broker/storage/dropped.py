@@ -1,10 +1,11 @@
-"""A small file beside a log that says what compaction may have removed from it.
+"""A small file beside a log with the offsets below which compaction may have removed tombstones.
 
-A replica that copies a log must know up to where it may lack tombstones, whatever became of the
-broker that dropped them. So the file is written before the first tombstone below is dropped, and
-before the first record of a copy arrives. A copy must also know which offset it must reach
-(`Copied`). A file that is too old or unreadable counts as the maximum: too much costs a copy, too
-little would bring deleted keys back, or leave a key without any message.
+A replica that copies a log must know up to which offset it may lack tombstones, even if the broker
+that dropped them is gone. So the file is written before the first tombstone below that offset is
+dropped, and before the first record of a copy arrives. A copy must also know the offset that it
+must reach (`Copied`). A file that is too old or unreadable counts as the maximum. A value that is
+too high costs a copy; a value that is too low would bring deleted keys back, or leave a key without
+any message.
 
 Payload, big-endian: `dropped_offset` i64, then of `Copied` `whole_from` i64 and `leader_epoch` u64.
 Files of former versions have only the first field.
@@ -29,7 +30,7 @@ _PAYLOAD: Final = Struct(">qqQ")
 
 
 def note_dropped(files: Files, log: PartitionLog, dropped: Offset, copied: Copied) -> None:
-    """Store durably what a log may lack, unless it is stored already.
+    """Store the dropped offset and the copy state of a log durably, if they changed.
 
     Blocks for two syncs.
 
@@ -42,7 +43,7 @@ def note_dropped(files: Files, log: PartitionLog, dropped: Offset, copied: Copie
 
 
 def lower_dropped(files: Files, log: PartitionLog, end: Offset) -> None:
-    """Remove durably what no longer holds of a log that was cut at `end`.
+    """Lower the stored offsets of a log that was truncated at `end`, durably.
 
     Blocks and raises like `note_dropped`.
     """
@@ -52,10 +53,10 @@ def lower_dropped(files: Files, log: PartitionLog, end: Offset) -> None:
 
 
 def read_dropped(files: Files, log: PartitionLog) -> tuple[Offset, Copied]:
-    """Read what a log that was opened may lack.
+    """Read the dropped offset and the copy state of a log.
 
     Raises:
-        FilesError: The disk refused to read.
+        FilesError: The disk failed to read.
     """
     path = _path(log)
     found = read_small_file(files, path)

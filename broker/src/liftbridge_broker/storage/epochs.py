@@ -1,6 +1,6 @@
 """The leader-epoch cache of one log (KIP-101, KIP-279).
 
-An entry says at which offset an epoch started. Entries rise strictly in both fields. Epochs without
+An entry has an epoch and its start offset. Entries rise strictly in both fields. Epochs without
 data are kept: forgetting them causes endless out-of-range answers (KAFKA-15608). The owner of the
 log makes changes durable through the journal before other brokers rely on them. The rules are in
 docs/spec/replication.md ("Leader-epoch cache").
@@ -75,8 +75,8 @@ class LeaderEpochCache:
 
         Returns:
             The largest known epoch not above `epoch` with the start of the next one, or `epoch`
-            with the start of the first entry when all are above; `None` when `epoch` is newer than
-            any known, or none is known.
+            with the start of the first entry if all are above; `None` if `epoch` is newer than any
+            known epoch, or none is known.
         """
         if not self._epochs or epoch > self._epochs[-1]:
             return None
@@ -87,15 +87,15 @@ class LeaderEpochCache:
         return self._epochs[behind - 1], end
 
     def epoch_at(self, offset: Offset) -> LeaderEpoch | None:
-        """Epoch of the record at `offset`, `None` below the first entry."""
+        """Return the epoch of the record at `offset`, `None` below the first entry."""
         behind = bisect_right(self._starts, offset)
         return self._epochs[behind - 1] if behind else None
 
     def truncate(self, end: Offset) -> bool:
         """Remove entries that start at or after `end`; return whether there were any.
 
-        An epoch may begin exactly at the end of the log while it has no data; cutting the log
-        there for divergence must forget it too (KAFKA-10706).
+        An epoch without data may begin exactly at the end of the log. A truncation there for
+        divergence must remove it too (KAFKA-10706).
         """
         before = len(self._epochs)
         while self._starts and self._starts[-1] >= end:  # guard Epochs.truncate
@@ -112,7 +112,10 @@ class LeaderEpochCache:
         return self._note(before)
 
     def clamp(self, log_start: Offset) -> bool:
-        """Forget epochs that ended at or below `log_start`; the one in force there starts at it."""
+        """Forget epochs that ended at or below `log_start`.
+
+        The epoch in force there starts at it.
+        """
         behind = bisect_right(self._starts, log_start)
         if behind == 0 or (behind == 1 and self._starts[0] == log_start):
             return False

@@ -1,17 +1,18 @@
 """Syncs appended bytes to the device: fsync policies and group commit (storage policies 2, 10).
 
-At most one sync is in flight for a data directory. Everything that becomes dirty meanwhile goes out
-together in the next one, so that all waiters share its cost. Partitions under `commit` always join
-a sync; those under `interval` join when their time or bytes are reached, a few at a time, because a
-flight of a thousand files would delay commits.
+At most one sync is in flight for a data directory. All data that becomes dirty meanwhile joins the
+next sync, so that all waiters share its cost. Partitions under `commit` always join a sync; those
+under `interval` join when their time or bytes are reached, a few at a time, because a sync of a
+thousand files would delay commits.
 
-Policy `never` promises nothing and is still synced in the background, rarely, because an unsynced
-log must be scanned in full after a crash.
+Policy `never` promises nothing. Its logs are still synced in the background, rarely, because an
+unsynced log must be scanned in full after a crash.
 
-The journal says how far each log is synced. It is flushed at most every `journal_ns` unless a
+The journal has the recovery point of each log. It is flushed at most every `journal_ns` unless a
 caller waits for it: syncing it with every group would double the latency of a commit (measured on
-ext4: 138 us for the log alone, 270 us for both). Recovery then scans again what was synced within
-that time. It is updated only after the log's sync has returned, so it never claims too much.
+ext4: 138 us for the log alone, 270 us for both). Recovery then scans the bytes synced within that
+time again. The journal is updated only after the log's sync has returned, so it never claims too
+much.
 """
 
 from collections.abc import Callable
@@ -33,11 +34,11 @@ _SECOND_NS: Final = 1_000_000_000
 _MIB: Final = 1 << 20
 _NOTHING: Final = Offset(0)
 UNHURRIED_COUNT_MAX: Final = 32
-"""Partitions not under `commit` that join one flight."""
+"""Maximum number of partitions not under `commit` that join a sync."""
 SIZE_CHECK_APPENDS: Final = 8
-"""Appends between two checks of the waiting bytes; a bound may be exceeded by as many batches."""
+"""Appends between two checks of the waiting bytes; a bound may be exceeded by that many batches."""
 FULL_RETRY_NS: Final = _SECOND_NS
-"""Time for which a journal that met a full disk waits for space."""
+"""Pause before the journal is written again after the disk was full."""
 
 
 class Flushed(NamedTuple):
@@ -51,9 +52,9 @@ class FlushLimits(NamedTuple):
     """Bounds for data that waits for a sync.
 
     Attributes:
-        interval_ns: Policy `interval`: longest time.
-        bytes_max: Policy `interval`: most bytes of one partition.
-        journal_ns: Longest time a change waits for the journal when no caller requests it.
+        interval_ns: Policy `interval`: maximum time until a sync.
+        bytes_max: Policy `interval`: maximum unsynced bytes of a partition.
+        journal_ns: Maximum time a change waits for the journal if no caller requests it.
         background_ns: Policy `never`: time after which a log is synced.
         background_bytes_max: Policy `never`: bytes after which it is synced.
     """
@@ -79,15 +80,17 @@ class StoredLog:
         log: The log.
         options: Settings in force for its stream.
         policy: Effective policy; never `AUTO`.
-        is_strict: Whether all above the recovery point was written under `commit`.
-        strict_from: Recovery point from which it is strict, once the policy is `commit`.
-        was_strict: Whether it was strict when it was opened, and no record that counted was cut.
-        in_session: Whether the metadata group knows what this process found; before, a log that
-            may lack records must not become strict, or the next start would call it whole.
+        is_strict: Whether everything above the recovery point was written under `commit`.
+        strict_from: Recovery point from which the log is strict, once the policy is `commit`.
+        was_strict: Whether the log was strict when it was opened, and no record that counted was
+            truncated.
+        in_session: Whether the metadata group knows the result of this process's recovery. Before
+            that, a log that may lack records must not become strict, or the next start would treat
+            it as whole.
         is_fresh: Whether the journal on disk may not know the log yet.
         is_leader: Whether this broker moves the log start ("Retention" in docs/spec/storage.md).
-        on_trimmed: Called when the log start was moved; set by the component that announces it.
-        on_damaged: Called when compaction meets damage.
+        on_trimmed: Called when the log start moved; set by the component that announces it.
+        on_damaged: Called when compaction finds damage.
         damage: Notes of damaged files for the next start.
         is_waiting: Whether it is in a queue of the driver.
         is_closed: Whether it left the store.
@@ -95,12 +98,12 @@ class StoredLog:
         counted_bytes: Size of the log when it last joined a flight.
         append_count: Appends since it started to wait.
         is_compacting: Whether it waits to be compacted or is being compacted.
-        cut_count: Number of cuts and restarts of the log.
+        cut_count: Number of truncations and restarts of the log.
         tombstones_until: Offset up to which the last pass was allowed to drop tombstones.
         compacted_bytes: Size of the log after the last pass.
         awaits_cursor: Whether the cursor that holds retention back is being looked up.
         unknown_cursor: Reason why retention last waited for an unknown cursor; empty if known.
-        map_start: Start of the next pass that collects keys; 0 after one that held them all.
+        map_start: Start of the next pass that collects keys; 0 after a pass that held them all.
     """
 
     partition_id: PartitionId
@@ -131,7 +134,7 @@ class StoredLog:
     unknown_cursor: str = ""
 
     def tell(self, journal: Journal) -> None:
-        """Pass the present state of the log to the journal."""
+        """Pass the current state of the log to the journal."""
         if (
             self.policy is FsyncPolicy.COMMIT
             and self.in_session  # guard Log.session
@@ -143,7 +146,10 @@ class StoredLog:
 
 @dataclass(slots=True)
 class _Queue:
-    """Dirty logs of one policy; `deadline` is when the first of them must be synced."""
+    """Dirty logs of one policy.
+
+    `deadline` is the time at which the first of them must be synced.
+    """
 
     wait_ns: int
     bytes_max: int
@@ -162,7 +168,7 @@ class _Flight(NamedTuple):
 
 
 class FlushDriver:
-    """Decides what is synced when. Owned by the store; device errors are raised to it.
+    """Schedules syncs. Owned by the store; device errors are raised to it.
 
     Attributes:
         sync_times: Nanoseconds from the submission of a group of syncs to its end.
@@ -184,7 +190,8 @@ class FlushDriver:
             journal: Its journal.
             limits: Bounds of waiting.
             new_token: Returns tokens that are used nowhere else.
-            on_full: Called when the journal met a full disk; it is retried later.
+            on_full: Called when the journal could not be written to a full disk; it is retried
+                later.
         """
         self.sync_times = Histogram()
         self.slowness = Slowness()
@@ -203,7 +210,7 @@ class FlushDriver:
         self._flight: _Flight | None = None
 
     def set_limits(self, limits: FlushLimits, now: Instant) -> None:
-        """Apply other bounds; data that waits already waits no longer than they allow."""
+        """Apply other bounds, also to data that already waits."""
         self._limits = limits
         interval, never = self._unhurried[FsyncPolicy.INTERVAL], self._unhurried[FsyncPolicy.NEVER]
         interval.wait_ns, interval.bytes_max = limits.interval_ns, limits.bytes_max
@@ -242,18 +249,18 @@ class FlushDriver:
         return stored.log.size_bytes - stored.counted_bytes >= queue.bytes_max
 
     def set_policy(self, stored: StoredLog, policy: FsyncPolicy, now: Instant) -> None:
-        """Apply another policy; what waits under the old one then waits under the new one.
+        """Apply another policy, also to data that already waits.
 
-        Blocks for a sync of the journal when the log was strict, or is new to the journal: records
-        to come must not be judged by that, nor by the policy the log was created under.
+        Blocks for a sync of the journal if the log was strict, or is new to the journal. Later
+        records must not be judged by that, nor by the policy under which the log was created.
 
         Raises:
-            FilesError: The disk failed, or is full and the old policy stays.
+            FilesError: The disk failed, or is full; the old policy stays in force.
         """
         assert policy is not FsyncPolicy.AUTO
         if policy is stored.policy:
             return
-        # The next start must find in the journal the reason why this one took a log offline.
+        # The next start must find in the journal the reason why this start took a log offline.
         is_told = not stored.log.is_offline  # guard Log.offline_journal
         if is_told and (stored.is_strict or stored.is_fresh):
             self._journal.put(stored.partition_id, stored.log.state, is_strict=False)
@@ -264,7 +271,7 @@ class FlushDriver:
         stored.log.commit = policy is FsyncPolicy.COMMIT
         stored.strict_from = stored.log.log_end_offset
         if stored.is_waiting:
-            # Its place in the old queue may still include it, earlier than necessary.
+            # The old queue may still contain the log, and sync it earlier than necessary.
             stored.is_waiting = False
             self.note_append(stored, now)
 
@@ -295,7 +302,7 @@ class FlushDriver:
         return earliest(self._journal_deadline, *queues)
 
     def on_timer(self, now: Instant) -> None:
-        """Submit what is due.
+        """Submit syncs that are due.
 
         Raises:
             FilesError: The device failed.
@@ -308,8 +315,8 @@ class FlushDriver:
         """Complete the flight; start the next one if anything waits.
 
         Raises:
-            FilesError: The sync failed: nothing of it may be called durable, now or later
-                (storage policy 7).
+            FilesError: The sync failed: nothing in it may be called durable, now or later (storage
+                policy 7).
         """
         flight = self._flight
         assert flight is not None
@@ -342,7 +349,7 @@ class FlushDriver:
         return due is not None and due <= now
 
     def _submit(self, now: Instant) -> None:
-        """Start a flight with all that is due; none may be in progress."""
+        """Start a flight with all due logs; no flight may be in progress."""
         assert self._flight is None
         logs: list[tuple[StoredLog, Offset]] = []
         handles: list[FileHandle] = []
@@ -387,7 +394,7 @@ class FlushDriver:
             logs.append((stored, log.log_end_offset))
 
     def _add_journal(self, handles: list[FileHandle], now: Instant) -> bool:
-        """Write the journal's changes when due; return whether its handle joined the flight."""
+        """Write the journal's changes if due; return whether its handle joined the flight."""
         deadline = self._journal_deadline
         is_due = bool(self._waiters) or (deadline is not None and deadline <= now)
         if not is_due or not self._journal.has_pending:
@@ -406,7 +413,7 @@ class FlushDriver:
 
 
 def effective_policy(policy: FsyncPolicy) -> FsyncPolicy:
-    """The policy in force for a single replica: `auto` waits for the disk."""
+    """Return the policy in force for a single replica: `auto` waits for the disk."""
     return FsyncPolicy.COMMIT if policy is FsyncPolicy.AUTO else policy
 
 

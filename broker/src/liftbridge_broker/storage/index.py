@@ -1,8 +1,8 @@
 """The sparse index of a segment: in memory while in use, in blocks on disk.
 
-At most one entry per 4 KiB of log says where a batch starts. A user of an entry checks that the
-batch there has the offset of the entry; an index that is missing, damaged or does not match is
-rebuilt from the log, so nothing on disk depends on it.
+At most one entry per 4 KiB of log has the position of a batch. Each look-up checks that the batch
+there has the offset of the entry. An index that is missing, damaged or does not match is rebuilt
+from the log, so nothing on disk depends on it.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ UNKNOWN_COUNT: Final = -1
 
 
 class IndexEntry(NamedTuple):
-    """One entry: the place of a batch.
+    """Entry of an index: the position of a batch.
 
     Attributes:
         offset: Base offset of the batch.
@@ -55,11 +55,11 @@ class Resume(NamedTuple):
 
 
 class SparseIndex:
-    """Entries of one segment, oldest first, rising in offset and position.
+    """Index entries of one segment, ascending in offset and position.
 
     Attributes:
         base_offset: Base offset of the segment.
-        last_position: Position of the newest entry, -`INDEX_INTERVAL_BYTES` when there is none.
+        last_position: Position of the newest entry, -`INDEX_INTERVAL_BYTES` without entries.
     """
 
     __slots__ = ("_data", "_resume", "_written", "base_offset", "last_position")
@@ -76,7 +76,7 @@ class SparseIndex:
         return len(self._data) // ENTRY.size
 
     def entry(self, number: int) -> IndexEntry:
-        """Entry by number from 0."""
+        """Return an entry by its number, from 0."""
         relative, position, timestamp = ENTRY.unpack_from(self._data, number * ENTRY.size)
         return IndexEntry(Offset(self.base_offset + relative), position, timestamp)
 
@@ -104,21 +104,21 @@ class SparseIndex:
         self._resume = (records_before, timestamp_before)
 
     def floor_offset(self, offset: Offset) -> int:
-        """Number of the last entry at or below an offset, -1 for none."""
+        """Return the number of the last entry at or below an offset, -1 for none."""
         relative = offset - self.base_offset
         return self._first(lambda entry: entry[0] > relative) - 1
 
     def floor_position(self, position: int) -> int:
-        """Number of the last entry at or before a position, -1 for none."""
+        """Return the number of the last entry at or before a position, -1 for none."""
         return self._first(lambda entry: entry[1] > position) - 1
 
     def before_timestamp(self, timestamp: int) -> int:
-        """Number of the entry at which to start a search for timestamp >= `timestamp`; >= 0."""
+        """Return the number of the entry at which to start a search for `timestamp`; at least 0."""
         reaching = self._first(lambda entry: entry[2] >= timestamp)
         return max(0, reaching - 1)
 
     def cut(self, position: int) -> None:
-        """Remove the entries at and after a position; the file must be rewritten then."""
+        """Remove the entries at and after a position; the file must then be rewritten."""
         keep = self._first(lambda entry: entry[1] >= position)
         del self._data[keep * ENTRY.size :]
         self.last_position = self.entry(keep - 1).position if keep else -INDEX_INTERVAL_BYTES
@@ -140,7 +140,7 @@ class SparseIndex:
         return len(self) - self._written >= ENTRIES_PER_BLOCK_MAX
 
     def take_blocks(self, partition_id: PartitionId) -> bytes:
-        """Blocks of all entries not yet written; they count as written from now on."""
+        """Return the blocks of all unwritten entries, which count as written from now on."""
         blocks: list[bytes] = []
         count = len(self)
         while self._written < count:
@@ -166,7 +166,7 @@ class SparseIndex:
         self.last_position = self.entry(self._written - 1).position
 
     def _first(self, is_behind: Callable[[tuple[int, int, int]], bool]) -> int:
-        """Number of the first entry for which a rising predicate holds; their count for none."""
+        """Return the number of the first entry for which a monotonic predicate holds."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -181,10 +181,10 @@ class LoadedIndex(NamedTuple):
     """Content of an index file.
 
     Attributes:
-        entries: Entries of its good blocks.
-        summary: The last summary, `None` when there is none.
+        entries: Entries of its intact blocks.
+        summary: The last summary, `None` without a summary.
         resumes: Places from which a walk can resume, oldest first.
-        is_whole: Whether all blocks were good.
+        is_whole: Whether all blocks were intact.
     """
 
     entries: SparseIndex
@@ -194,7 +194,7 @@ class LoadedIndex(NamedTuple):
 
 
 def load_index(data: bytes, *, partition_id: PartitionId, base_offset: Offset) -> LoadedIndex:
-    """Entries of an index file, up to its first bad block."""
+    """Load the entries of an index file, up to its first damaged block."""
     index = SparseIndex(base_offset)
     summary: Summary | None = None
     resumes: list[Resume] = []
@@ -214,13 +214,13 @@ def load_index(data: bytes, *, partition_id: PartitionId, base_offset: Offset) -
     except CorruptionError:
         return LoadedIndex(index, None, tuple(resumes), is_whole=False)
     if len(index) and index.entry(0)[:2] != (base_offset, 0):
-        # An earlier block was lost; look-ups could find nothing before the first entry.
+        # An earlier block was lost, so look-ups would find nothing before the first entry.
         return LoadedIndex(SparseIndex(base_offset), None, (), is_whole=False)
     return LoadedIndex(index, summary, tuple(resumes), is_whole=True)
 
 
 def keep_below(loaded: LoadedIndex, resume: Resume) -> SparseIndex:
-    """The entries before a resume place, as an index whose file must be rewritten."""
+    """Return the entries before a resume place, as an index whose file must be rewritten."""
     index = loaded.entries
     index.cut(resume.entry.position)
     return index

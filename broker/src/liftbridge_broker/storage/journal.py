@@ -2,9 +2,9 @@
 
 One append and one sync make the state of any number of partitions durable, so that a broker which
 takes over hundreds of leaderships does not pay hundreds of syncs. Every record holds the whole
-state of its partition, so the newest one counts and no record depends on another. The file is
-rewritten, beside the old one and renamed, at every start and whenever it has grown to several times
-its content.
+state of its partition, so only the newest record of a partition counts, and no record depends on
+another. The file is rewritten, beside the old one and renamed, at every start and whenever it has
+grown to several times its content.
 
 Layout, big-endian. File header of 20 bytes: magic `LBJN`, version u16 = 1, reserved u16, generation
 u64 (one more in every new file), CRC-32C u32 of the 16 bytes before it. Then records: marker u16
@@ -46,7 +46,7 @@ _KIND_STATE: Final = 1
 _KIND_REMOVED: Final = 2
 _KIND_STRICT: Final = 3
 EPOCH_COUNT_MAX: Final = 65_536
-"""Leader epochs kept for one partition; a log that had more elections forgets the oldest."""
+"""Leader epochs kept for one partition; a log with more elections forgets the oldest epochs."""
 _BODY_BYTES_MAX: Final = _STATE.size + EPOCH_COUNT_MAX * _EPOCH.size
 REWRITE_BYTES_MIN: Final = 4 * 1024 * 1024
 _REWRITE_FACTOR: Final = 4
@@ -55,7 +55,7 @@ DAMAGED_SUFFIX: Final = ".damaged"
 
 
 class JournalStamp(NamedTuple):
-    """Identifies one exact content of the journal; the clean marker carries it."""
+    """Identifies the exact content of the journal; the clean marker contains it."""
 
     generation: int
     length: int
@@ -65,13 +65,13 @@ class LoadedJournal(NamedTuple):
     """Content of the journal at start.
 
     Attributes:
-        states: State of every partition; after damage weakened to what is still certain: recovery
-            point at the log start and no epochs, so that the whole log is scanned.
-        strict: Partitions whose logs must not be cut before a good batch: those of strict states,
-            and those whose state is not certain.
-        damaged_count: Stretches of rot: before each, states may be old or missing.
+        states: State of every partition. After damage, only the certain part remains: the recovery
+            point is the log start and there are no epochs, so that the whole log is scanned.
+        strict: Partitions whose logs must not be truncated before an intact batch: those with a
+            strict state, and those with an uncertain state.
+        damaged_count: Stretches of rot: states before each may be old or missing.
         torn_bytes: Bytes of an unfinished write at the end.
-        stamp: Content that was read, `None` when there was no readable file.
+        stamp: Stamp of the content, `None` without a readable file.
     """
 
     states: dict[PartitionId, LogState]
@@ -84,9 +84,9 @@ class LoadedJournal(NamedTuple):
 class Journal:
     """The journal file and the changes that wait to be written.
 
-    Owned by the store, which flushes: `begin_flush`, sync of the handle it gives, `finish_flush`;
-    one flush is in progress at a time. `put` and `forget` may be called meanwhile and wait for
-    the next one.
+    Owned by the store, which flushes: `begin_flush`, sync of the handle that it returns,
+    `finish_flush`; one flush is in progress at a time. `put` and `forget` may be called during a
+    flush and wait for the next.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Journal:
 
         Args:
             partition: Its id.
-            state: Present state of its log.
+            state: Current state of its log.
             is_strict: Whether all above its recovery point was written under policy `commit`.
         """
         body = encode_state(partition, state, is_strict=is_strict)
@@ -167,7 +167,9 @@ class Journal:
         return self._handle
 
     def finish_flush(self) -> None:
-        """Complete a synced flush; a new file replaces the old one, which blocks for one sync.
+        """Complete a synced flush.
+
+        If there is a new file, it replaces the old file, which blocks for one sync.
 
         Raises:
             FilesError: The new file could not be put in place durably.
@@ -183,7 +185,7 @@ class Journal:
     def flush(self) -> None:
         """Make everything pending durable at once, even while another flush is in progress.
 
-        Blocks for one sync, or two when a new file is due.
+        Blocks for one sync, or two if a new file is due.
 
         Raises:
             FilesError: As `begin_flush` and `finish_flush`, or the sync failed.
@@ -238,12 +240,12 @@ class Journal:
 def open_journal(
     files: Files, path: str, rewrite_bytes_min: int = REWRITE_BYTES_MIN
 ) -> tuple[Journal, LoadedJournal]:
-    """Sync and read the journal; nothing is written before the first flush, into a new file.
+    """Sync and read the journal; the first flush writes a new file.
 
     A damaged file is kept as `<path>.damaged`.
 
     Raises:
-        FilesError: The disk refused to read, which says nothing about the contents.
+        FilesError: The disk failed to read, which says nothing about the contents.
     """
     data = _contents(files, path)
     loaded = parse_journal(data)
@@ -294,7 +296,7 @@ def parse_journal(data: bytes) -> LoadedJournal:
 
 
 def encode_state(partition: PartitionId, state: LogState, *, is_strict: bool) -> bytes:
-    """Body of a state record (layout in the module's docstring)."""
+    """Encode the body of a state record (layout in the module's docstring)."""
     kind = _KIND_STRICT if is_strict else _KIND_STATE
     epochs = state.epochs[-EPOCH_COUNT_MAX:]
     head = _STATE.pack(kind, partition, *state[:3], len(epochs))
@@ -321,7 +323,7 @@ def _generation(data: bytes) -> int | None:
 
 
 def _body_at(data: bytes, position: int, generation: int) -> bytes | None:
-    """Body of the record at a position, `None` when it is not intact."""
+    """Return the body of the record at a position, `None` if it is not intact."""
     start = position + _RECORD.size
     if start > len(data):
         return None
@@ -347,7 +349,7 @@ def _is_well_formed(body: bytes) -> bool:
 
 
 def _next_record(data: bytes, position: int, generation: int) -> int | None:
-    """Position of the first intact record from a position on."""
+    """Return the position of the first intact record from a position on."""
     while (position := data.find(_MARKER, position)) >= 0:
         if _body_at(data, position, generation) is not None:
             return position
@@ -368,7 +370,7 @@ def _decode(body: bytes) -> tuple[PartitionId, LogState | None]:
 
 
 def _weak(state: LogState) -> LogState:
-    """The certain part of a state that may be old: truncation lowers the recovery point."""
+    """Return the certain part of a state that may be old: truncation lowers the recovery point."""
     return state._replace(recovery_point=min(state.log_start, state.recovery_point), epochs=())
 
 

@@ -1,7 +1,7 @@
 """The commit log of one partition: segments in order, the newest open for appends.
 
 Holds bytes, offsets and epochs; knows nothing of leaders, ISR or acks. The owner decides what is
-committed and when to sync. Rules: what is stored is what is sent; storage policies 3 and 4.
+committed and when to sync. Rules: bytes are sent as they are stored; storage policies 3 and 4.
 """
 
 from bisect import bisect_right
@@ -23,7 +23,7 @@ from liftbridge_broker.storage.state import LogState
 from liftbridge_broker.storage.types import LogLimits, RecoveryReport, SegmentInfo
 
 INDEX_HANDLES_MAX: Final = 8
-"""Index files kept open for the next sync; losing older ones costs only a rebuild."""
+"""Index files kept open for the next sync; losing older files costs only a rebuild."""
 
 
 class PartitionLog:
@@ -32,20 +32,24 @@ class PartitionLog:
     Attributes:
         partition_id: Partition the batches belong to.
         directory: Folder of its files.
-        log_start_offset: First offset readers may see.
+        log_start_offset: First offset that readers may read.
         log_end_offset: Offset of the next record.
         high_watermark: First offset not known to be committed; set by the owner.
-        recovery_point: All records below were synced.
+        recovery_point: Offset below which all records are synced.
         epochs: Leader epochs; an append of a new epoch adds it.
         commit: Whether the fsync policy in force is `commit`; set by the owner.
-        compacted_offset: No key has an older record below; 0 before a whole pass.
-        compacted_everywhere: The same of all replicas, set by the owner; 0 while unknown.
-        dropped_offset: Tombstones below may be missing; a copy may know this of offsets to come.
+        compacted_offset: Offset below which each key has only its newest record; 0 before a whole
+            pass.
+        compacted_everywhere: Minimum of the compacted offsets of all replicas, set by the owner; 0
+            while unknown.
+        dropped_offset: Offset below which tombstones may be missing; in a copy it may be above the
+            log end.
         copied: Offset that a copy of a compacted log must reach.
         largest_timestamp: Largest timestamp ever appended, `NO_TIMESTAMP` for none.
         generation: Changes when segments are cut, dropped or replaced: readers seek again.
-        is_offline: Whether recovery found damage that must not be cut; nothing may be appended.
-        index_failures: Index writes the file system refused; such indexes are rebuilt later.
+        is_offline: Whether recovery found damage that must not be truncated; then nothing may be
+            appended.
+        index_failures: Number of failed index writes; such indexes are rebuilt later.
     """
 
     __slots__ = (
@@ -131,7 +135,7 @@ class PartitionLog:
         commit: bool,
         on_doubt: Callable[[], object] = lambda: None,
     ) -> tuple[Self, RecoveryReport]:
-        """Open a log, recover it by storage policy 4, and report what was found.
+        """Open a log, recover it by storage policy 4, and report the findings.
 
         With anything quarantined the log is offline and its files are unchanged.
 
@@ -140,10 +144,12 @@ class PartitionLog:
             directory: Folder of the log's files; created when missing.
             partition_id: Partition that the batches must be of.
             limits: When to roll.
-            state: State in the journal; `None` when that lost it: all is scanned as for `commit`.
+            state: State in the journal; `None` if the journal lost it; then the whole log is
+                scanned as under `commit`.
             clean: Whether the broker stopped in order after the last append.
-            commit: Whether the fsync policy was `commit`, so that only the last write may be cut.
-            on_doubt: Called before a cut under `commit` of records that may have counted.
+            commit: Whether the fsync policy was `commit`, so that only the last write may be
+                truncated.
+            on_doubt: Called before a truncation under `commit` of records that may have counted.
 
         Raises:
             FilesError: The file system failed; nothing was lost.
@@ -159,7 +165,7 @@ class PartitionLog:
     # Appending.
 
     def append(self, batch: bytes, header: BatchHeader, wall_ns: int) -> None:
-        """Append one sealed batch at the end; roll first when the limits require it.
+        """Append one sealed batch at the end; roll first if the limits require it.
 
         Args:
             batch: The whole batch, verified by its source.
@@ -187,7 +193,8 @@ class PartitionLog:
             handle = segment.open()
         if not segment.size:
             segment.first_append_ns = wall_ns
-        # Load before the write, or a batch that is refused for its index comes back at a start.
+        # Load the index before the write. Otherwise a batch that is refused because of its index
+        # would reappear at a start.
         segment.load_index()
         self._files.append(handle, data)
         latest = self.epochs.latest
@@ -202,7 +209,7 @@ class PartitionLog:
             self.index_failures += segment.write_index_block()
 
     def _check_follow(self, data: bytes, headers: Sequence[BatchHeader]) -> None:
-        """Assert that batches belong at the end of this log, before they are written."""
+        """Assert, before the write, that batches belong at the end of this log."""
         expected: int = self.log_end_offset
         epoch: int = self.epochs.latest or 0
         size = 0
@@ -221,11 +228,11 @@ class PartitionLog:
             return False
         if bytes_max and size >= bytes_max:
             return True
-        # Also when its start is that far in the future, before the clock was set back.
+        # Also if its start is that much in the future, because the clock was set back.
         return bool(age_max) and abs(wall_ns - self._active.first_append_ns) >= age_max
 
     def roll(self) -> None:
-        """Seal the active segment and start a new one; no-op when it is empty.
+        """Seal the active segment and start a new one; no-op if it is empty.
 
         In commit mode the sealed segment is synced first: a batch in the new segment must never be
         durable before the batches in front of it.
@@ -251,17 +258,20 @@ class PartitionLog:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether readers find no record, whatever the files contain below the log start."""
+        """Return whether the log has no readable record.
+
+        Files may hold records below the log start.
+        """
         return self.log_start_offset == self.log_end_offset
 
     @property
     def compacted_from(self) -> Offset:
-        """Base offset of the first segment that compaction removed records of, or the log end."""
+        """Base offset of the first segment that lost records to compaction, or the log end."""
         compacted = (one.base_offset for one in self._segments if one.is_compacted)
         return next(compacted, self.log_end_offset)
 
     def unsynced(self) -> tuple[FileHandle, ...]:
-        """Handles to sync now, so that `mark_synced(log_end_offset)` is true afterwards.
+        """Return the handles to sync, after which `mark_synced(log_end_offset)` may be called.
 
         Starts a sync: at most one is in flight for a log, and until `mark_synced` its handles stay
         open. Also names index files of sealed segments, whose loss would only cost a rebuild.
@@ -287,8 +297,8 @@ class PartitionLog:
         """Record that the sync that `unsynced` started succeeded.
 
         Args:
-            log_end_offset: End of the log when the sync was submitted. Records that a truncation
-                removed meanwhile do not count, nor do their replacements.
+            log_end_offset: End of the log when the sync was submitted. Records truncated since do
+                not count, nor do their replacements.
         """
         limit = min(log_end_offset, self._sync_limit)
         self.recovery_point = max(self.recovery_point, limit)
@@ -307,15 +317,17 @@ class PartitionLog:
     # Reading.
 
     def reader(self, offset: Offset) -> LogReader:
-        """A reader of record frames from an offset on, or from the log start if that is higher."""
+        """Create a reader of record frames from an offset on, or from the log start if higher."""
         return LogReader(self, offset)
 
     def batch_reader(self, offset: Offset) -> BatchReader:
-        """A reader of stored batches from an offset on, as replicas and bulk readers get them."""
+        """Create a reader of stored batches from an offset on, for replicas and bulk readers."""
         return BatchReader(self, offset)
 
     def read_batches(self, offset: Offset, max_bytes: int, end: Offset) -> bytes:
-        """Stored batches of [offset, end), verified; blocking, else use `batch_reader`.
+        """Read the stored batches of [offset, end), verified.
+
+        Blocking, otherwise use `batch_reader`.
 
         Batches that `offset` or `end` fall into are re-cut, so that the result covers exactly a
         range that starts at `offset`.
@@ -326,7 +338,7 @@ class PartitionLog:
             end: First offset not to return.
 
         Raises:
-            CorruptionError: A batch on the way is damaged.
+            CorruptionError: A batch in the range is damaged.
             FilesError: The file cannot be read.
         """
         assert offset >= self.log_start_offset
@@ -340,18 +352,18 @@ class PartitionLog:
         return b"".join(result.slices)
 
     def segment_at(self, offset: Offset) -> Segment | None:
-        """The segment whose range holds an offset, `None` outside of the log."""
+        """Return the segment whose range holds an offset, `None` outside of the log."""
         number = bisect_right(self._bases, offset) - 1
         if number < 0 or offset >= self.log_end_offset:
             return None
         return self._segments[number]
 
     def live_segments(self) -> tuple[Segment, ...]:
-        """All segments, oldest first; for look-ups and readers of this package."""
+        """Return all segments, oldest first; for look-ups and readers of this package."""
         return tuple(self._segments)
 
     def offset_for_timestamp(self, timestamp: int) -> Offset:
-        """First offset with a timestamp >= `timestamp`, the log end offset when there is none.
+        """Return the first offset with a timestamp >= `timestamp`, or the log end offset.
 
         Blocking: reads an index and about 4 KiB or one batch of the log.
 
@@ -362,20 +374,20 @@ class PartitionLog:
         return lookup.offset_for_timestamp(self, timestamp)
 
     def last_offset_at_or_before(self, timestamp: int) -> Offset | None:
-        """The last offset before the first record that is later than `timestamp`.
+        """Return the last offset before the first record that is later than `timestamp`.
 
-        With timestamps that never fall, as a leader writes them, this is the last record with a
-        timestamp <= `timestamp`. `None` when the log is empty or its first record is later.
-        Blocking and errors as for `offset_for_timestamp`.
+        A leader writes timestamps that never decrease, so this is the last record with a timestamp
+        <= `timestamp`. `None` if the log is empty or its first record is later. Blocking and errors
+        as for `offset_for_timestamp`.
         """
         return lookup.last_offset_at_or_before(self, timestamp)
 
     def first_timestamp(self) -> int | None:
-        """Timestamp of the first record readers may see, `None` without records; blocking."""
+        """Return the timestamp of the first readable record, `None` without records; blocking."""
         return lookup.first_timestamp(self)
 
     def last_timestamp(self) -> int | None:
-        """Timestamp of the last record, `None` without records; blocking."""
+        """Return the timestamp of the last record, `None` without records; blocking."""
         return lookup.last_timestamp(self)
 
     # Segments.
@@ -402,7 +414,7 @@ class PartitionLog:
         return tuple(segment.info for segment in self._segments)
 
     def set_log_start(self, offset: Offset) -> None:
-        """Hide everything below an offset, at most the log end; no-op below the log start."""
+        """Raise the log start to an offset, at most the log end; no-op below the log start."""
         assert offset <= self.log_end_offset
         if offset <= self.log_start_offset:
             return
@@ -414,7 +426,7 @@ class PartitionLog:
 
         Args:
             offset: At most the log start, which the owner has journaled durably: from then on the
-                files are obsolete, and the next start removes those that a crash leaves.
+                files are obsolete, and after a crash the next start removes them.
 
         Returns:
             Paths that the owner must remove.
@@ -426,11 +438,11 @@ class PartitionLog:
         return paths
 
     def restart_at(self, offset: Offset) -> None:
-        """Drop everything and continue at an offset: the leader has no older records any more.
+        """Drop everything and continue at an offset: the leader no longer has older records.
 
         Args:
             offset: New log start and end, which the owner has journaled durably as log start; or,
-                for a log without records, below the present start and journaled afterwards.
+                for a log without records, below the current start and journaled afterwards.
 
         Raises:
             FilesError: A file could not be removed.
@@ -452,13 +464,13 @@ class PartitionLog:
         """Remove everything from an offset on; a batch that it falls into is re-cut.
 
         The owner has durably journaled a recovery point of at most `end` before. The remaining
-        records are as durable as before; readers look their positions up again.
+        records are as durable as before; readers look up their positions again.
 
         Args:
             end: New log end offset, at least the log start.
 
         Raises:
-            FilesError: The file system failed half-way; the next start completes the truncation.
+            FilesError: The file system failed; the next start completes the truncation.
             CorruptionError: The batch at `end` is damaged.
         """
         assert end >= self.log_start_offset
@@ -521,7 +533,7 @@ class PartitionLog:
         self._bases.append(base_offset)
 
     def _take_out(self, number: int) -> list[str]:
-        """Remove a segment from the log; return the paths of its files."""
+        """Remove a segment from the list of segments; return the paths of its files."""
         segment = self._segments.pop(number)
         del self._bases[number]
         self.generation += 1
@@ -564,7 +576,7 @@ class PartitionLog:
         return closed
 
     def _close_index_handles(self) -> int:
-        """Close index files that wait for the next sync; returns how many."""
+        """Close index files that wait for the next sync; return their number."""
         count = len(self._index_handles)
         for handle in self._index_handles:
             self._files.close(handle)
@@ -574,7 +586,8 @@ class PartitionLog:
     def close(self) -> None:
         """Make everything durable, complete the index, close all handles.
 
-        Afterwards `recovery_point` is the log end offset, as the journal of a clean stop needs it.
+        Afterwards `recovery_point` is the log end offset, as needed for the journal of a clean
+        stop.
 
         Raises:
             FilesError: A sync failed: the stop is not clean.
@@ -589,9 +602,9 @@ class PartitionLog:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close all handles and do nothing else; for a log whose disk failed.
+        """Only close all handles; for a log whose disk failed.
 
-        No sync is in flight. A file that a reader waits for is closed when it is fed or closed.
+        No sync is in flight. A file with a pending read is closed when the reader is fed or closed.
         """
         self._end_sync()
         self._close_index_handles()

@@ -1,6 +1,6 @@
 """Look-ups by time in a log: the offset for a timestamp, and the timestamps at both ends.
 
-Blocking reads of an index and the stretch after one entry; for subscriptions that start at a time
+Blocking reads of an index and of the log after one entry; for subscriptions that start at a time
 and for metadata, never per record.
 """
 
@@ -61,7 +61,7 @@ def last_timestamp(log: LogView) -> int | None:
 
 
 def last_record_before(log: LogView, end: Offset) -> tuple[Offset, int] | None:
-    """Offset and timestamp of the last record in [log start, end), `None` when there is none."""
+    """Return offset and timestamp of the last record in [log start, end), `None` for none."""
     start = log.log_start_offset
     for segment in reversed(log.live_segments()):
         if segment.base_offset >= end or not segment.record_count:
@@ -83,7 +83,7 @@ def last_record_before(log: LogView, end: Offset) -> tuple[Offset, int] | None:
 def _last_of(
     segment: Segment, entry: IndexEntry, start: Offset, end: Offset
 ) -> tuple[Offset, int] | None:
-    """Last record in [start, end) at or after an entry, within its segment."""
+    """Return the last record in [start, end) at or after an entry, within its segment."""
     last: list[int] = []
     for position, header in _batches(segment, segment.entry_for(entry.offset)):
         if header.base_offset >= end:
@@ -98,14 +98,14 @@ def _last_of(
 
 
 def _batches(segment: Segment, entry: IndexEntry) -> Iterator[tuple[int, BatchHeader]]:
-    """Headers from an entry to the end of its segment."""
+    """Yield the headers from an entry to the end of its segment."""
     return scan_batches(
         segment.log_file, start=entry.position, base_offset=entry.offset, verified=False
     )
 
 
 def _records(segment: Segment, position: int) -> Iterator[tuple[Offset, int]]:
-    """Offset and timestamp of each record of a batch, which is verified first."""
+    """Yield offset and timestamp of each record of a batch, which is verified first."""
     header, batch = read_batch(segment.log_file, position)
     for at, _, offset in iter_frames(batch, HEADER_SIZE, header.size):
         yield offset, frame_timestamp(batch, at)

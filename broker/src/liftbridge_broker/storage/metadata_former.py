@@ -1,7 +1,7 @@
 """Reads metadata of the previous version once: one voter with files `<first index>.log`.
 
-The rule of recovery was that of `raft_recovery`: a damaged end that nothing proves to have been
-synced is left out, anything else refuses to start. The files stay unchanged.
+The rule of recovery was that of `raft_recovery`: a damaged end without proof of a sync is ignored,
+and any other damage prevents the start. The files stay unchanged.
 """
 
 import re
@@ -28,9 +28,9 @@ class Former(NamedTuple):
     """Content of the files.
 
     Attributes:
-        entries: Entries from the file on in which the oldest snapshot ends, contiguous.
-        last_index: Index of the last one, or the one before the first file.
-        findings: Descriptions of what was left out.
+        entries: Contiguous entries, starting with the file in which the oldest snapshot ends.
+        last_index: Index of the last entry, or of the entry before the first file.
+        findings: Descriptions of ignored bytes.
     """
 
     entries: Sequence[Entry]
@@ -86,7 +86,7 @@ def read_former(files: Files, directory: str, *, oldest_snapshot: int, index_kno
 
 
 def _rot(path: str, data: bytes, scanned: Scan, index: int) -> CorruptionError:
-    """The error for a log that lost synced entries."""
+    """Create the error for a log that lost synced entries."""
     what = "damaged" if entry_at(data, scanned.end) is None else "out of place"
     if scanned.end == len(data):
         what = "missing"

@@ -1,4 +1,4 @@
-"""Bytes of one log file of the previous version, and how much of them can be trusted.
+"""Format of a metadata log file of the previous version, and its verification.
 
 Layout, big-endian. File header of 24 bytes: magic `LBML`, version u16 = 1, reserved u16, index of
 the first entry u64, chain u32 (CRC of the last entry of the file before, 0 in the very first),
@@ -16,9 +16,10 @@ CRC-32C u32 of the 20 bytes before it. Then entries, each with a header of 40 by
 ```
 
 Every entry can be verified on its own, and the chain proves that none is missing between two. The
-synced index in an entry tells a torn tail from rot: a bad entry that a good later one calls synced
-was whole once, so it may have been acknowledged and is never cut (storage policy 1). A mark says
-the same of the entries before it when no other entry follows soon.
+synced index in an entry distinguishes a torn tail from rot. If a good entry records that an
+earlier, damaged entry was synced, that entry was whole once. It may have been acknowledged and is
+never truncated (storage policy 1). A mark records the same for the entries before it if no other
+entry follows soon.
 """
 
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ ENTRY_HEADER_SIZE: Final = _ENTRY.size
 
 
 class Entry(NamedTuple):
-    """One verified entry or mark.
+    """A verified entry or mark.
 
     Attributes:
         entry_index: Its index; of a mark that of the entry before it.
@@ -51,8 +52,8 @@ class Entry(NamedTuple):
         synced_index: Index up to which everything was synced when it was written.
         chain: CRC of the entry before.
         crc: Its own CRC, the chain of the next one.
-        command: Its bytes; empty for a mark.
-        is_mark: Whether it carries only `synced_index`.
+        command: Bytes of the command; empty for a mark.
+        is_mark: Whether it has only `synced_index`.
         end: Position after it.
     """
 
@@ -72,7 +73,7 @@ class Scan(NamedTuple):
     Attributes:
         entries: Entries without the marks, contiguous.
         chain: CRC of the last entry or mark.
-        synced_index: Greatest index that anything in the file calls synced, even after the doubt.
+        synced_index: Greatest index recorded as synced in the file, even after the doubt.
         end: Position after the last good entry; the size of the file when there is no doubt.
     """
 
@@ -83,7 +84,7 @@ class Scan(NamedTuple):
 
 
 def read_file_header(data: bytes, path: str) -> tuple[MetadataIndex, int]:
-    """First index and chain of a file.
+    """Read the first index and the chain of a file.
 
     Raises:
         CorruptionError: The header is damaged. It was durable before the file got its name, so no
@@ -99,7 +100,7 @@ def read_file_header(data: bytes, path: str) -> tuple[MetadataIndex, int]:
 
 
 def entry_at(data: bytes, position: int) -> Entry | None:
-    """The entry or mark at a position, if its own checksum holds."""
+    """Return the entry or mark at a position, `None` if its checksum does not match."""
     if position + ENTRY_HEADER_SIZE > len(data):
         return None
     magic, length, crc, chain, index, term, synced = _ENTRY.unpack_from(data, position)
@@ -150,7 +151,7 @@ def scan(data: bytes, first_index: MetadataIndex) -> Scan:
 
 
 def _entries_behind(data: bytes, position: int) -> Iterator[Entry]:
-    """Entries and marks with intact checksums anywhere from a position on."""
+    """Yield entries and marks with intact checksums anywhere from a position on."""
     for magic in (_ENTRY_MAGIC, _MARK_MAGIC):
         found = data.find(magic, position)
         while found >= 0:

@@ -1,7 +1,7 @@
-"""Inspects a data directory without a broker: its contents, and whether it is whole.
+"""Inspects and verifies a data directory without a broker.
 
-Writes nothing. `inspect` reads headers and indexes only; `Verification` reads everything. A
-broker must not run on the directory meanwhile; `adapters.disk.offline` ensures that.
+Writes nothing. `inspect` reads headers and indexes only; `Verification` reads everything. No broker
+may run on the directory at the same time; `adapters.disk.offline` ensures that.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ from liftbridge_broker.storage.state import LogState
 
 
 class SegmentReport(NamedTuple):
-    """One segment; `end`, `records` and timestamps count what precedes any damage.
+    """One segment; `end`, `records` and timestamps cover the part before any damage.
 
     Attributes:
         path: Its log file.
@@ -49,7 +49,7 @@ class SegmentReport(NamedTuple):
         bytes: Length of the file.
         records: Records in it.
         first_timestamp: Timestamp of its first batch, Unix nanoseconds; 0 without records.
-        largest_timestamp: Largest of a record, Unix nanoseconds; 0 without records.
+        largest_timestamp: Largest timestamp of a record, Unix nanoseconds; 0 without records.
         has_index: Whether a matching index exists.
         damage: Damage in its headers, empty for none.
     """
@@ -73,8 +73,8 @@ class LogReport(NamedTuple):
         stream: Name of its stream as shown in the directory.
         partition: Number within the stream.
         path: Its folder.
-        is_journaled: Whether the journal knows it.
-        state: State in the journal, or nothing.
+        is_journaled: Whether the journal has it.
+        state: State in the journal, or the empty state.
         segments: Its segments, oldest first.
         copies: Copies of bytes that recovery truncated.
     """
@@ -93,7 +93,7 @@ class DirectoryReport(NamedTuple):
     """A data directory.
 
     Attributes:
-        identity: Its identity; both fields are empty when it is unreadable.
+        identity: Its identity; both fields are empty if it is unreadable.
         clean: Marker of a clean stop, if one exists that matches the journal.
         journal_bytes: Length of the journal.
         journal_damaged_count: Damaged places in it.
@@ -120,7 +120,7 @@ class Severity(StrEnum):
     """Data is damaged or missing."""
 
     NOTE = "note"
-    """Only what the next start repairs."""
+    """Irregularity that the next start repairs."""
 
 
 class Finding(NamedTuple):
@@ -129,7 +129,7 @@ class Finding(NamedTuple):
     Attributes:
         severity: Its severity.
         path: Its file.
-        position: Byte in the file; 0 when it concerns the whole.
+        position: Byte in the file; 0 if it concerns the whole file.
         message: Description.
     """
 
@@ -169,7 +169,7 @@ def inspect(files: Files, known: Sequence[str] = ()) -> DirectoryReport:
 
 
 def proven_index(files: Files) -> int:
-    """Greatest metadata index that other files prove: the id of a stream, or the last epoch.
+    """Return the greatest metadata index proven by other files: ids of streams, or epochs.
 
     Raises:
         FilesError: The disk refused to read.
@@ -181,7 +181,7 @@ def proven_index(files: Files) -> int:
 
 
 class Verification:
-    """One complete read of a data directory.
+    """A complete read of a data directory.
 
     Attributes:
         logs: Logs read so far.
@@ -311,7 +311,10 @@ class Verification:
 
 
 def _severity(end: Offset, recovery_point: Offset, behind: Offset | None) -> Severity:
-    """Severity of damage in a log at an offset: above the recovery point it may be a torn tail."""
+    """Return the severity of damage at an offset.
+
+    Above the recovery point it may be a torn tail.
+    """
     is_tail = end >= recovery_point and behind is None
     return Severity.NOTE if is_tail else Severity.ERROR
 
@@ -320,7 +323,7 @@ def _check_frames(file: LogFile, position: int, header: BatchHeader) -> None:
     """Check that the frames of a batch match its header.
 
     Raises:
-        CorruptionError: They do not.
+        CorruptionError: The frames do not match.
     """
     batch = file.read(position, header.size)
     count = 0
@@ -368,7 +371,7 @@ def _inspect_log(
 def _inspect_segment(
     files: Files, partition: PartitionId, path: str, base: Offset
 ) -> SegmentReport:
-    """Describe a segment by its index, or by its headers when the index does not match."""
+    """Describe a segment by its index, or by its headers if the index does not match."""
     segment = Segment(files, path, partition, base)
     handle = files.open(segment.path)
     damage = ""

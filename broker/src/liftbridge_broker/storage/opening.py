@@ -1,8 +1,8 @@
-"""Opens a log after a stop; the kind of stop decides what can be trusted.
+"""Opens a log after a stop, and recovers it depending on the kind of stop.
 
 A killed process leaves names and bytes that are visible and not durable. A decision based on them,
-here or in recovery, must not outlive them: a power cut soon after would show a directory that no
-order of writes explains.
+in this module or in recovery, must not outlive them. Otherwise a power cut soon after would leave a
+directory that no order of writes explains.
 """
 
 from collections.abc import Callable, Container
@@ -24,7 +24,7 @@ class Opener:
 
     Attributes:
         was_clean: Whether the last broker stopped in order.
-        in_session: Whether the metadata group knows what this process found.
+        in_session: Whether the metadata group knows the result of this process's recovery.
         is_journal_whole: Whether the journal existed and was undamaged.
     """
 
@@ -43,7 +43,7 @@ class Opener:
     def open(
         self, partition: PartitionId, name: StreamName, options: StreamOptions
     ) -> tuple[StoredLog, RecoveryReport]:
-        """Open the log of a partition as its flushing needs it; create it if it is missing.
+        """Open the log of a partition with its flush state; create it if it is missing.
 
         Fsync policy `auto` counts as `commit`, which is right for a single replica.
 
@@ -53,8 +53,8 @@ class Opener:
         state = self._states.pop(partition, None)
         is_strict = partition in self._strict
         is_new = self._directory.is_unused(partition)
-        # A whole journal that does not know a log says that nothing of it was synced, and that it
-        # was created so shortly before the stop that it had only one policy, its present one.
+        # If an intact journal lacks a log, nothing in the log was synced. The log was also created
+        # so shortly before the stop that it had only one policy, the current one.
         is_unknown = not is_new and state is None and self.is_journal_whole
         has_doubt = False
 
@@ -62,7 +62,7 @@ class Opener:
             nonlocal has_doubt
             has_doubt = True
             if state is not None:
-                # Else a later start would find a log that lacks nothing.
+                # Otherwise a later start would treat the log as complete.
                 self._journal.put(partition, state, is_strict=False)
                 self._journal.flush()
 
@@ -119,18 +119,18 @@ def _open_log(
     is_strict: bool,
     on_doubt: Callable[[], object],
 ) -> tuple[PartitionLog, RecoveryReport]:
-    """Open the log of a partition and recover it when the stop was not clean.
+    """Open the log of a partition and recover it if the stop was not clean.
 
     Args:
         files: The data directory.
         path: Folder of the log.
         partition: Its partition.
-        limits: When it rolls.
-        state: State in the journal, durable; `None` when the journal lost it.
+        limits: Limits at which it rolls.
+        state: State in the journal, durable; `None` if the journal lost it.
         was_clean: Whether the last broker stopped in order.
-        is_new: Whether nothing was ever written to its folder, which is durable.
-        is_strict: Whether all above the recovery point was written under policy `commit`.
-        on_doubt: Records durably that what is cut now may have counted.
+        is_new: Whether its folder, which is durable, was never written to.
+        is_strict: Whether everything above the recovery point was written under policy `commit`.
+        on_doubt: Records durably that truncated records may have counted.
 
     Raises:
         FilesError: The files cannot be read or created; nothing was lost.
@@ -151,6 +151,7 @@ def _open_log(
         # A raised log start says nothing about the batch it lies in.
         log.recovery_point = min(log.recovery_point, state.recovery_point)
     if report.removed:
-        # Else a power cut brings them back, torn, and below a recovery point that moved on.
+        # Otherwise a power cut may bring them back, torn, and below a recovery point that has
+        # advanced.
         files.sync_directory(path)
     return log, report

@@ -2,7 +2,7 @@
 
 A reader keeps its position as a segment and a file position, with the block it last read. Each
 change of the segments (truncation, retention, compaction) raises `generation` of the log, and the
-reader looks its next offset up again.
+reader then looks up its next offset again.
 """
 
 from struct import Struct
@@ -21,15 +21,15 @@ offset, last offset, record count."""
 
 READ_BYTES_MIN: Final = 16 * 1024
 
-# Why a loop over whole batches ended.
-RELOAD: Final = 0  # the block or the segment ends here
+# Reasons why a loop over whole batches ended.
+RELOAD: Final = 0  # the block or the segment ends
 PART: Final = 1  # only some records of the next batch may be delivered
 FULL: Final = 2  # the next batch no longer fits
-BAD: Final = 3  # the next batch is damaged; raised once the good ones before it were delivered
+BAD: Final = 3  # the next batch is damaged; raised once the intact batches before it are delivered
 
 
 def block_bytes(max_bytes: int) -> int:
-    """Read size for a reader that wants at most `max_bytes`."""
+    """Return the read size for a reader that wants at most `max_bytes`."""
     return min(max(max_bytes, READ_BYTES_MIN), READ_BLOCK_BYTES)
 
 
@@ -70,7 +70,7 @@ class Place:
         self._error: LiftbridgeError | None = None
 
     def feed(self, data: bytes) -> None:
-        """Supply the bytes that `need` asked for; dropped when the log changed there meanwhile."""
+        """Supply the bytes that `need` asked for; dropped if the log changed there since."""
         need, segment = self._need, self._pinned
         assert need is not None
         assert segment is not None
@@ -84,32 +84,32 @@ class Place:
             self._error = self._damage(segment, "file is shorter than its log")
 
     def release(self) -> None:
-        """Release the block until the next read, which may be long after; idle readers hold none.
+        """Release the block until the next read, so that idle readers hold no memory.
 
-        What is left of it is read again, from memory as a rule.
+        The rest of the block is read again, usually from the page cache.
         """
         self._block = b""
 
     def close(self) -> None:
-        """End the use; the result of a read in flight is dropped."""
+        """Close the reader; the result of a read in flight is dropped."""
         if self._pinned is not None:
             self._pinned.unpin()
         self._need = self._pinned = None
         self._forget()
 
     def _forget(self) -> None:
-        """Drop the position; it is looked up again by `next_offset`."""
+        """Drop the position, so that `next_offset` is looked up again."""
         self._segment = None
         self._block = b""
         self._error = None
         self._generation = self._log.generation
 
     def _begin(self, end: Offset) -> Offset:
-        """Skip what retention removed; return the bound of a read within the log.
+        """Skip offsets removed by retention; return the bound of a read within the log.
 
         Raises:
-            CorruptionError: The last read met damage after the records it delivered.
-            FilesError: The last read met a failure after the records it delivered.
+            CorruptionError: The last read found damage after the records it delivered.
+            FilesError: The last read failed after the records it delivered.
         """
         log = self._log
         if self._error is not None and self._generation == log.generation:
@@ -123,11 +123,12 @@ class Place:
         """Load the next batch into the block.
 
         Args:
-            length: Minimum bytes to read when a read is necessary.
-            is_first: Whether this read has delivered nothing yet; else an error waits for the next.
+            length: Minimum number of bytes to read if a read is necessary.
+            is_first: Whether this read has delivered nothing yet; otherwise an error is raised by
+                the next read.
 
         Returns:
-            The segment, `None` when the batch is not in memory (then `_need` is set).
+            The segment, `None` if the batch is not in memory (then `_need` is set).
 
         Raises:
             CorruptionError: The log is damaged at the position.
@@ -145,7 +146,7 @@ class Place:
         return segment
 
     def _stand(self) -> Segment:
-        """The segment to read at `_position`; `next_offset` is within the log.
+        """Return the segment to read at `_position`; `next_offset` must be within the log.
 
         Raises:
             CorruptionError: The segment is damaged where the position is looked up.
@@ -190,7 +191,7 @@ class Place:
         return True
 
     def _batch_bytes(self, segment: Segment) -> int:
-        """Size of the batch at `_position`, 0 while its header is not in the block."""
+        """Return the size of the batch at `_position`, 0 while its header is not in the block."""
         at = self._position - self._block_start
         if not 0 <= at <= len(self._block) - HEADER_SIZE:
             return 0
@@ -205,10 +206,10 @@ class Place:
 
         Args:
             segment: Segment of the position.
-            length: Minimum bytes to read when a read is necessary.
+            length: Minimum number of bytes to read if a read is necessary.
 
         Raises:
-            CorruptionError: The header is damaged, or the file shorter than its log.
+            CorruptionError: The header is damaged, or the file is shorter than its log.
         """
         while True:
             size = self._batch_bytes(segment)
@@ -216,7 +217,7 @@ class Place:
             if size and self._position + size <= block_end:
                 return True
             self._batch_size = size or self._batch_size
-            # Batches resemble their predecessor, but few are equally long.
+            # Batches are usually similar in size to the previous batch, but rarely equal.
             wanted = max(self._batch_size + self._batch_size // 64, length)
             was_read_here = self._block_start == self._position and len(self._block) >= min(
                 wanted, segment.size - self._position

@@ -1,7 +1,8 @@
-"""State of idempotent publishers, stored beside the log whose batches carry it.
+"""State of idempotent publishers, stored beside the log from whose batches it derives.
 
-The node keeps it and supplies it as bytes. It is saved before batches are removed and at the end,
-so that a start need not read deleted headers ("Idempotent publishers" in docs/spec/replication.md).
+The node keeps the state and supplies it as bytes. It is saved before batches are removed and at
+shutdown, because a start cannot read removed headers ("Idempotent publishers" in
+docs/spec/replication.md).
 """
 
 from typing import Final
@@ -14,7 +15,7 @@ PUBLISHERS: Final = "publishers"
 
 
 def save_publishers(files: Files, stored: StoredLog) -> None:
-    """Save the present state from the log's source; no-op without one. Blocks for two syncs.
+    """Save the current state from the log's source; no-op without a source. Blocks for two syncs.
 
     Raises:
         FilesError: The previous state stays.
@@ -24,10 +25,10 @@ def save_publishers(files: Files, stored: StoredLog) -> None:
 
 
 def read_publishers(files: Files, stored: StoredLog) -> bytes | None:
-    """The last saved state, `None` when there is none intact.
+    """Read the last saved state, `None` if none is intact.
 
     Raises:
-        FilesError: The disk refused to read.
+        FilesError: The disk failed to read.
     """
     found = read_small_file(files, f"{stored.log.directory}/{PUBLISHERS}")
     return None if found is None else found.payload

@@ -1,17 +1,17 @@
 """The durable log of a member of the metadata group: entries, hard state, snapshots.
 
 Follows storage policies 1, 7 and 8 and the contract in docs/internals/raft.md. The owner writes the
-content of one `Ready` with one call, submits one sync, and sends nothing that depends on it before
-the sync has ended; it never retries after an error other than a full disk.
+content of a `Ready` with one call, and submits one sync. Before the sync has ended, it sends
+nothing that depends on it. It never retries after an error other than a full disk.
 
-Files in `metadata/`: `<number>.wal` (layout in `raft_records`), restarted after each snapshot and
-when a file is long; `<index>.snapshot` (layout in `raft_snapshots`), of which the last few are
-kept; `reserve`, space for essential commands on a full disk; `<log>.cut`, what the last recovery
-cut. Entries after the oldest snapshot kept, and some before the newest one for followers that are
-slightly behind, stay on disk and in memory.
+Files in `metadata/`: `<number>.wal` (layout in `raft_records`), a new file begins after each
+snapshot and when a file is long; `<index>.snapshot` (layout in `raft_snapshots`), of which the last
+few are kept; `reserve`, space for essential commands on a full disk; `<log>.cut`, the bytes that
+the last recovery truncated. Entries after the oldest kept snapshot, and some before the newest for
+followers that lag slightly, stay on disk and in memory.
 
-A file gets its name only when its first record is durable, and a snapshot only when it is whole, so
-a crash can tear nothing but the end of the last log file.
+A log file gets its name only when its first record is durable, and a snapshot only when it is
+whole. So a crash can tear only the end of the last log file.
 """
 
 from collections.abc import Sequence
@@ -47,10 +47,10 @@ from liftbridge_broker.storage.raft_snapshots import (
 from liftbridge_broker.storage.raft_state import LogState, encode_configuration, encode_vote
 
 SNAPSHOTS_KEPT: Final = 2
-"""Snapshots kept by default: with two, one damaged snapshot costs nothing."""
+"""Number of snapshots kept by default: with two, a damaged snapshot causes no loss."""
 
 RESERVE_BYTES: Final = 1024 * 1024
-"""Space reserved for essential commands on a full disk: some ten thousand deletions."""
+"""Space reserved for essential commands on a full disk: about ten thousand deletions."""
 
 FULL_BYTES: Final = 64 * 1024
 """Free space below which ordinary commands are refused; a write of this size must still fit."""
@@ -70,7 +70,7 @@ class RaftLog:
 
     Attributes:
         findings: Repairs of the recovery, for the log of the process.
-        is_full: The disk is full or nearly so: only essential commands may be proposed.
+        is_full: Whether the disk is full or nearly full: only essential commands may be proposed.
         has_reserve: Whether the reserve still exists.
     """
 
@@ -110,8 +110,9 @@ class RaftLog:
         Args:
             files: The data directory.
             directory: Directory of the metadata.
-            bootstrap: Initial configuration of an empty directory; with the empty one it waits for
-                a leader to add it. Also that of a directory of the previous version.
+            bootstrap: Initial configuration of an empty directory; with an empty configuration, the
+                member waits for a leader to add it. Also the configuration of a directory of the
+                previous version.
             index_min: An index that other files of the data directory prove to have been durable
                 and committed.
             snapshots_kept: Number of snapshots to keep, 1 or more.
@@ -137,25 +138,28 @@ class RaftLog:
 
     @property
     def first_index(self) -> int:
-        """Lowest stored index; `last_index` + 1 when there is none."""
+        """Lowest stored index; `last_index` + 1 for an empty log."""
         return self._state.base_index + 1
 
     @property
     def last_index(self) -> int:
-        """Highest stored index, or the snapshot's index when no entry follows it."""
+        """Highest stored index, or the snapshot's index if no entry follows it."""
         return self._state.last_index
 
     @property
     def snapshot_meta(self) -> SnapshotMeta:
-        """Newest snapshot; index 0 for none, then with the configuration of the bootstrap."""
+        """Newest snapshot; index 0 without a snapshot, with the configuration of the bootstrap."""
         return self._meta
 
     def term_at(self, index: int) -> int | None:
-        """Term of the entry or of the snapshot at `index`, 0 for index 0; `None` if unknown."""
+        """Return the term of the entry or snapshot at `index`: 0 for index 0, `None` if unknown."""
         return self._meta.term if index == self._meta.last_index else self._state.term_at(index)
 
     def entries(self, low: int, high: int, bytes_max: int) -> Sequence[Entry]:
-        """Entries from `low` to `high` - 1, as many as fit `bytes_max` of data, at least one."""
+        """Return entries from `low` to `high` - 1.
+
+        At most `bytes_max` of data, at least one entry.
+        """
         base = self._state.base_index
         assert base < low < high <= self.last_index + 1
         found: list[Entry] = []
@@ -169,12 +173,12 @@ class RaftLog:
         return found
 
     def hard_state(self) -> HardState:
-        """The hard state written last; a snapshot covers committed entries only."""
+        """Return the hard state written last; a snapshot covers committed entries only."""
         state = self._state.hard_state
         return state._replace(commit=max(state.commit, self._meta.last_index))
 
     def config_entries(self) -> Sequence[Entry]:
-        """Entries of kind `CONFIG` after the snapshot, in order."""
+        """Return the `CONFIG` entries after the snapshot, in order."""
         return [
             entry
             for entry in self._state.entries
@@ -187,10 +191,10 @@ class RaftLog:
         return self._state.configuration_at(self.last_index)
 
     def newest_snapshot(self) -> Snapshot | None:
-        """The newest snapshot from recovery or the last read; `None` for none.
+        """Return the newest snapshot, from recovery or the last read; `None` for none.
 
         Raises:
-            FilesError: The disk refused to read.
+            FilesError: The disk failed to read.
         """
         index = self._meta.last_index
         if index and (self._newest is None or self._newest.meta.last_index != index):
@@ -198,7 +202,7 @@ class RaftLog:
         return self._newest
 
     def read_snapshot(self, index: int, position: int, bytes_max: int) -> bytes | None:
-        """Bytes of the state of snapshot `index` from `position` on; `None` when it was removed.
+        """Return bytes of snapshot `index` from `position` on; `None` if it was removed.
 
         The state stays in memory from the first read until `forget_snapshot`.
         """
@@ -214,14 +218,14 @@ class RaftLog:
     # -- writing ------------------------------------------------------------------------------
 
     def append(self, entries: Sequence[Entry], hard_state: HardState | None) -> None:
-        """Write entries, then a hard state, with one call; all of it or, on an error, nothing.
+        """Write entries, then a hard state, with one call; after an error, nothing is written.
 
-        Drops the log from the first entry's index on before. `submit_sync` makes it durable. On a
+        First drops the log from the first entry's index on. `submit_sync` makes it durable. On a
         full disk it removes the reserve first.
 
         Raises:
-            FilesError: With `is_full` nothing has changed and the same call may succeed later;
-                otherwise the log cannot be used any more.
+            FilesError: With `is_full`, nothing has changed and the call may succeed later;
+                otherwise the log is unusable.
         """
         assert not self._is_syncing
         self._roll()
@@ -262,15 +266,15 @@ class RaftLog:
         self._files.submit_sync(token, (self._file.handle,))
 
     def on_synced(self) -> None:
-        """Record that the sync succeeded; after a failed sync nothing may be written any more."""
+        """Record that the sync succeeded; after a failed sync, nothing more may be written."""
         assert self._is_syncing
         self._is_syncing = False
         self._synced_size = self._submitted_size
 
     def mark(self, commit: int) -> None:
-        """Mark that everything is synced, and how far it is committed; not durable on its own.
+        """Write a mark with the synced length and the commit index; not durable on its own.
 
-        A recovery that finds the last records damaged learns from it that they were whole.
+        From the mark, a recovery that finds the last records damaged knows that they were whole.
 
         Raises:
             FilesError: The disk refused; a full disk is not an error here.
@@ -323,13 +327,14 @@ class RaftLog:
     # -- snapshots ----------------------------------------------------------------------------
 
     def save_snapshot(self, index: int, state: bytes) -> bool:
-        """Store the state after a committed entry, and drop what the older snapshots cover.
+        """Store the state after a committed entry; drop old snapshots and the entries they cover.
 
         Returns:
-            Whether it was stored; a full disk or a state that is too long leaves the log whole.
+            Whether the snapshot was stored; after a full disk, or with a state that is too long,
+            the log stays whole.
 
         Raises:
-            FilesError: The log cannot be used any more.
+            FilesError: The log is unusable.
         """
         assert self._meta.last_index < index <= self.last_index
         if len(state) > STATE_BYTES_MAX:
@@ -373,7 +378,7 @@ class RaftLog:
         try:
             self._begin_file(state, RecordKind.RESET)
         except FilesError as error:
-            # The snapshot is in place already: the state in memory is no longer valid.
+            # The snapshot has its name already, so the state in memory is no longer valid.
             raise FilesError(error.text) from error
         self._state = state
         self._meta, self._newest = meta, snapshot
@@ -382,7 +387,7 @@ class RaftLog:
         self._drop_covered()
 
     def _roll(self) -> None:
-        """Start a new file once a snapshot or the length of this one requires it."""
+        """Start a new file once a snapshot or the length of the current file requires it."""
         if not self._is_roll_due and self._size < FILE_BYTES_MAX:
             return
         # Marks at the end are part of the chain that the new file continues.
@@ -435,7 +440,7 @@ class RaftLog:
         Ordinary commands leave the reserve and `FULL_BYTES` untouched.
 
         Raises:
-            FilesError: The reserve could not be written, for another reason than lack of space.
+            FilesError: The reserve could not be written for a reason other than lack of space.
         """
         free = self._files.free_bytes()
         if self.is_full and free > 2 * RESERVE_BYTES:
@@ -469,5 +474,5 @@ class RaftLog:
             self.has_reserve, self.is_full = True, False
 
     def _first_meta(self) -> SnapshotMeta:
-        """The position before the first entry when there is no snapshot."""
+        """Return the position before the first entry if there is no snapshot."""
         return SnapshotMeta(0, 0, self._state.base_configuration, 0, b"")

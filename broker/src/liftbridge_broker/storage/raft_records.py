@@ -1,4 +1,4 @@
-"""Bytes of one file of the Raft log, and how much of them can be trusted.
+"""Format of a file of the Raft log, and its verification.
 
 Layout, big-endian. File header of 24 bytes: magic `LBML`, version u16 = 2, reserved u16, number of
 the file u64, chain u32 (CRC of the last record of the file before, 0 in the very first), CRC-32C
@@ -16,14 +16,15 @@ u32 of the 20 bytes before it. Then records, each with a header of 40 bytes:
 ```
 
 Kinds: an entry carries its data; a hard state its term in the header, the commit index in place of
-the index, and its vote; a cut says that the log now ends at its index and term, and carries the
-configuration in force there; a base opens a file and says the same of the place where the file
-continues; a reset is a base that does not continue the file before, because a snapshot replaced
+the index, and its vote; a cut records that the log now ends at its index and term, with the
+configuration in force there; a base opens a file and records the same for the place where the file
+continues; a reset is a base that does not continue the previous file, because a snapshot replaced
 everything.
 
 Every record can be verified on its own, and the chain proves that none is missing between two. The
-synced length in a record tells a torn tail from rot: damage before a good record that calls that
-place synced was whole once, so it may have been acknowledged and is never cut (storage policy 1).
+synced length in a record distinguishes a torn tail from rot. If an intact record records that an
+earlier, damaged place was synced, that place was whole once. It may have been acknowledged and is
+never truncated (storage policy 1).
 """
 
 from collections.abc import Iterator, Sequence
@@ -72,7 +73,7 @@ ENTRY_OF_KIND: Final = {record: entry for entry, record in KIND_OF_ENTRY.items()
 
 
 class Record(NamedTuple):
-    """One verified record.
+    """A verified record.
 
     Attributes:
         kind: Its kind.
@@ -104,9 +105,9 @@ class FileScan(NamedTuple):
         number: Number of the file.
         chain_before: CRC of the last record of the file before.
         records: Intact records, chained.
-        chain: CRC of the last of them.
-        end: Position after it; the size of the file when there is no doubt.
-        synced_bytes: Length that any intact record calls synced, even one after the doubt.
+        chain: CRC of the last intact record.
+        end: Position after the last intact record; the size of the file without doubt.
+        synced_bytes: Greatest synced length in any intact record, even after the doubt.
     """
 
     number: int
@@ -118,7 +119,7 @@ class FileScan(NamedTuple):
 
 
 def encode_file_header(number: int, chain: int) -> tuple[bytes, int]:
-    """Header of a new file, and its CRC for the chain."""
+    """Encode the header of a new file; return its bytes and its CRC for the chain."""
     body = _FILE.pack(_FILE_MAGIC, _VERSION, 0, number, chain)
     crc = crc32c(body)
     return body + _CRC.pack(crc), crc
@@ -127,7 +128,7 @@ def encode_file_header(number: int, chain: int) -> tuple[bytes, int]:
 def encode_record(
     kind: RecordKind, index: int, term: int, payload: bytes, *, synced_bytes: int, chain: int
 ) -> tuple[bytes, int]:
-    """Bytes of a record, and its CRC for the chain."""
+    """Encode a record; return its bytes and its CRC for the chain."""
     head = kind.value + _CRC.pack(len(payload))
     covered = _COVERED.pack(chain, index, term, synced_bytes)
     crc = crc32c(head + covered + payload)
@@ -135,7 +136,7 @@ def encode_record(
 
 
 def record_at(data: bytes, position: int) -> Record | None:
-    """The record at a position, if its own checksum holds."""
+    """Return the record at a position, `None` if its checksum does not match."""
     if position + RECORD_HEADER_SIZE > len(data):
         return None
     magic, length, crc, chain, index, term, synced = _RECORD.unpack_from(data, position)
@@ -175,14 +176,14 @@ def scan(data: bytes, path: str) -> FileScan:
         position, chain = record.end, record.crc
         synced = max(synced, record.synced_bytes)
     for later in _records_behind(data, position):
-        # A record cannot call synced what follows it; one that does was never written so.
+        # A record cannot record bytes after it as synced; such a record was never written.
         if later.synced_bytes <= later.position:
             synced = max(synced, later.synced_bytes)
     return FileScan(number, chain_before, records, chain, position, synced)
 
 
 def _records_behind(data: bytes, position: int) -> Iterator[Record]:
-    """Records with intact checksums anywhere from a position on."""
+    """Yield records with intact checksums anywhere from a position on."""
     found = data.find(_MAGIC, position)
     while found >= 0:
         record = record_at(data, found)

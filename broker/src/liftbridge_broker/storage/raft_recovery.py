@@ -1,11 +1,11 @@
-"""Files of the Raft log: how they are created, and how they are recovered after a crash.
+"""Creation of the files of the Raft log, and their recovery after a crash.
 
-The rule of recovery (storage policies 1 and 4): a damaged end of the last file that nothing proves
-to have been synced is torn and cut, with a copy kept. Any other damage or gap refuses to start,
-because the missing part may have been acknowledged; nothing is changed then.
+The rule of recovery (storage policies 1 and 4): a damaged end of the last file without proof of a
+sync is torn; it is truncated, and a copy is kept. Any other damage or gap prevents the start,
+because the missing part may have been acknowledged; then nothing is changed.
 
 A directory of the previous version, one voter with files `<first index>.log`, is rewritten as one
-file of this version. Until that file has its name the former files are authoritative, afterwards
+file of this version. Until that file has its name, the former files are authoritative; afterwards
 they are leftovers.
 """
 
@@ -40,10 +40,10 @@ class LogFile(NamedTuple):
     """An open log file.
 
     Attributes:
-        handle: For appending.
+        handle: Handle for appends.
         number: Number in its name.
         chain: CRC of its last record.
-        size: Its length in bytes, all of it synced.
+        size: Length in bytes, all of it synced.
     """
 
     handle: FileHandle
@@ -57,10 +57,10 @@ class Found(NamedTuple):
 
     Attributes:
         file: The last log file.
-        bases: Number of each log file and the index it continues from, rising.
+        bases: Number of each log file and the index that it continues from, ascending.
         state: Entries, hard state and configurations.
-        snapshots: Indexes of intact snapshots, rising.
-        snapshot: The newest of them.
+        snapshots: Indexes of intact snapshots, ascending.
+        snapshot: The newest intact snapshot.
         findings: Repairs, for the log of the process.
         is_reset_due: Whether the log must restart after the snapshot.
     """
@@ -75,7 +75,7 @@ class Found(NamedTuple):
 
 
 class _Tail(NamedTuple):
-    """The last file as it was scanned, with its bytes."""
+    """Scan of the last file, with its bytes."""
 
     path: str
     found: FileScan
@@ -88,7 +88,7 @@ class _Tail(NamedTuple):
 
 
 def log_path(directory: str, number: int) -> str:
-    """Path of a log file."""
+    """Return the path of a log file."""
     return f"{directory}/{number:020}.wal"
 
 
@@ -100,15 +100,15 @@ def holds_metadata(files: Files, directory: str) -> bool:
 def create_log_file(
     files: Files, directory: str, number: int, chain: int, state: LogState, kind: RecordKind
 ) -> LogFile:
-    """Make a log file durable before it gets its name, so that a named file is never torn.
+    """Create a log file, durable before it gets its name, so that a named file is never torn.
 
     Args:
         files: The data directory.
         directory: Directory of the metadata.
-        number: One above that of the file before.
-        chain: CRC of the last record of the file before.
+        number: Number of the previous file plus one.
+        chain: CRC of the last record of the previous file.
         state: State of the log; written in the base that opens the file.
-        kind: `BASE`, or `RESET` when the file does not continue the one before.
+        kind: `BASE`, or `RESET` if the file does not continue the previous file.
 
     Raises:
         FilesError: With `is_full` nothing has changed; otherwise the log cannot continue, because
@@ -130,7 +130,7 @@ def _place(files: Files, directory: str, number: int, data: bytes, chain: int) -
         files.sync(handle)
     finally:
         files.close(handle)
-    # From here on even a full disk is no refusal: the name may exist or not.
+    # From here on, even a full disk is an error: the name may exist or not.
     try:
         files.rename(path + _NEW_SUFFIX, path)
         files.sync_directory(directory)
@@ -142,7 +142,7 @@ def _place(files: Files, directory: str, number: int, data: bytes, chain: int) -
 def remove_log_files(files: Files, directory: str, numbers: Sequence[int]) -> None:
     """Remove log files, the oldest first; a crash may bring the names back.
 
-    Those of snapshots that were removed before must not come back: they would need these files.
+    The names of snapshots removed before must not come back, because they would need these files.
     """
     if numbers:
         files.sync_directory(directory)
@@ -153,13 +153,13 @@ def remove_log_files(files: Files, directory: str, numbers: Sequence[int]) -> No
 
 
 def recover(files: Files, directory: str, *, index_min: int, bootstrap: Configuration) -> Found:
-    """Read a directory, cut the torn end, make the rest durable.
+    """Read a directory, truncate the torn end, make the rest durable.
 
     Args:
         files: The data directory.
         directory: Directory of the metadata.
         index_min: An index that is known to have been durable.
-        bootstrap: Configuration of an empty directory, and of one of the previous version.
+        bootstrap: Configuration of an empty directory, and of a directory of the previous version.
 
     Raises:
         CorruptionError: Entries that may have been acknowledged are damaged or missing.
@@ -190,8 +190,8 @@ def recover(files: Files, directory: str, *, index_min: int, bootstrap: Configur
         handle = files.open(tail.path)
         if tail.is_torn:
             findings.append(_cut(files, directory, handle, tail))
-        # Data from the page cache counts from now on, so it must become durable; a failed earlier
-        # sync left pages that no other sync writes.
+        # Data from the page cache counts from now on, so it must become durable. An earlier failed
+        # sync may have left pages that no later sync writes.
         found = tail.found
         files.rewrite(handle, min(found.synced_bytes, found.end))
         files.sync(handle)
@@ -246,7 +246,7 @@ def _begin(
 
 
 def _numbers(names: Sequence[str], kind: str) -> list[int]:
-    """Numbers in the names of one kind of file, rising."""
+    """Return the numbers in the names of one kind of file, ascending."""
     found = (_NAME.fullmatch(name) for name in names)
     return sorted(int(match[1]) for match in found if match and match[2] == kind)
 
@@ -258,7 +258,7 @@ def _read_snapshots(
     former: Configuration,
     findings: list[str],
 ) -> list[Snapshot]:
-    """Intact snapshots, rising; damaged ones are reported and left."""
+    """Read the intact snapshots, ascending; damaged snapshots are reported and kept."""
     intact: list[Snapshot] = []
     for index in _numbers(names, "snapshot"):
         snapshot = read_snapshot(files, directory, index, former)
@@ -320,7 +320,7 @@ def _read_file(files: Files, directory: str, number: int) -> _Tail:
 
 
 def _base_of(file: _Tail) -> int:
-    """Index a file continues from; nothing before a reset is needed."""
+    """Return the index that a file continues from; entries before a reset are not needed."""
     base = file.found.records[0]
     return 0 if base.kind is RecordKind.RESET else base.entry_index
 
@@ -335,7 +335,7 @@ def _require_whole(tail: _Tail, state: LogState, newest: Snapshot | None, index_
 
 
 def _rot(tail: _Tail, what: str = "") -> CorruptionError:
-    """The error for a log that lost synced records."""
+    """Create the error for a log that lost synced records."""
     if not what:
         is_whole = record_at(tail.data, tail.found.end) is not None
         what = f"a record was synced and is {'out of place' if is_whole else 'damaged'}"
@@ -347,7 +347,7 @@ def _rot(tail: _Tail, what: str = "") -> CorruptionError:
 
 
 def _cut(files: Files, directory: str, handle: FileHandle, tail: _Tail) -> str:
-    """Cut a torn end and keep a copy of it; return the finding for the operator."""
+    """Truncate a torn end and keep a copy of it; return the finding for the operator."""
     end = tail.found.end
     told = f"cut {len(tail.data) - end} torn bytes from {tail.path} at byte {end}"
     copy = tail.path + _CUT_SUFFIX
@@ -371,7 +371,7 @@ def _cut(files: Files, directory: str, handle: FileHandle, tail: _Tail) -> str:
 def _remove_leftovers(
     files: Files, directory: str, names: Sequence[str], kept: Sequence[int]
 ) -> None:
-    """Remove unfinished files, obsolete log files, and those of the previous version."""
+    """Remove unfinished files, obsolete log files, and files of the previous version."""
     remove_log_files(
         files, directory, [number for number in _numbers(names, "wal") if number not in kept]
     )

@@ -1,9 +1,9 @@
-"""Snapshots of the metadata: small files with the header that validates their state.
+"""Snapshots of the metadata: small files with a header that validates their state.
 
 Payload of `<index>.snapshot` (`smallfile`), big-endian: magic `LBSN`, version u16 = 2, reserved
 u16, index u64, term u64, SHA-256 of the state (32 bytes), length of the configuration u32, the
-configuration (`raft_state.encode_configuration`), the state. The version before had index u64,
-term u64 and the state only; it knew one voter, which the opener of the log supplies.
+configuration (`raft_state.encode_configuration`), the state. The previous version had only index
+u64, term u64 and the state. It had one voter, whose identity the opener of the log supplies.
 """
 
 from collections.abc import Sequence
@@ -30,18 +30,18 @@ _FORMER: Final = Struct(">QQ")
 _CONFIGURATION_BYTES_MAX: Final = 1024 * 1024
 
 STATE_BYTES_MAX: Final = SMALL_FILE_BYTES_MAX - _HEAD.size - _CONFIGURATION_BYTES_MAX
-"""Longest state that can be stored."""
+"""Maximum length of a state."""
 
 SUFFIX: Final = ".snapshot"
 
 
 def snapshot_path(directory: str, index: int) -> str:
-    """Path of a snapshot."""
+    """Return the path of a snapshot."""
     return f"{directory}/{index:020}{SUFFIX}"
 
 
 def snapshot_of(index: int, term: int, configuration: Configuration, state: bytes) -> Snapshot:
-    """Snapshot of a state, with its length and hash."""
+    """Create the snapshot of a state, with its length and hash."""
     digest = sha256(state).digest()
     return Snapshot(SnapshotMeta(index, term, configuration, len(state), digest), state)
 
@@ -76,7 +76,7 @@ def write_snapshot(files: Files, directory: str, snapshot: Snapshot) -> None:
 def read_snapshot(
     files: Files, directory: str, index: int, former: Configuration
 ) -> Snapshot | None:
-    """An intact snapshot, `None` when it is damaged.
+    """Read a snapshot, `None` if it is damaged.
 
     Args:
         files: The data directory.
@@ -85,7 +85,7 @@ def read_snapshot(
         former: Configuration for snapshots of the previous format version.
 
     Raises:
-        FilesError: The disk refused to read.
+        FilesError: The disk failed to read.
     """
     path = snapshot_path(directory, index)
     payload = read_version(files, path, path.rpartition("/")[2])

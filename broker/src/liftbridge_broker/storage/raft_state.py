@@ -27,12 +27,12 @@ _TEXT_BYTES_MAX: Final = 0xFFFF
 
 
 def encode_vote(vote: Peer | None) -> bytes:
-    """Broker and data directory, separated by a zero byte; empty for no vote."""
+    """Encode a vote: broker and data directory, separated by a zero byte; empty for no vote."""
     return b"" if vote is None else f"{vote.broker}\0{vote.data_dir_id}".encode()
 
 
 def decode_vote(data: bytes) -> Peer | None:
-    """See `encode_vote`.
+    """Decode a vote; inverse of `encode_vote`.
 
     Raises:
         CorruptionError: The bytes are not a vote.
@@ -50,12 +50,12 @@ def decode_vote(data: bytes) -> Peer | None:
 
 
 def encode_configuration(configuration: Configuration) -> bytes:
-    """Encoded as in an entry; empty for the empty configuration."""
+    """Encode a configuration as in an entry; empty for the empty configuration."""
     return b"" if configuration == EMPTY else configurations.encode(configuration)
 
 
 def decode_configuration(data: bytes) -> Configuration:
-    """See `encode_configuration`.
+    """Decode a configuration; inverse of `encode_configuration`.
 
     Raises:
         CorruptionError: The bytes are not a configuration.
@@ -73,7 +73,7 @@ class LogState:
         base_index: Index before the first entry.
         base_term: Term of that index.
         base_configuration: Configuration in force at that index.
-        entries: All entries after it, contiguous.
+        entries: All entries after the base, contiguous.
         hard_state: Term, vote and commit.
     """
 
@@ -96,18 +96,18 @@ class LogState:
         return self.entries[-1].term if self.entries else self.base_term
 
     def term_at(self, index: int) -> int | None:
-        """Term at an index, `None` if unknown."""
+        """Return the term at an index, `None` if unknown."""
         place = index - self.base_index
         if place == 0:
             return self.base_term
         return self.entries[place - 1].term if 0 < place <= len(self.entries) else None
 
     def holds(self, index: int, term: int) -> bool:
-        """Return whether the log continues a snapshot, or can be shortened to what follows it."""
+        """Return whether the log continues a snapshot, or can be shortened to continue it."""
         return index < self.base_index or self.term_at(index) == term
 
     def configuration_at(self, index: int) -> Configuration:
-        """Configuration in force at an index between base and end."""
+        """Return the configuration in force at an index between base and end."""
         assert self.base_index <= index <= self.last_index
         for place in range(index - self.base_index - 1, -1, -1):
             if self.entries[place].kind is EntryKind.CONFIG:
@@ -132,7 +132,10 @@ class LogState:
     # -- records ------------------------------------------------------------------------------
 
     def base_payload(self) -> bytes:
-        """Payload of a base: u64 term and commit, u16 lengths, vote, configuration at the end."""
+        """Encode the payload of a base.
+
+        U64 term and commit, u16 lengths, vote, configuration at the end.
+        """
         vote = encode_vote(self.hard_state.vote)
         configuration = encode_configuration(self.configuration_at(self.last_index))
         assert max(len(vote), len(configuration)) <= _TEXT_BYTES_MAX
@@ -143,7 +146,7 @@ class LogState:
 
     @classmethod
     def from_base(cls, record: Record) -> "LogState":
-        """State at the start of a file.
+        """Create the state at the start of a file from its base.
 
         Raises:
             CorruptionError: The record is not a base.
@@ -187,7 +190,7 @@ class LogState:
                 raise _misplaced(record, path)
             self.cut(record.entry_index)
             return
-        # Entries from before this file are dropped; a snapshot covers all of them by now.
+        # Entries from before this file are dropped, since a snapshot covers them.
         self.entries.clear()
         self.base_index, self.base_term = record.entry_index, record.term
         self.base_configuration = decode_configuration(record.payload)

@@ -9,7 +9,7 @@ RANGES_MAX: Final = 1024
 class Ranges:
     """Disjoint half-open ranges, joined where they touch.
 
-    Beyond `RANGES_MAX` ranges it forgets everything; that costs another verification.
+    Beyond `RANGES_MAX` ranges it forgets all of them, which costs another verification.
     """
 
     __slots__ = ("_ends", "_starts")
@@ -19,7 +19,7 @@ class Ranges:
         self._ends: list[int] = []
 
     def covered_until(self, position: int) -> int:
-        """End of the range that holds `position`, or `position` when none does."""
+        """Return the end of the range that contains `position`, or `position` if none does."""
         before = bisect_right(self._starts, position) - 1
         if before < 0 or self._ends[before] <= position:
             return position

@@ -35,7 +35,7 @@ class LogReader(Place):
         self._frame = 0
 
     def read(self, max_bytes: int, end: Offset) -> ReadResult:
-        """Frames of records [next_offset, end), as many as fit.
+        """Read the frames of records [next_offset, end), as many as fit.
 
         Args:
             max_bytes: Bound of the sum of the slices; one record is returned even if larger.
@@ -43,8 +43,8 @@ class LogReader(Place):
             end: First offset not to return, for instance the high watermark.
 
         Returns:
-            Slices in order. Empty without `need`: no records below `end` now. With `need`
-            the bytes are not in memory: read them, `feed` them, and call again.
+            Slices in order. Empty without `need`: no records below `end` now. With `need`, the
+            bytes are not in memory: read them, `feed` them, and call again.
 
         Raises:
             CorruptionError: The next batch is damaged; good batches before it were returned.
@@ -79,12 +79,12 @@ class LogReader(Place):
     def _take_whole(
         self, segment: Segment, slices: list[bytes | memoryview], budget: int, end: Offset
     ) -> tuple[int, int, int]:
-        """Take batches of the block as long as they can be taken whole.
+        """Take whole batches of the block as long as possible.
 
         Measured by tests/bench/bench_log.py: below 1 us for a batch of one record.
 
         Returns:
-            The remaining budget, the number of records, and why it ended (`RELOAD`...).
+            The remaining budget, the number of records, and the reason for the end (`RELOAD`...).
         """
         block = self._block
         view = memoryview(block)
@@ -145,11 +145,11 @@ class LogReader(Place):
     ) -> tuple[int, bool]:
         """Take records of the verified batch at the position.
 
-        Frames are walked only as far as needed, and never twice: the position within the batch is
-        remembered.
+        It walks no more frames than needed, and none twice, because it remembers the position
+        within the batch.
 
         Returns:
-            The number of records taken, and whether this read is over.
+            The number of records taken, and whether this read has ended.
         """
         block = self._block
         at = self._position - self._block_start
@@ -200,7 +200,7 @@ class _FrameWalk:
         self.number = 0
 
     def offset(self) -> int:
-        """Offset of the frame at `at`; frames are decoded only where compaction left gaps."""
+        """Offset of the frame at `at`; frames are decoded only if compaction left gaps."""
         if self._is_dense:
             return self._base + self.number
         return frame_offset(self._block, self.at)
@@ -215,7 +215,10 @@ class _FrameWalk:
             self.number += 1
 
     def take(self, budget: int, end: int, *, forced: bool) -> None:
-        """Continue while frames fit the budget and lie below `end`; with `forced` at least one."""
+        """Continue while frames fit the budget and are below `end`.
+
+        With `forced`, take at least one.
+        """
         limit = self.at + budget
         if forced and self.at < self.end and self.offset() < end:
             self.at = frame_end(self._block, self.at, self.end)

@@ -1,17 +1,17 @@
-"""Opening a log: storage policy 4 decides what a stop or a crash left.
+"""Recovery of a log after a stop or a crash, by storage policy 4.
 
-Every batch above the recovery point is verified; below it only headers are read, and only where an
-index is missing. The first place without a whole batch that adjoins the one before is *damage*, and
-its meaning depends on its place:
+Every batch above the recovery point is verified; below it only headers are read, and only if an
+index is missing. The first place without a whole batch that adjoins the previous batch is *damage*,
+and its meaning depends on its place:
 
 - below the recovery point it is rot: those records were durable. Nothing is changed; the store
-  leaves a note beside the file, so that a start after a clean stop verifies that file as well.
-- above it, in any mode but commit, the system lost pages, in any order: cut, with a copy.
-- above it, in commit mode, each write waited for the one before, so a crash can only have damaged
-  the last one, and its shape decides (`CrashShape`). A torn write was never acknowledged: cut, with
-  a copy. A write that lost a part is cut as well; but it may have counted, so the doubt is reported
-  to the owner first. Anything else is rot. The same holds when the journal was lost, since then the
-  recovery point is unknown.
+    writes a note beside the file, so that a start after a clean stop also verifies that file.
+- above it, in any mode but commit, the system lost pages, in any order: truncated, with a copy.
+- above it, in commit mode, each write waited for the previous write, so a crash can only have
+    damaged the last write. Its shape decides (`CrashShape`). A torn write was never acknowledged:
+    truncated, with a copy. A write that lost a part is truncated as well; but it may have counted,
+    so the owner is notified first. Anything else is rot. The same holds if the journal was lost,
+    since then the recovery point is unknown.
 """
 
 from collections.abc import Callable
@@ -57,11 +57,11 @@ _COPY_BLOCK_BYTES: Final = 1 << 20
 
 
 class Recovered(NamedTuple):
-    """A log after opening.
+    """Result of opening a log.
 
     Attributes:
         segments: At least one, adjoining, all but the last sealed.
-        state: Small state that matches them.
+        state: Small state that matches the segments.
         report: Findings and repairs.
     """
 
@@ -75,8 +75,8 @@ class _Damage(NamedTuple):
 
     Attributes:
         number: Number of the log file, from 0.
-        position: Position in it; -1 when the file itself does not adjoin the one before.
-        offset: Offset that should start there.
+        position: Position in it; -1 if the file itself does not adjoin the previous file.
+        offset: Offset that should start at this place.
         message: Description.
     """
 
@@ -132,9 +132,9 @@ class _Recovery:
 
     Attributes:
         bases: Base offsets of the log files, ascending.
-        segments: The good ones, the last one perhaps only up to damage.
-        recovery_point: Everything below was durable; 0 when unknown.
-        is_cut: Whether anything was cut.
+        segments: The intact segments, the last perhaps only up to damage.
+        recovery_point: Offset below which everything was durable; 0 if unknown.
+        is_cut: Whether anything was truncated.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class _Recovery:
         return self.segments[-1].end_offset if self.segments else self.log_start
 
     def path(self, base_offset: Offset) -> str:
-        """Path of the log file of a segment."""
+        """Return the path of the log file of a segment."""
         return f"{self._directory}/{log_name(base_offset)}"
 
     def base(self, damage: _Damage) -> Offset:
@@ -204,8 +204,9 @@ class _Recovery:
         if not self._is_known and self.bases:
             self.log_start = self.bases[0]
         while len(self.bases) > 1 and self.bases[1] <= self.log_start:
-            # The journal holds the log start that made these files meaningless; but what compaction
-            # merged into the first may lie beside it, and says nothing of where that one ends.
+            # The journal has the log start that made these files obsolete. But files that
+            # compaction merged into the first file may still exist beside it, and do not show where
+            # it ends.
             base_offset, behind = self.bases[:2]
             if self._reaches_beyond(base_offset, behind, self.log_start):
                 break
@@ -214,7 +215,7 @@ class _Recovery:
             if tells_its_end(self._files, path, self._partition_id, base_offset):
                 self._remove(path)
             else:
-                # It may have reached farther than its remains show.
+                # It may have reached beyond its remains.
                 self._files.rename(path, self._free_cut_path(path))
             self._remove(f"{self._directory}/{index_name(base_offset)}")
 
@@ -230,12 +231,12 @@ class _Recovery:
         )
 
     def look_at_segments(self) -> _Damage | None:
-        """Take the segments in order as long as they are good; return the first damage."""
+        """Take the segments in order while they are intact; return the first damage."""
         expected = min(self.bases[0], self.log_start) if self.bases else self.log_start
         for number, base_offset in enumerate(self.bases):
             behind = self.bases[number + 1] if number + 1 < len(self.bases) else None
             if base_offset < expected and not self._reaches_beyond(base_offset, behind, expected):
-                # Compaction merged it into the one before; the crash came before its removal.
+                # Compaction merged it into the previous file; the crash came before its removal.
                 self._covered.append(base_offset)
                 continue
             if base_offset != expected:
@@ -250,7 +251,7 @@ class _Recovery:
         return None
 
     def _look_at(self, segment: Segment, number: int, behind: Offset | None) -> _Damage | None:
-        """Take one segment, by its index if that is trusted, else by walking the log."""
+        """Take a segment, by its index if that is trusted, else by walking the log."""
         segment.has_files = True
         segment.is_sealed = behind is not None
         handle = segment.open()
@@ -287,7 +288,10 @@ class _Recovery:
     def _walk(
         self, segment: Segment, file: LogFile, number: int, *, verified: bool, is_whole: bool
     ) -> _Damage | None:
-        """Count the batches of a segment: all, or from where the index allows to start."""
+        """Count the batches of a segment.
+
+        All, or from the position at which the index can resume.
+        """
         loaded = load_index(
             read_file(self._files, segment.index_path),
             partition_id=self._partition_id,
@@ -343,7 +347,7 @@ class _Recovery:
             self._epochs.assign(header.leader_epoch, start)
 
     def _resume(self, loaded: LoadedIndex, file: LogFile) -> Resume | None:
-        """The last place at or below the recovery point that both the index and the log have."""
+        """Return the last place up to the recovery point that both the index and the log have."""
         if not self._is_known:
             return None
         for resume in reversed(loaded.resumes):
@@ -363,7 +367,7 @@ class _Recovery:
     # Judging and acting.
 
     def is_rot(self, damage: _Damage) -> bool:
-        """Return whether damage concerns records that were durable, so that nothing may be cut."""
+        """Return whether damage affects durable records, so that nothing may be truncated."""
         if damage.offset < self.recovery_point:
             return True
         return self._is_strict and (
@@ -372,7 +376,7 @@ class _Recovery:
         )
 
     def is_doubtful(self, damage: _Damage) -> bool:
-        """Return whether the cut records may have counted."""
+        """Return whether the truncated records may have counted."""
         return self._is_strict and self._shape(damage) is not CrashShape.TORN
 
     def _shape(self, damage: _Damage) -> CrashShape:
@@ -426,7 +430,7 @@ class _Recovery:
             self._cut_file(self.segments[-1], damage.position)
 
     def _cut_file(self, segment: Segment, position: int) -> None:
-        """Cut the damaged file after its tail was copied durably."""
+        """Truncate the damaged file, after a durable copy of its tail."""
         handle = segment.open()
         size = self._files.size(handle)
         target = self._free_cut_path(segment.path)
@@ -448,7 +452,7 @@ class _Recovery:
         shrink(segment, position)
 
     def _free_cut_path(self, path: str) -> str:
-        """Name for a copy; after `CUT_COPIES_MAX` of them the last one is replaced."""
+        """Return a name for a copy; after `CUT_COPIES_MAX` copies, the last is replaced."""
         for number in range(1, CUT_COPIES_MAX):
             target = f"{path}.{number}{CUT_SUFFIX}"
             if not self._files.exists(target):
@@ -456,9 +460,9 @@ class _Recovery:
         return f"{path}.{CUT_COPIES_MAX}{CUT_SUFFIX}"
 
     def finish(self) -> None:
-        """Remove what no longer belongs to the log, write indexes, make the last one active."""
+        """Remove files that left the log, write indexes, activate the last segment."""
         if self.log_end_offset < self.log_start:
-            # The crash took only records that retention had hidden already.
+            # The crash lost only records that retention had already removed.
             for base_offset in self.bases:
                 self._covered.append(base_offset)
             for segment in self.segments:
@@ -487,10 +491,10 @@ class _Recovery:
             self._remove(self.path(base_offset) + DAMAGED_SUFFIX)
 
     def _write_again(self) -> None:
-        """Have everything above the recovery point written by the next sync.
+        """Mark everything above the recovery point for the next sync.
 
-        A sync of the process before may have failed: its pages are readable, and no later sync
-        writes them.
+        A sync of the previous process may have failed. Then its pages are readable, but no later
+        sync writes them.
         """
         for segment, start in self._in_doubt:
             if not segment.is_dead and segment.end_offset > self.recovery_point:
@@ -499,7 +503,7 @@ class _Recovery:
     def result(
         self, quarantined: tuple[str, ...], reason: str, cut_offset: Offset | None
     ) -> Recovered:
-        """The combined result."""
+        """Return the combined result."""
         if not self.segments:
             self.segments.append(
                 Segment(self._files, self._directory, self._partition_id, self.log_start)
@@ -508,8 +512,8 @@ class _Recovery:
         log_start = min(self.log_start, end)
         self._epochs.drop_beyond(end)  # guard Epochs.load
         self._epochs.clamp(log_start)
-        # A log that holds nothing yet is as durable as its start; else the log start may lie in a
-        # batch that was not synced.
+        # An empty log is as durable as its start; otherwise the log start may be in a batch that
+        # was not synced.
         floor = log_start if log_start == end else self.recovery_point
         state = LogState(
             log_start,
@@ -530,7 +534,7 @@ class _Recovery:
         return Recovered(tuple(self.segments), state, report)
 
     def abandon(self) -> None:
-        """Close what was opened."""
+        """Close all opened files."""
         for segment in self.segments:
             segment.bury()
 

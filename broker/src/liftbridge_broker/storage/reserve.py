@@ -1,8 +1,9 @@
-"""Full disks: detected early, refused definitely, survived, and recovered from (storage policy 8).
+"""Full disks: early detection, definite refusals, and recovery (storage policy 8).
 
-Below a limit of free space publishes are refused while reads, deletes and retention continue. If
+Below a limit of free space, publishes are refused while reads, deletes and retention continue. If
 the disk fills up nevertheless, the reserve file is removed, so that the journal, metadata and
-compaction can still write what frees space. A full disk never causes records to be cut or deleted.
+compaction can still write in order to free space. A full disk never causes records to be truncated
+or deleted.
 """
 
 from collections.abc import Callable
@@ -37,7 +38,7 @@ class SpaceGuard:
 
     Attributes:
         is_full: Whether publishes are refused.
-        check_due: When appends make another check worthwhile.
+        check_due: Time from which an append causes another check.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class SpaceGuard:
         Args:
             files: The data directory.
             path: Path of the reserve file.
-            limits: When the disk counts as full.
+            limits: Limits at which the disk counts as full.
             on_change: Called with the free bytes whenever `is_full` has changed.
         """
         self._files = files
@@ -77,7 +78,7 @@ class SpaceGuard:
         return self.check_due if self.is_full else None
 
     def on_full(self, now: Instant) -> None:
-        """Handle a write that met a full disk: remove the reserve and refuse publishes."""
+        """Handle a write to a full disk: remove the reserve and refuse publishes."""
         self._has_reserve = False
         self._files.remove(self._path)
         self._set(now, is_full=True)
@@ -85,7 +86,7 @@ class SpaceGuard:
     def check(self, now: Instant) -> None:
         """Check the free space; costs one system call while there is enough.
 
-        A disk is usable again when the reserve fits and an eighth of the limit is free beyond it,
+        A disk is usable again once the reserve fits and an eighth of the limit is free beyond it,
         so that the state does not change with every publish.
         """
         if not self.is_full:
@@ -108,7 +109,7 @@ class SpaceGuard:
         return self._files.free_bytes() < self._limits.free_bytes_min + extra
 
     def _fill_reserve(self) -> bool:
-        """Bring the reserve file to its size; false, and no file, when it does not fit."""
+        """Create the reserve file in full size; if it does not fit, remove it and return false."""
         size = self._limits.reserve_bytes
         handle = self._files.open(self._path, create=True)
         try:

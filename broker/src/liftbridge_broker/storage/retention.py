@@ -1,9 +1,9 @@
-"""Decides which segments a stream no longer needs; without side effects.
+"""Decides which segments a stream no longer needs, without side effects.
 
-The rules and their order are the original's: age, then messages, then bytes; whole segments; the
-active one always stays. In addition nothing is removed that is not committed, or not synced: a
-power cut might show it again, torn. Uncommitted records do not count either: if they were
-truncated, the log would have lost records that should have stayed.
+The rules and their order are the original's: age, then messages, then bytes. They remove whole
+segments and always keep the active segment. In addition, retention removes only committed and
+synced records: after a power cut, unsynced records might reappear, torn. Uncommitted records do not
+count either: if they were truncated, the log would have lost records that should have stayed.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,10 +16,10 @@ from liftbridge_broker.storage.types import SegmentInfo
 
 
 class RetentionLimits(NamedTuple):
-    """Limits of what a partition keeps; 0 is no limit.
+    """Limits of retention in a partition; 0 is no limit.
 
     Attributes:
-        age_ns_max: A segment whose newest record is older is removed.
+        age_ns_max: Age of a segment's newest record above which the segment is removed.
         records_max: Committed records kept, counted from the newest segment back.
         bytes_max: Bytes kept, counted in the same way.
     """
@@ -30,25 +30,28 @@ class RetentionLimits(NamedTuple):
 
 
 class CursorUnknown(StrEnum):
-    """Reason for an unknown position of a partition's cursor: then everything stays."""
+    """Reason why the position of a retention cursor is unknown; then retention removes nothing."""
 
     ABSENT = "absent"
     """The cursor was never set."""
     FORMER = "former_stream"
-    """The cursor was set for a deleted stream of the same name, or by a broker that did not say."""
+    """The cursor was set for a deleted stream of this name, or by a broker of an old version."""
     UNCLEAN = "unclean_election"
-    """The cursor was set before an unclean election: other records may have its offsets by now."""
+    """The cursor was set before an unclean election.
+
+    Its offset may now belong to another record.
+    """
     BEYOND = "beyond_log_end"
     """The cursor is beyond the log end: it is not an offset of this log."""
     UNANSWERED = "unanswered"
-    """The broker that keeps it did not answer in time."""
+    """The broker that stores it did not answer in time."""
 
 
 CursorFound = Callable[[Offset | CursorUnknown, Instant], None]
-"""Takes the first offset that a cursor holds, or why it is unknown, and the time; once."""
+"""Called once with the first offset to keep, or why it is unknown, and the time."""
 
 FindCursor = Callable[[PartitionId, str, CursorFound, Instant], None]
-"""Looks up the cursor of a name for a partition, now or within a time bound."""
+"""Looks up the named cursor of a partition, immediately or within a time bound."""
 
 
 AGE_PARTS_IN_TRASH: Final = 8
@@ -56,12 +59,12 @@ AGE_PARTS_IN_TRASH: Final = 8
 
 
 def trash_grace_ns(options: StreamOptions) -> int:
-    """Longest time that segments removed by age wait in the trash."""
+    """Return the maximum time that segments removed by age wait in the trash."""
     return options.retention_age_ms_max * MILLISECOND_NS // AGE_PARTS_IN_TRASH
 
 
 def limits_of(options: StreamOptions) -> RetentionLimits:
-    """The limits in the settings of a stream."""
+    """Return the limits in the settings of a stream."""
     return RetentionLimits(
         options.retention_age_ms_max * MILLISECOND_NS,
         options.retention_messages_max,
@@ -78,12 +81,12 @@ def choose_log_start(
     limits: RetentionLimits,
     age_ns: int | None,
 ) -> Offset:
-    """First offset to keep; equal to `log_start` when everything stays.
+    """Return the first offset to keep; equal to `log_start` if everything stays.
 
     Args:
         segments: All segments, oldest first; the last is the active one.
-        log_start: Present log start.
-        bound: First offset that must stay: not known to be committed, or not to be synced.
+        log_start: Current log start.
+        bound: First offset that is not known to be both committed and synced; it must stay.
         committed: First offset that is not known to be committed.
         limits: Limits of what is kept.
         age_ns: Unix time for the age of records; `None` while none is removed by age.
@@ -106,7 +109,7 @@ def choose_log_start(
 
 
 def first_within(segments: Sequence[SegmentInfo], *, committed: Offset, bytes_max: int) -> Offset:
-    """Start of the segments that together hold that number of committed bytes; 0 is no limit.
+    """Return the start of the newest segments that hold that many committed bytes; 0 is no limit.
 
     Args:
         segments: All segments, oldest first.
@@ -118,7 +121,7 @@ def first_within(segments: Sequence[SegmentInfo], *, committed: Offset, bytes_ma
 
 
 def _expired_count(segments: Sequence[SegmentInfo], age_ns_max: int, age_ns: int | None) -> int:
-    """Number of leading segments without a record younger than the allowed age."""
+    """Count leading segments without a record younger than the allowed age."""
     if not age_ns_max or age_ns is None:
         return 0
     count = 0
@@ -130,7 +133,7 @@ def _expired_count(segments: Sequence[SegmentInfo], age_ns_max: int, age_ns: int
 
 
 def _committed_bytes(segment: SegmentInfo, committed: Offset) -> int:
-    """Bytes of a segment up to the high watermark, by its share of the offsets."""
+    """Return the bytes of a segment up to the high watermark, by its share of the offsets."""
     if segment.end <= committed:
         return segment.bytes
     if segment.base >= committed:
@@ -139,7 +142,7 @@ def _committed_bytes(segment: SegmentInfo, committed: Offset) -> int:
 
 
 def _surplus_count(sizes: Sequence[int], limit: int) -> int:
-    """Number of leading segments beyond a limit, counted from the newest back."""
+    """Count leading segments beyond a limit, counted from the newest back."""
     if not limit:
         return 0
     total = 0

@@ -1,9 +1,9 @@
 """Data directories whose broker left its cluster: they never belong to a voter again.
 
 The marker names the directory that left. A broker started on it later joins as a new member with an
-empty metadata log, as on a wiped disk, but keeps its partition logs: a cluster that knows it admits
-it, and its logs are truncated where they differ from their leaders'. It never founds a cluster, so
-the marker stays until it has the metadata of one.
+empty metadata log, as on a wiped disk. It keeps its partition logs, which are truncated where they
+differ from their leaders'. It never founds a cluster, so the marker stays until a cluster admits it
+and it has that cluster's metadata.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _ENCODING: Final = "utf-8"
 
 
 def retire(files: Files, identity: Identity) -> None:
-    """Mark a directory durably; idempotent.
+    """Mark a directory as retired, durably; idempotent.
 
     Raises:
         FilesError: The marker may exist or not.
@@ -39,12 +39,12 @@ def retire(files: Files, identity: Identity) -> None:
 
 
 def is_retired(files: Files, identity: Identity) -> bool:
-    """Return whether the directory was marked under its present identity."""
+    """Return whether the directory was marked under its current identity."""
     return _marked(files) == identity.data_dir_id
 
 
 def renew_retired(files: Files, data_dir_id: str, member_directories: Sequence[str]) -> bool:
-    """Remove the membership from a marked directory; no-op for any other.
+    """Remove the membership from a marked directory; no-op for any other directory.
 
     Every step leaves a state from which the next start can continue.
 
@@ -57,7 +57,7 @@ def renew_retired(files: Files, data_dir_id: str, member_directories: Sequence[s
         Whether the broker may join only by admission.
 
     Raises:
-        FilesError: The disk refused; the next start tries again.
+        FilesError: The disk failed; the next start tries again.
     """
     marked = _marked(files)
     if marked is None:

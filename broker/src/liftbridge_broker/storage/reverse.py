@@ -1,7 +1,7 @@
 """Reads a log from newest to oldest, for reverse subscriptions.
 
-Batches can only be walked forwards, so a stretch of the log between two index entries is read,
-verified and walked, and its frames are delivered from the last to the first.
+Batches can only be walked forwards. So the reader reads, verifies and walks a stretch of the log
+between two index entries, and delivers its frames from the last to the first.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ class _Stretch(NamedTuple):
 
 
 class ReverseReader:
-    """Reads record frames backwards. Belongs to one subscription.
+    """Reads record frames backwards, for one subscription.
 
     Attributes:
         next_offset: Newest offset not yet delivered; below the log start at the end.
@@ -80,7 +80,7 @@ class ReverseReader:
         return max(self._oldest, self._log.log_start_offset)
 
     def read(self, max_bytes: int) -> ReadResult:
-        """Frames from `next_offset` down, as many as fit.
+        """Read frames from `next_offset` down, as many as fit.
 
         Args:
             max_bytes: Bound of the sum of the slices; one record is returned even if larger.
@@ -90,7 +90,7 @@ class ReverseReader:
             the bytes are not in memory: read them, `feed` them, and call again.
 
         Raises:
-            CorruptionError: A batch on the way is damaged.
+            CorruptionError: A batch in the range is damaged.
             FilesError: The file cannot be read.
         """
         if self._need is not None:
@@ -119,7 +119,7 @@ class ReverseReader:
         return ReadResult(slices, len(slices), None if slices else self._need)
 
     def feed(self, data: bytes) -> None:
-        """Supply the bytes that `need` asked for; dropped when the log changed there meanwhile."""
+        """Supply the bytes that `need` asked for; dropped if the log changed there since."""
         stretch = self._stretch
         assert self._need is not None
         assert stretch is not None
@@ -133,21 +133,24 @@ class ReverseReader:
             self._error = error  # raised by the next read, as in the other readers
 
     def release(self) -> None:
-        """Release the frames until the next read, which may be long after; idle readers hold none.
+        """Release the frames until the next read, so that idle readers hold no memory.
 
-        What is left of them is read again, from memory as a rule.
+        The rest of them is read again, usually from the page cache.
         """
         self._frames.clear()
 
     def close(self) -> None:
-        """End the use; the result of a read in flight is dropped."""
+        """Close the reader; the result of a read in flight is dropped."""
         if self._need is not None and self._stretch is not None:
             self._stretch.segment.unpin()
         self._need = self._stretch = None
         self._frames.clear()
 
     def _load(self) -> bool:
-        """Load the frames of the stretch that ends at `next_offset`; return whether in memory."""
+        """Load the frames of the stretch that ends at `next_offset`.
+
+        Return whether they are in memory.
+        """
         log = self._log
         self.next_offset = min(self.next_offset, Offset(log.log_end_offset - 1))
         segment = log.segment_at(self.next_offset)
@@ -166,19 +169,19 @@ class ReverseReader:
         return True
 
     def _find(self, segment: Segment) -> _Stretch:
-        """The stretch that ends with the batch of `next_offset` or shortly after it."""
+        """Find the stretch that ends with the batch of `next_offset` or shortly after it."""
         entry = segment.entry_for(self.next_offset)
         index = segment.index
         number = index.floor_offset(entry.offset)
         end = index.entry(number + 1).position if number + 1 < len(index) else segment.size
         first = max(0, index.floor_position(end - STRETCH_BYTES) + 1)
         if first < number:
-            # Farther back only when the index fits the log there as well.
+            # Go farther back only if the index also matches the log there.
             entry = segment.entry_for(index.entry(first).offset)
         return _Stretch(segment, entry.offset, entry.position, end - entry.position)
 
     def _leave_stretch(self) -> None:
-        """Go to the preceding stretch once all wanted frames of this one are delivered."""
+        """Go to the preceding stretch once all wanted frames of the current one are delivered."""
         if self._stretch is not None and not self._frames and self._need is None:
             self.next_offset = min(self.next_offset, Offset(self._stretch.base_offset - 1))
 

@@ -1,12 +1,12 @@
-"""Changes of segment files that a crash must not leave half done: truncation and replacement.
+"""Changes of segment files that must be atomic across crashes: truncation and replacement.
 
-Cutting a file at a batch boundary is one truncation. A cut inside a batch takes two steps, so the
-batch to write is stored first, durably, in `<base>.log.truncated`::
+A cut at a batch boundary truncates the file in one step. A cut inside a batch takes two steps, so
+the batch to write is first stored durably in `<base>.log.truncated`::
 
     0  4 magic "LBTR"    4  8 position, big-endian    12 .. the re-cut batch
 
 The batch carries its own checksum. As long as that file exists and is whole, the next start repeats
-the two steps; otherwise they had not started.
+the two steps; otherwise they have not started.
 """
 
 from struct import Struct
@@ -37,12 +37,12 @@ class _Cut(NamedTuple):
 
     Attributes:
         position: End of the log file after the cut.
-        recut: Batch to append then, empty when the cut lies between batches.
+        recut: Batch to append then, empty if the cut is between batches.
         end_offset: First offset after the batches before `position`.
         record_count: Frames before `position`.
         largest_timestamp: Largest timestamp before `position`.
         last_position: Start of the last batch before `position`.
-        last_crc: Its checksum field.
+        last_crc: Checksum field of the last batch before `position`.
     """
 
     position: int
@@ -60,7 +60,7 @@ def truncate_segment(segment: Segment, end: Offset) -> None:
     Reads only the headers of the removed part and a little before it.
 
     Raises:
-        FilesError: The file system failed; the next start completes the cut, or it had not started.
+        FilesError: The file system failed; the next start completes the cut, if it had started.
         CorruptionError: A batch from the cut on is damaged; nothing was changed.
     """
     assert segment.base_offset < end < segment.end_offset
@@ -86,8 +86,8 @@ def truncate_segment(segment: Segment, end: Offset) -> None:
 
 def _plan_cut(segment: Segment, end: Offset) -> _Cut:
     """Find the place of a cut and the state before it."""
-    # One entry before that of the last remaining offset: its timestamp covers itself and all
-    # before, and the walk adds the rest.
+    # The entry before that of the last remaining offset: its timestamp covers all batches up to its
+    # own, and the walk adds the rest.
     entry = segment.entry_for(Offset(end - 1))
     index = segment.index
     number = max(0, index.floor_offset(entry.offset) - 1)
@@ -123,8 +123,8 @@ def _plan_cut(segment: Segment, end: Offset) -> _Cut:
 def shrink(segment: Segment, position: int) -> None:
     """Cut the log file of a segment at a batch boundary, durably; its index file is empty.
 
-    Durable before the next append: else the page of the cut may reach the disk with new bytes
-    while old ones follow it, which looks like rot.
+    It must be durable before the next append. Otherwise the page of the cut may reach the disk with
+    new bytes while old bytes follow it, which looks like rot.
     """
     handle = segment.open()
     segment.files.truncate(handle, position)
@@ -183,7 +183,7 @@ def complete_truncation(files: Files, log_path: str, partition_id: PartitionId) 
 
 
 def _make_durable(files: Files, path: str) -> None:
-    """Sync the file that is acted on: a sync of the previous process may have failed."""
+    """Sync the file before acting on it: a sync of the previous process may have failed."""
     handle = files.open(path)
     try:
         files.rewrite(handle, 0)
@@ -193,7 +193,7 @@ def _make_durable(files: Files, path: str) -> None:
 
 
 def _read_redo(redo: bytes, partition_id: PartitionId) -> tuple[int, BatchHeader] | None:
-    """Position and batch header of a whole redo file."""
+    """Read the position and the batch header of a whole redo file."""
     if len(redo) < _REDO.size:
         return None
     magic, position = _REDO.unpack_from(redo)
@@ -225,7 +225,7 @@ def swap_in(old: Segment, *, end: Offset) -> Segment:
     if made.end_offset != end:
         message = f"compacted file ends at offset {made.end_offset}, not at {end}"
         raise CorruptionError(message, path=old.path + CLEANED_SUFFIX)
-    # A crash may leave the old index beside the new file; its summary does not match then.
+    # A crash may leave the old index beside the new file; then its summary does not match.
     files.rename(old.path + CLEANED_SUFFIX, old.path)
     if files.exists(old.index_path + CLEANED_SUFFIX):
         files.rename(old.index_path + CLEANED_SUFFIX, old.index_path)
@@ -237,7 +237,7 @@ def swap_in(old: Segment, *, end: Offset) -> Segment:
 
 
 def load_cleaned(files: Files, old: Segment) -> Segment:
-    """Content of the compacted files of a segment, from their index or by walking the log."""
+    """Load the compacted files of a segment, from their index or by walking the log."""
     made = Segment(files, old.directory, old.partition_id, old.base_offset)
     made.has_files = made.is_sealed = True
     made.first_append_ns = old.first_append_ns

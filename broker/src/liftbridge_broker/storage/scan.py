@@ -33,7 +33,7 @@ class CrashShape(Enum):
 
     `TORN` is the beginning of a write for which no sync had returned. `LOST` lacks a sector, as
     after a crash that wrote the length and not the data, or on a disk that lost confirmed data.
-    `NONE` is no trace of a crash.
+    `NONE` shows no trace of a crash.
     """
 
     TORN = auto()
@@ -49,7 +49,7 @@ class LogFile(NamedTuple):
         handle: The open file.
         path: Its path, for errors.
         partition_id: Partition its batches must be of.
-        size: Valid bytes of it.
+        size: Number of valid bytes.
     """
 
     files: Files
@@ -59,12 +59,12 @@ class LogFile(NamedTuple):
     size: int
 
     def read(self, position: int, length: int) -> bytes:
-        """Bytes at a position, blocking; fewer only at the end of the valid bytes."""
+        """Read bytes at a position, blocking; fewer only at the end of the valid bytes."""
         length = min(length, self.size - position)
         return self.files.read(self.handle, position, length)
 
     def damage(self, message: str, position: int) -> CorruptionError:
-        """An error that names this file."""
+        """Create an error that names this file."""
         return CorruptionError(message, path=self.path, position=position)
 
 
@@ -76,18 +76,18 @@ def scan_batches(
     verified: bool,
     epoch: LeaderEpoch = NO_EPOCH,
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Headers from a position to the end of a file, with their positions.
+    """Yield the headers from a position to the end of a file, with their positions.
 
     Args:
         file: File to walk.
         start: Position of a batch.
         base_offset: Base offset of that batch.
-        verified: Whether checksums are verified; else only headers are read.
-        epoch: Leader epoch of the batch before.
+        verified: Whether to verify checksums; otherwise only headers are read.
+        epoch: Leader epoch of the previous batch.
 
     Raises:
-        CorruptionError: Next is no whole batch of the partition that adjoins the one before.
-            `position` is its start, `path` the file.
+        CorruptionError: The next bytes are no whole batch of the partition that adjoins the
+            previous batch. `position` is its start, `path` the file.
     """
     position = start
     expected = base_offset
@@ -117,7 +117,7 @@ def scan_batches(
 
 
 def read_batch(file: LogFile, position: int) -> tuple[BatchHeader, bytes]:
-    """The batch at a position, verified.
+    """Read and verify the batch at a position.
 
     Raises:
         CorruptionError: There is no whole batch of the partition.
@@ -135,12 +135,13 @@ def read_batch(file: LogFile, position: int) -> tuple[BatchHeader, bytes]:
 def find_batch_behind(
     file: LogFile, position: int, offset: Offset, reaching: Offset = _ANYWHERE
 ) -> bool:
-    """Return whether a valid batch follows damage, which tells rot from a torn tail.
+    """Return whether a valid batch follows damage, which distinguishes rot from a torn tail.
 
     Args:
         file: File with damage at `position`.
         position: Start of the damaged batch, -1 to search the whole file.
-        offset: Expected base offset of it; a valid batch after it has a later one.
+        offset: Expected base offset of the damaged batch; a valid batch after it has a later
+            offset.
         reaching: Offset that the batch must reach beyond to count.
     """
     start = position + 1
@@ -166,15 +167,15 @@ def find_batch_behind(
 
 
 def crash_shape(file: LogFile, position: int, offset: Offset) -> CrashShape:
-    """Kind of damage of a write by a crash, judged by its remains.
+    """Classify the damage of the last write by its remains.
 
-    A crash shortens the last write, and rot shortens nothing: a batch whose frames are all present
-    is not torn, even where its length says that more bytes should follow.
+    A crash shortens the last write, and rot shortens nothing. So a batch whose frames are all
+    present is not torn, even if more bytes should follow according to its length.
 
     Args:
         file: File with damage at `position`.
         position: Start of the damaged batch.
-        offset: Expected base offset of it.
+        offset: Expected base offset of the damaged batch.
     """
     data = file.read(position, BATCH_BYTES_MAX)
     if len(data) < HEADER_SIZE:
@@ -191,7 +192,7 @@ def crash_shape(file: LogFile, position: int, offset: Offset) -> CrashShape:
 
 
 def _lacks_frames(data: bytes) -> bool:
-    """Return whether there are fewer whole frames than the header before them says."""
+    """Return whether there are fewer whole frames than the header before them states."""
     header = read_header(data, 0)
     end = HEADER_SIZE
     try:
@@ -214,19 +215,19 @@ def reaches_beyond(
     """Return whether a log file may hold records at or above an offset; only headers are read.
 
     A damaged file is assumed to end where the next one starts, unless one of its batches proves
-    otherwise: compaction merges files, and a crash may leave the merged ones beside the file that
-    covers them.
+    otherwise: compaction merges files, and after a crash the merged files may exist beside the file
+    that covers them.
 
     Args:
         files: The data directory.
         path: The log file.
         partition_id: Partition its batches must be of.
         base_offset: Offset in its name.
-        behind: Base offset of the next file, `None` when it is the last.
+        behind: Base offset of the next file, `None` if it is the last.
         limit: The offset.
 
     Raises:
-        FilesError: The disk refused to read.
+        FilesError: The disk failed to read.
     """
     handle = files.open(path)
     try:
@@ -242,10 +243,10 @@ def reaches_beyond(
 
 
 def tells_its_end(files: Files, path: str, partition_id: PartitionId, base_offset: Offset) -> bool:
-    """Return whether the headers of a log file say what it covers, even when its end is torn off.
+    """Return whether a log file's headers show the range it covers, even if its end is torn off.
 
     Raises:
-        FilesError: The disk refused to read.
+        FilesError: The disk failed to read.
     """
     handle = files.open(path)
     try:
@@ -259,7 +260,7 @@ def tells_its_end(files: Files, path: str, partition_id: PartitionId, base_offse
 
 
 def _walk_headers(file: LogFile, base_offset: Offset) -> tuple[Offset, int | None]:
-    """End of the batches from the start of a file, and the position of the first damage, if any."""
+    """Return the end of the batches from the start of a file, and the position of any damage."""
     end = base_offset
     try:
         for _, header in scan_batches(file, start=0, base_offset=base_offset, verified=False):
@@ -288,7 +289,7 @@ def _is_batch(file: LogFile, position: int, offset: Offset, reaching: Offset) ->
 
 
 def _read_header(file: LogFile, block: bytes, at: int, position: int) -> BatchHeader:
-    """Header at `block[at]`, which is at `position` of the file."""
+    """Read the header at `block[at]`, which is at `position` of the file."""
     try:
         header = read_header(block, at)
     except CorruptionError as error:
@@ -301,7 +302,7 @@ def _read_header(file: LogFile, block: bytes, at: int, position: int) -> BatchHe
 
 
 def _header_block_bytes(at: int, block_length: int) -> int:
-    """Read size when only headers are wanted: small where batches are large."""
+    """Return the read size if only headers are needed: small for large batches."""
     return _HEADER_BLOCK_BYTES if at - block_length > _LARGE_BATCH_BYTES else READ_BLOCK_BYTES
 
 

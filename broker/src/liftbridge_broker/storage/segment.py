@@ -50,17 +50,17 @@ PLAIN_ATTRIBUTES: Final = ATTRIBUTES_KNOWN & ~ATTRIBUTE_FILLER
 
 
 def log_name(base_offset: Offset) -> str:
-    """Name of the log file of a segment."""
+    """Return the name of the log file of a segment."""
     return f"{base_offset:0{BASE_DIGITS}d}{LOG_SUFFIX}"
 
 
 def index_name(base_offset: Offset) -> str:
-    """Name of the index file of a segment."""
+    """Return the name of the index file of a segment."""
     return f"{base_offset:0{BASE_DIGITS}d}{INDEX_SUFFIX}"
 
 
 def base_of(name: str, suffix: str) -> Offset | None:
-    """Base offset in the name of a segment's file, `None` for any other name."""
+    """Return the base offset in the name of a segment's file, `None` for any other name."""
     digits = name.removesuffix(suffix)
     if len(digits) != BASE_DIGITS or name == digits or not digits.isdecimal():
         return None
@@ -95,8 +95,9 @@ class Segment:
         pins: Reads in flight on its handle, which must stay open for them.
         is_syncing: Whether a submitted sync uses its handle.
         verified: Positions whose batches were verified since the file changed there.
-        is_index_refused: Whether the index could not be written; retried when all of it is.
-        is_index_written: Whether the index file ends with a summary of the present log.
+        is_index_refused: Whether the index could not be written; retried when the whole index is
+            written.
+        is_index_written: Whether the index file ends with a summary of the current log.
         has_files: Whether the files exist.
     """
 
@@ -164,12 +165,12 @@ class Segment:
 
     @property
     def is_compacted(self) -> bool:
-        """Return whether compaction removed records of its range, here or in its source."""
+        """Return whether compaction, on this broker or its source, removed records of the range."""
         return self.record_count < self.end_offset - self.base_offset
 
     @property
     def info(self) -> SegmentInfo:
-        """The segment as retention and inspection see it."""
+        """Return the description of the segment for retention and inspection."""
         return SegmentInfo(
             self.base_offset,
             self.end_offset,
@@ -182,7 +183,7 @@ class Segment:
         )
 
     def open(self) -> FileHandle:
-        """Handle of the log file, opened on demand; creates both files durably when new.
+        """Return the handle of the log file, opened on demand; create both files durably if new.
 
         Raises:
             FilesError: The file system refused; the segment is unchanged.
@@ -210,7 +211,7 @@ class Segment:
         return True
 
     def bury(self) -> None:
-        """Retire it: readers notice, the handle is closed as soon as nothing uses it."""
+        """Mark the segment as removed; its handle is closed as soon as it is unused."""
         self.is_dead = True
         self.close()
 
@@ -229,7 +230,7 @@ class Segment:
 
     @property
     def log_file(self) -> LogFile:
-        """The log file, for walking."""
+        """Return the log file, for walking."""
         return LogFile(self.files, self.open(), self.path, self.partition_id, self.size)
 
     def fits(self, header: BatchHeader, length: int) -> bool:
@@ -276,8 +277,8 @@ class Segment:
     def note_block(self, block: bytes, epoch: LeaderEpoch | None) -> int:
         """Verify and count the plain batches at the start of a block, for scans after a crash.
 
-        Stops before the first batch that is not whole, not good, empty or of another epoch; the
-        slow walk checks that one. Measured by tests/bench/bench_log.py: 1 us for a small batch.
+        Stops before the first batch that is truncated, damaged, empty or of another epoch; the slow
+        walk checks that batch. Measured by tests/bench/bench_log.py: 1 us for a small batch.
 
         Args:
             block: Bytes of the log file from the end of the counted part on.

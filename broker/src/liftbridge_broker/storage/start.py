@@ -1,4 +1,4 @@
-"""Opens the store of a data directory: its identity, its journal, and how the last stop ended."""
+"""Opens the store of a data directory: its identity, its journal, and the kind of last stop."""
 
 from collections.abc import Callable
 
@@ -28,14 +28,14 @@ def open_store(
         files: The data directory, locked.
         fresh: Identity for an empty directory.
         options: Settings.
-        observer: Is notified of transitions.
+        observer: Receives transitions.
         new_token: Returns tokens that are used nowhere else.
-        now: Time now.
-        wall_ns: Unix nanoseconds now.
-        runner: Compacts logs in another process; `None` compacts here, in steps.
+        now: Current time.
+        wall_ns: Current Unix time in nanoseconds.
+        runner: Compacts logs in another process; `None` compacts in this process, in steps.
 
     Raises:
-        FilesError: The disk refused to read or write; nothing is decided.
+        FilesError: The disk failed to read or write; the state of the directory is unknown.
     """
     directory = DataDirectory.open(files, fresh, options.known_names)
     journal, loaded = open_journal(files, JOURNAL, options.rewrite_bytes_min)

@@ -10,7 +10,7 @@ class LogState(NamedTuple):
 
     Attributes:
         log_start: First readable offset.
-        recovery_point: Everything below it was synced.
+        recovery_point: Offset below which everything is synced.
         high_watermark: First offset not known to be committed.
         epochs: Leader epochs with their start offsets, strictly rising in both.
     """

@@ -1,13 +1,13 @@
-"""The store: all logs of a data directory, their journal, flushing, cleaning and end.
+"""The store: all logs of a data directory, their journal, flushing, cleaning and shutdown.
 
 Start: `start.open_store`, then `LogStore.open` for every partition that the metadata names, then
 `begin`, which makes the result of recovery durable and removes the clean marker; appends follow.
-Life: appends go to the logs themselves, `note_append` reports them, events and the timer are
-inputs, `Flushed` is the output. End: `close`, which leaves a clean marker, or `abandon` after a
+Operation: the owner appends to the logs and reports that by `note_append`; events and the timer are
+inputs, and `Flushed` is the output. End: `close`, which leaves a clean marker, or `abandon` after a
 failure.
 
-After a device failure nothing of the directory is called durable, written or retried any more
-(storage policy 7): `failure` says why, `on_failed` notifies the node.
+After a device failure, nothing in the directory is called durable, written or retried any more
+(storage policy 7). `failure` has the reason, and `on_failed` notifies the node.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -66,7 +66,7 @@ class StoreOptions:
     Attributes:
         label: Path of the data directory, for messages.
         flush: Bounds for data that waits for a sync.
-        space: When the disk counts as full.
+        space: Limits at which the disk counts as full.
         trash_grace_ns: Time for which deleted logs are kept.
         known_names: Names in the data directory of other components, such as the metadata log.
         rewrite_bytes_min: Size below which the journal only grows.
@@ -81,7 +81,7 @@ class StoreOptions:
 
 
 class OpenedLog(NamedTuple):
-    """A log and why it is unusable: `reason` is empty when it is usable."""
+    """An opened log; `reason` is the cause if it is unusable, else empty."""
 
     log: PartitionLog
     reason: str
@@ -92,13 +92,12 @@ class LogStore:
 
     Attributes:
         identity, is_identity_new: Identity of the directory, and whether this start created it.
-        clean_broker_epoch: Epoch that broker had; `None` when the stop was not clean.
-        known_index: Metadata index whose fsync policies the previous broker certainly applied here.
-        sync_times: Nanoseconds that groups of syncs took.
-        slowness: Judges the disk by those times.
-        unknown_count: Unknown entries that `begin` found in the directory.
-        failure: Reason why the directory is offline, empty while it is not.
-        on_failed: Called with the reason when the directory goes offline.
+        clean_broker_epoch: Broker epoch of the previous broker; `None` if its stop was not clean.
+        known_index: Metadata index whose fsync policies the previous broker certainly applied.
+        sync_times: Nanoseconds that groups of syncs took. slowness: Judges the disk by those times.
+        unknown_count: Unknown entries that `begin` found in the directory. failure: Reason why the
+        directory is offline; empty if it is not. on_failed: Called with the reason when the
+        directory goes offline.
     """
 
     def __init__(
@@ -157,11 +156,11 @@ class LogStore:
         """Determine whether the stop was clean, check disk space and trash; called once.
 
         Raises:
-            FilesError: The disk refused.
+            FilesError: The disk failed.
         """
         self._opened_wall_ns = wall_ns
         marker = self._directory.read_clean_marker()
-        # A marker beside another journal was restored by another program.
+        # Another program restored a marker that does not match the journal.
         if marker is not None and marker.journal == self._stamp:
             self._opener.was_clean = True
             self.clean_broker_epoch = marker.broker_epoch
@@ -171,7 +170,7 @@ class LogStore:
     def open(
         self, partition: PartitionId, name: StreamName, options: StreamOptions, now: Instant
     ) -> OpenedLog:
-        """Open the log of a partition, recover it when needed, or create it if it is missing.
+        """Open the log of a partition; recover it if needed, and create it if it is missing.
 
         It must not be open yet. Fsync policy `auto` counts as `commit`, which is right for a single
         replica (see `set_policy`).
@@ -181,7 +180,7 @@ class LogStore:
         """
         assert partition not in self._logs
         if self._journal.may_know(partition):  # guard Log.anew
-            # After a crash the new log would be shorter than the journal says of the former one.
+            # After a crash, the new log would be shorter than the former log in the journal.
             self._flush_journal_now(now)
         stored, report = self._opener.open(partition, name, options)
         self._logs[partition], log = stored, stored.log
@@ -201,14 +200,17 @@ class LogStore:
         return OpenedLog(log, "")
 
     def make(self, partitions: Sequence[PartitionId], name: StreamName) -> None:
-        """Create the directories of new logs of one stream, with one sync for all; `FilesError`."""
+        """Create the directories of new logs of one stream, with one sync for all.
+
+        Raises `FilesError`.
+        """
         self._directory.make_logs(partitions, name)
 
     def begin(self, applied_index: MetadataIndex, now: Instant) -> None:
         """Make the state durable and remove the clean marker once all partitions are open.
 
-        Must return before the first append, and before more metadata than `applied_index` are
-        applied. Blocks for a few syncs.
+        Must return before the first append, and before metadata after `applied_index` are applied.
+        Blocks for a few syncs.
 
         Raises:
             FilesError: The disk failed.
@@ -240,7 +242,7 @@ class LogStore:
         )
 
     def begin_session(self, applied_index: MetadataIndex, now: Instant) -> None:
-        """Record that the metadata group knows which logs this process found whole."""
+        """Record that the metadata group knows which logs this process recovered whole."""
         self.note_known(applied_index, now)
         self._opener.in_session = True
         for stored in self._logs.values():
@@ -251,29 +253,29 @@ class LogStore:
             self._flush.note_journal(now)
 
     def note_known(self, applied_index: MetadataIndex, now: Instant) -> None:
-        """Record that logs are synced by the policies in these metadata, even the latest ones."""
+        """Record that logs are synced by the latest policies in these metadata."""
         self._guarded(lambda: note_known_index(self._files, applied_index), now)
 
     @property
     def was_clean(self) -> bool:
-        """Return whether the last broker here stopped in order and nothing was changed since."""
+        """Return whether the last stop on this directory was in order, without changes since."""
         return self._opener.was_clean
 
     @property
     def proven_index(self) -> int:
-        """Greatest metadata index that files here prove: a stream's id, or the last epoch."""
+        """Return the greatest metadata index that files prove: a stream's id, or the last epoch."""
         streams = (int(stream_of(partition)) for partition in self._directory.logs())
         return max(self.clean_broker_epoch or 0, *streams, 0)
 
     def unopened(self) -> tuple[PartitionId, ...]:
-        """Logs that exist here and are not open."""
+        """Return the logs in the directory that are not open."""
         return tuple(key for key in sorted(self._directory.logs()) if key not in self._logs)
 
     def finish_deletions(self, deleted: Container[PartitionId], now: Instant) -> None:
         """Move logs that are not open to the trash if their deletion is known.
 
-        A kill between the committed deletion of a stream and the move of its logs leaves them. An
-        unknown log is no reason to delete it (storage policy 9): it stays.
+        They remain after a kill between the committed deletion of a stream and the move of its
+        logs. An unknown log is not deleted (storage policy 9).
         """
         for partition in self.unopened():
             if partition in deleted:
@@ -285,7 +287,7 @@ class LogStore:
     # Settings.
 
     def log(self, partition: PartitionId) -> PartitionLog | None:
-        """The open log of a partition."""
+        """Return the open log of a partition."""
         stored = self._logs.get(partition)
         return None if stored is None else stored.log
 
@@ -329,7 +331,7 @@ class LogStore:
     def set_damage_listener(
         self, partition: PartitionId, listener: Callable[[CorruptionError], None]
     ) -> None:
-        """Set the callback for damage that compaction meets in a log."""
+        """Set the callback for damage that compaction finds in a log."""
         self._logs[partition].on_damaged = listener
 
     def set_compaction_listener(self, listener: Callable[[PartitionId], None]) -> None:
@@ -349,10 +351,13 @@ class LogStore:
         self._guarded(lambda: save_publishers(self._files, self._logs[partition]), now)
 
     def read_snapshot(self, partition: PartitionId) -> bytes | None:
-        """State of idempotent publishers as last stored, `None` for none; `FilesError`."""
+        """Return the stored state of idempotent publishers, `None` for none.
+
+        Raises `FilesError`.
+        """
         return read_publishers(self._files, self._logs[partition])
 
-    # Life.
+    # Operation.
 
     @property
     def is_full(self) -> bool:
@@ -375,41 +380,41 @@ class LogStore:
         self._met(error, now)
 
     def note_damage(self, partition: PartitionId, path: str, now: Instant) -> None:
-        """Have the next start verify a damaged log file, even after a clean stop."""
+        """Note a damaged log file, so that the next start verifies it even after a clean stop."""
         stored = self._logs.get(partition)
         if stored is None:
             return  # deleted since
         stored.damage.add(path)
         self._guarded(lambda: stored.damage.write(self._files), now)
         if stored.damage.has_unwritten:
-            # A full disk has given up its reserve for it.
+            # The reserve of the full disk was released for it.
             self._guarded(lambda: stored.damage.write(self._files), now)
 
     def journal_state(self, partition: PartitionId, done: Callable[[], None], now: Instant) -> None:
-        """Journal the log's present state, epochs above all; call `done` when it is durable.
+        """Journal the log's current state, mainly its epochs; call `done` once it is durable.
 
-        Never called when the device fails first.
+        `done` is never called if the device fails first.
         """
         stored = self._logs[partition]
         stored.tell(self._journal)
         self._guarded(lambda: self._flush.require_journal(done, now), now)
 
     def note_copied(self, one: PartitionId, dropped: Offset, copied: Copied, now: Instant) -> None:
-        """Record durably what a replica that copies a log may lack."""
+        """Record durably the dropped offset and the copy state of a replica that copies a log."""
         log = self._logs[one].log
         self._with_reserve(lambda: note_dropped(self._files, log, dropped, copied), now)
 
     def lower_dropped(self, partition: PartitionId, end: Offset, now: Instant) -> None:
-        """Lower the dropped offset to `end`, where a log diverges: new tombstones may follow."""
+        """Lower the dropped offset to `end`, at which a log diverges: tombstones may follow."""
         log = self._logs[partition].log
         self._guarded(lambda: lower_dropped(self._files, log, end), now)
 
     def truncate(self, cuts: Sequence[tuple[PartitionId, Offset]], now: Instant) -> None:
-        """Cut logs at an offset each, with one sync of the journal for all of them.
+        """Truncate logs, each at its offset, with one sync of the journal for all of them.
 
         Raises:
-            FilesError: The disk is full and nothing was cut; or it failed, the directory is
-                offline, and the next start finds each log cut or not.
+            FilesError: The disk is full and nothing was truncated; or it failed, the directory is
+                offline, and the next start finds each log either truncated or not.
         """
         found = [(self._logs[partition], end) for partition, end in cuts]
         announce_cuts(self._journal, found)
@@ -424,7 +429,10 @@ class LogStore:
         self._flush.note_journal(now)
 
     def restart(self, partition: PartitionId, offset: Offset, now: Instant) -> None:
-        """Drop a log and continue at an offset, below its start if it is empty; `FilesError`."""
+        """Drop a log and continue at an offset, below its start if it is empty.
+
+        Raises `FilesError`.
+        """
         flush = partial(self._flush_journal_now, now)
         try:
             restart_log(self._journal, self._teller, self._logs[partition], offset, flush)
@@ -464,7 +472,7 @@ class LogStore:
         )
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:
-        """Handle the deadline."""
+        """Do the work that is due."""
         self._guarded(lambda: self._on_timer(now, wall_ns), now)
 
     def owns(self, token: Token) -> bool:
@@ -541,7 +549,7 @@ class LogStore:
             self._trash.on_pressure()
 
     def _on_full(self, now: Instant) -> None:
-        """Handle a write that met a full disk: free what may be freed."""
+        """Handle a write to a full disk: free as much space as possible."""
         self._guarded(lambda: self._space.on_full(now), now)
         self._guarded(self._trash.on_pressure, now)
 
@@ -553,7 +561,7 @@ class LogStore:
             self._teller.tell("disk_space_regained", free_bytes=free_bytes)
 
     def _flush_journal_now(self, now: Instant) -> None:
-        """Flush the journal, blocking; a full disk gives up its reserve for it.
+        """Flush the journal, blocking; on a full disk release the reserve for it.
 
         Raises:
             FilesError: The disk is still full; or it failed and the directory is offline.
@@ -582,7 +590,7 @@ class LogStore:
             self._met(error, now)
 
     def _met(self, error: FilesError, now: Instant) -> None:
-        """Survive a full disk; take the directory offline for any other failure."""
+        """Handle a failure: continue on a full disk; otherwise take the directory offline."""
         if error.is_full:
             self._on_full(now)
         else:

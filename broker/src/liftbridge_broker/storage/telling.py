@@ -1,4 +1,4 @@
-"""Transitions of the store for the observer: one place for their names and fields."""
+"""Transitions of the store for the observer, with their names and fields."""
 
 from liftbridge_broker.model.ids import number_of
 from liftbridge_broker.ports.observe import Observer

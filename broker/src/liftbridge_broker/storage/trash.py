@@ -1,8 +1,8 @@
 """Deleted data waits in `trash/` for a grace time before it is purged (storage policy 9).
 
-Within that time a mistaken deletion can be undone by hand: of a stream, or of segments that
-retention removed because of their age, which a wrong clock may have caused. When the disk is full,
-the entry due first is purged at once. Purging runs off the loop, one entry at a time.
+Within that time a user can undo a mistaken deletion by hand: of a stream, or of segments that
+retention removed because of a wrong clock. On a full disk, the entry due first is purged
+immediately. Purging runs off the loop, one entry at a time.
 """
 
 from bisect import insort
@@ -26,7 +26,7 @@ class _Waiting(NamedTuple):
     """An entry of the trash.
 
     Attributes:
-        grace_ns: Longest wait; `None` for the time in the settings.
+        grace_ns: Maximum wait; `None` for the time in the settings.
         entry: The entry.
     """
 
@@ -54,7 +54,7 @@ class TrashBin:
 
     @property
     def count(self) -> int:
-        """Entries in the trash, including the one being purged."""
+        """Return the number of entries in the trash, including the entry being purged."""
         return len(self._waiting) + (self._purging is not None)
 
     def begin(self, now: Instant) -> None:
@@ -63,14 +63,14 @@ class TrashBin:
             self._add(entry, now)
 
     def take_logs(self, partitions: Sequence[PartitionId], date_ns: int, now: Instant) -> None:
-        """Move the closed logs of partitions, if any, to the trash durably; `FilesError`."""
+        """Move the closed logs of partitions, if any, to the trash durably; raises `FilesError`."""
         for entry in self._directory.trash_logs(partitions, date_ns):
             self._add(entry, now)
 
     def take_segments(
         self, stored: StoredLog, paths: Sequence[str], date_ns: int, now: Instant
     ) -> None:
-        """Move files that a log dropped because of their age to the trash; `FilesError`."""
+        """Move files that a log dropped because of their age to the trash; raises `FilesError`."""
         entry = self._directory.trash_files(stored.partition_id, paths, date_ns)
         self._add(entry, now, trash_grace_ns(stored.options))
 
@@ -82,7 +82,7 @@ class TrashBin:
         """Start to purge the entry that is due first, once it is due.
 
         Args:
-            now: Present time.
+            now: Current time.
             date_ns: Unix time for the age of entries; `None` while it is unknown.
         """
         if self._purging is not None or self._deadline is None or self._deadline > now:
@@ -96,20 +96,21 @@ class TrashBin:
         else:
             first = self._waiting[0]
             if first.entry.deleted_wall_ns > date_ns:
-                # Dated by a clock that was ahead: wait no longer than if that had been now.
+                # Its date is in the future because the clock was ahead: wait as if it were dated
+                # now.
                 entry = first.entry._replace(deleted_wall_ns=date_ns)
                 self._waiting[0] = first._replace(entry=entry)
                 self._waiting.sort(key=self._due)
             self._deadline = Instant(now + self._due(self._waiting[0]) - date_ns)
 
     def set_grace(self, grace_ns: int, now: Instant) -> None:
-        """Apply another grace time, also to entries that wait already."""
+        """Apply another grace time, also to entries that already wait."""
         self._grace_ns = grace_ns
         self._waiting.sort(key=self._due)
         self._deadline = now
 
     def on_pressure(self) -> None:
-        """The disk is full: purge now the entry that is due first."""
+        """Purge the entry that is due first immediately, because the disk is full."""
         if self._purging is None and self._waiting:
             self._purge_first()
 
@@ -121,7 +122,7 @@ class TrashBin:
         """Complete the purge; return the bytes freed.
 
         Raises:
-            FilesError: It failed; the entry stays in place until the next start.
+            FilesError: The purge failed; the entry stays in place until the next start.
         """
         assert self._purging is not None
         assert self._purging[0] == event.token
@@ -150,7 +151,7 @@ class TrashBin:
         self._files.submit_remove(token, entry.path)
 
     def _size(self, entry: Trashed) -> int:
-        """Bytes of the files of an entry; blocking, some microseconds for each."""
+        """Sum the sizes of the files of an entry; blocking, a few microseconds for each."""
         size = 0
         for name in self._files.list(entry.path):
             # A file that cannot be opened is not counted; its removal may still succeed.

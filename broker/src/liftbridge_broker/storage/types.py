@@ -7,7 +7,7 @@ from liftbridge_broker.ports.files import FileHandle
 from liftbridge_broker.storage.state import LogState
 
 READ_BLOCK_BYTES: Final = 256 * 1024
-"""Bytes requested in one read; a longer batch is read whole."""
+"""Bytes requested in one read; a larger batch is read whole."""
 
 NO_TIMESTAMP: Final = -(1 << 63)
 """Largest timestamp of an empty set of records."""
@@ -21,9 +21,9 @@ class LogLimits(NamedTuple):
     """Limits at which the active segment is closed and a new one started.
 
     Attributes:
-        segment_bytes_max: A segment of this size or more is rolled before the next append; 0 is
-            off, and then the bound of the index (4 GiB) applies.
-        segment_age_ns_max: A segment whose first append is this long ago is rolled; 0 is off.
+        segment_bytes_max: Size from which a segment is rolled before the next append; 0 is off, so
+            that only the bound of the index (4 GiB) applies.
+        segment_age_ns_max: Time since the first append after which a segment is rolled; 0 is off.
     """
 
     segment_bytes_max: int
@@ -31,15 +31,15 @@ class LogLimits(NamedTuple):
 
 
 class SegmentInfo(NamedTuple):
-    """One segment, for retention, compaction and inspection.
+    """Description of a segment, for retention, compaction and inspection.
 
     Attributes:
         base: Base offset, part of its file names.
         end: First offset after it.
         bytes: Length of its log file.
         records: Frames in it, fewer than `end - base` after compaction.
-        first_timestamp: Timestamp of its first batch, `NO_TIMESTAMP` when it is empty.
-        largest_timestamp: Largest timestamp in it, `NO_TIMESTAMP` when it is empty.
+        first_timestamp: Timestamp of its first batch, `NO_TIMESTAMP` if it is empty.
+            largest_timestamp: Largest timestamp in it, `NO_TIMESTAMP` when it is empty.
         sealed: Whether it is closed for appends.
         path: Path of its log file.
     """
@@ -60,14 +60,14 @@ class RecoveryReport(NamedTuple):
     Attributes:
         scanned_bytes: Bytes whose checksums were verified.
         cut_bytes: Bytes removed from the end of the log (storage policy 4).
-        cut_offset: Log end offset after the cut, `None` when nothing was cut. The removed records
-            may have counted, unless they were a torn write under policy `commit`.
+        cut_offset: Log end offset after the truncation, `None` if nothing was truncated. The
+            removed records may have counted, unless they were a torn write under policy `commit`.
         cut_copies: Files with the removed bytes.
-        quarantined: Files with damage that must not be cut, or that are missing; when there is
-            any, the log was opened without changing a file and the partition must stay offline.
+        quarantined: Files that are missing or have damage that must not be truncated. If there are
+            any, the log was opened without changing a file, and the partition must stay offline.
         rebuilt_indexes: Index files that were missing or wrong and were rebuilt from the log.
         removed: Left-over files of interrupted work that were completed or removed.
-        reason: The finding, for an operator; empty when there is none.
+        reason: Finding for an operator; empty for none.
     """
 
     scanned_bytes: int = 0

@@ -1,4 +1,4 @@
-"""The log as readers and look-ups see it."""
+"""Interface of a log for its readers and look-ups."""
 
 from typing import Protocol
 
@@ -7,10 +7,10 @@ from liftbridge_broker.storage.segment import Segment
 
 
 class LogView(Protocol):
-    """The reading side of `PartitionLog`, so that its readers do not depend on all of it.
+    """Part of `PartitionLog` that readers use.
 
     Attributes:
-        log_start_offset: First offset readers may see.
+        log_start_offset: First offset that readers may read.
         log_end_offset: First offset after the log.
         generation: Changes when segments are cut, dropped or replaced.
     """
@@ -20,9 +20,9 @@ class LogView(Protocol):
     generation: int
 
     def segment_at(self, offset: Offset) -> Segment | None:
-        """The segment whose range holds an offset, `None` outside of the log."""
+        """Return the segment whose range holds an offset, `None` outside of the log."""
         ...
 
     def live_segments(self) -> tuple[Segment, ...]:
-        """All segments, oldest first."""
+        """Return all segments, oldest first."""
         ...
