@@ -122,7 +122,7 @@ class ProtobufCodec(Generic[_Proto]):
 
 
 def encoded(codec: Codec[_Value], value: _Value) -> bytes:
-    """Bytes of a value.
+    """Encode a value.
 
     Raises:
         CodecError: The codec cannot encode it, or does not return bytes.

@@ -9,14 +9,14 @@ SECRET_BYTES_MAX: Final = 65_536
 
 
 def read_secret(path: str, key: str) -> str:
-    """Text of a file.
+    """Read the secret in a file.
 
     Args:
         path: The file.
         key: Setting that names it, for errors.
 
     Raises:
-        ConfigError: It cannot be read, is too large, not text, or empty.
+        ConfigError: The file cannot be read, is too large, not text, or empty.
     """
     try:
         with Path(path).open("rb") as file:
@@ -28,7 +28,7 @@ def read_secret(path: str, key: str) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        # Not chained: the error object carries the bytes of the secret.
+        # Not chained: the error object contains the bytes of the secret.
         raise ConfigError(f"{key}: {path} is not UTF-8") from None
     if not text.strip():
         raise ConfigError(f"{key}: {path} is empty")

@@ -22,7 +22,7 @@ class CallPort(Protocol):
     """Interface of the connection for a call; implemented by the transport."""
 
     def room(self, stream_id: int) -> int:
-        """Bytes a stream may queue before it must wait."""
+        """Return the bytes that a stream may queue before it must wait."""
         ...
 
     def begin(self, stream_id: int, fields: Sequence[tuple[bytes, bytes]]) -> None:
@@ -54,7 +54,7 @@ class CallPort(Protocol):
         ...
 
     def peer_certificate(self) -> PeerCertificate | None:
-        """Certificate of the peer in the form of `ssl.SSLSocket.getpeercert`."""
+        """Return the certificate of the peer in the form of `ssl.SSLSocket.getpeercert`."""
         ...
 
 

@@ -246,7 +246,7 @@ class GrpcConnection(asyncio.Protocol):
     # Calls of `Call`.
 
     def room(self, stream_id: int) -> int:
-        """Bytes a stream may queue before it must wait."""
+        """Return the bytes that a stream may queue before it must wait."""
         return self._core.room(stream_id)
 
     def begin(self, stream_id: int, fields: Sequence[tuple[bytes, bytes]]) -> None:
@@ -308,7 +308,7 @@ class GrpcConnection(asyncio.Protocol):
             self._schedule()
 
     def peer_certificate(self) -> PeerCertificate | None:
-        """Verified certificate of the client."""
+        """Return the verified certificate of the client."""
         if self._transport is None:
             return None
         return cast("PeerCertificate | None", self._transport.get_extra_info("peercert")) or None
@@ -526,7 +526,7 @@ class GrpcConnection(asyncio.Protocol):
             call.cancel()
 
     def _label(self, path: str) -> str:
-        """Path for the counters: invented paths must not add counters."""
+        """Return the path for the counters: invented paths must not add counters."""
         return UNKNOWN_METHOD if self._owner.method(path) is None else path
 
     def _discard(self, size: int) -> None:
@@ -536,7 +536,7 @@ class GrpcConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _now(self) -> int:
-        """Event loop time in nanoseconds."""
+        """Return the event loop time in nanoseconds."""
         return int(self._loop.time() * SECOND_NS)
 
     def _schedule(self) -> None:

@@ -48,7 +48,7 @@ _REFLECTION: Final = {
 
 
 def reflection_file(version: str) -> FileDescriptorProto:
-    """Descriptor of reflection.proto, `v1` or `v1alpha`: both have the same messages."""
+    """Return the descriptor of reflection.proto, `v1` or `v1alpha`: both have the same messages."""
     package = f"grpc.reflection.{version}"
     file = FileDescriptorProto(
         name=f"grpc/reflection/{version}/reflection.proto", package=package, syntax="proto3"
@@ -63,7 +63,7 @@ def reflection_file(version: str) -> FileDescriptorProto:
 
 
 def health_file() -> FileDescriptorProto:
-    """Descriptor of health.proto."""
+    """Return the descriptor of health.proto."""
     package = "grpc.health.v1"
     file = FileDescriptorProto(name="grpc/health/v1/health.proto", package=package, syntax="proto3")
     _add_message(file, "HealthCheckRequest", ("string service = 1",))

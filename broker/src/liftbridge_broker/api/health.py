@@ -50,7 +50,7 @@ class Health:
         server.streaming(f"/{HEALTH_SERVICE}/Watch", self._watch)
 
     def status(self, service: str) -> ServingStatus:
-        """Status of a service, SERVICE_UNKNOWN if it has none."""
+        """Return the status of a service, SERVICE_UNKNOWN if it has none."""
         return self._statuses.get(service, ServingStatus.SERVICE_UNKNOWN)
 
     def set_serving(self, *, is_serving: bool) -> None:

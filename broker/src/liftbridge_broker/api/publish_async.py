@@ -47,7 +47,7 @@ AsyncError = api_pb2.PublishAsyncError
 
 
 def async_code(error: LiftbridgeError) -> "AsyncError.Code":
-    """Code of `PublishAsyncError` for a refusal."""
+    """Return the code of `PublishAsyncError` for a refusal."""
     match error:
         case NotFoundError():
             return AsyncError.NOT_FOUND

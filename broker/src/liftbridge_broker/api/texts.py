@@ -31,7 +31,7 @@ class _Step(NamedTuple):
 
 @cache
 def _paths(kind: Descriptor) -> Sequence[Sequence[_Step]]:
-    """Paths to all texts of a message."""
+    """Return the paths to all texts of a message."""
     found: list[Sequence[_Step]] = []
     open_kinds: list[tuple[Descriptor, tuple[_Step, ...]]] = [(kind, ())]
     while open_kinds:

@@ -75,7 +75,7 @@ class ServerTls:
 
 
 def _checked(files: TlsFiles) -> Mapping[Path, str]:
-    """Fingerprints of the certificates, after a check of each file's content."""
+    """Return the fingerprints of the certificates, after a check of each file's content."""
     found = {files.certificate: _fingerprint(files, files.certificate, "CERTIFICATE")}
     _fingerprint(files, files.key, "PRIVATE KEY")
     if files.client_ca is not None:

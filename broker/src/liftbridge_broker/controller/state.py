@@ -278,7 +278,7 @@ class ClusterState:
         return NEVER_UNCLEAN if found is None else found.unclean_epoch
 
     def partitions(self) -> Iterator[tuple[StreamState, PartitionState]]:
-        """All partitions with their streams, in order of creation and number."""
+        """Yield all partitions with their streams, in order of creation and number."""
         for stream in self.streams.values():
             for partition in stream.partitions:
                 yield stream, partition

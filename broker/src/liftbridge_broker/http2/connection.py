@@ -1,6 +1,6 @@
 """One server-side HTTP/2 connection that carries gRPC, without I/O (RFC 9113).
 
-Input: `receive` takes bytes from the socket, `on_time` says that time has passed, and the owner
+Input: `receive` takes bytes from the socket, `on_time` reports that time has passed, and the owner
 sends on streams. Output: events, and the bytes of `take_output`. The hot loop is in `messages`;
 everything else takes a plain path.
 """
@@ -29,7 +29,7 @@ from liftbridge_broker.http2.table import StreamTable
 
 DRAIN_NOTICE_NS: Final = SECOND_NS
 FRAMES_MAX: Final = 128
-"""Frames read at once, besides those with one whole message each, which cost far less.
+"""Maximum number of frames read at once, without the cheap frames of one whole message.
 
 For frames whose payload is read field by field, each 32 bytes count as one more.
 """
@@ -68,7 +68,7 @@ class Connection:
     After a `ConnectionEnded` event no bytes are processed; queued bytes may still be taken.
 
     Attributes:
-        idle_since_ns: When its last call ended, or the connection started.
+        idle_since_ns: Time at which its last call ended, or the connection started.
         has_unread: Whether `receive` has left frames for another call, perhaps without new bytes.
     """
 
@@ -143,7 +143,7 @@ class Connection:
         return self._table.partial_bytes + (self._held_bytes if self._held else 0)
 
     def next_deadline(self) -> int:
-        """Time of the next `on_time` that may matter, in nanoseconds; a lower bound."""
+        """Return a lower bound of the next time to call `on_time`, in nanoseconds."""
         return self._deadlines.wake
 
     def receive(self, data: bytes, now: int) -> list[Event]:
@@ -188,7 +188,7 @@ class Connection:
         return self.take_events()
 
     def take_events(self) -> list[Event]:
-        """Events since the last call; after sending, those caused by it."""
+        """Return events since the last call; after sending, those caused by it."""
         events = self._table.events
         if not events:
             return []
@@ -196,7 +196,7 @@ class Connection:
         return events
 
     def room(self, stream_id: int) -> int:
-        """Bytes a stream may queue before it must wait.
+        """Return the bytes that a stream may queue before it must wait.
 
         It shrinks the more the connection holds already, so that a thousand slow readers do not
         take a thousand times the memory of one.
@@ -292,7 +292,7 @@ class Connection:
             self._table.add_partial(stream, size)
 
     def take_output(self, now: int) -> list[Buffer]:
-        """Pieces of the next write; empty while the socket is full or nothing waits.
+        """Return the pieces of the next write; empty while the socket is full or nothing waits.
 
         A write is bounded, so there may be more: `has_more_output`.
         """
@@ -385,7 +385,7 @@ class Connection:
             self._deadlines.set("idle", now + limits.idle_ns)
 
     def _greet(self) -> None:
-        """Queue our settings, once the client has proved that it speaks HTTP/2."""
+        """Queue the server's settings once the client has proved that it speaks HTTP/2."""
         limits = self._limits
         self._has_greeted = True
         settings = {

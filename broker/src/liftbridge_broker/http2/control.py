@@ -86,7 +86,7 @@ class ControlFrames:
         """Refuse a stream that depends on itself (RFC 7540 5.3.1); ignore all other priorities.
 
         Raises:
-            ConnectionFaultError: It depends on itself.
+            ConnectionFaultError: The stream depends on itself.
         """
         if int.from_bytes(payload[:4], "big") & frames.STREAM_ID_MAX == stream_id:
             text = f"stream {stream_id} depends on itself"
@@ -94,14 +94,14 @@ class ControlFrames:
 
     @staticmethod
     def _require_stream(stream_id: int, kind: int) -> None:
-        """Refuse a frame that must belong to a stream and does not."""
+        """Refuse a frame on the connection that must belong to a stream."""
         if stream_id == 0:
             text = f"frame of type {kind} on stream 0"
             raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
 
     @staticmethod
     def _require_connection(stream_id: int, kind: int) -> None:
-        """Refuse a frame that must belong to the connection and names a stream."""
+        """Refuse a frame on a stream that must belong to the connection."""
         if stream_id != 0:
             text = f"frame of type {kind} on stream {stream_id}"
             raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
@@ -124,8 +124,8 @@ class ControlFrames:
     def _on_settings(self, flags: int, payload: bytes) -> None:
         """Apply the client's settings and acknowledge them (RFC 9113 6.5).
 
-        Values are checked in order and the last of each identifier is applied, once per frame:
-        nothing between two of them could reveal the difference.
+        Values are checked in order and the last of each identifier is applied, once per frame: no
+        frame in between could reveal the difference.
         """
         if len(payload) % frames.SETTING.size or (flags & frames.FLAG_ACK and payload):
             text = f"SETTINGS with {len(payload)} bytes"

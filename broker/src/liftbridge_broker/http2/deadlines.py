@@ -7,7 +7,7 @@ from liftbridge_broker.http2.stream import Stream
 
 NEVER: Final = 1 << 63
 DUE_MAX: Final = 256
-"""Streams reported at once; other connections run before the next ones."""
+"""Maximum number of streams reported at once; other connections run before the next streams."""
 
 ENTRIES_SPARE: Final = 64
 
@@ -19,7 +19,7 @@ class Deadlines:
     so frequent changes cost nothing and the timer sometimes fires needlessly.
 
     Attributes:
-        wake: No deadline is due before this time, in nanoseconds; `NEVER` without any.
+        wake: Lower bound of all deadlines, in nanoseconds; `NEVER` without deadlines.
     """
 
     __slots__ = ("_at", "wake")
@@ -52,12 +52,14 @@ class Deadlines:
 
 
 class StreamDeadlines:
-    """Deadlines of calls and of their requests: cost depends on the number of due ones.
+    """Deadlines of calls and of their requests.
+
+    The cost depends only on the number of due deadlines.
 
     A stream has one valid entry, `Stream.wake_ns`, at its earliest deadline or before. Deadlines
-    that are removed or postponed leave it unchanged, as each completed message does; when the
-    entry is due, the state of the stream decides. Entries of closed streams, or of streams with an
-    earlier entry since, are dropped when they are the majority.
+    that are removed or postponed leave it unchanged, as each completed message does; when the entry
+    is due, the state of the stream decides. Entries of closed streams, or of streams with an
+    earlier entry since, are dropped once they are the majority.
 
     Attributes:
         entries: A heap of times and numbers of streams.
@@ -82,7 +84,7 @@ class StreamDeadlines:
             heapq.heapify(entries)
 
     def take_due(self, now: int) -> list[Stream]:
-        """Streams with an expired deadline; not all of them, if they are many.
+        """Return streams with an expired deadline, at most `DUE_MAX`.
 
         A caller that keeps a stream open must watch it again.
         """

@@ -76,13 +76,13 @@ class MessageRefused(NamedTuple):
 
 
 class DeadlineExpired(NamedTuple):
-    """The time allowed by `grpc-timeout` is over; the owner answers DEADLINE_EXCEEDED."""
+    """The time allowed by `grpc-timeout` has passed; the owner answers DEADLINE_EXCEEDED."""
 
     stream_id: int
 
 
 class StreamWritable(NamedTuple):
-    """A stream that had been over the high mark has fewer bytes than the low mark queued again."""
+    """A stream that exceeded the high mark has fewer queued bytes than the low mark again."""
 
     stream_id: int
 

@@ -93,12 +93,12 @@ class ConnectionFaultError(Exception):
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
-    """One whole frame."""
+    """Encode a whole frame."""
     return FRAME_HEADER.pack(len(payload) << 8 | kind, flags, stream_id) + payload
 
 
 def settings_frame(settings: dict[int, int]) -> bytes:
-    """SETTINGS with one 6-byte entry (identifier, value) for each item, in order."""
+    """Encode SETTINGS with one 6-byte entry (identifier, value) for each item, in order."""
     return frame(SETTINGS, 0, 0, b"".join(SETTING.pack(*item) for item in settings.items()))
 
 
@@ -106,22 +106,22 @@ SETTINGS_ACK: Final = frame(SETTINGS, FLAG_ACK, 0, b"")
 
 
 def rst_stream_frame(stream_id: int, code: int) -> bytes:
-    """RST_STREAM: the error code in 4 bytes."""
+    """Encode RST_STREAM: the error code in 4 bytes."""
     return frame(RST_STREAM, 0, stream_id, WORD.pack(code))
 
 
 def ping_frame(payload: bytes, *, flags: int = 0) -> bytes:
-    """PING with its 8 opaque bytes."""
+    """Encode PING with its 8 opaque bytes."""
     assert len(payload) == 8
     return frame(PING, flags, 0, payload)
 
 
 def goaway_frame(last_stream_id: int, code: int, text: str) -> bytes:
-    """GOAWAY: last stream number, error code, debug text as UTF-8."""
+    """Encode GOAWAY: last stream number, error code, debug text as UTF-8."""
     return frame(GOAWAY, 0, 0, GOAWAY_HEAD.pack(last_stream_id, code) + text.encode())
 
 
 def window_update_frame(stream_id: int, increment: int) -> bytes:
-    """WINDOW_UPDATE: the increment in 4 bytes; stream 0 is the connection."""
+    """Encode WINDOW_UPDATE: the increment in 4 bytes; stream 0 is the connection."""
     assert 0 < increment <= WINDOW_MAX
     return frame(WINDOW_UPDATE, 0, stream_id, WORD.pack(increment))

@@ -27,7 +27,7 @@ _STATUS_INDEXED: Final = {200: b"\x88", 400: b"\x8c", 404: b"\x8d", 500: b"\x8e"
 
 
 def parse_timeout(value: bytes) -> int | None:
-    """Nanoseconds of a `grpc-timeout` value; None when it is malformed."""
+    """Parse a `grpc-timeout` value to nanoseconds; None if it is malformed."""
     match = _TIMEOUT.fullmatch(value)
     return int(match[1]) * _TIMEOUT_UNIT_NS[match[2]] if match else None
 
@@ -47,7 +47,7 @@ def percent_encode(text: str) -> bytes:
 
 
 def _integer(value: int) -> bytes:
-    """HPACK integer with a 7-bit prefix whose highest bit is 0 (RFC 7541 5.1)."""
+    """Encode an HPACK integer with a 7-bit prefix whose highest bit is 0 (RFC 7541 5.1)."""
     if value < 127:
         return bytes((value,))
     encoded = bytearray((127,))
@@ -60,12 +60,12 @@ def _integer(value: int) -> bytes:
 
 
 def literal(name: bytes, value: bytes) -> bytes:
-    """One header field, literal without indexing, with a new name."""
+    """Encode one header field, literal without indexing, with a new name."""
     return b"".join((b"\x00", _integer(len(name)), name, _integer(len(value)), value))
 
 
 def status_field(status: int) -> bytes:
-    """The pseudo-header field `:status`."""
+    """Encode the pseudo-header field `:status`."""
     return _STATUS_INDEXED.get(status) or literal(b":status", b"%d" % status)
 
 
@@ -81,7 +81,7 @@ _UNIMPLEMENTED: Final = 12
 
 
 def trailers_block(status: int, text: str, error_code: str = "") -> bytes:
-    """Trailers after messages. UNIMPLEMENTED adds the list of supported encodings.
+    """Encode the trailers after messages. UNIMPLEMENTED adds the list of supported encodings.
 
     Args:
         status: gRPC status.
@@ -99,7 +99,7 @@ def trailers_block(status: int, text: str, error_code: str = "") -> bytes:
 
 
 def plain_block(status: int, body_bytes: int) -> bytes:
-    """Headers of a non-gRPC answer: a short text."""
+    """Encode the headers of a non-gRPC answer: a short text."""
     return b"".join(
         (
             status_field(status),

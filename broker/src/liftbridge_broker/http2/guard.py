@@ -15,24 +15,24 @@ SETTINGS_BURST: Final = 1000
 STREAMS_PER_SETTINGS: Final = 100
 """Streams whose windows can be changed in about the time of a SETTINGS frame."""
 NEW_WINDOW_TOKENS_MAX: Final = SETTINGS_BURST // 5
-"""Bound of tokens: a few changes end no connection, however many streams it has."""
+"""Bound of tokens for a change, so that a few changes end no connection with many streams."""
 PRIORITIES_BURST: Final = 1000
 EMPTY_DATA_BURST: Final = 100
 STRAYS_BURST: Final = 200
 LOST_FIELDS_BURST: Final = 10_000
 """Header fields decoded in vain: the block starts no accepted call."""
 RESETS_BURST: Final = 1000
-"""However many streams may be open: an immediate reset evades that bound (CVE-2023-44487)."""
+"""Burst of resets: an immediate reset evades the bound of open streams (CVE-2023-44487)."""
 WINDOW_UPDATES_BURST: Final = 1000
 WINDOW_UPDATES_PER_REASON: Final = 10
 BYTES_PER_WINDOW_UPDATE: Final = 2
-"""Less than half of the smallest gRPC message, its prefix."""
+"""Bytes sent for which a WINDOW_UPDATE is free: less than half of the smallest gRPC message."""
 
 
 class Budget:
-    """A bucket of `burst` tokens that gains one each `interval_ns`, kept as one point in time.
+    """A bucket of `burst` tokens that gains one each `interval_ns`, stored as a point in time.
 
-    That point is when the bucket will be full again (generic cell rate algorithm), so no refill is
+    At that time the bucket will be full again (generic cell rate algorithm), so no refill is
     needed.
     """
 
@@ -45,7 +45,7 @@ class Budget:
         self._full_ns = 0
 
     def spend(self, now: int, tokens: int = 1) -> bool:
-        """Take tokens; return False, and take none, when there are not enough."""
+        """Take tokens; if there are not enough, take none and return False."""
         full = max(self._full_ns, now) + tokens * self._interval_ns
         if full - now > self._burst_ns:
             return False
@@ -72,7 +72,7 @@ class Guard:
         self._window_updates = 0
 
     def spend(self, kind: str, now: int, tokens: int = 1) -> None:
-        """Count one frame of a kind, or more where its cost equals several.
+        """Count a frame of a kind, or several if its cost equals several frames.
 
         Raises:
             ConnectionFaultError: The budget is used up.
@@ -95,7 +95,6 @@ class Guard:
 
         A client with a tiny window may send two for every frame, and grpcio one for every call it
         opens and two for every message it receives, hundreds of which fit one frame.
-        opens and two for every message it takes, hundreds of which fit one frame.
 
         Args:
             reasons: Streams opened and frames sent so far.

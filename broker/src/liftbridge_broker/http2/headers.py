@@ -33,21 +33,24 @@ _PROTOCOL: Final = frozenset(
     )
 )
 HEADER_FIELDS_MAX: Final = 128
-"""Fields accepted in a block; twice as many end the connection.
+"""Maximum number of fields in a block; twice as many end the connection.
 
-A field from the table costs the client one byte and us some 3 us.
+A field from the table costs the client one byte and the broker about 3 us.
 """
 _FIELD_OVERHEAD_BYTES: Final = 32
 _CACHED_HEADS_MAX: Final = 32
 _CACHED_BYTES_MAX: Final = 512
-"""Largest cached block, and largest texts of a cached head: with the objects some 50 kB in all."""
+"""Maximum size of a cached block, and of the texts of a cached head.
+
+With the objects about 50 kB in all.
+"""
 
 _RESOURCE_EXHAUSTED: Final = 8
 _INTERNAL: Final = 13
 
 
 def split_fields(fields: Fields) -> tuple[dict[bytes, bytes], dict[bytes, bytes]] | None:
-    """Pseudo-header fields of a request or of its trailers, and the protocol's own fields.
+    """Return the pseudo-header fields of a request or its trailers, and the protocol's own fields.
 
     None when the list is malformed (RFC 9113 8.2, 8.3): the stream is reset with PROTOCOL_ERROR.
     Spaces around values are removed, since gRPC lets callers send them.
@@ -76,7 +79,7 @@ def split_fields(fields: Fields) -> tuple[dict[bytes, bytes], dict[bytes, bytes]
 
 
 def parse_head(fields: Fields, header_list_bytes_max: int) -> RequestHead | None:
-    """Check a decoded header list; None when it is malformed.
+    """Check a decoded header list; None if it is malformed.
 
     A well-formed HTTP request that is not acceptable as gRPC has a `refusal`. Of a list that is too
     large only the fields that the answer needs are checked.
@@ -114,7 +117,7 @@ def parse_head(fields: Fields, header_list_bytes_max: int) -> RequestHead | None
 
 
 def _size_refusal(fields: Fields, limit: int) -> tuple[int, str] | None:
-    """Refusal of a header list with too many fields, or over its size limit.
+    """Build the refusal of a header list with too many fields, or over its size limit.
 
     The size is counted as SETTINGS_MAX_HEADER_LIST_SIZE counts.
     """
@@ -147,7 +150,7 @@ class HeaderDecoder:
         self.field_count = 0
 
     def head(self, block: bytes) -> RequestHead | None:
-        """Decode and check the header block of a request; None when it is malformed.
+        """Decode and check the header block of a request; None if it is malformed.
 
         Raises:
             ConnectionFaultError: The block cannot be decoded, so the table is lost.
@@ -205,7 +208,7 @@ class HeaderDecoder:
         return parts is not None and not parts[0]
 
     def skip(self, block: bytes) -> None:
-        """Decode a block only to keep the table in step with the peer's.
+        """Decode a block only to keep the table in sync with the peer's.
 
         Raises:
             ConnectionFaultError: The block cannot be decoded, so the table is lost.

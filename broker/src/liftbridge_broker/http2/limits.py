@@ -1,4 +1,4 @@
-"""Bounds of one HTTP/2 connection and the budgets that tell a busy peer from an abusive one."""
+"""Bounds of an HTTP/2 connection, and the budgets of a peer."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ class Limits:
         stream_window_bytes: Flow-control window granted to each stream.
         connection_window_bytes: Flow-control window granted to the connection.
         frame_bytes_max: Largest frame payload accepted (SETTINGS_MAX_FRAME_SIZE).
-        header_list_bytes_max: Largest header list accepted, counted as in RFC 9113 6.5.2; one
+        header_list_bytes_max: Largest header list accepted, counted as in RFC 9113 6.5.2; a list
             twice as large ends the connection.
         continuations_max: CONTINUATION frames after one HEADERS frame.
         message_bytes_max: Largest gRPC request message.

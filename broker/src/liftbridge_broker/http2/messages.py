@@ -1,4 +1,4 @@
-"""DATA frames into gRPC messages: the hot loop of the receiving side, and flow control for it.
+"""Conversion of DATA frames to gRPC messages: the receiving hot loop, and its flow control.
 
 A window is two integers per stream and two for the connection: the granted bytes, and the bytes
 received since the last grant. Credit is returned in steps of half a window.
@@ -181,7 +181,7 @@ class MessageReader:
             stream.unread = 0
 
     def _batch(self, stream: Stream) -> list[bytes]:
-        """The list of a stream's messages in this turn; its event is created on first use."""
+        """Return the list of a stream's messages in this turn; create its event on first use."""
         batch = self._batches.get(stream.id)
         if batch is None:
             batch = self._batches[stream.id] = []
@@ -271,7 +271,7 @@ class MessageReader:
 
 
 def _unpad(data: bytes, start: int, stop: int) -> tuple[int, int]:
-    """Bounds of a padded payload without its padding (RFC 9113 6.1)."""
+    """Return the bounds of a padded payload without its padding (RFC 9113 6.1)."""
     if start == stop or data[start] >= stop - start:
         text = "DATA with more padding than payload"
         raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)

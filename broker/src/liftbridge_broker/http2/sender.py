@@ -22,10 +22,10 @@ from liftbridge_broker.http2.frames import (
 from liftbridge_broker.http2.stream import Buffer, Stream
 
 OUT_MARK_BYTES: Final = 512 << 10
-"""Bytes of one write above which no further DATA is added to it."""
+"""Size of a write above which no further DATA is added."""
 
 TURN_BYTES: Final = 128 << 10
-"""DATA one stream may send before the next stream is served."""
+"""Bytes of DATA that a stream may send before the next stream is served."""
 
 _EMPTY_TABLE: Final = b"\x20"
 """HPACK: dynamic table size update to 0 (RFC 7541 6.3)."""
@@ -36,7 +36,7 @@ class Sender:
 
     Attributes:
         out: Pieces of the next write, in order.
-        out_bytes: Their size.
+        out_bytes: Size of `out`.
         window: Bytes the peer accepts on the connection.
         frame_bytes_max: Largest payload the peer accepts.
         stream_window: Window the peer grants to new streams.
@@ -91,7 +91,7 @@ class Sender:
         self.out_bytes += len(frame)
 
     def headers(self, stream_id: int, block: bytes, flags: int = 0) -> None:
-        """Add a HEADERS frame; the block fits one frame of any peer."""
+        """Add a HEADERS frame; the block fits in one frame of any peer."""
         if self._needs_table_update:
             self._needs_table_update = False
             block = _EMPTY_TABLE + block
@@ -143,7 +143,7 @@ class Sender:
             stream.is_ready = False
 
     def pump(self) -> None:
-        """Cut queued bytes into DATA frames as far as windows and the size of one write allow."""
+        """Cut queued bytes into DATA frames, within the windows and the size of a write."""
         ready = self._ready
         while ready and self.window > 0 and self.out_bytes < OUT_MARK_BYTES:
             _, stream = ready.popitem(last=False)

@@ -1,12 +1,12 @@
 """Slots for connections, and which connection is evicted when a new one needs a slot.
 
 A connection with an open call is never evicted. Connections whose HTTP/2 handshake is incomplete,
-or that are draining, are evicted first; then idle ones, the one idle the longest first. In each
+or that are draining, are evicted first; then idle connections, the longest idle first. In each
 class the source address with the most connections loses one, so that an address with thousands of
 connections evicts only its own.
 
-Every operation takes constant time. Of sources with equally many connections, the one that reached
-that number first counts as the largest: with one connection each, the one idle the longest.
+Every operation takes constant time. Of sources with equally many connections, the source that
+reached that number first counts as the largest; with one connection each, that is the longest idle.
 """
 
 from enum import Enum, auto
@@ -15,7 +15,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from liftbridge_broker.http2.limits import SECOND_NS
 
 GRACE_NS: Final = SECOND_NS
-"""Handshake time of a new client; until then an idle connection may be evicted in its place."""
+"""Handshake time of a new client, during which an idle connection is evicted instead."""
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class _Candidates(Generic[T]):
             del self._members[source]
 
     def first(self) -> T | None:
-        """Oldest connection of the source with the most connections."""
+        """Return the oldest connection of the source with the most connections."""
         if not self.most:
             return None
         source = next(iter(self._sources[self.most]))
@@ -117,7 +117,10 @@ class ConnectionSlots(Generic[T]):
         return len(self._entries)
 
     def admit(self, one: T, source: str, now: int) -> tuple[bool, T | None]:
-        """Give a new connection a slot; return whether it got one, and which one was evicted."""
+        """Give a new connection a slot.
+
+        Return whether it got a slot, and the evicted connection.
+        """
         evicted = None
         if len(self._entries) >= self.limit:
             evicted = self._expendable(now)
@@ -133,7 +136,7 @@ class ConnectionSlots(Generic[T]):
         Args:
             one: The connection.
             state: Its state.
-            since: When it became idle, in nanoseconds.
+            since: Time at which it became idle, in nanoseconds.
         """
         entry = self._entries.get(one)
         if entry is None:
@@ -155,7 +158,7 @@ class ConnectionSlots(Generic[T]):
             self._candidates[entry.eviction].add(one, entry.source)
 
     def _expendable(self, now: int) -> T | None:
-        """Connection to evict; `None` when all have calls."""
+        """Return the connection to evict; `None` if all have calls."""
         ready, unready = self._candidates[Eviction.NEXT], self._candidates[Eviction.FIRST]
         idle, silent = ready.first(), unready.first()
         if idle is None or silent is None:

@@ -14,27 +14,27 @@ class Stream:
 
     Attributes:
         id: Number of the stream.
-        size: Its cost while it is open: `STREAM_BYTES` and the texts of its head.
+        size: Cost while it is open: `STREAM_BYTES` and the texts of its head.
         is_grpc: Whether its DATA carries gRPC messages; otherwise DATA is counted and dropped.
         is_direct: Whether the next DATA frame may be read by the hot loop: gRPC, not ended, not
             refused and no message started.
-        is_remote_closed: The client sent END_STREAM.
-        is_refused: A message was refused; later input is dropped.
-        is_awaited: The owner can do nothing before END_STREAM: the request has one deadline.
+        is_remote_closed: Whether the client sent END_STREAM.
+        is_refused: Whether a message was refused; later input is dropped.
+        is_awaited: Whether the owner waits for END_STREAM: the whole request has one deadline.
         is_reading: Whether credit is returned for received bytes.
         unread: Bytes received since the last WINDOW_UPDATE for this stream.
         partial: Beginning of a message whose end has not arrived, prefix included.
         kept_bytes: Size of complete messages that the owner retains until END_STREAM.
         content_left: Remaining bytes of a declared `content-length`, None without one.
         encoding: Value of `grpc-encoding`.
-        opened_ns: When the client opened it.
-        deadline_ns: When `grpc-timeout` ends; 0 for never.
-        message_deadline_ns: When the started message, or an awaited request, must be complete; 0
-            for none.
-        wake_ns: When its deadlines are next checked (`StreamDeadlines`); 0 for never.
+        opened_ns: Time at which the client opened it.
+        deadline_ns: Time at which `grpc-timeout` ends; 0 for never.
+        message_deadline_ns: Time by which the started message, or an awaited request, must be
+            complete; 0 for none.
+        wake_ns: Time at which its deadlines are next checked (`StreamDeadlines`); 0 for never.
         window: Bytes the client still accepts on this stream; negative after it shrank its setting.
         queue: Framed bytes that wait to be sent.
-        queued: Their size.
+        queued: Size of `queue`.
         is_ready: Whether the stream is in the sender's list of streams to serve.
         has_headers: Whether the response headers were sent.
         final: Block of the trailers to send after the queue; empty for an empty DATA frame that
@@ -96,6 +96,6 @@ class Stream:
         self.is_throttled = False
 
     def next_deadline_ns(self) -> int:
-        """Earliest of the stream's deadlines, 0 for none."""
+        """Return the earliest of the stream's deadlines, 0 for none."""
         call, message = self.deadline_ns, self.message_deadline_ns
         return min(call, message) if call and message else call or message

@@ -35,8 +35,8 @@ class StreamTable:
     Attributes:
         streams: Open streams by number.
         deadlines: Their deadlines.
-        last_id: Highest number the client has used.
-        opened_count: Streams the client has opened.
+        last_id: Highest stream number that the client has used.
+        opened_count: Number of streams that the client has opened.
         is_refusing: Whether new streams are refused because the connection is being drained.
         events: Events since the owner last took them.
         now: Time of the call being handled, nanoseconds.
@@ -79,7 +79,7 @@ class StreamTable:
         self.reset_count = 0
 
     def open(self, stream_id: int, flags: int, head: RequestHead | None) -> Stream | None:
-        """Open a new stream; None when it was malformed or too many and has been reset."""
+        """Open a new stream; None if it was malformed or one too many, and has been reset."""
         assert stream_id > self.last_id
         self.last_id = stream_id
         if head is None:
@@ -120,7 +120,7 @@ class StreamTable:
             self.events.append(RequestEnded(stream.id))
 
     def refuse_message(self, stream: Stream, status: int, text: str) -> None:
-        """Have the owner refuse an unacceptable request message; drop later input."""
+        """Request that the owner refuse an unacceptable message; drop later input."""
         self.drop_partial(stream)
         stream.is_direct = False
         stream.message_deadline_ns = 0
@@ -145,7 +145,7 @@ class StreamTable:
         """Reset a stream that was never opened.
 
         Raises:
-            ConnectionFaultError: It happened too often.
+            ConnectionFaultError: Refusals are too frequent.
         """
         self._sender.control(rst_stream_frame(stream_id, code))
         self._remember(stream_id, may_send=True)
@@ -163,13 +163,13 @@ class StreamTable:
         self._spend_reset()
 
     def remove(self, stream: Stream, *, may_send: bool) -> None:
-        """Forget an open stream; `may_send` when the peer may not know yet that it is closed."""
+        """Forget an open stream; `may_send` if the peer may not know yet that it is closed."""
         self.let_go(stream)
         del self.streams[stream.id]
         self._remember(stream.id, may_send=may_send)
 
     def let_go(self, stream: Stream) -> None:
-        """Release the memory of a stream: nothing of it is read or sent any more."""
+        """Release the memory of a stream, which is no longer read or sent."""
         self._sender.forget(stream)
         self.drop_partial(stream)
         self.stream_bytes -= stream.size
@@ -192,7 +192,7 @@ class StreamTable:
             if self._closed.get(stream_id):
                 self._closed[stream_id] = False
                 return  # it crossed our own reset
-        # A frame of 13 bytes must not cost us a request each time (rapid reset).
+        # A frame of 13 bytes must not cost the broker a request each time (rapid reset).
         self._spend_reset()
 
     def on_stray_data(self, stream_id: int) -> None:
@@ -203,7 +203,7 @@ class StreamTable:
         """
         self.require_opened(stream_id)
         if self._closed.get(stream_id):
-            return  # in flight when we closed it
+            return  # in flight when the broker closed it
         self._sender.control(rst_stream_frame(stream_id, Http2Code.STREAM_CLOSED))
         self._guard.spend("stray", self.now)
 
@@ -211,7 +211,7 @@ class StreamTable:
         """Handle HEADERS on a stream that is not open and not new (RFC 9113 5.1, 5.1.1).
 
         Raises:
-            ConnectionFaultError: They were not in flight when the stream was closed here.
+            ConnectionFaultError: They were not in flight when the broker closed the stream.
         """
         may_send = self._closed.get(stream_id)
         if may_send is None:
@@ -225,7 +225,7 @@ class StreamTable:
         """Refuse a frame on a stream whose number the client has not used (RFC 9113 5.1).
 
         Raises:
-            ConnectionFaultError: It is such a frame.
+            ConnectionFaultError: The frame is on such a stream.
         """
         if stream_id > self.last_id or not stream_id & 1:
             text = f"frame on idle stream {stream_id}"
@@ -235,13 +235,13 @@ class StreamTable:
         """Count a reset.
 
         Raises:
-            ConnectionFaultError: There were too many.
+            ConnectionFaultError: There were too many resets.
         """
         self.reset_count += 1
         self._guard.spend("reset", self.now)
 
     def _remember(self, stream_id: int, *, may_send: bool) -> None:
-        """Record how a stream was closed, for the latest ones only."""
+        """Record how a stream was closed, for the latest streams only."""
         closed = self._closed
         closed[stream_id] = may_send
         if len(closed) > CLOSED_REMEMBERED_MAX:

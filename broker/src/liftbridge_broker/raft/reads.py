@@ -154,7 +154,7 @@ class LocalReads:
             self.failed.append(token)
 
     def next_deadline(self) -> int | None:
-        """Time of the next `expire` call."""
+        """Return the time of the next `expire` call."""
         for _, deadline in self._asked.values():
             return deadline
         return None

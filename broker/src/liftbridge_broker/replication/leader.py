@@ -408,7 +408,7 @@ class LeaderCore:
     # High watermark.
 
     def high_watermark(self) -> Offset:
-        """First offset that is not committed, for the owner to store (L4); it never falls.
+        """Return the first uncommitted offset, for the owner to store (L4); it never falls.
 
         Every member of the maximal in-sync set must hold a record in this epoch, and the committed
         set must be large enough: only then is every possible next leader sure to have it.

@@ -67,11 +67,11 @@ class PublisherLog(Protocol):
         ...
 
     def epoch_before(self, offset: Offset) -> LeaderEpoch:
-        """Leader epoch of the record before an offset, 0 when it is not known."""
+        """Return the leader epoch of the record before an offset, 0 if unknown."""
         ...
 
     def stamped(self, offset: Offset) -> Iterator[StampedBatch]:
-        """Headers with a publisher from an offset on, at least from the log start.
+        """Return headers with a publisher from an offset on, at least from the log start.
 
         Raises:
             FilesError: The disk refused to read.
@@ -149,7 +149,7 @@ class PublisherHistory:
         return table
 
     def __len__(self) -> int:
-        """Publishers remembered."""
+        """Return the number of publishers remembered."""
         return len(self.table)
 
     def set_limits(self, *, publishers_max: int, ttl_ns: int) -> None:

@@ -193,7 +193,7 @@ class PublisherTable:
         self._ttl_ns = ttl_ns
 
     def __len__(self) -> int:
-        """Publishers remembered."""
+        """Return the number of publishers remembered."""
         return len(self._publishers)
 
     def check(

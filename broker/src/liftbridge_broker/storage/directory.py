@@ -152,7 +152,7 @@ class DataDirectory:
         return directory
 
     def logs(self) -> dict[PartitionId, str]:
-        """Paths of the logs in the directory."""
+        """Return the paths of the logs in the directory."""
         return dict(self._partitions)
 
     def log_path(self, partition: PartitionId) -> str | None:

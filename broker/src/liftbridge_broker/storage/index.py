@@ -72,7 +72,7 @@ class SparseIndex:
         self._resume = (UNKNOWN_COUNT, NO_TIMESTAMP)
 
     def __len__(self) -> int:
-        """Number of entries."""
+        """Return the number of entries."""
         return len(self._data) // ENTRY.size
 
     def entry(self, number: int) -> IndexEntry:

@@ -410,7 +410,7 @@ class PartitionLog:
         )
 
     def segments(self) -> tuple[SegmentInfo, ...]:
-        """All segments, oldest first; the last one is active and may be empty."""
+        """Return all segments, oldest first; the last one is active and may be empty."""
         return tuple(segment.info for segment in self._segments)
 
     def set_log_start(self, offset: Offset) -> None:

@@ -179,7 +179,7 @@ class _Recovery:
         return f"{self._directory}/{log_name(base_offset)}"
 
     def base(self, damage: _Damage) -> Offset:
-        """Base offset of the damaged file."""
+        """Return the base offset of the damaged file."""
         return self.bases[damage.number]
 
     # Looking.

@@ -68,12 +68,15 @@ def base_of(name: str, suffix: str) -> Offset | None:
 
 
 _PLAIN: Final = Struct(">IIIH2xQQqqI12xq")
-"""Header fields that a scan needs: magic with version, length, checksum, attributes, partition id,
-leader epoch, base offset, last offset, record count, largest timestamp."""
+"""Header fields needed by a scan.
+
+Magic with version, length, checksum, attributes, partition id, leader epoch, base offset, last
+offset, record count, largest timestamp.
+"""
 
 
 def _is_plain(attributes: int, length: int, offsets: int, count: int) -> bool:
-    """Return whether a verified batch has records, and nothing that needs a decision."""
+    """Return whether a verified batch has records and needs no special handling."""
     return 0 < count <= offsets and length > LENGTH_MIN and attributes & ~PLAIN_ATTRIBUTES == 0
 
 
@@ -91,8 +94,8 @@ class Segment:
         last_crc: Checksum field of the last batch.
         first_append_ns: Wall clock of the first append, the start of its age.
         is_sealed: Whether it is closed for appends.
-        is_dead: Whether it was removed from the log; readers look their position up again.
-        pins: Reads in flight on its handle, which must stay open for them.
+        is_dead: Whether it was removed from the log; readers look up their position again.
+        pins: Number of reads in flight on its handle, which must stay open for them.
         is_syncing: Whether a submitted sync uses its handle.
         verified: Positions whose batches were verified since the file changed there.
         is_index_refused: Whether the index could not be written; retried when the whole index is
@@ -354,7 +357,7 @@ class Segment:
 
     @property
     def summary(self) -> Summary:
-        """Summary block of the segment in its present state."""
+        """Summary block of the segment in its current state."""
         return Summary(
             self.size,
             self.end_offset,
@@ -367,13 +370,13 @@ class Segment:
 
     @property
     def summary_bytes(self) -> bytes:
-        """The summary as a block."""
+        """Return the summary as a block."""
         return encode_summary(
             partition_id=self.partition_id, base_offset=self.base_offset, summary=self.summary
         )
 
     def adopt_summary(self, summary: Summary) -> None:
-        """Take over a valid summary; the index is loaded when it is needed."""
+        """Apply a valid summary; the index is loaded when needed."""
         self.size = summary.log_length
         self.end_offset = summary.end_offset
         self.record_count = summary.record_count
@@ -387,7 +390,7 @@ class Segment:
         self._index = None
 
     def adopt_resume(self, index: SparseIndex, resume: Resume) -> None:
-        """Take over what an index knows about the batches before a resume place."""
+        """Apply the data of an index about the batches before a resume place."""
         self.size = resume.entry.position
         self.end_offset = resume.entry.offset
         self.record_count = resume.records
@@ -395,7 +398,7 @@ class Segment:
         self._index = index
 
     def rebuild_index(self) -> SparseIndex:
-        """Rebuild the index from the headers in the log; blocking, rare.
+        """Rebuild the index from the headers in the log; blocking, and rarely called.
 
         Raises:
             CorruptionError: The log is damaged.
@@ -414,7 +417,7 @@ class Segment:
         return self._index
 
     def drop_index(self) -> None:
-        """Forget the loaded index of an idle sealed segment; it is loaded again when needed."""
+        """Forget the loaded index of an idle sealed segment; it is reloaded when needed."""
         if self.is_sealed and self.is_index_written:
             self._index = None
 
@@ -433,7 +436,7 @@ class Segment:
         return self._checked(lambda index: index.before_timestamp(timestamp))
 
     def _checked(self, number_in: Callable[[SparseIndex], int]) -> IndexEntry:
-        """The entry of a look-up; retried with a rebuilt index when the log contradicts it."""
+        """Look up an entry; retry with a rebuilt index if the log contradicts it."""
         index = self.index
         entry = self._checked_entry(index, number_in(index))
         if entry is None:
@@ -444,7 +447,7 @@ class Segment:
         raise CorruptionError("no batch at the position in the index", path=self.path, position=0)
 
     def _checked_entry(self, index: SparseIndex, number: int) -> IndexEntry | None:
-        """Entry by number, `None` when the log has no such batch there."""
+        """Return an entry by number, `None` if the log has no such batch there."""
         if not 0 <= number < len(index):
             return None
         entry = index.entry(number)
@@ -477,8 +480,8 @@ class Segment:
         """Append the rest of the index and a summary; for a roll and a clean close.
 
         Returns:
-            The open index file for a later sync, `None` when there was nothing to write or the
-            file system refused.
+            The open index file for a later sync, `None` if there was nothing to write or the file
+            system refused.
         """
         if self.is_index_written or not self.size:
             return None
@@ -487,9 +490,9 @@ class Segment:
         return handle
 
     def reset_index_file(self) -> None:
-        """Empty the index file durably, before the log it describes is cut.
+        """Empty the index file durably, before its log is truncated.
 
-        Else a crash could bring back entries of records that were replaced since.
+        Otherwise a crash could bring back entries of records that were replaced since.
         """
         handle = self.files.open(self.index_path, create=True)
         try:
@@ -500,7 +503,10 @@ class Segment:
         self.is_index_written = False
 
     def _append_index(self, index: SparseIndex, behind: bytes) -> FileHandle | None:
-        """Append new blocks and `behind` to the index file; its handle, `None` if refused."""
+        """Append new blocks and `behind` to the index file.
+
+        Return its handle, `None` on failure.
+        """
         is_continued = index.is_in_file
         data = index.take_blocks(self.partition_id) + behind
         try:
@@ -523,7 +529,7 @@ class Segment:
 
 
 def read_file(files: Files, path: str) -> bytes:
-    """Contents of a file, empty when it does not exist or cannot be opened or read."""
+    """Read a file; return empty bytes if it does not exist or cannot be opened or read."""
     if not files.exists(path):
         return b""
     try:
@@ -541,7 +547,7 @@ def read_file(files: Files, path: str) -> bytes:
 def read_summary(
     files: Files, path: str, partition_id: PartitionId, base_offset: Offset
 ) -> Summary | None:
-    """The summary at the end of an index file, `None` when it has none of this segment."""
+    """Read the summary at the end of an index file, `None` if it has none of this segment."""
     if not files.exists(path):
         return None
     try:

@@ -1,8 +1,8 @@
-"""Distinguishes a disk that is too slow to lead with from a busy one (L8, storage policy 11).
+"""Distinguishes a disk that is too slow for a leader from a busy disk (L8, storage policy 11).
 
-Two signs, both of syncs, because those wait only for the device: one sync that does not end, and
-syncs that have all been slow for a while. A single slow sync is not a sign: a busy machine has
-those, and each change of leaders costs more.
+It uses two signs, both of syncs, because syncs wait only for the device: a sync that does not end,
+and syncs that have all been slow for a while. A single slow sync is not a sign: it also happens on
+a busy machine, and a change of leaders costs more.
 """
 
 from dataclasses import dataclass, field
@@ -20,9 +20,9 @@ class SlownessLimits(NamedTuple):
     Attributes:
         stall_ns: A sync in progress for this long has stalled.
         slow_ns: A sync that took this long was slow.
-        lasting_ns: The disk is slow when all syncs within this time were.
-        pause_ns_min: Time between two hand-overs; doubled each time that another one is due before
-            such a time has passed again.
+        lasting_ns: Time within which all syncs must have been slow for the disk to count as slow.
+        pause_ns_min: Time between two hand-overs; doubled each time that another hand-over is due
+            before that time has passed again.
         pause_ns_max: Upper bound of that time.
     """
 
@@ -38,7 +38,7 @@ class Slowness:
     """Judges the disk of a data directory by its syncs; the flush driver reports them.
 
     Attributes:
-        limits: When it counts as slow.
+        limits: Limits at which the disk counts as slow.
     """
 
     limits: SlownessLimits = field(default_factory=SlownessLimits)
@@ -53,18 +53,18 @@ class Slowness:
         self._began = now
 
     def end(self, now: Instant) -> None:
-        """Record that it succeeded."""
+        """Record that a sync succeeded."""
         began, self._began = self._began, None
         assert began is not None
         if now - began < self.limits.slow_ns:
             self._slow_since = None
         elif self._slow_since is None or now - self._ended > self.limits.lasting_ns:
-            # After an idle time nothing is known about the time before.
+            # After an idle time, earlier syncs say nothing.
             self._slow_since = began
         self._ended = now
 
     def is_slow(self, now: Instant) -> bool:
-        """Return whether the disk is too slow to lead with."""
+        """Return whether the disk is too slow for a leader."""
         limits = self.limits
         if self._began is not None and now - self._began >= limits.stall_ns:
             return True
@@ -73,7 +73,7 @@ class Slowness:
         return since is not None and is_recent and self._ended - since >= limits.lasting_ns
 
     def take_hand_over(self, now: Instant) -> bool:
-        """Return whether to give up leaderships now; if so, the pause starts."""
+        """Return whether to hand over leaderships now; if so, start the pause."""
         if now < self._hand_over_at or not self.is_slow(now):  # guard L8.slow
             return False
         limits = self.limits

@@ -1,9 +1,9 @@
 """Atomic small files: identity, clean marker, publisher snapshots (storage policy 10).
 
-A file is written beside the old one, synced, and renamed into place; the version before it stays as
-`<name>.previous`. Contents carry a CRC that also covers the file's name, so that a file restored
-or moved under another name is not trusted. Readers get the newest intact version, or nothing; the
-owner decides what to do without it (rebuild from the log, refuse to start).
+A file is written beside the old one, synced, and renamed into place; the previous version stays as
+`<name>.previous`. Contents carry a CRC that also covers the file's name, so that a file restored or
+moved under another name is not trusted. Readers get the newest intact version, or nothing; without
+a version, the owner rebuilds it from the log or refuses to start.
 
 Layout, big-endian: magic `LBSF` (4 bytes), length of the payload u32, CRC-32C u32 over name and
 payload, payload.
@@ -35,7 +35,7 @@ class SmallFile(NamedTuple):
 
 
 def write_small_file(files: Files, path: str, payload: bytes) -> None:
-    """Replace a file durably; at every moment of a crash one intact version exists.
+    """Replace a file durably; whenever a crash happens, one intact version exists.
 
     Blocks for two syncs.
 
@@ -54,14 +54,14 @@ def write_small_file(files: Files, path: str, payload: bytes) -> None:
     finally:
         files.close(handle)
     if read_version(files, path, name) is not None:
-        # A damaged version is not worth keeping: the previous one may be intact.
+        # A damaged version is not kept: the previous version may be intact.
         files.rename(path, path + PREVIOUS_SUFFIX)
     files.rename(path + NEW_SUFFIX, path)
     files.sync_directory(directory)
 
 
 def read_small_file(files: Files, path: str) -> SmallFile | None:
-    """Newest intact version of a file, `None` when there is none.
+    """Read the newest intact version of a file, `None` if there is none.
 
     Raises:
         FilesError: The disk refused to read, which says nothing about the contents.
@@ -99,7 +99,7 @@ def forget_previous(files: Files, path: str) -> None:
 
 
 def read_version(files: Files, path: str, name: str) -> bytes | None:
-    """Payload of one version, `None` when it is missing or damaged.
+    """Read the payload of one version, `None` if it is missing or damaged.
 
     Args:
         files: Files that contain it.

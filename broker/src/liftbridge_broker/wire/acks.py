@@ -25,13 +25,13 @@ _LOW: Final = [
 ]
 
 
-# Tags of the fields that the original lacks, leaderEpoch and refusal.
+# Tags of leaderEpoch and refusal, which the original lacks.
 _LEADER_EPOCH_TAG: Final = varint(1_000 << 3)
 _REFUSAL_TAG: Final = varint(1_001 << 3 | 2)
 
 
 class AckPolicy(IntEnum):
-    """Time of the ack of a publish; values of the API."""
+    """Condition for the ack of a publish; values of the API."""
 
     LEADER = 0
     ALL = 1
@@ -52,9 +52,9 @@ class _Shape(NamedTuple):
     """Constants of the acks of a run whose offsets and correlation ids have one length each.
 
     Attributes:
-        head: Before the offset.
-        middle: Between offset and correlation id; the upper bits of the offset come before it.
-        tail: After the correlation id.
+        head: Bytes before the offset.
+        middle: Bytes between offset and correlation id, after the upper bits of the offset.
+        tail: Bytes after the correlation id.
     """
 
     head: bytes
@@ -87,14 +87,15 @@ class AckEncoder:
         leader_epoch: int = 0,
         refusal: bytes = b"",
     ) -> bytes:
-        """One serialised `proto.Ack`.
+        """Encode one `proto.Ack`.
 
         Args:
             offset: Offset of the stored message; 0 with an error.
             correlation_id: UTF-8 bytes, empty for none.
             policy: Policy that the publisher requested.
             reception_ts: Timestamp of the message, Unix nanoseconds.
-            commit_ts: When the ack is sent, Unix nanoseconds; 0 for a message that was too large.
+            commit_ts: Time at which the ack is sent, Unix nanoseconds; 0 for a message that was too
+                large.
             msg_subject: NATS subject of the message.
             ack_inbox: Inbox the publisher named, empty for none.
             error: An `AckError`.
@@ -129,7 +130,7 @@ class AckEncoder:
         ack_inbox: bytes = b"",
         leader_epoch: int = 0,
     ) -> list[bytes]:
-        """Frames of `PublishResponse` on gRPC for consecutively stored messages, as pieces.
+        """Encode gRPC frames of `PublishResponse` for consecutive messages, as pieces.
 
         Hot when the correlation ids have one length (benchmark `bench_nats.py::acks`).
 
@@ -138,7 +139,7 @@ class AckEncoder:
             correlation_ids: One for each message, UTF-8 bytes, empty for none.
             policy: Policy of all these messages.
             reception_ts: Timestamp of all these messages, Unix nanoseconds.
-            commit_ts: When the acks are sent, Unix nanoseconds.
+            commit_ts: Time at which the acks are sent, Unix nanoseconds.
             msg_subject: NATS subject of these messages.
             ack_inbox: Inbox named in the acks, empty for none.
             leader_epoch: Epoch of the leader that acknowledges, 0 for none.
@@ -170,7 +171,7 @@ class AckEncoder:
         ack_inbox: bytes,
         leader_epoch: int = 0,
     ) -> list[bytes]:
-        """`PUB` frames of acks to one inbox for consecutively stored messages, as pieces.
+        """Encode `PUB` frames of acks to one inbox for consecutive messages, as pieces.
 
         Arguments as in `publish_responses`; the inbox has passed `ReservedSubjects`. For messages
         with gaps between their offsets, call it once for each.
@@ -189,12 +190,12 @@ class AckEncoder:
 
 
 def inbox_frame(ack_inbox: bytes, ack: bytes) -> bytes:
-    """`PUB` frame of one serialised ack, for instance one with an error."""
+    """Encode the `PUB` frame of a serialised ack, for instance an ack with an error."""
     return publish_head(ack_inbox, HEADER_SIZE + len(ack)) + ACK_HEADER + ack + CRLF
 
 
 def _end(policy: int, reception_ts: int, commit_ts: int, leader_epoch: int) -> bytes:
-    """Fields ackPolicy, receptionTimestamp, commitTimestamp and leaderEpoch."""
+    """Encode the fields ackPolicy, receptionTimestamp, commitTimestamp and leaderEpoch."""
     times = varint_field(8, reception_ts) + varint_field(9, commit_ts)
     return varint_field(7, policy) + times + _leader_epoch_field(leader_epoch)
 
@@ -204,10 +205,10 @@ def _leader_epoch_field(leader_epoch: int) -> bytes:
 
 
 def _offset_fields(offset: int, count: int) -> tuple[list[bytes], bytes]:
-    """Offset fields of one size for up to `count` consecutive offsets.
+    """Encode offset fields of one size for up to `count` consecutive offsets.
 
     Returns:
-        The varying part, one or more pieces, and what follows each of them.
+        The varying part, one or more pieces, and the bytes after each piece.
     """
     if offset >= _LOW_COUNT:
         low = offset & (_LOW_COUNT - 1)
@@ -223,7 +224,7 @@ def _run(
     shape: Callable[[int, int], _Shape],
     assemble: Callable[[_Shape, list[bytes], Sequence[bytes]], list[bytes]],
 ) -> list[bytes]:
-    """Pieces of a run, cut where the size of an offset or of a correlation id changes."""
+    """Yield the pieces of a run, cut where the size of an offset or correlation id changes."""
     assert base_offset >= 0
     pieces: list[bytes] = []
     position, count = 0, len(ids)
@@ -241,7 +242,7 @@ def _run(
 
 
 def _equal_sizes(ids: Sequence[bytes], position: int) -> int:
-    """Number of correlation ids from `position` on that have one length."""
+    """Return the number of correlation ids from `position` on that have one length."""
     size = len(ids[position])
     end = position + 1
     while end < len(ids) and len(ids[end]) == size:
@@ -250,7 +251,7 @@ def _equal_sizes(ids: Sequence[bytes], position: int) -> int:
 
 
 def _response_pieces(shape: _Shape, offsets: list[bytes], ids: Sequence[bytes]) -> list[bytes]:
-    """Frames that contain the correlation id twice."""
+    """Return the frames that contain the correlation id twice."""
     pieces = [shape.head] * (6 * len(offsets))
     pieces[1::6] = offsets
     pieces[2::6] = [shape.middle] * len(offsets)
@@ -261,7 +262,7 @@ def _response_pieces(shape: _Shape, offsets: list[bytes], ids: Sequence[bytes]) 
 
 
 def _inbox_pieces(shape: _Shape, offsets: list[bytes], ids: Sequence[bytes]) -> list[bytes]:
-    """Frames that contain the correlation id once."""
+    """Return the frames that contain the correlation id once."""
     pieces = [shape.head] * (5 * len(offsets))
     pieces[1::5] = offsets
     pieces[2::5] = [shape.middle] * len(offsets)

@@ -8,7 +8,7 @@ from liftbridge_proto.internal.v1 import metadata_pb2
 
 
 def encode_cursor(cursor: Cursor) -> bytes:
-    """Value of the record that stores a cursor."""
+    """Encode the value of the record that stores a cursor."""
     return metadata_pb2.Cursor(
         stream=cursor.stream,
         partition=cursor.partition,
@@ -20,7 +20,7 @@ def encode_cursor(cursor: Cursor) -> bytes:
 
 
 def decode_cursor(value: bytes) -> Cursor:
-    """Cursor in the value of a record.
+    """Decode the cursor in the value of a record.
 
     Raises:
         CorruptionError: It is not a cursor; anyone may publish to the subject of `__cursors`,

@@ -11,7 +11,7 @@ Layout, big-endian::
 
 Any publisher can send anything to a stream's subject, so reading never raises: anything but a sound
 envelope is a plain message. The original's reader slices by the received header length and crashes
-on `B9 0E 43 B4 00 FF 00 00`; here a header length outside 8 to the size of the data is not sound.
+on `B9 0E 43 B4 00 FF 00 00`; this reader refuses a header length outside 8 to the size of the data.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,24 +45,24 @@ ACK_HEADER: Final = MAGIC + bytes((_VERSION, HEADER_SIZE, 0, EnvelopeType.ACK))
 
 
 def encode(kind: EnvelopeType, payload: bytes) -> bytes:
-    """Envelope without CRC, as the original and its clients write it."""
+    """Encode an envelope without CRC, as the original and its clients do."""
     return MAGIC + bytes((_VERSION, HEADER_SIZE, 0, kind)) + payload
 
 
 def encode_with_crc(kind: EnvelopeType, payload: bytes) -> bytes:
-    """Envelope with a CRC-32C of the payload."""
+    """Encode an envelope with a CRC-32C of the payload."""
     crc: int = google_crc32c.value(payload)
     header = MAGIC + bytes((_VERSION, CRC_HEADER_SIZE, _FLAG_CRC, kind))
     return header + crc.to_bytes(4, "big") + payload
 
 
 def encode_publish(message: api_pb2.Message) -> bytes:
-    """Envelope around one message; `wire.publish` builds runs of them."""
+    """Encode an envelope around one message; `wire.publish` encodes runs of messages."""
     return PUBLISH_HEADER + message.SerializeToString()
 
 
 def decode(data: bytes, kind: EnvelopeType) -> bytes | None:
-    """Payload of an envelope of one type, or `None` when `data` is not a valid one."""
+    """Decode the payload of an envelope of one type; `None` if `data` is not such an envelope."""
     if len(data) < HEADER_SIZE or not data.startswith(MAGIC):
         return None
     header_size, flags = data[5], data[6]
@@ -87,13 +87,13 @@ def has_envelope(payloads: Sequence[bytes]) -> bool:
         return False
     try:
         firsts = bytes(map(_FIRST_BYTE, payloads))
-    except IndexError:  # one is empty
+    except IndexError:  # a payload is empty
         return any(payload.startswith(MAGIC) for payload in payloads)
     return any(payloads[at].startswith(MAGIC) for at in _places(firsts, MAGIC[0]))
 
 
 def _places(data: bytes, byte: int) -> Iterator[int]:
-    """Positions of a byte, in order."""
+    """Yield the positions of a byte, in order."""
     at = data.find(byte)
     while at >= 0:
         yield at
@@ -103,7 +103,7 @@ def _places(data: bytes, byte: int) -> Iterator[int]:
 def decode_publish(
     data: bytes, kind: type[api_pb2.Message] = api_pb2.Message
 ) -> api_pb2.Message | None:
-    """Message that a client published in an envelope, or `None` for a plain NATS message.
+    """Decode a message published in an envelope, or `None` for a plain NATS message.
 
     Hot: once per message (benchmark `bench_nats.py::envelope`).
 
@@ -127,7 +127,7 @@ def decode_publish(
 
 
 def decode_ack(data: bytes) -> api_pb2.Ack | None:
-    """Ack that a broker sent to an inbox, or `None` when `data` is not an ack."""
+    """Decode the ack that a broker sent to an inbox; `None` if `data` is not an ack."""
     payload = decode(data, EnvelopeType.ACK)
     if payload is None:
         return None

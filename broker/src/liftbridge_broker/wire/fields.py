@@ -13,7 +13,10 @@ _UINT64_MASK: Final = 2**64 - 1
 
 
 def varint(value: int) -> bytes:
-    """`value` as a base-128 varint; negative values as 64-bit two's complement (10 bytes)."""
+    """Encode `value` as a base-128 varint.
+
+    Negative values as 64-bit two's complement (10 bytes).
+    """
     value &= _UINT64_MASK
     out = bytearray()
     while value > 0x7F:
@@ -24,26 +27,26 @@ def varint(value: int) -> bytes:
 
 
 def varint_field(number: int, value: int) -> bytes:
-    """Integer, bool or enum field; empty for 0."""
+    """Encode an integer, bool or enum field; empty for 0."""
     assert 0 < number < 16
     return bytes((number << 3 | _VARINT,)) + varint(value) if value else b""
 
 
 def bytes_head(number: int, length: int) -> bytes:
-    """Tag and length of a bytes, string or message field; empty for length 0."""
+    """Encode tag and length of a bytes, string or message field; empty for length 0."""
     assert 0 < number < 16
     return bytes((number << 3 | _BYTES,)) + varint(length) if length else b""
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """Bytes or string field; empty for an empty value."""
+    """Encode a bytes or string field; empty for an empty value."""
     return bytes_head(number, len(value)) + value
 
 
 def headers_field(number: int, headers: Mapping[str, bytes]) -> bytes:
-    """Field of type `map<string, bytes>`, sorted by key so that equal maps give equal bytes.
+    """Encode a `map<string, bytes>` field, sorted by key so that equal maps give equal bytes.
 
-    An entry carries key and value even when they are empty, as every known writer does.
+    An entry contains key and value even if they are empty, as with every known writer.
     """
     out: list[bytes] = []
     for name in sorted(headers):

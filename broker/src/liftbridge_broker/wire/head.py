@@ -1,7 +1,7 @@
-"""Bounds how much of a message is parsed, by the number of its fields rather than its bytes.
+"""Bounds the parsing of a message by its number of fields rather than its bytes.
 
 The parser takes 20 to 45 ns for an empty entry of a list, and 4 MiB hold two million of them.
-Counting the parsed entries is too late, so the fields are counted in the bytes before.
+Counting parsed entries would be too late, so the fields are counted in the bytes before.
 """
 
 from typing import Final
@@ -12,19 +12,19 @@ _FIXED: Final = {1: 8, 5: 4}
 """Size of fixed-length numbers, by wire type."""
 _BITS_MAX: Final = 70
 NUMBER_BYTES_MAX: Final = 10
-"""Bytes of a number in a packed list: as many count as a field, so smaller numbers count less."""
+"""Bytes of a packed list that count as one field, so smaller numbers count less."""
 
 
 def head_of(message: bytes, *, within: int, packed: tuple[int, ...], fields_max: int) -> bytes:
-    """Return the message, or its beginning up to a whole field when it has too many fields.
+    """Return the message, or its beginning up to a whole field if it has too many fields.
 
-    Malformed bytes are cut where the fault shows, within a field: the parser refuses them.
+    Malformed bytes are cut at the fault, within a field, so that the parser refuses them.
 
     Args:
         message: Bytes of a protobuf message.
         within: Number of a field whose messages' own fields also count.
         packed: Numbers of fields that are packed lists of numbers.
-        fields_max: Most fields, including those within and packed numbers.
+        fields_max: Maximum number of fields, including nested fields and packed numbers.
     """
     inner, lists = within << 3 | _SIZED, {number << 3 | _SIZED for number in packed}
     at, end, count = 0, len(message), 0
@@ -53,7 +53,7 @@ def head_of(message: bytes, *, within: int, packed: tuple[int, ...], fields_max:
 
 
 def _behind(message: bytes, at: int, kind: int) -> int:
-    """End of a number."""
+    """Return the position after a number."""
     if kind == _VARINT:
         return _varint(message, at)[1]
     if kind in _FIXED:
@@ -62,7 +62,7 @@ def _behind(message: bytes, at: int, kind: int) -> int:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """A varint and its end; it may be longer than needed, as in the parser."""
+    """Decode a varint; return it and its end. It may be longer than needed, as in the parser."""
     value = message[at]
     if value < 0x80:
         return value, at + 1

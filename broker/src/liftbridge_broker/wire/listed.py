@@ -1,7 +1,7 @@
-"""Messages whose maps are read as lists of entries, so that they are counted before they cost.
+"""Message classes whose maps are lists of entries, to count the entries before the map is built.
 
-On the wire a map is such a list. Building it is a tenth of the work, and its length decides whether
-the message is worth the rest: 4 MiB of headers take 300 ms as a map.
+On the wire a map is such a list. Building the list is a tenth of the work, and by its length a
+message is refused or processed: 4 MiB of headers take 300 ms as a map.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ class _Entry(Protocol[_Key, _Value]):
 
 
 def with_lists(kind: type[_Kind]) -> type[_Kind]:
-    """The same message with lists of entries for maps, also in nested messages.
+    """Create the same message class with lists of entries for maps, also in nested messages.
 
     For callers that access its maps only by `len` and `mapping`; everything else is unchanged.
     """
@@ -32,16 +32,16 @@ def with_lists(kind: type[_Kind]) -> type[_Kind]:
 
 
 def without_maps(kind: type[_Kind]) -> type[_Kind]:
-    """The same message without its maps, for callers that refuse it in any case: nearly free."""
+    """Create the same message class without maps, for callers that refuse the message anyway."""
     return _made(kind, _leave_out)
 
 
 def _made(kind: type[_Kind], change: Callable[[DescriptorProto], None]) -> type[_Kind]:
-    """A message class with a changed descriptor."""
+    """Create a message class with a changed descriptor."""
     pool, added = DescriptorPool(), set[str]()
 
     def add(file: FileDescriptor) -> None:
-        """Add a file and, before it, its imports."""
+        """Add a file, after its imports."""
         if file.name not in added:
             added.add(file.name)
             for needed in file.dependencies:
@@ -70,5 +70,5 @@ def _leave_out(message: DescriptorProto) -> None:
 
 
 def mapping(field: Mapping[_Key, _Value]) -> dict[_Key, _Value]:
-    """A map of such a message, after a check of its length; the last of equal keys counts."""
+    """Build a map of such a message after a check of its length; the last of equal keys counts."""
     return {one.key: one.value for one in cast("Sequence[_Entry[_Key, _Value]]", field)}

@@ -85,7 +85,7 @@ _ONEOF_NAMES: Final = {field.message: field.name for field in _FIELDS["Command"]
 
 
 def encode_command(command: Command) -> bytes:
-    """Bytes of a log entry.
+    """Encode a command as a log entry.
 
     Raises:
         ValueError: A number is outside the range of its field (`metadata.proto`).
@@ -96,7 +96,7 @@ def encode_command(command: Command) -> bytes:
 
 
 def _fill(target: Message, value: object) -> None:
-    """Write every field of a value into its message, which is present even when all are empty."""
+    """Write every field of a value into its message, which is present even if all are empty."""
     target.SetInParent()
     for field in _FIELDS[target.DESCRIPTOR.name]:
         given = getattr(value, field.name)
@@ -116,7 +116,7 @@ def _fill(target: Message, value: object) -> None:
 
 
 def overrides_message(overrides: StreamOverrides) -> pb.StreamOverrides:
-    """Settings of a stream as a message; `None` values are omitted."""
+    """Convert the settings of a stream to a message; `None` values are omitted."""
     message = pb.StreamOverrides(
         fsync_policy=fsync_policy_value(overrides.fsync_policy),
         unclean_mode=unclean_mode_value(overrides.unclean_mode),
@@ -129,7 +129,7 @@ def overrides_message(overrides: StreamOverrides) -> pb.StreamOverrides:
 
 
 def overrides_of(holder: pb.CreateStream | pb.AlterStream | pb.Stream) -> StreamOverrides:
-    """Settings of a stream from the message that holds them, which always has them.
+    """Convert the settings of a stream from their message, which must be present.
 
     Raises:
         CorruptionError: They are missing, or this version does not know an enum value.
@@ -146,7 +146,7 @@ def overrides_of(holder: pb.CreateStream | pb.AlterStream | pb.Stream) -> Stream
 
 
 def fsync_policy_of(value: int) -> FsyncPolicy | None:
-    """Policy of an enum value; `None` for the default.
+    """Return the policy of an enum value; `None` for the default.
 
     Raises:
         CorruptionError: This version does not know the value.
@@ -157,7 +157,7 @@ def fsync_policy_of(value: int) -> FsyncPolicy | None:
 
 
 def unclean_mode_of(value: int) -> UncleanMode | None:
-    """Mode of an enum value; `None` for the default.
+    """Return the mode of an enum value; `None` for the default.
 
     Raises:
         CorruptionError: This version does not know the value.
@@ -168,17 +168,17 @@ def unclean_mode_of(value: int) -> UncleanMode | None:
 
 
 def fsync_policy_value(policy: FsyncPolicy | None) -> pb.FsyncPolicy:
-    """Enum value of a policy."""
+    """Return the enum value of a policy."""
     return _FSYNC_VALUES[policy]
 
 
 def unclean_mode_value(mode: UncleanMode | None) -> pb.UncleanMode:
-    """Enum value of a mode."""
+    """Return the enum value of a mode."""
     return _UNCLEAN_VALUES[mode]
 
 
 def decode_command(data: bytes) -> Command:
-    """Command of a log entry.
+    """Decode the command of a log entry.
 
     Raises:
         CorruptionError: The bytes are not a command of this version.
@@ -192,7 +192,7 @@ def decode_command(data: bytes) -> Command:
 
 
 def _values(message: Message) -> dict[str, object]:
-    """Fields of a message as arguments of its value."""
+    """Return the fields of a message as arguments of its value."""
     fields_of = _FIELDS[message.DESCRIPTOR.name]
     return {field.name: _value(message, field) for field in fields_of}
 
@@ -211,7 +211,7 @@ def _value(message: Message, field: _Field) -> object:
 
 
 def _enum_member(field: _Field, value: int) -> FsyncPolicy | UncleanMode | None:
-    """Policy or mode of an enum value; only a default may be unset."""
+    """Return the policy or mode of an enum value; only a default may be unset."""
     found = fsync_policy_of(value) if field.enum == _FSYNC_POLICY else unclean_mode_of(value)
     if found is None and not field.name.endswith("_default"):
         raise CorruptionError(f"metadata: no {field.name}")

@@ -36,34 +36,37 @@ class NatsProtocolError(Exception):
 class ProtocolHandler(Protocol):
     """Receives the parser's output, in the order of the byte stream.
 
-    Within one chunk, messages are delivered one subscription after the other; a control line is
+    Within one chunk, messages are delivered subscription by subscription; a control line is
     delivered after all messages before it.
     """
 
     def on_messages(
         self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
     ) -> None:
-        """Messages of one subscription; the lists have one length and belong to the receiver."""
+        """Receive messages of a subscription.
+
+        The lists have equal length and belong to the receiver.
+        """
         ...
 
     def on_ping(self) -> None:
-        """The server requests a `PONG`."""
+        """Handle a `PING`: the server requests a `PONG`."""
         ...
 
     def on_pong(self) -> None:
-        """Answer to the earliest unanswered `PING`."""
+        """Handle the answer to the earliest unanswered `PING`."""
         ...
 
     def on_ok(self) -> None:
-        """`+OK`, only sent in verbose mode."""
+        """Handle `+OK`, sent only in verbose mode."""
         ...
 
     def on_error(self, text: str) -> None:
-        """`-ERR`; the text has no quotes."""
+        """Handle `-ERR`; the text has no quotes."""
         ...
 
     def on_info(self, body: bytes) -> None:
-        """`INFO` with its JSON body, unparsed."""
+        """Handle `INFO` with its unparsed JSON body."""
         ...
 
 
@@ -75,7 +78,7 @@ class _Head:
         subscription: Subscription of the message.
         length: Bytes of the line with its end and of the headers.
         headers_size: 0, or for the line of an `HMSG` the size of its headers; their content is
-            known only from the bytes after the line, so such a head only leads to another one,
+            known only from the bytes after the line, so such a head only leads to another head,
             cached by line and headers together.
         size: Bytes of the payload.
         follow: Bytes that end a payload and start another such message.
@@ -97,7 +100,7 @@ class _Head:
 class NatsParser:
     """Parses the server's side of one connection, chunk by chunk.
 
-    Holds back an incomplete rest, joined once when the missing bytes have arrived. After an error
+    Keeps an incomplete rest, which is joined once the missing bytes have arrived. After an error
     the parser must not be fed again.
 
     Args:
@@ -110,7 +113,7 @@ class NatsParser:
     ) -> None:
         self._handler = handler
         self._payload_bytes_max = payload_bytes_max
-        # Keys start with the end of the line before: looking one up checks that end as well.
+        # Keys start with the end of the previous line, so that a look-up also checks that end.
         self._heads: dict[bytes, _Head] = {}
         self._arrivals: dict[tuple[int, Arrival], Arrival] = {}
         self._latest = _NO_ARRIVAL
@@ -154,8 +157,9 @@ class NatsParser:
     def _read_known(self, data: bytes, position: int) -> int:
         """Read messages as long as they are complete and their lines cached.
 
-        Hot: the inner loop runs once per message with the same line as the one before, the outer
-        one once per message otherwise (benchmark `bench_nats.py::parse`). Comparing an expected
+        Hot: the inner loop runs once per message with the same line as the previous message, the
+            outer loop once per other message (benchmark `bench_nats.py::parse`). Comparing an
+            expected
         line in place costs a third of finding its end, slicing it and looking it up.
 
         Args:
@@ -208,7 +212,7 @@ class NatsParser:
         """Read a line of any kind, and its message if it has one.
 
         Returns:
-            Start of the next line; `position` when bytes are missing, with `_wanted` set.
+            Start of the next line; `position` if bytes are missing, with `_wanted` set.
         """
         line_end = data.find(CRLF, position)
         is_info = data.startswith(b"INFO ", position)
@@ -242,7 +246,7 @@ class NatsParser:
         return end + 2
 
     def _run(self, subscription: SubscriptionId) -> tuple[list[Arrival], list[bytes]]:
-        """Lists that collect the messages of one subscription in this chunk."""
+        """Return the lists that collect the messages of one subscription in this chunk."""
         run = self._runs.get(subscription)
         if run is None:
             run = self._runs[subscription] = ([], [])
@@ -264,7 +268,8 @@ class NatsParser:
         subject = parts[1].decode(errors="replace")
         head_bytes, size = line + CRLF, size - headers_size
         if len(parts) - sizes == 4:
-            # Replies rarely repeat: nothing is cached, but consecutive equal ones stay one object.
+            # Replies rarely repeat: nothing is cached, but consecutive equal replies stay one
+            # object.
             arrival = Arrival(subject, parts[3].decode(errors="replace"), b"")
             if arrival == self._latest:
                 arrival = self._latest
@@ -274,7 +279,7 @@ class NatsParser:
         return self._remember(_Head(subscription, arrival, head_bytes, size, headers_size))
 
     def _with_headers(self, line_head: _Head, line: bytes, headers: bytes) -> _Head:
-        """Head of a message with these headers after this line."""
+        """Return the head of a message with these headers after this line."""
         key = CRLF.join((b"", line, headers))
         head = self._heads.get(key)
         if head is None:
@@ -288,7 +293,7 @@ class NatsParser:
         return head
 
     def _shared(self, subscription: int, arrival: Arrival) -> Arrival:
-        """The one object for equal arrivals, even when their messages differ in size."""
+        """Return the one object for equal arrivals, even when their messages differ in size."""
         if len(arrival.headers) + len(arrival.subject) > CACHED_HEAD_BYTES_MAX:
             return arrival
         if len(self._arrivals) >= HEAD_CACHE_COUNT_MAX:
@@ -334,14 +339,14 @@ class NatsParser:
 
 
 def _number(digits: bytes) -> int:
-    """Non-negative decimal number of bounded length."""
+    """Parse a non-negative decimal number of bounded length."""
     if not digits.isdigit() or len(digits) > _DIGITS_MAX:
         raise NatsProtocolError(f"{bytes(digits[:32])!r} is not a number")
     return int(digits)
 
 
 def info_fields(body: bytes) -> Mapping[str, object] | None:
-    """Fields of the body of an `INFO`; `None` when it is not a JSON object, however deep."""
+    """Parse the body of an `INFO`; `None` if it is not a JSON object, or nested too deeply."""
     try:
         info = json.loads(body)
     except (ValueError, RecursionError):
@@ -350,11 +355,11 @@ def info_fields(body: bytes) -> Mapping[str, object] | None:
 
 
 def publish_head(subject: bytes, length: int, reply: bytes = b"", headers: bytes = b"") -> bytes:
-    """Bytes before a published payload of `length` bytes; `CRLF` ends it.
+    """Encode the bytes before a published payload of `length` bytes; `CRLF` ends it.
 
     Args:
-        subject: Valid subject (`wire.subjects`), as is `reply`; bytes that end a line or an
-            argument would inject protocol, so that they are asserted away.
+        subject: Valid subject (`wire.subjects`), as is `reply`; asserted to have no bytes that end
+            a line or an argument, which would inject protocol.
         length: Bytes of the payload without headers.
         reply: Subject for answers, empty for none.
         headers: Header block from `header_block`, empty for none.
@@ -368,29 +373,29 @@ def publish_head(subject: bytes, length: int, reply: bytes = b"", headers: bytes
 
 
 def header_block(headers: Sequence[tuple[str, str]]) -> bytes:
-    """NATS headers as sent; names and values hold no line ends and no surrounding whitespace."""
+    """Encode NATS headers; names and values have no line ends and no surrounding whitespace."""
     lines = [f"{name}: {value}" for name, value in headers]
     assert not any("\r" in line or "\n" in line for line in lines)
     return b"".join((_HEADER_LINE, *(line.encode() + CRLF for line in lines), CRLF))
 
 
 def appended_header_block(partition: PartitionId) -> bytes:
-    """Header that keeps brokers from storing a message again in a partition that holds it."""
+    """Encode the header that prevents brokers from storing a message in a partition again."""
     return header_block(((APPENDED_HEADER, str(partition)),))
 
 
 def appended_header_line(partition: PartitionId) -> bytes:
-    """The line of `appended_header_block` that names a partition, for searching."""
+    """Return the line of `appended_header_block` that names a partition, for searching."""
     return f"{APPENDED_HEADER}: {partition}\r\n".encode()
 
 
 def subscribe_line(subject: str, queue: str, subscription: SubscriptionId) -> bytes:
-    """`SUB` line for a valid subject and queue group (empty for none)."""
+    """Encode the `SUB` line for a valid subject and queue group (empty for none)."""
     to = f"{subject} {queue}" if queue else subject
     assert not set(subject + queue) & set(" \t\r\n")
     return f"SUB {to} {subscription}\r\n".encode()
 
 
 def unsubscribe_line(subscription: SubscriptionId) -> bytes:
-    """`UNSUB` line."""
+    """Encode an `UNSUB` line."""
     return b"UNSUB %d\r\n" % subscription

@@ -1,9 +1,8 @@
-"""Messages between brokers: header and tail, cut in chunks when too long for one frame.
+"""Messages between brokers: header and tail, cut into chunks if too long for one frame.
 
-A message longer than one payload leaves as chunks, one right after the other on one connection;
-the chunks together are its unsigned frame (`wire.peer_frame`), and each chunk is signed separately.
-A lost or overtaken chunk loses its message, as any other message may be lost, and nothing waits for
-it.
+A message longer than one payload is sent as consecutive chunks on one connection. The chunks
+together are its unsigned frame (`wire.peer_frame`), and each chunk is signed separately. A lost or
+overtaken chunk loses its message, as any other message may be lost, and no broker waits for it.
 """
 
 from collections.abc import Sequence
@@ -29,7 +28,7 @@ from liftbridge_proto.internal.v1 import peer_pb2 as pb
 PROTOCOL_VERSION: Final = 1
 
 OPEN_MESSAGES_MAX: Final = 64
-"""Messages with outstanding chunks at the same time: one of each sender."""
+"""Maximum number of incomplete messages: one for each sender."""
 
 CHUNK_OVERHEAD_MAX: Final = FRAME_OVERHEAD_MAX + 1_024
 """Part of a payload reserved for the frame and the head of a chunk."""
@@ -44,7 +43,7 @@ class PeerHeader(NamedTuple):
         incarnation_id: Start of the sender's process.
         broker_epoch: Registration of the sender, 0 before it has one.
         correlation_id: Number of a request, repeated in its reply; 0 for neither.
-        body: Its content.
+        body: Content of the message.
     """
 
     cluster_id: str
@@ -73,7 +72,7 @@ def decode(piece: Piece) -> tuple[PeerHeader, bytes]:
     """Read header and tail of a message.
 
     Raises:
-        WireError: It is a chunk, breaks a bound, or is unknown to this version.
+        WireError: The message is a chunk, breaks a bound, or is unknown to this version.
     """
     if piece.kind != MESSAGE:
         raise WireError(f"peer message: a frame of kind {piece.kind}")
@@ -86,8 +85,8 @@ def pack(
     """Cut a message for frames, in the order in which they must be sent.
 
     Args:
-        header: Its head.
-        tail: Its tail.
+        header: Head of the message.
+        tail: Tail of the message.
         payload_bytes_max: Longest payload the transport takes.
         message_id: A number that the sender uses for no other message.
 
@@ -130,9 +129,10 @@ class _Begun:
 
 
 class Reassembler:
-    """Reassembles chunks; one for each connection, because chunks come in order on it.
+    """Reassembles chunks of one connection, on which chunks arrive in order.
 
-    Holds one message of each sender and `bytes_max` in all; beyond it the oldest are dropped.
+    Holds one message of each sender and `bytes_max` in all; beyond it, the oldest messages are
+    dropped.
 
     Attributes:
         held_bytes: Bytes of chunks that wait for the rest of their messages.
@@ -148,14 +148,15 @@ class Reassembler:
         self.lost_count = 0
 
     def take(self, piece: Piece, sender: str = "") -> tuple[PeerHeader, bytes] | None:
-        """Take the content of a frame; return the message it is or completes.
+        """Add the content of a frame; return the message that is now complete, if any.
 
         Args:
             piece: Content of the frame.
             sender: Broker that signed it, empty for a frame without a signature.
 
         Raises:
-            WireError: See `decode`, or another sender is named inside; started messages continue.
+            WireError: As for `decode`, or the message names another sender; started messages
+                continue.
         """
         if piece.kind == MESSAGE:
             message: tuple[PeerHeader, bytes] | None = decode(piece)
@@ -222,7 +223,7 @@ def _header(head: bytes) -> PeerHeader:
 
 
 def _chunk(head: bytes) -> pb.PeerChunk:
-    """Head of a chunk within its bounds."""
+    """Decode the head of a chunk and check its bounds."""
     try:
         chunk = pb.PeerChunk.FromString(head)
     except DecodeError as error:

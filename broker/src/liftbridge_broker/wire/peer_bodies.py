@@ -2,8 +2,8 @@
 
 All input comes from another process that may be broken: every field is checked, nothing asserted.
 Fetches are in `wire.peer_fetch`, heartbeats in `wire.peer_heartbeat`, the search for a cluster in
-`wire.peer_membership`; commands, records and messages of the metadata group travel in the tail of
-the frame (`wire.peer`) and are only named here.
+`wire.peer_membership`; commands, records and messages of the metadata group are in the tail of the
+frame (`wire.peer`), and a body only names them.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ ORIGIN_SIZE: Final = 16
 
 REASON_LENGTH_MAX: Final = 4_096
 CLOCK_NS_MAX: Final = 2**62
-"""Clocks start at boot or later, so no honest clock reaches it (146 years)."""
+"""Maximum of a clock (146 years): clocks start at boot or later, so no honest clock reaches it."""
 
 KEY_BYTES_MAX: Final = 2_048
 """Longest key of a cursor: its name, a stream, a number."""
@@ -75,7 +75,7 @@ class Propose(NamedTuple):
         token: Number of the proposal in that process.
         is_essential: Whether it may use the space reserved for a full disk.
         term: Term in which the receiver leads; 0 from a former version.
-        deadline_ns: Time on the leader's monotonic clock when the proposer gives up; 0 when it
+        deadline_ns: Time on the leader's monotonic clock at which the proposer gives up; 0 if it
             does not know that clock.
     """
 
@@ -95,7 +95,7 @@ class ProposeRefused(NamedTuple):
         is_definite: Whether it will certainly never be appended.
         code: Stable name of the refusal.
         reason: Its text.
-        leader: The leader as the sender knows it.
+        leader: Leader known to the sender.
     """
 
     origin: bytes
@@ -113,7 +113,7 @@ class Silence(NamedTuple):
         partition: Partition it leads.
         leader: The leader.
         leader_epoch: Epoch in which it leads.
-        partition_epoch: State of the partition that the follower knows.
+        partition_epoch: Partition epoch known to the follower.
         silence_ns: Time since the leader was last heard.
     """
 
@@ -141,8 +141,8 @@ class LogInfo(NamedTuple):
 
     Attributes:
         partition: Partition of the log.
-        last_epoch: Leader epoch of its last record, `None` when it has none.
-        log_end_offset: First offset it does not hold.
+        last_epoch: Leader epoch of its last record, `None` for an empty log.
+        log_end_offset: First offset after the log.
         is_damaged: Whether it is damaged, so that its replica cannot lead.
     """
 
@@ -175,7 +175,7 @@ class SequencesRequest(NamedTuple):
 
     Attributes:
         publisher_id: Id of the publisher.
-        publisher_epoch: Its epoch; a leader that does not know it yet does not answer.
+        publisher_epoch: Its epoch; a leader that does not know the epoch yet does not answer.
         partitions: Queried partitions.
     """
 
@@ -201,7 +201,7 @@ class CursorRequest(NamedTuple):
     """Query of the leader of a partition, to the leader of the partition that stores a cursor.
 
     Attributes:
-        question: Its number, unique within a start of a broker.
+        question: Number of the query, unique within a start of a broker.
         partition: Partition of `__cursors`.
         key: Key of the cursor.
     """
@@ -216,7 +216,7 @@ class CursorReply(NamedTuple):
 
     Attributes:
         question: Number of the question.
-        offset: Last stored value, `None` when it was never set.
+        offset: Last stored value, `None` if it was never set.
         stream_id: Id of its stream at that time; 0 when unknown.
         unclean_epoch: Epoch of the last unclean election of its partition then; 0 for none.
     """
@@ -228,7 +228,7 @@ class CursorReply(NamedTuple):
 
 
 class MessagesLost(NamedTuple):
-    """Notice that messages to the sender, and acks from it, may be lost with a connection."""
+    """Notice that messages to the sender, and acks from it, may be lost with its connection."""
 
 
 Body = (
@@ -383,10 +383,10 @@ def _fill_partitions(target: pb.Peer, body: LeaderReport | LogInfoRequest | LogI
 
 
 def read_body(message: pb.Peer) -> Body:
-    """Body of a header.
+    """Decode the body of a header.
 
     Raises:
-        WireError: This version does not know it, or a field breaks its bounds.
+        WireError: This version does not know the body, or a field breaks its bounds.
     """
     kind = message.WhichOneof("body")
     if kind is None:
@@ -499,10 +499,10 @@ def _log_info_reply(message: pb.Peer) -> LogInfoReply:
 
 
 def offset(value: int) -> Offset:
-    """An offset from a peer.
+    """Check an offset from a peer.
 
     Raises:
-        WireError: It is negative.
+        WireError: The offset is negative.
     """
     if value < 0:
         raise WireError(f"peer message: offset {value}")

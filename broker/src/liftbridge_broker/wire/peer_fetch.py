@@ -36,7 +36,7 @@ _ERRORS: Final[dict[FetchError, pb.FetchError]] = {
 
 
 def records_of(body: FetchReplyBody, tail: bytes) -> Sequence[bytes]:
-    """Records of each partition of an answer, in its order.
+    """Return the records of each partition of an answer, in its order.
 
     Raises:
         WireError: The length of the tail differs from the sum in the heads.

@@ -12,10 +12,10 @@ LIST_LENGTH_MAX: Final = 1_000_000
 
 
 def name(text: str, what: str, *, may_be_empty: bool = False) -> str:
-    """A name from a peer.
+    """Check a name from a peer.
 
     Raises:
-        WireError: It is empty or too long.
+        WireError: The name is empty or too long.
     """
     if len(text) > NAME_LENGTH_MAX or not (text or may_be_empty):
         raise WireError(f"peer message: {what} of {len(text)} characters")
@@ -26,7 +26,7 @@ def bounded(count: int, what: str, most: int = LIST_LENGTH_MAX) -> None:
     """Check the length of a list from a peer.
 
     Raises:
-        WireError: It is longer than `most`.
+        WireError: The list is longer than `most`.
     """
     if count > most:
         raise WireError(f"peer message: {count} {what}")

@@ -53,16 +53,16 @@ from liftbridge_broker.wire.peer_fields import name
 from liftbridge_broker.wire.peer_keys import Key
 
 MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Longest message, chunked or not."""
+"""Maximum length of a message, chunked or not."""
 
 HEADER_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Longest header; a fetch of 100,000 partitions needs 5 MB."""
+"""Maximum length of a header; a fetch of 100,000 partitions needs 5 MB."""
 
 FRAME_OVERHEAD_MAX: Final = 512
-"""Most bytes that a frame adds to header and tail."""
+"""Maximum number of bytes that a frame adds to header and tail."""
 
 SHORT_BYTES_MAX: Final = 4_096
-"""Most bytes signed by BLAKE2b: for so few, AES-GMAC costs more, as it runs far more code."""
+"""Maximum number of bytes signed by BLAKE2b, which costs less than AES-GMAC for short frames."""
 
 SIGNATURE_SIZE: Final = 16
 START_SIZE: Final = 16
@@ -90,7 +90,7 @@ class Piece(NamedTuple):
     Attributes:
         kind: `MESSAGE` or `CHUNK`.
         head: Header, serialised.
-        tail: Bytes after it.
+        tail: Bytes after the header.
     """
 
     kind: int
@@ -99,7 +99,7 @@ class Piece(NamedTuple):
 
 
 def start_of(incarnation_id: str) -> bytes:
-    """Short form of a start's id."""
+    """Return the short form of a start's id."""
     return sha256(incarnation_id.encode()).digest()[:START_SIZE]
 
 
@@ -109,9 +109,8 @@ class SigningKey:
     Args:
         key: Key of the cluster.
         sender: Broker that signs.
-        sender_start: Its start.
-        target: Broker, or everyone, that verifies.
-        target_start: Its start, `NO_START` for a greeting.
+        sender_start: Start of the sender. target: Broker that verifies, or all brokers.
+        target_start: Start of the target, `NO_START` for a greeting.
 
     Attributes:
         front: Common beginning of these frames.
@@ -134,7 +133,7 @@ class SigningKey:
         self.front = front + name_bytes
 
     def sign(self, sequence: int, data: bytes) -> bytes:
-        """Signature of a frame with this sequence."""
+        """Return the signature of a frame with this sequence."""
         if len(data) <= SHORT_BYTES_MAX:
             return self._digest(data)
         return self._cipher.encrypt(_NONCE.pack(sequence), b"", data)
@@ -163,8 +162,7 @@ class Origin(NamedTuple):
     Attributes:
         key_id: Id of the key that signed it.
         sender: Broker that sent it.
-        sender_start: Its start.
-        target_start: Start of the target.
+        sender_start: Start of the sender. target_start: Start of the target.
     """
 
     key_id: bytes
@@ -177,7 +175,7 @@ class SignedFrame(NamedTuple):
     """A frame of version 2, not verified yet.
 
     Attributes:
-        front: All up to the sender's name; `read_front` decodes it.
+        front: Bytes up to the sender's name; `read_front` decodes it.
         channel: Channel it was signed for.
         sequence: See the module.
         piece: Its content.
@@ -208,7 +206,7 @@ def read_open(data: bytes) -> Piece:
     """Decode an unsigned frame.
 
     Raises:
-        WireError: It is damaged, too long or of another version.
+        WireError: The frame is damaged, too long or of another version.
     """
     if not _OPEN_HEAD.size <= len(data) <= MESSAGE_BYTES_MAX:
         raise WireError(f"peer message: {len(data)} bytes")
@@ -231,7 +229,7 @@ def read_signed(data: bytes) -> SignedFrame:
     """Decode a signed frame; the caller must verify the signature.
 
     Raises:
-        WireError: It is too short, too long or of another version.
+        WireError: The frame is too short, too long or of another version.
     """
     if not _FRONT.size <= len(data) <= MESSAGE_BYTES_MAX:
         raise WireError(f"peer message: {len(data)} bytes")
@@ -250,7 +248,7 @@ def read_front(front: bytes) -> Origin:
     """Decode the front of a frame.
 
     Raises:
-        WireError: It is of another version, or the name of the sender is invalid.
+        WireError: The frame is of another version, or the name of the sender is invalid.
     """
     key_id, version, _, start, target_start = _FRONT.unpack_from(front)
     if version != _SIGNED_VERSION:

@@ -1,6 +1,6 @@
 """Heartbeats of brokers and the answers of the metadata leader, as values and as protobuf.
 
-Part of `wire.peer_bodies`: input of another process is checked, never asserted.
+Part of `wire.peer_bodies`: input from another process is checked, never asserted.
 """
 
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ from liftbridge_proto.internal.v1 import peer_pb2 as pb
 
 HASH_BYTES_MAX: Final = 64
 WALL_NS_MAX: Final = 2**63 - 1
-"""Dates end in the year 2262, as timestamps of records do."""
+"""Maximum of a date: the year 2262, as for timestamps of records."""
 
 
 class Heartbeat(NamedTuple):
@@ -20,8 +20,8 @@ class Heartbeat(NamedTuple):
     Attributes:
         applied_index: Last metadata index it applied.
         applied_hash: Hash of its state after that index.
-        want_fence: It requests to stay fenced.
-        want_shutdown: It requests a controlled shutdown.
+        want_fence: Whether the broker requests to stay fenced.
+        want_shutdown: Whether the broker requests a controlled shutdown.
         wall_ns: Its wall clock, Unix nanoseconds; 0 from a former version.
     """
 
@@ -36,7 +36,7 @@ class HeartbeatReply(NamedTuple):
     """Answer of the metadata leader.
 
     Attributes:
-        broker_epoch: Registration being answered; any other ignores this.
+        broker_epoch: Registration being answered; other registrations ignore the answer.
         incarnation_id: Start being answered.
         is_fenced: Whether the broker is fenced.
         should_shutdown: Whether all leaderships were transferred.

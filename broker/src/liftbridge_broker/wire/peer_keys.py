@@ -1,10 +1,10 @@
 """Keys by which the brokers of a cluster authenticate one another, and their rotation.
 
-The file of `clustering.secret.file` has one key a line. The first one signs, every one verifies, so
-a new key is appended on all brokers, then moved to the front, then the old one is removed. The word
-`open` takes the place of a key: as the first line it leaves outgoing frames unsigned, as another
-line it accepts unsigned frames. That is how a running cluster gets its first key. Empty lines and
-lines that start with `#` are skipped.
+The file of `clustering.secret.file` has one key a line. The first key signs, and every key
+verifies. To rotate, append a new key on all brokers, then move it to the front, then remove the old
+key. The word `open` takes the place of a key: as the first line it leaves outgoing frames unsigned,
+as another line it accepts unsigned frames. So a running cluster can get its first key. Empty lines
+and lines that start with `#` are skipped.
 """
 
 import hmac
@@ -63,11 +63,14 @@ class Keyring:
         return tuple(OPEN_LINE if key is None else key.key_id.hex() for key in self.entries)
 
     def find(self, key_id: bytes) -> Key | None:
-        """Key with this id, `None` when it is not listed."""
+        """Return the key with this id, `None` if it is not listed."""
         return next((key for key in self.entries if key is not None and key.key_id == key_id), None)
 
     def derived(self, purpose: str) -> tuple[bytes, ...]:
-        """Keys for another purpose, 32 bytes each: the first signs, all verify; empty for none."""
+        """Derive keys for another purpose, 32 bytes each: the first signs, all verify.
+
+        May be empty.
+        """
         given = (key for key in self.entries if key is not None)
         return tuple(_derive(key.secret, purpose.encode()) for key in given)
 
@@ -84,7 +87,7 @@ def parse_keys(text: str, path: str) -> Keyring:
         path: Its path, for messages; a message never holds a key.
 
     Raises:
-        ConfigError: No key, too many, one that is too short, too long or listed twice.
+        ConfigError: There is no key or too many, or a key is too short, too long or listed twice.
     """
     entries: list[Key | None] = []
     for number, line in enumerate(text.splitlines(), start=1):

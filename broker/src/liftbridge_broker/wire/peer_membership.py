@@ -1,6 +1,6 @@
-"""Messages by which brokers search a cluster and ask for admission, as values and protobuf.
+"""Messages by which brokers search for a cluster and request admission, as values and protobuf.
 
-Part of `wire.peer_bodies`: input of another process is checked, never asserted.
+Part of `wire.peer_bodies`: input from another process is checked, never asserted.
 """
 
 from typing import Final, NamedTuple
@@ -14,7 +14,7 @@ PEERS_MAX: Final = 1_000
 
 
 class Claim(NamedTuple):
-    """Cluster that a broker without metadata is configured to found when no broker knows one.
+    """Cluster that a broker without metadata is configured to found if no broker knows a cluster.
 
     Attributes:
         is_seed: A cluster of this broker alone.
@@ -29,7 +29,7 @@ NO_CLAIM: Final = Claim()
 
 
 class Discover(NamedTuple):
-    """Query of a broker that searches its cluster.
+    """Query of a broker that searches for its cluster.
 
     Attributes:
         data_dir_id: Its data directory.
@@ -133,7 +133,7 @@ def _claim(body: pb.Discover | pb.DiscoverReply) -> Claim:
 
 
 def decode_discover(message: pb.Peer) -> Discover:
-    """Read a query of a broker that searches its cluster.
+    """Read a query of a broker that searches for its cluster.
 
     Raises:
         WireError: A field breaks its bounds.

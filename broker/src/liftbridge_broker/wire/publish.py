@@ -1,9 +1,9 @@
 r"""Messages that a broker publishes to NATS for a client: `PUB` frames with envelopes, in runs.
 
 A frame is ``PUB <subject> <size>\r\n``, the 8-byte envelope header, a protobuf `Message` and
-``\r\n``; with the header that says which partition has stored the message already it is an `HPUB`.
-The fields are those that the original's API server writes, ascending, defaults omitted: offset
-(the expected one), key, value, stream, partition, subject, headers, ackInbox, correlationId,
+``\r\n``; with the header that names a partition that has already stored the message, it is an
+`HPUB`. The fields are those that the original's API server writes, ascending, defaults omitted:
+offset (the expected one), key, value, stream, partition, subject, headers, ackInbox, correlationId,
 ackPolicy.
 """
 
@@ -24,7 +24,7 @@ _Size = TypeVar("_Size", bound=Hashable)
 class _Built(dict[_Size, bytes], Generic[_Size]):
     """Bytes that depend on one or two lengths, built on first use.
 
-    The cache is cleared when it holds `LENGTH_CACHE_COUNT_MAX`.
+    The cache is cleared once it has `LENGTH_CACHE_COUNT_MAX` entries.
     """
 
     def __init__(self, build: Callable[[_Size], bytes]) -> None:
@@ -43,8 +43,8 @@ class _Layout(NamedTuple):
 
     Attributes:
         middle: Between value and correlation id.
-        end: After the last varying byte of a message, the end of the frame included: what
-            follows the correlation id, with `middle` before it when there are none.
+        end: After the last varying byte of a message, the end of the frame included: the bytes
+            after the correlation id, preceded by `middle` if there are no correlation ids.
         between: By length of the value that follows: `end` of one message and the bytes before
             the value of the next.
         between_keyed: By lengths of the key that follows and of its value: `end` of one message and
@@ -92,14 +92,14 @@ class EnvelopeEncoder:
         expected_offsets: Sequence[int] | None = None,
         appended_partition_id: PartitionId | None = None,
     ) -> list[bytes]:
-        """Frames of a run of messages, as pieces to join.
+        """Return the frames of a run of messages, as pieces to join.
 
         All sequences have the length of `values`. Hot without headers and expected offsets when the
         correlation ids have one length (benchmark `bench_nats.py::publish`).
 
         Args:
             values: Values.
-            keys: Keys, empty ones for messages without.
+            keys: Keys, empty for messages without a key.
             headers: User headers of each message.
             correlation_ids: UTF-8 bytes.
             ack_inbox: Inbox for acks of brokers that store the message later; empty for none.
@@ -139,7 +139,7 @@ class EnvelopeEncoder:
     def _layout(
         self, ack_inbox: bytes, ack_policy: int, appended: PartitionId | None, id_size: int
     ) -> _Layout:
-        """Build and cache the constants for messages of this kind."""
+        """Build and cache the constants for a run of messages."""
         middle = self._address + bytes_field(10, ack_inbox) + bytes_head(11, id_size)
         tail = varint_field(12, ack_policy) + CRLF
         end = tail if id_size else middle + tail
@@ -167,7 +167,7 @@ class EnvelopeEncoder:
         return layout
 
     def _heads_for(self, appended: PartitionId | None) -> _Built[int]:
-        """Bytes before the fields, by their length."""
+        """Return the bytes before the fields, by their length."""
         heads = self._heads.get(appended)
         if heads is None:
             block = b"" if appended is None else appended_header_block(appended)
@@ -192,7 +192,7 @@ class EnvelopeEncoder:
         expected_offsets: Sequence[int] | None,
         appended: PartitionId | None,
     ) -> list[bytes]:
-        """Frames of messages that vary in more than value and correlation id."""
+        """Return the frames of messages that vary in more than value and correlation id."""
         heads = self._heads_for(appended)
         key_heads, value_heads, address = self._key_heads, self._value_heads, self._address
         pieces: list[bytes] = []
@@ -219,7 +219,7 @@ class EnvelopeEncoder:
 
 
 def _interleaved(varying: Sequence[Sequence[bytes]], end: bytes) -> list[bytes]:
-    """First items of all sequences, then the second ones, and so on, and `end`."""
+    """Yield the first items of all sequences, then the second items, and so on, then `end`."""
     width = len(varying)
     pieces = [end] * (width * len(varying[0]) + 1)
     for place, items in enumerate(varying):
@@ -228,7 +228,7 @@ def _interleaved(varying: Sequence[Sequence[bytes]], end: bytes) -> list[bytes]:
 
 
 def _uniform_size(texts: Sequence[bytes] | None) -> int | None:
-    """Common length of all texts, 0 for no texts, `None` when they differ."""
+    """Return the common length of all texts, 0 for no texts, `None` if lengths differ."""
     if not texts:
         return 0
     sizes = set(map(len, texts))

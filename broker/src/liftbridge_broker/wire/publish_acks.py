@@ -1,10 +1,10 @@
-"""Acks in the form of JetStream, which its clients take as the answer to a publish.
+"""Acks in the format of JetStream, which its clients accept as the answer to a publish.
 
 Plain messages have no envelope to answer in. Their acks are JSON: `{"stream": "orders", "seq": 8,
 "partition": 0, "offset": 7}`, with `"duplicate": true` for a message that was stored before, or
 `{"error": {"code": 503, "err_code": 10077, "description": "readonly partition: 0"}, "stream":
-"orders", "partition": 0}` for one that is not stored. Sequences of JetStream begin at 1, offsets
-at 0; its clients skip `partition` and `offset`.
+"orders", "partition": 0}` for a message that is not stored. Sequences of JetStream begin at 1,
+offsets at 0; its clients skip `partition` and `offset`.
 """
 
 import json
@@ -21,7 +21,7 @@ _CODES: Final[tuple[tuple[type[LiftbridgeError], tuple[int, int]], ...]] = (
     (TooLargeError, (400, 10054)),
     (IncorrectOffsetError, (400, 10071)),
 )
-"""Status and error code where the message itself is at fault; sending it again is of no use."""
+"""Status and error code if the message itself is invalid, so that sending it again is useless."""
 
 
 class PublishAckEncoder:
@@ -37,7 +37,7 @@ class PublishAckEncoder:
         self._number = number
 
     def stored(self, reply: bytes, offset: Offset, *, is_duplicate: bool) -> bytes:
-        """Ack of a stored message; the reply subject has passed `ReservedSubjects`."""
+        """Encode the ack of a stored message; the reply subject has passed `ReservedSubjects`."""
         ack = b'{"stream":%b,"seq":%d,%b"partition":%d,"offset":%d}' % (
             self._stream,
             offset + 1,
@@ -48,7 +48,10 @@ class PublishAckEncoder:
         return publish_head(reply, len(ack)) + ack + CRLF
 
     def refused(self, reply: bytes, error: LiftbridgeError) -> bytes:
-        """Answer for a message that is not stored, or may not be; the text says which."""
+        """Encode the answer for a message that is not, or may not be, stored.
+
+        The text states which.
+        """
         codes = (codes for kind, codes in _CODES if isinstance(error, kind))
         status, code = next(codes, STORE_FAILED)
         ack = b'{"error":{"code":%d,"err_code":%d,"description":%b},"stream":%b,"partition":%d}' % (

@@ -1,7 +1,7 @@
 """Messages of the metadata group <-> bytes (`internal/v1/raft.proto`).
 
-They come from other processes, which may be broken or of another version: anything but a sound
-message is refused, and decoding uses at most a small multiple of the received bytes.
+They come from other processes, which may be broken or of another version: any invalid message is
+refused, and decoding uses at most a small multiple of the received bytes.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ NAME_LENGTH_MAX: Final = 256
 """Characters of the name of a broker or a data directory."""
 
 INDEX_MAX: Final = 2**62
-"""Indexes and terms rise by one, so no honest peer reaches it."""
+"""Maximum of an index or term: they rise by one, so no honest peer reaches it."""
 
 MEMBERS_MAX: Final = 1_024
 ENTRIES_MAX: Final = 65_536
@@ -30,7 +30,7 @@ _SHA256_SIZE: Final = 32
 
 
 def encode_message(message: Message) -> bytes:
-    """Bytes of a message."""
+    """Encode a message."""
     out = pb.RaftMessage(term=message.term)
     out.sender.broker, out.sender.data_dir_id = message.sender
     out.target.broker, out.target.data_dir_id = message.target
@@ -188,7 +188,7 @@ def _require(name: str, *, holds: bool) -> None:
 
 
 def _number(value: int, name: str) -> int:
-    """An index, a term or a position."""
+    """Check an index, a term or a position."""
     _require(name, holds=value <= INDEX_MAX)
     return value
 

@@ -1,7 +1,7 @@
-"""The token of a restart: state of a broker when it was asked whether it may be restarted.
+"""The token of a restart: state of a broker at the time of `CheckRestart`.
 
-An operator carries it, so it contains its own integrity check, and no decision is based on it that
-the metadata do not confirm.
+An operator keeps it, so it contains its own integrity check, and the metadata must confirm each
+decision based on it.
 """
 
 from hashlib import sha256
@@ -56,7 +56,7 @@ class RestartRecord(NamedTuple):
 
 
 def encode_restart(record: RestartRecord) -> bytes:
-    """The token."""
+    """Encode the token."""
     message = restart_pb2.RestartRecord(
         cluster_id=record.cluster_id,
         broker=record.broker,
@@ -80,7 +80,7 @@ def decode_restart(token: bytes) -> RestartRecord:
     """Decode a token.
 
     Raises:
-        InvalidRequestError: It is not a token, or is incomplete.
+        InvalidRequestError: The text is not a token, or is incomplete.
     """
     if len(token) > TOKEN_BYTES_MAX:
         raise InvalidRequestError(f"token: {len(token)} bytes, limit {TOKEN_BYTES_MAX}")
@@ -91,7 +91,7 @@ def decode_restart(token: bytes) -> RestartRecord:
         message = restart_pb2.RestartRecord.FromString(data)
     except DecodeError as error:
         raise InvalidRequestError(
-            "token: from a broker of another version, ask this one for a new token"
+            "token: from a broker of another version, get a new token from this broker"
         ) from error
     return RestartRecord(
         message.cluster_id,

@@ -1,9 +1,9 @@
 """Signatures of messages that brokers exchange on subjects that clients can use.
 
 A broker forwards a message to the leader of its partition on the subject of the stream, and the
-leader acks it to the inbox of that broker. Any listener sees both. So both end with an HMAC of all
-bytes before, as field 1002 of their protobuf message: no one else can request an ack in the name
-of a broker, or send one. Clients never get such an ack, and would ignore the field.
+leader acks it to the inbox of that broker. Any listener receives both. So both end with an HMAC of
+all bytes before, as field 1002 of their protobuf message: only a broker can request an ack in the
+name of a broker, or send such an ack. Clients never get such an ack, and would ignore the field.
 """
 
 import hmac
@@ -40,13 +40,13 @@ class MessageSigner(NamedTuple):
     accepts_unsigned: bool
 
     def signed(self, data: bytes, purpose: Purpose) -> bytes:
-        """A message with its signature, or unchanged when signing is off."""
+        """Sign a message; return it unchanged if signing is off."""
         if not self.is_signing:
             return data
         return data + _FIELD + _tag(data, self.keys[0], purpose)
 
     def is_believed(self, data: bytes, purpose: Purpose) -> bool:
-        """Return whether a message is from a broker of the cluster, or needs no proof."""
+        """Return whether a message is from a broker of the cluster, or needs no signature."""
         if self.accepts_unsigned:
             return True
         body, end = data[:-SIGNATURE_BYTES], data[-SIGNATURE_BYTES:]
@@ -57,7 +57,7 @@ class MessageSigner(NamedTuple):
 
 @lru_cache(maxsize=8)
 def signer_of(keyring: Keyring) -> MessageSigner:
-    """The signer for these keys."""
+    """Return the signer for these keys."""
     keys = keyring.derived("messages on subjects")
     return MessageSigner(keys, keyring.signer is not None, keyring.accepts_unsigned)
 

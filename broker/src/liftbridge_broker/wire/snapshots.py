@@ -50,7 +50,7 @@ from liftbridge_proto.internal.v1 import metadata_pb2 as pb
 STREAM_ID_END = 1 << (64 - PARTITION_NUMBER_BITS)
 
 STEP_ENTRIES: Final = 8
-"""Brokers, streams, partitions, publishers and deleted streams per step: some 200 us to read."""
+"""Brokers, streams, partitions, publishers and deleted streams per step: about 200 us to read."""
 
 
 class _Pace:
@@ -66,12 +66,12 @@ class _Pace:
 
 
 def encode_state(state: ClusterState) -> bytes:
-    """Bytes of a snapshot."""
+    """Encode a snapshot."""
     return finish(encode_state_in_steps(state))
 
 
 def encode_state_in_steps(state: ClusterState) -> Generator[None, None, bytes]:
-    """Encode a state that must not change before the bytes are complete."""
+    """Encode a state in steps; it must not change before the bytes are complete."""
     message = pb.Snapshot(
         applied_index=state.applied_index,
         cluster_id=state.cluster_id,
@@ -181,7 +181,7 @@ def _fill_partition(
 
 
 def decode_state(data: bytes) -> ClusterState:
-    """State of a snapshot.
+    """Decode the state of a snapshot.
 
     Raises:
         CorruptionError: Like `decode_state_in_steps`.
@@ -190,7 +190,7 @@ def decode_state(data: bytes) -> ClusterState:
 
 
 def decode_state_in_steps(data: bytes) -> Generator[None, None, ClusterState]:
-    """State of a snapshot, complete at the end.
+    """Decode the state of a snapshot, complete at the end.
 
     Raises:
         CorruptionError: The bytes are not a snapshot of this version, or are inconsistent.
@@ -333,7 +333,7 @@ def _stream(
 
 
 def _policy(message: pb.Stream) -> StreamPolicy:
-    """Policy of a stream; a version without clusters wrote none and meant the defaults."""
+    """Decode the policy of a stream; versions without clusters wrote none and used the defaults."""
     return StreamPolicy(
         message.replication_factor or len(message.partitions[0].replicas),
         message.min_isr or 1,

@@ -33,7 +33,7 @@ _Value = TypeVar("_Value", bound=Hashable)
 def is_publishable(subject: str) -> bool:
     """Return whether a subject or inbox given by a client may appear in a `PUB` line.
 
-    A subject with wildcards may: the original publishes to such a stream literally.
+    Wildcards are allowed: the original publishes to such a subject literally.
     """
     try:
         check_subject(subject)
@@ -46,9 +46,9 @@ class ReservedSubjects:
     """Subjects that belong to brokers or to NATS and never to a client.
 
     They are everything below the root of all clusters, below the own namespace (used by brokers of
-    a former version), below the prefix of inboxes, and everything that starts with `$`. This is the
-    only place that decides: a stream takes no messages of them, no stream is created on them alone,
-    and clients cannot have the broker publish to them (ADR 0015).
+    a former version), below the prefix of inboxes, and everything that starts with `$`. All
+    decisions about them are made here: a stream stores no messages on them, no stream is created on
+    them alone, and clients cannot make the broker publish to them (ADR 0015).
 
     Args:
         namespace: `clustering.namespace`.
@@ -68,9 +68,10 @@ class ReservedSubjects:
         return subject.startswith(self._prefixes)
 
     def check_stream(self, subject: str, partition_count: int = 1) -> None:
-        """Refuse a stream whose messages could only come on reserved subjects.
+        """Refuse a stream whose messages could only arrive on reserved subjects.
 
-        A wider pattern (`>`, `*.orders`) is allowed: the stream takes what is not reserved.
+        A wider pattern (`>`, `*.orders`) is allowed: the stream stores messages on subjects that
+        are not reserved.
 
         Args:
             subject: Subject of the stream; its grammar is checked elsewhere.
@@ -88,10 +89,10 @@ class ReservedSubjects:
             raise InvalidRequestError(_refusal(subject, reserved))
 
     def check_publish(self, subject: str) -> None:
-        """Refuse a subject to which a client may not have the broker publish messages.
+        """Refuse a subject to which the broker must not publish for clients.
 
         Raises:
-            InvalidRequestError: It breaks the grammar, or is reserved.
+            InvalidRequestError: The subject breaks the grammar, or is reserved.
         """
         check_subject(subject)
         reserved = self._prefix_of(subject)
@@ -99,10 +100,11 @@ class ReservedSubjects:
             raise InvalidRequestError(_refusal(subject, reserved))
 
     def check_ack_inbox(self, inbox: str) -> None:
-        """Refuse an inbox that acks must not go to.
+        """Refuse an inbox to which acks must not be sent.
 
         Raises:
-            InvalidRequestError: It is not a subject, has wildcards, or is reserved and no inbox.
+            InvalidRequestError: The inbox is not a subject, has wildcards, or is reserved and no
+                inbox.
         """
         if not self.allows_ack_inbox(inbox):
             raise InvalidRequestError(
@@ -113,7 +115,7 @@ class ReservedSubjects:
     def allows_ack_inbox(self, inbox: str) -> bool:
         """Return whether an ack may be sent to an inbox named by a client; see `check_ack_inbox`.
 
-        Internal subjects are closed to it, or a client could make the broker publish on them.
+        Internal subjects are refused; otherwise a client could make the broker publish on them.
         Results are cached, because this runs for each message with an inbox; not for long inboxes.
         """
         if len(inbox) > SUBJECT_BYTES_MAX:
@@ -128,13 +130,13 @@ class ReservedSubjects:
         return allowed
 
     def is_broker_inbox(self, inbox: str) -> bool:
-        """Return whether brokers wait for acks on a subject: no client may name such an inbox."""
+        """Return whether a subject is a broker's inbox for acks, which no client may name."""
         return (
             inbox.startswith(self._own_acks) and is_publishable(inbox) and not has_wildcard(inbox)
         )
 
     def _prefix_of(self, pattern: str) -> str | None:
-        """The reserved prefix of everything that a pattern matches, `None` for none."""
+        """Return the reserved prefix of everything that a pattern matches, `None` for none."""
         literal: list[str] = []
         for token in pattern.split("."):
             if token in (_ONE, _REST):
@@ -147,13 +149,13 @@ class ReservedSubjects:
 
 @lru_cache(maxsize=8)
 def reserved_subjects(namespace: str) -> ReservedSubjects:
-    """Reserved subjects of a cluster, shared by all callers: their cache of inboxes is large."""
+    """Return the reserved subjects of a cluster, shared because their cache of inboxes is large."""
     return ReservedSubjects(namespace)
 
 
 def _refusal(subject: str, prefix: str) -> str:
     return (
-        f"Subject is invalid: {subject!r} is reserved, as all that begins with {prefix!r};"
+        f"Subject is invalid: {subject!r} is reserved, like all that begins with {prefix!r};"
         " choose a subject outside of it"
     )
 
@@ -168,7 +170,7 @@ class _TableNode(Generic[_Value]):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no value is left here and below."""
+        """Return whether this node and its children have no value."""
         return not self.values and not self.rest and not self.children
 
 
@@ -215,7 +217,7 @@ class SubjectTable(Generic[_Value]):
         self._cache.clear()
 
     def lookup(self, subject: str) -> tuple[_Value, ...]:
-        """Values whose pattern matches a concrete subject."""
+        """Return the values whose pattern matches a concrete subject."""
         found = self._cache.get(subject)
         if found is None:
             found = tuple(dict.fromkeys(self._walk(subject.split("."))))
@@ -225,7 +227,7 @@ class SubjectTable(Generic[_Value]):
         return found
 
     def _walk(self, tokens: list[str]) -> Iterator[_Value]:
-        """All matching values, level by level; a value may appear more than once."""
+        """Yield all matching values, level by level; a value may appear more than once."""
         level: list[_TableNode[_Value]] = [self._root]
         for token in tokens:
             following: list[_TableNode[_Value]] = []

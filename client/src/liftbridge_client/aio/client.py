@@ -105,7 +105,7 @@ class Client:
         return await self._session.refresh()
 
     def events(self, *, slow_after: timedelta = timedelta(seconds=1)) -> Events:
-        """Events of this client from now on, to iterate with `async for`.
+        """Return the events of this client from now on, to iterate with `async for`.
 
         Reports connections that are established or lost, metadata changes, retries, and slow calls
         and acks; `liftbridge_client.events` has the types. Existing connections come first. At most

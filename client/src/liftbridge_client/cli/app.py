@@ -94,5 +94,5 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> NoReturn:
-    """Entry point."""
+    """Run the command; the entry point of the program."""
     sys.exit(run(sys.argv[1:]))

@@ -92,7 +92,7 @@ Epoch = Annotated[
 
 
 def partition_name(text: str) -> PartitionName:
-    """A partition as `STREAM/NUMBER`.
+    """Parse a partition, `STREAM/NUMBER`.
 
     Raises:
         UsageError: The text has another form.
@@ -104,7 +104,7 @@ def partition_name(text: str) -> PartitionName:
 
 
 def member_of(text: str) -> Member:
-    """A member as `BROKER=DIRECTORY`.
+    """Parse a member, `BROKER=DIRECTORY`.
 
     Raises:
         UsageError: The text has another form.

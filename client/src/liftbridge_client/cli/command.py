@@ -280,7 +280,7 @@ async def _flushed(run: Run[Any], body: Coroutine[Any, Any, None]) -> None:
 def _common(
     shape: Shape[Any], *, has_server: bool, has_timeout: bool, is_admin: bool
 ) -> list[inspect.Parameter]:
-    """Parameters that all commands have, and those of a connection."""
+    """Return the parameters that all commands have, and those of a connection."""
     found = [_parameter("output", _output_option(shape), Form.TABLE)]
     if has_server and is_admin:
         found.append(_parameter("admin", Admin, None))

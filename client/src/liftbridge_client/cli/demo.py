@@ -94,7 +94,7 @@ class Published(NamedTuple):
 
 
 def library_lines(count_max: int) -> list[Line]:
-    """Lines of the sources of this Python's library, file by file."""
+    """Return the lines of the sources of this Python's library, file by file."""
     root = Path(sysconfig.get_paths()["stdlib"])
     found: list[Line] = []
     for path in sorted(root.rglob("*.py")):

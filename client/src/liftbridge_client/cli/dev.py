@@ -275,7 +275,7 @@ class View:
 
 
 def totals(bounds: Sequence[PartitionBounds]) -> Seen:
-    """Totals over the partitions of a stream."""
+    """Sum up the partitions of a stream."""
     return Seen(
         len(bounds),
         sum(part.log_end for part in bounds),

@@ -95,7 +95,7 @@ TOPICS: Final = tuple(dict.fromkeys(example.topic for example in EXAMPLES))
 
 
 def line(row: ExampleRow) -> str:
-    """A row for people."""
+    """Format a row for people."""
     return f"# {row.purpose}\n{row.command}\n"
 
 

@@ -207,7 +207,7 @@ class LocalBroker:
         ]
 
     def _cluster_flags(self) -> tuple[str, ...]:
-        """Flags that select the cluster; a single broker founds its own."""
+        """Return the flags that select the cluster; a single broker founds its own."""
         if not self._peers:
             return ("--raft-bootstrap-seed",)
         listed = ("--raft-bootstrap-peers", ",".join(self._peers))

@@ -142,7 +142,7 @@ class Printer(Generic[Row]):
         sys.stdout.flush()
 
     def _hints(self) -> dict[str, Any]:
-        """Columns and their types."""
+        """Return the columns and their types."""
         first = self._kept[0] if self._kept else None
         if isinstance(first, Mapping):
             return {name: type(value) for name, value in first.items()}

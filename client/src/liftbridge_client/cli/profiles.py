@@ -57,7 +57,7 @@ class Profile(NamedTuple):
     admin: str = ADMIN_DEFAULT
 
     def tls_files(self) -> TlsFiles | None:
-        """TLS of the connection, `None` for plaintext."""
+        """Return the TLS files of the connection, `None` for plaintext."""
         if not (self.tls or self.ca or self.cert or self.key):
             return None
         return TlsFiles(
@@ -81,7 +81,7 @@ class Profiles(NamedTuple):
 
 
 def user_folder(find: Callable[[str], Path]) -> Path | None:
-    """Folder of the user; None without a home directory, as in most containers.
+    """Return the folder of the user; `None` without a home directory, as in most containers.
 
     Args:
         find: A function of `platformdirs`.
@@ -93,7 +93,7 @@ def user_folder(find: Callable[[str], Path]) -> Path | None:
 
 
 def config_path() -> Path | None:
-    """Path of the file of profiles; None if there is no folder for it."""
+    """Return the path of the file of profiles; `None` if there is no folder for it."""
     if override := os.environ.get("LIFTBRIDGE_CONFIG"):
         return Path(override)
     folder = user_folder(platformdirs.user_config_path)

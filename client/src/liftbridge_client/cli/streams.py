@@ -243,7 +243,7 @@ def _settings(
     ack_reply: AckReply = None,
     unclean: Unclean = None,
 ) -> StreamSettings:
-    """Settings from the command line."""
+    """Build the settings from the command line."""
     policy: FsyncPolicy | None = fsync  # type: ignore[assignment]  # checked by the parser
     mode: UncleanMode | None = unclean  # type: ignore[assignment]  # checked by the parser
     return StreamSettings(

@@ -14,22 +14,22 @@ class SystemClock:
     """`CLOCK_MONOTONIC` and `CLOCK_REALTIME`."""
 
     def now(self) -> Instant:
-        """Monotonic nanoseconds."""
+        """Return the monotonic time in nanoseconds."""
         return Instant(time.monotonic_ns())
 
     def wall_ns(self) -> int:
-        """Nanoseconds since the Unix epoch."""
+        """Return the nanoseconds since the Unix epoch."""
         return time.time_ns()
 
 
 class LoopTimer:
     """Timer of the running event loop.
 
-    A wake-up does not cancel the timer: in most cases the same deadline is armed again afterwards,
-    and a new timer costs more than a call that finds nothing due.
+    A wake-up does not cancel the timer. Usually the same deadline is armed again, and a new timer
+    costs more than a call that finds nothing due.
 
     Args:
-        fire: Called at the deadline; sometimes also earlier.
+        fire: Called at the deadline, and sometimes earlier.
     """
 
     def __init__(self, fire: Callable[[], None]) -> None:
@@ -51,7 +51,7 @@ class LoopTimer:
             self._timer = loop.call_later(delay_ns / SECOND_NS, self._on_timer)
 
     def cancel(self) -> None:
-        """Never fire again."""
+        """Cancel the timer for good."""
         for handle in (self._timer, self._wake):
             if handle is not None:
                 handle.cancel()

@@ -1,9 +1,10 @@
 """Compaction in a helper process: in the broker it would hold the interpreter lock for seconds.
 
 The broker writes jobs as lines of JSON to the helper's standard input and reads one line of answer
-for each: `+` and the result, which may be damage, or `!` and the reason of a failure. Nothing else
-is exchanged, so neither can harm the other by its messages. The helper ends with its input, and
-within a step when the broker died, because a successor may work on the same files.
+for each: `+` and the result, which may be damage, or `!` and the reason of a failure. They exchange
+nothing else, so neither process can harm the other by its messages. The helper ends at the end of
+its input. If the broker dies, it ends within a step, because the next process may use the same
+files.
 
 Run as `python -m liftbridge_broker.adapters.disk.compactor DIRECTORY`.
 """
@@ -53,7 +54,7 @@ class CompactorProcess:
         self._is_ending = False
 
     def submit(self, token: Token, job: CompactionJob) -> None:
-        """See the port. A helper that died is replaced for the next job."""
+        """Implement `CompactionRunner.submit`. A helper that died is replaced for the next job."""
         line = encode_job(job)
         self._worker.submit(Job(token, lambda: self._ask(line), ()))
 
@@ -68,7 +69,7 @@ class CompactorProcess:
             _end(self._process)
 
     def _ask(self, line: bytes) -> bytes:
-        """Have one job done; runs on the worker's thread.
+        """Run one job in the helper; called on the worker's thread.
 
         Raises:
             FilesError: The job failed, or the helper ended.
@@ -116,7 +117,7 @@ def _end(process: subprocess.Popen[bytes]) -> int:
     process.kill()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            # Unwritten input for a dead process is lost with it.
+            # Unwritten input of a dead process is lost.
             with suppress(OSError):
                 pipe.close()
     return process.wait(_END_SECONDS)

@@ -3,7 +3,7 @@
 Appends and cached reads run on the calling thread, because that is cheaper than any hand-over
 (ext4: `write` of 300 bytes 1.1 us, of 40 KB 20 us, cached read of 256 KiB 54 us; a round trip
 through a thread 62 us more). Calls that wait for a device run on two threads, one for syncs, one
-for reads and removals. `RWF_NOWAIT` tells which reads those are; where the file system does not
+for reads and removals. `RWF_NOWAIT` distinguishes these reads; where the file system does not
 support the flag (tmpfs, some overlays) every read goes to the thread.
 """
 
@@ -26,7 +26,7 @@ _FILE_MODE: Final = 0o640
 _DIRECTORY_MODE: Final = 0o750
 _SCRATCH_BYTES: Final = 512 * 1024
 READ_AHEAD_BYTES: Final = 2 * 1024 * 1024
-"""Bytes the kernel is asked to prefetch after a read that had to wait."""
+"""Bytes that the kernel prefetches after a read that had to wait."""
 
 
 REWRITE_BYTES: Final = 1024 * 1024
@@ -92,11 +92,11 @@ class LocalFiles:
         return len(self._descriptors)
 
     def exists(self, path: str) -> bool:
-        """See the port."""
+        """Implement `Files.exists`."""
         return os.path.lexists(self._place(path))
 
     def list(self, path: str) -> Sequence[str]:
-        """See the port."""
+        """Implement `Files.list`."""
         try:
             return sorted(entry.name for entry in self._place(path).iterdir())
         except FileNotFoundError:
@@ -105,18 +105,18 @@ class LocalFiles:
             raise translated(error, "list", path) from error
 
     def make_directory(self, path: str) -> None:
-        """See the port."""
+        """Implement `Files.make_directory`."""
         try:
             self._place(path).mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
         except OSError as error:
             raise translated(error, "make directory", path) from error
 
     def remove(self, path: str) -> None:
-        """See the port."""
+        """Implement `Files.remove`."""
         _remove(self._place(path), path)
 
     def submit_remove(self, token: Token, path: str) -> None:
-        """See the port."""
+        """Implement `Files.submit_remove`."""
         place = self._place(path)
 
         def run() -> bytes:
@@ -126,14 +126,14 @@ class LocalFiles:
         self._reader.submit(Job(token, run, ()))
 
     def rename(self, source: str, target: str) -> None:
-        """See the port."""
+        """Implement `Files.rename`."""
         try:
             self._place(source).replace(self._place(target))
         except OSError as error:
             raise translated(error, f"rename to {target}", source) from error
 
     def sync_directory(self, path: str) -> None:
-        """See the port."""
+        """Implement `Files.sync_directory`."""
         try:
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
             descriptor = os.open(self._place(path), flags)
@@ -145,7 +145,7 @@ class LocalFiles:
             raise translated(error, "sync directory", path) from error
 
     def open(self, path: str, *, create: bool = False) -> FileHandle:
-        """See the port."""
+        """Implement `Files.open`."""
         flags = self.open_flags | (os.O_CREAT if create else 0)
         try:
             descriptor = os.open(self._place(path), flags, _FILE_MODE)
@@ -158,7 +158,7 @@ class LocalFiles:
         return handle
 
     def close(self, handle: FileHandle) -> None:
-        """See the port; the descriptor is closed when the last call submitted on it is done."""
+        """Implement `Files.close`; the descriptor is closed after the last call submitted on it."""
         if handle in self._busy:
             self._closing.add(handle)
             return
@@ -166,18 +166,18 @@ class LocalFiles:
         del self._paths[handle]
 
     def size(self, handle: FileHandle) -> int:
-        """See the port."""
+        """Implement `Files.size`."""
         try:
             return os.fstat(self._descriptors[handle]).st_size
         except OSError as error:
             raise translated(error, "stat", self._paths[handle]) from error
 
     def read(self, handle: FileHandle, position: int, length: int) -> bytes:
-        """See the port."""
+        """Implement `Files.read`."""
         return _read(self._descriptors[handle], position, length, self._paths[handle])
 
     def try_read(self, handle: FileHandle, position: int, length: int) -> bytes | None:
-        """See the port. Benchmark: `tests/bench/bench_store.py`."""
+        """Implement `Files.try_read`. Benchmark: `tests/bench/bench_store.py`."""
         descriptor = self._descriptors[handle]
         view = self._scratch_view
         if length > _SCRATCH_BYTES:
@@ -195,7 +195,7 @@ class LocalFiles:
         return bytes(view[:count])
 
     def submit_read(self, token: Token, handle: FileHandle, position: int, length: int) -> None:
-        """See the port; requests read-ahead, so that the next read need not wait."""
+        """Implement `Files.submit_read`; requests read-ahead for the next read."""
         descriptor, path = self._descriptors[handle], self._paths[handle]
 
         def run() -> bytes:
@@ -207,7 +207,7 @@ class LocalFiles:
         self._submit(self._reader, Job(token, run, (handle,)))
 
     def append(self, handle: FileHandle, data: bytes) -> None:
-        """See the port. Benchmark: `tests/bench/bench_store.py`."""
+        """Implement `Files.append`. Benchmark: `tests/bench/bench_store.py`."""
         descriptor = self._descriptors[handle]
         begun = perf_counter_ns()
         try:
@@ -219,14 +219,14 @@ class LocalFiles:
         self.append_times.observe(perf_counter_ns() - begun)
 
     def truncate(self, handle: FileHandle, length: int) -> None:
-        """See the port."""
+        """Implement `Files.truncate`."""
         try:
             os.ftruncate(self._descriptors[handle], length)
         except OSError as error:
             raise translated(error, "truncate", self._paths[handle]) from error
 
     def rewrite(self, handle: FileHandle, position: int) -> None:
-        """See the port; through another descriptor, because `handle` can only append."""
+        """Implement `Files.rewrite`; uses another descriptor, as `handle` can only append."""
         path = self._paths[handle]
         flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
@@ -239,11 +239,11 @@ class LocalFiles:
             raise translated(error, "write again", path) from error
 
     def sync(self, handle: FileHandle) -> None:
-        """See the port."""
+        """Implement `Files.sync`."""
         _sync(self._descriptors[handle], self._paths[handle])
 
     def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
-        """See the port."""
+        """Implement `Files.submit_sync`."""
         wanted = [(self._descriptors[handle], self._paths[handle]) for handle in handles]
 
         def run() -> bytes:
@@ -254,12 +254,12 @@ class LocalFiles:
         self._submit(self._writer, Job(token, run, tuple(handles)))
 
     def free_bytes(self) -> int:
-        """See the port."""
+        """Implement `Files.free_bytes`."""
         state = self._volume()
         return state.f_bavail * state.f_frsize
 
     def total_bytes(self) -> int:
-        """See the port."""
+        """Implement `Files.total_bytes`."""
         state = self._volume()
         return state.f_blocks * state.f_frsize
 
@@ -270,7 +270,7 @@ class LocalFiles:
             raise translated(error, "stat volume of", str(self._root)) from error
 
     def _place(self, path: str) -> Path:
-        """Path in the file system; refuses anything that could leave the directory."""
+        """Return the path in the file system; refuse anything that could leave the directory."""
         if not path:
             return self._root
         for part in path.split("/"):
@@ -324,7 +324,7 @@ class DiskFiles(LocalFiles):
 
 
 def translated(error: OSError, operation: str, path: str) -> FilesError:
-    """The port's error for an error of the operating system."""
+    """Convert an error of the operating system to the port's error."""
     text = f"{operation} {path}: {error.strerror}"
     return FilesError(text, is_full=error.errno in _FULL)
 
@@ -333,8 +333,8 @@ def append_rest(descriptor: int, data: bytes, written: int, path: str) -> None:
     """Finish a short write, or cut the file back to its length before the write.
 
     Raises:
-        FilesError: The rest does not fit; nothing of `data` is left in the file unless the cut
-            failed too, which the text then says.
+        FilesError: The rest does not fit; nothing of `data` is left in the file unless that also
+            failed, which the text then states.
     """
     view = memoryview(data)
     try:

@@ -46,7 +46,10 @@ class DirectoryLock:
 
 
 class SharedLock:
-    """Keeps brokers out of a directory while tools read it; takes no lock where none ever was."""
+    """Keeps brokers out of a directory while tools read it.
+
+    Takes no lock in a directory that was never locked.
+    """
 
     def __init__(self, directory: Path) -> None:
         """Take the lock immediately, or fail.
@@ -70,7 +73,7 @@ class SharedLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Admit brokers again."""
+        """Release the lock, so that brokers can use the directory again."""
         if self._descriptor is not None:
             os.close(self._descriptor)
 

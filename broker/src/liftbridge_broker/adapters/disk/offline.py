@@ -86,7 +86,7 @@ def inspect_lines(root: Path, *, output: str, known: Sequence[str] = METADATA_NA
         known: Names in its root that belong to other parts than the store.
 
     Raises:
-        FilesError: It cannot be read, or a broker runs on it.
+        FilesError: The directory cannot be read, or a broker runs on it.
     """
     with reading(root) as files:
         report = inspect(files, known)
@@ -109,7 +109,7 @@ class VerifyRun:
         self.is_whole = True
 
     def lines(self) -> Iterator[str]:
-        """Findings as they occur, then a summary; with `json` one object a line.
+        """Yield findings as they occur, then a summary; with `json` one object a line.
 
         Raises:
             FilesError: The directory cannot be read, or a broker runs on it.
@@ -152,7 +152,7 @@ class VerifyRun:
 
 
 def report_json(root: Path, report: DirectoryReport) -> dict[str, object]:
-    """The report as a JSON object."""
+    """Convert the report to a JSON object."""
     return {
         "directory": str(root),
         "data_dir_id": report.identity.data_dir_id,

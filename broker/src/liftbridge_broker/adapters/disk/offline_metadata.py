@@ -1,4 +1,4 @@
-"""Content of a data directory's metadata log, and whether the next start would accept it.
+"""Inspection of a data directory's metadata log, including the rules of the next start.
 
 The files are copied into memory and opened there as at a start, so the tools apply the same rules
 of recovery and the directory stays unchanged. A metadata log is small: a snapshot and
@@ -23,13 +23,14 @@ class MetadataReport(NamedTuple):
 
     Attributes:
         bytes: Length of its files, without the reserve.
-        first_index: Index of the first stored entry; above `last_index` when there is none.
-        last_index: Index of the last one.
+        first_index: Index of the first stored entry; above `last_index` for an empty log.
+        last_index: Index of the last entry.
         snapshot_index: Index that the newest snapshot covers, 0 without one.
         streams: Streams after the last command known to be committed.
         partitions: Their partitions.
         findings: Damage that the next start repairs.
-        damage: Reason why the next start is refused, empty for none; then nothing else is known.
+        damage: Reason why the next start fails, empty if it does not; with a reason, nothing else
+            is known.
         path: File with the damage.
         position: Byte of the damage in that file.
     """
@@ -79,7 +80,7 @@ def read_metadata(files: Files, proven_index: int) -> MetadataReport:
 
 
 def copy_of_metadata(files: Files) -> tuple[MemoryFiles, int]:
-    """The metadata log in memory, and the length of its files without the reserve.
+    """Copy the metadata log to memory; return it and the length of its files without the reserve.
 
     Raises:
         FilesError: The disk refused to read.

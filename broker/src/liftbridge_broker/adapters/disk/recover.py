@@ -1,16 +1,17 @@
 """`recover`: starts a new metadata group from one broker's data when the old group cannot continue.
 
 With a leaked key, or a version that trusted any message, an attacker can raise the terms of a group
-so far that its members refuse one another permanently. No broker may run meanwhile. The directory
-with the longest good log becomes the only member of a new group; the other brokers get its snapshot
-and are admitted again. Entries whose term leaps are not trusted. Partition logs stay unchanged.
+so far that its members refuse one another permanently. No broker may run during a recovery. The
+directory with the longest good log becomes the only member of a new group; the other brokers get
+its snapshot and are admitted again. Entries whose term leaps are not trusted. Partition logs stay
+unchanged.
 
 The new group continues at a metadata index far above the old one: stream ids and leader epochs are
 such indexes, and those known only to a lost entry must not be assigned again.
 
-Files of the old group stay beside the new ones as `<name>.before-recovery-<number>`. They are
-swapped by renaming, listed before in the file `recovery`, so that the next run completes an
-interrupted one; a broker that is started in between refuses, or finds the old group.
+Files of the old group stay beside the new ones as `<name>.before-recovery-<number>`. The recovery
+swaps them by renaming, and first lists them in the file `recovery`, so that the next run completes
+an interrupted run; a broker that is started in between refuses, or finds the old group.
 """
 
 import json
@@ -57,7 +58,7 @@ from liftbridge_broker.storage.smallfile import (
 from liftbridge_broker.wire.snapshots import decode_state, encode_state
 
 INDEX_GAP: Final = 1 << 20
-"""Metadata indexes skipped: more than the entries that only other brokers may have had."""
+"""Number of metadata indexes to skip: more than the entries that only other brokers may have."""
 
 _PLAN: Final = f"{METADATA_DIRECTORY}/recovery"
 _NEW: Final = ".recovered"
@@ -75,10 +76,10 @@ class Recoverable(NamedTuple):
         last_index: Index of the last entry.
         good_index: Index of the last trusted entry.
         good_term: Its term.
-        commit_index: Entries up to here are known to be committed.
+        commit_index: Index up to which entries are known to be committed.
         new_index: Index from which the new group continues.
-        streams: Streams it knows.
-        partitions: Their partitions.
+        streams: Number of streams in it.
+        partitions: Number of partitions of these streams.
     """
 
     broker: str
@@ -95,7 +96,7 @@ class Recoverable(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A directory as it is, and the snapshot from which the new group starts."""
+    """Content of a directory, and the snapshot from which the new group starts."""
 
     told: Recoverable
     snapshot: Snapshot
@@ -107,7 +108,7 @@ def recover_lines(root: Path, *, snapshot: Path | None, is_applied: bool, output
     Args:
         root: The data directory.
         snapshot: Snapshot that another broker recovered; `None` for the first broker.
-        is_applied: Whether to do it; nothing is written otherwise.
+        is_applied: Whether to recover; otherwise nothing is written.
         output: `table` or `json`.
 
     Raises:
@@ -149,7 +150,7 @@ def _writing(root: Path) -> Iterator[LocalFiles]:
 
 
 def find(files: Files, snapshot: Path | None) -> Found:
-    """Content of a directory, and the start of the new group; errors as above."""
+    """Return the content of a directory, and the start of the new group; errors as above."""
     identity = _identity(files)
     copy, _ = copy_of_metadata(files)
     log = RaftLog.open(copy, directory=METADATA_DIRECTORY, index_min=proven_index(files))
@@ -188,7 +189,7 @@ def _identity(files: Files) -> Identity:
 
 
 def _good_end(log: RaftLog) -> tuple[int, int]:
-    """Index and term of the last entry before a term that no election can have reached."""
+    """Return index and term of the last entry before a term that no election can reach."""
     meta = log.snapshot_meta
     index, term = meta.last_index, meta.term
     count = log.last_index - index
@@ -205,11 +206,10 @@ def _moved(state: ClusterState, index: int, term: int, members: Configuration) -
 
 
 def _given(told: Recoverable, path: Path) -> Found:
-    """The snapshot that another broker recovered, of the same cluster and not older.
+    """Read the snapshot that another broker recovered, of the same cluster and not older.
 
     Raises:
-        InvalidRequestError: It does not match.
-        FilesError: It cannot be read.
+        InvalidRequestError: The snapshot does not match. FilesError: The snapshot cannot be read.
     """
     copy = MemoryFiles()
     stem = path.name.removesuffix(SUFFIX)
@@ -234,7 +234,7 @@ def _given(told: Recoverable, path: Path) -> Found:
             f"{told.cluster_id}"
         )
     if len(found.meta.configuration.voters) != 1 or index <= INDEX_GAP:
-        # With an old group's snapshot a member would vote a second time in terms it has seen.
+        # With a snapshot of the old group, a member would vote again in terms that it has seen.
         raise InvalidRequestError(
             f"Invalid snapshot, it is not from a recovery: {path} belongs to the former "
             "group; use the file that the recovery of the first broker named"
@@ -267,7 +267,7 @@ def apply(files: Files, snapshot: Snapshot) -> str:
         Path of the snapshot, for the other brokers.
 
     Raises:
-        FilesError: The disk refused; the next run restarts or continues.
+        FilesError: The disk failed; the next run restarts or continues.
     """
     made = _new_files(snapshot)
     old = files.list(METADATA_DIRECTORY)
@@ -307,7 +307,7 @@ def finish(files: Files) -> None:
 
 
 def _new_files(snapshot: Snapshot) -> dict[str, bytes]:
-    """Files of a log that starts with a snapshot, as a start would create them."""
+    """Return the files of a log that starts with a snapshot, as a start would create them."""
     copy = MemoryFiles()
     log = RaftLog.open(copy, directory=METADATA_DIRECTORY)
     log.install(snapshot)
@@ -332,7 +332,7 @@ def _write(files: Files, path: str, data: bytes) -> None:
         files.close(handle)
 
 
-# -- telling --------------------------------------------------------------------------------------
+# -- reports --------------------------------------------------------------------------------------
 
 
 def _lines(found: Found, root: Path, snapshot: Path | None, output: str, *, path: str) -> list[str]:
@@ -372,7 +372,7 @@ def _verdict(told: Recoverable) -> str:
 
 
 def _bound(told: Recoverable) -> Sequence[str]:
-    """Possible losses."""
+    """Describe possible losses."""
     most, count = len(told.voters) // 2 + 1, len(told.voters)
     return [
         f"No acknowledged metadata change is lost if, among {most} of the {count} voters, this one",

@@ -1,4 +1,4 @@
 """An environment in memory: files that lose unsynced data, NATS without sockets, virtual time.
 
-Tests run the broker on it, ours and those of users.
+Tests of this project and of its users run the broker on it.
 """

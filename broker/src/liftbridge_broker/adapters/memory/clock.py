@@ -12,13 +12,13 @@ class VirtualClock:
         self._offset_ns = wall_ns - self._now
 
     def now(self) -> Instant:
-        """See the port."""
+        """Implement `Clock.now`."""
         return self._now
 
     def wall_ns(self) -> int:
-        """See the port."""
+        """Implement `Clock.wall_ns`."""
         return self._now + self._offset_ns
 
     def move_to(self, instant: Instant) -> None:
-        """Advance both clocks; an instant in the past changes nothing."""
+        """Advance both clocks; no-op for an instant in the past."""
         self._now = max(self._now, instant)

@@ -3,8 +3,8 @@
 Every file has the content that a process sees and the content that would survive a power cut; every
 directory likewise. `crash` keeps a random part of the unsynced rest: a prefix of the writes of a
 file, the last one torn, sometimes with a sector that never arrived, and any subset of the name
-changes that is consistent with their order on one name. That is weaker than what ext4 or XFS
-guarantee, so code that passes here needs no luck there.
+changes that is consistent with their order on one name. That is weaker than the guarantees of ext4
+or XFS, so code that passes these tests is safe on them.
 
 Calls by token wait until the owner calls `pump`, which runs them in order; a submitted sync covers
 only what had been appended when it was submitted. Write points (each append, rewrite,
@@ -49,9 +49,9 @@ class Fault:
         operation: `append`, `rewrite`, `read`, `sync`, `truncate`, `open`, `rename`, `remove`,
             `list`, `make_directory` or `sync_directory`.
         path: Pattern (`fnmatch`) of the affected paths.
-        skip: Matching calls that still succeed first.
-        count: Calls that fail then; negative for all.
-        is_full: Whether it fails like a full disk rather than a broken one.
+        skip: Number of matching calls that first succeed.
+        count: Number of calls that then fail; negative for all.
+        is_full: Whether the failure is that of a full disk rather than a broken disk.
     """
 
     operation: str
@@ -109,19 +109,19 @@ class MemoryFiles:
     # Names, as in the port.
 
     def exists(self, path: str) -> bool:
-        """See the port."""
+        """Implement `Files.exists`."""
         self._require_power()
         return self._find(path) is not None
 
     def list(self, path: str) -> Sequence[str]:
-        """See the port."""
+        """Implement `Files.list`."""
         self._require_power()
         self._meet_fault("list", path)
         node = self._find(path)
         return sorted(node.entries) if isinstance(node, Directory) else ()
 
     def make_directory(self, path: str) -> None:
-        """See the port."""
+        """Implement `Files.make_directory`."""
         self._require_power()
         self._meet_fault("make_directory", path)
         directory = self._root
@@ -135,7 +135,7 @@ class MemoryFiles:
             directory = node
 
     def remove(self, path: str) -> None:
-        """See the port."""
+        """Implement `Files.remove`."""
         self._require_power()
         self._meet_fault("remove", path)
         directory, name = self._place(path)
@@ -147,7 +147,7 @@ class MemoryFiles:
                 self._unlink(node)
 
     def submit_remove(self, token: Token, path: str) -> None:
-        """See the port."""
+        """Implement `Files.submit_remove`."""
 
         def run() -> bytes:
             self.remove(path)
@@ -156,7 +156,7 @@ class MemoryFiles:
         self._submit(token, run)
 
     def rename(self, source: str, target: str) -> None:
-        """See the port."""
+        """Implement `Files.rename`."""
         self._require_power()
         self._meet_fault("rename", source)
         from_directory, from_name = self._place(source)
@@ -173,7 +173,7 @@ class MemoryFiles:
             self._unlink(replaced)
 
     def sync_directory(self, path: str) -> None:
-        """See the port."""
+        """Implement `Files.sync_directory`."""
         self._require_power()
         directory = self._find(path)
         if not isinstance(directory, Directory):
@@ -185,7 +185,7 @@ class MemoryFiles:
         names: set[tuple[int, str]] = set()
         for rename in reversed(self._renames):
             keys = {(id(change[0]), change[1]) for change in rename.changes}
-            # A change includes the earlier ones of its names, in other directories too.
+            # A change includes earlier changes of its names, also in other directories.
             if not keys.isdisjoint(names) or any(c[0] is directory for c in rename.changes):
                 names |= keys
                 durable.appendleft(rename)
@@ -198,7 +198,7 @@ class MemoryFiles:
     # Contents, as in the port.
 
     def open(self, path: str, *, create: bool = False) -> FileHandle:
-        """See the port."""
+        """Implement `Files.open`."""
         self._require_power()
         self._meet_fault("open", path)
         directory, name = self._place(path)
@@ -214,17 +214,17 @@ class MemoryFiles:
         return handle
 
     def close(self, handle: FileHandle) -> None:
-        """See the port; a handle of an ended process may be closed late, after `kill` did so."""
+        """Implement `Files.close`; no-op for a handle of a process that `kill` ended."""
         if handle > self._handle_former:
             del self._handles[handle]
 
     def size(self, handle: FileHandle) -> int:
-        """See the port."""
+        """Implement `Files.size`."""
         self._require_power()
         return len(self._handles[handle].file.data)
 
     def read(self, handle: FileHandle, position: int, length: int) -> bytes:
-        """See the port."""
+        """Implement `Files.read`."""
         self._require_power()
         file, path = self._handles[handle]
         self._meet_fault("read", path)
@@ -232,11 +232,11 @@ class MemoryFiles:
             return bytes(view[position : position + length])
 
     def try_read(self, handle: FileHandle, position: int, length: int) -> bytes | None:
-        """See the port."""
+        """Implement `Files.try_read`."""
         return None if self.is_cold else self.read(handle, position, length)
 
     def submit_read(self, token: Token, handle: FileHandle, position: int, length: int) -> None:
-        """See the port."""
+        """Implement `Files.submit_read`."""
         file, path = self._handles[handle]
 
         def run() -> bytes:
@@ -247,7 +247,7 @@ class MemoryFiles:
         self._submit(token, run)
 
     def append(self, handle: FileHandle, data: bytes) -> None:
-        """See the port."""
+        """Implement `Files.append`."""
         self._require_power()
         file, path = self._handles[handle]
         self._meet_fault("append", path)
@@ -258,7 +258,7 @@ class MemoryFiles:
         self._meet_point("append", path)
 
     def truncate(self, handle: FileHandle, length: int) -> None:
-        """See the port."""
+        """Implement `Files.truncate`."""
         self._require_power()
         file, path = self._handles[handle]
         self._meet_fault("truncate", path)
@@ -268,7 +268,7 @@ class MemoryFiles:
         self._meet_point("truncate", path)
 
     def rewrite(self, handle: FileHandle, position: int) -> None:
-        """See the port."""
+        """Implement `Files.rewrite`."""
         self._require_power()
         file, path = self._handles[handle]
         self._meet_fault("rewrite", path)
@@ -277,12 +277,12 @@ class MemoryFiles:
         self._meet_point("rewrite", path)
 
     def sync(self, handle: FileHandle) -> None:
-        """See the port."""
+        """Implement `Files.sync`."""
         file, path = self._handles[handle]
         self._sync(file, path, file.sequence)
 
     def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
-        """See the port."""
+        """Implement `Files.submit_sync`."""
         wanted = [
             (*self._handles[handle], self._handles[handle].file.sequence) for handle in handles
         ]
@@ -295,18 +295,18 @@ class MemoryFiles:
         self._submit(token, run)
 
     def free_bytes(self) -> int:
-        """See the port."""
+        """Implement `Files.free_bytes`."""
         return self.capacity_bytes - self._used_bytes
 
     def total_bytes(self) -> int:
-        """See the port."""
+        """Implement `Files.total_bytes`."""
         return self.capacity_bytes
 
     # For tests: submitted calls, power, faults.
 
     @property
     def submitted_count(self) -> int:
-        """Calls by token that wait for `pump`."""
+        """Return the number of calls by token that wait for `pump`."""
         return len(self._submitted)
 
     @property
@@ -339,7 +339,7 @@ class MemoryFiles:
         """Cut the power and restore it: volatile state is gone, handles are closed.
 
         Args:
-            keep: Chooses what survives of the unsynced changes; `None` keeps nothing of them.
+            keep: Chooses the unsynced changes that survive; `None` keeps none.
         """
         self._crash_names(keep)
         for file in files_below(self._root):
@@ -362,11 +362,11 @@ class MemoryFiles:
     # For tests: inspection and damage.
 
     def content(self, path: str) -> bytes:
-        """Contents of a file as a process sees them."""
+        """Return the contents of a file that a process reads."""
         return bytes(self._file(path).data)
 
     def durable_content(self, path: str) -> bytes:
-        """Contents of a file that would certainly survive, if its name does."""
+        """Return the contents of a file that would certainly survive, if its name does."""
         return bytes(self._file(path).durable)
 
     def put(self, path: str, data: bytes) -> None:
@@ -393,7 +393,7 @@ class MemoryFiles:
         self.put(path, bytes(data))
 
     def paths(self, under: str = "") -> tuple[str, ...]:
-        """Paths of all files below a directory, sorted."""
+        """Return the paths of all files below a directory, sorted."""
         found = []
         queue = [under]
         while queue:
@@ -484,7 +484,8 @@ class MemoryFiles:
         for rename in self._renames:
             if keep is None or keep.random() < 0.5:
                 continue
-            # Dependencies need no extra check: a change stays only on what it was made on.
+            # Dependencies need no extra check: a change survives only together with the state that
+            # it was made on.
             if is_possible(rename):
                 make_durable(rename)
         self._renames = []
@@ -506,4 +507,4 @@ def _parts(path: str) -> list[str]:
 
 
 def _nobody() -> None:
-    """Ignore the submission: only a caller of `pump` waits for it."""
+    """Ignore the submission: the caller of `pump` runs it."""

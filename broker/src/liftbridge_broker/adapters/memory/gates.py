@@ -2,7 +2,7 @@
 
 A process stopped by a signal reads nothing, but its kernel accepts connections and buffers input;
 later it continues where it stopped. A killed process answers nothing more and its connections
-break. Both are simulated here for a server that shares its event loop with its clients.
+break. The gates simulate both for a server that shares its event loop with its clients.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class Gates:
         self._emptied.set()
 
     def new(self, protocol: asyncio.Protocol) -> "Gate":
-        """A gate before the protocol of a new connection."""
+        """Create a gate before the protocol of a new connection."""
         return Gate(self, protocol)
 
     def shut(self) -> None:
@@ -103,7 +103,7 @@ class Gate(asyncio.Protocol):
         self.pass_on()
 
     def pause_writing(self) -> None:
-        """Pass on: the protocol may have written much before its gate was shut."""
+        """Pass on: the protocol may have written much before the gate was closed."""
         if self._protocol is not None:
             self._protocol.pause_writing()
 
@@ -150,7 +150,7 @@ class Gate(asyncio.Protocol):
             self._gates.on_bug(error)
 
     def tear_off(self) -> None:
-        """Break the connection, and notify the protocol if it knew of it."""
+        """Break the connection, and notify the protocol if it knew of the connection."""
         protocol, self._protocol = self._protocol, None
         self._gates.forget(self)
         if self._transport is not None:

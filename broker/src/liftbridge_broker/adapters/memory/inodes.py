@@ -14,7 +14,9 @@ SECTOR_BYTES = 512
 
 
 class Write(NamedTuple):
-    """An unsynced change of a file: `data` written at `position`, or, when `None`, a cut there.
+    """An unsynced change of a file.
+
+    `data` written at `position`, or, if `None`, a truncation there.
 
     At a `position` of `None` the data are appended.
     """
@@ -117,7 +119,7 @@ def is_possible(rename: NameChange) -> bool:
 
 
 def leaves_first(directory: Directory, name: str) -> Iterator[tuple[Directory, str, Entry]]:
-    """Entries to remove one by one to remove a directory, itself last."""
+    """List the entries to remove one by one to remove a directory, itself last."""
     found: list[tuple[Directory, str, Entry]] = []
     queue = [(directory, name)]
     while queue:
@@ -130,7 +132,7 @@ def leaves_first(directory: Directory, name: str) -> Iterator[tuple[Directory, s
 
 
 def directories_below(root: Directory) -> Iterator[Directory]:
-    """All directories of a tree, its root first."""
+    """Yield all directories of a tree, its root first."""
     queue = [root]
     while queue:
         directory = queue.pop()
@@ -139,7 +141,7 @@ def directories_below(root: Directory) -> Iterator[Directory]:
 
 
 def files_below(root: Directory) -> Iterator[File]:
-    """All files of a tree."""
+    """Yield all files of a tree."""
     for directory in directories_below(root):
         yield from (node for node in directory.entries.values() if isinstance(node, File))
 

@@ -14,7 +14,7 @@ from liftbridge_broker.wire.subjects import SubjectTable
 from liftbridge_proto import api_pb2
 
 SENT_COUNT_MAX: Final = 10_000
-"""Messages remembered; beyond it the older half is dropped."""
+"""Maximum number of messages remembered; beyond it, the older half is dropped."""
 
 
 class Sent(NamedTuple):
@@ -44,7 +44,7 @@ class Chunk(NamedTuple):
 
 
 def parse_frames(data: bytes, *, is_quiet: bool) -> list[Sent]:
-    """`PUB` and `HPUB` frames as messages; anything else is a bug of the caller."""
+    """Parse `PUB` and `HPUB` frames to messages; anything else is a bug of the caller."""
     sent: list[Sent] = []
     position = 0
     while position < len(data):
@@ -91,31 +91,31 @@ class MemoryMessaging:
 
     @property
     def takes_frames(self) -> bool:
-        """See the port."""
+        """Implement `Messaging.takes_frames`."""
         return self.is_connected
 
     def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
-        """See the port."""
+        """Implement `Messaging.subscribe`."""
         assert subscription not in self.subscriptions
         self.subscriptions[subscription] = (subject, queue)
         self._table.add(subject, subscription)
 
     def when_subscribed(self, done: Callable[[], None]) -> None:
-        """See the port; nothing is in flight here."""
+        """Implement `Messaging.when_subscribed`; nothing is in flight here."""
         done()
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
-        """See the port."""
+        """Implement `Messaging.unsubscribe`."""
         found = self.subscriptions.pop(subscription, None)
         if found is not None:
             self._table.remove(found[0], subscription)
 
     def publish_quiet(self, frames: Sequence[bytes]) -> None:
-        """See the port."""
+        """Implement `Messaging.publish_quiet`."""
         self._publish(frames, is_quiet=True)
 
     def publish_echo(self, frames: Sequence[bytes]) -> None:
-        """See the port."""
+        """Implement `Messaging.publish_echo`."""
         self._publish(frames, is_quiet=False)
 
     def _publish(self, frames: Sequence[bytes], *, is_quiet: bool) -> None:
@@ -133,7 +133,7 @@ class MemoryMessaging:
             self.on_published()
 
     def receivers(self, subject: str, *, is_quiet: bool) -> list[SubscriptionId]:
-        """Receivers of a message: all without a queue group, and one of each group in turn.
+        """List receivers of a message: all without a queue group, and one of each group in turn.
 
         A message from the quiet connection does not return to its own subscriptions, which are
         those without a queue group.
@@ -152,7 +152,7 @@ class MemoryMessaging:
         return found
 
     def take_chunks(self) -> list[Chunk]:
-        """Deliver the new messages: one chunk for each subscription that receives any."""
+        """Deliver the new messages: one chunk for each subscription that receives messages."""
         messages, self.new = self.new, []
         chunks: dict[SubscriptionId, Chunk] = {}
         arrivals: dict[Arrival, Arrival] = {}
@@ -169,7 +169,7 @@ class MemoryMessaging:
         return list(chunks.values())
 
     def acks(self, inbox: str) -> list[api_pb2.Ack]:
-        """Acks published to an inbox, among the messages remembered."""
+        """Return the acks published to an inbox, among the messages remembered."""
         acks = [decode_ack(message.payload) for message in self.sent if message.subject == inbox]
         assert None not in acks
         return [ack for ack in acks if ack is not None]

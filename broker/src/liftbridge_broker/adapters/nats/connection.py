@@ -1,8 +1,8 @@
 """One TCP or TLS connection to a NATS server, from the first byte to the last.
 
-During the handshake it gives lines to nats-py; from `begin` on, each chunk goes from the socket
-straight into the parser of `wire.nats` and on to the handler, without a task, queue or callback for
-each message. All output of one turn of the loop leaves as one write.
+During the handshake it passes lines to nats-py. From `begin` on, it passes each chunk from the
+socket to the parser of `wire.nats` and then to the handler, without a task, queue or callback for
+each message. All output of a turn of the loop is sent with one write.
 """
 
 import asyncio
@@ -26,28 +26,28 @@ class ConnectionHandler(Protocol):
     def on_messages(
         self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
     ) -> None:
-        """Messages of one subscription of one chunk."""
+        """Receive the messages of a subscription in a chunk."""
         ...
 
     def on_info(self, body: bytes) -> None:
-        """`INFO` received after the handshake, as JSON."""
+        """Handle `INFO` after the handshake, as JSON."""
         ...
 
     def on_server_error(self, text: str) -> None:
-        """`-ERR`; most errors are followed by the end of the connection."""
+        """Handle `-ERR`; the connection ends after most errors."""
         ...
 
     def on_fault(self, error: Exception) -> None:
-        """The owner failed on a message: a bug, which a callback would swallow."""
+        """Handle an exception of the owner: a bug, which a callback would swallow."""
         ...
 
     def on_lost(self, connection: "Connection", reason: str) -> None:
-        """The connection ended, for any reason; called once, after `begin` only."""
+        """Handle the end of the connection for any reason; called once, only after `begin`."""
         ...
 
 
 class Connection(asyncio.Protocol):
-    """See the module.
+    """Connection to a NATS server.
 
     Args:
         handler: Receives the input.
@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
         bytes_in: Bytes received.
         bytes_out: Bytes passed to the socket.
         behind_at: Loop time of the latest read of `BACKLOG_READ_BYTES` or more, after which more
-            was probably waiting; 0 for none.
+            input was probably waiting; 0 for none.
         is_secure: Whether TLS is in use.
     """
 
@@ -155,10 +155,10 @@ class Connection(asyncio.Protocol):
     # The handshake
 
     async def read_line(self) -> bytes:
-        """Next line with its end, empty when the connection ended.
+        """Return the next line with its end, empty if the connection ended.
 
-        After the first line, `INFO` and `PING` are kept for the parser: nats-py expects nothing but
-        the answer to its own `PING` there.
+        After the first line, `INFO` and `PING` are kept for the parser: nats-py then expects only
+        the answer to its own `PING`.
         """
         while True:
             end = self._greeting.find(b"\r\n")
@@ -180,8 +180,8 @@ class Connection(asyncio.Protocol):
         """Switch to TLS.
 
         Raises:
-            OSError: The handshake failed, or clear-text bytes arrived that only an attacker would
-                want read as if they had come through TLS.
+            OSError: The handshake failed, or clear-text bytes arrived before TLS, which may be an
+                attacker's.
         """
         if self._greeting:
             raise ConnectionAbortedError("the server sent data between INFO and TLS")
@@ -289,7 +289,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """End the connection now; `reason` is reported unless an earlier one is known."""
+        """End the connection now; `reason` is reported unless an earlier reason is known."""
         self._reason = self._reason or reason
         if self._transport is not None:
             self._transport.abort()
@@ -367,7 +367,7 @@ class Connection(asyncio.Protocol):
         self._timer = self._loop.call_later(self._ping_interval_s, self._ping)
 
     def _fail(self, reason: str) -> None:
-        """Give the connection up; asyncio reports its end in the next turn."""
+        """Abort the connection; asyncio reports its end in the next turn."""
         self.abort(reason)
 
     def _wake(self) -> None:

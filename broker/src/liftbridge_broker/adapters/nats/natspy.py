@@ -1,9 +1,10 @@
 """Everything that depends on internals of nats-py; pinned by `test_natspy_pins.py`.
 
 nats-py 2.16 does the handshake: INFO, CONNECT with password, token, nkey or JWT, the upgrade to
-TLS, and the first PING. It gets a transport of ours, so that it reads lines from our connection and
-never sees a message; afterwards its tasks only wait for the end. We also reconnect ourselves:
-nats-py gives up forever after most `-ERR` lines, and when a callback for credentials fails.
+TLS, and the first PING. It gets a custom transport, so that it reads lines from the broker's
+connection and never receives a message; afterwards its tasks only wait for the end. The broker also
+reconnects by itself: nats-py gives up forever after most `-ERR` lines, and when a callback for
+credentials fails.
 
 Relied on:
 
@@ -29,7 +30,7 @@ from liftbridge_broker.adapters.nats.connection import Connection
 from liftbridge_broker.adapters.nats.credentials import Credentials
 from liftbridge_broker.wire.nats import info_fields
 
-# nats-py's own pings are never due; the connection has its own.
+# nats-py's own pings are never due; the connection sends its own.
 _NEVER_S: Final = 10**8
 
 _INFO_KINDS: Final = {
@@ -44,7 +45,7 @@ _INFO_KINDS: Final = {
 
 
 class HandshakeError(Exception):
-    """The server refused, or the peer is not a NATS server."""
+    """The handshake failed: the server refused, or the peer is not a NATS server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +53,13 @@ class Handshake:
     """Parameters of a handshake.
 
     Attributes:
-        url: Its URL.
+        url: URL of the server.
         tls_host: Name its certificate must contain.
         tls: Settings of TLS; when set, TLS is mandatory.
         credentials: Credentials to present.
         name: Name of the connection.
         no_echo: Whether subscriptions of this connection exclude messages published on it.
-        timeout_s: Longest wait for one answer.
+        timeout_s: Maximum wait for an answer.
     """
 
     url: str
@@ -75,8 +76,8 @@ class ServerFacts:
     """Facts that the server reported.
 
     Attributes:
-        client_id: Number it assigned to the connection.
-        payload_bytes_max: Its `max_payload`.
+        client_id: Number that the server assigned to the connection.
+        payload_bytes_max: `max_payload` of the server.
         server_id: Changes with each start of the server.
         discovered: URLs of the servers of its cluster, itself included; none for a single server.
     """
@@ -109,7 +110,7 @@ async def shake_hands(connection: Connection, handshake: Handshake) -> Session:
     """Introduce the broker on a connected socket.
 
     Raises:
-        HandshakeError: With the reason; the caller ends the connection.
+        HandshakeError: The text has the reason; the caller ends the connection.
     """
     credentials = handshake.credentials
     client = Client()
@@ -183,8 +184,8 @@ class _LineTransport(Transport):
         if self._is_tls_demanded and not self._connection.is_secure:
             raise ConnectionRefusedError("the server does not ask for TLS, which is configured")
         if payload.startswith(b"CONNECT "):
-            # Leaves with the PING that follows: a server that refuses CONNECT and closes while a
-            # PING is in flight resets the connection, which would drop its -ERR.
+            # Sent together with the PING that follows: a server that refuses CONNECT and closes
+            # while a PING is in flight resets the connection, which would drop its -ERR.
             self._held = payload
             return
         self._connection.write(self._held + payload)
@@ -200,7 +201,7 @@ class _LineTransport(Transport):
         return b""
 
     async def readline(self) -> bytes:
-        """Next line of the handshake."""
+        """Return the next line of the handshake."""
         line = await self._connection.read_line()
         if line.startswith(b"INFO "):
             _check_info(line[len(b"INFO ") :])
@@ -223,10 +224,10 @@ class _LineTransport(Transport):
 
 
 def _check_info(body: bytes) -> None:
-    """Check that an `INFO` has what nats-py assumes.
+    """Check that an `INFO` has the fields that nats-py assumes.
 
     Raises:
-        ConnectionAbortedError: It has not.
+        ConnectionAbortedError: A field is missing.
     """
     info = info_fields(body)
     if info is None or not _is_sound(info):
@@ -247,7 +248,7 @@ async def _ignore(_error: Exception) -> None:
 
 
 def _creds_text(credentials: Credentials) -> str:
-    """A `.creds` file in the only form that nats-py reads safely."""
+    """Return a `.creds` file in the only form that nats-py reads safely."""
     return (
         f"-----BEGIN NATS USER JWT-----\n{credentials.jwt}\n------END NATS USER JWT------\n\n"
         f"-----BEGIN USER NKEY SEED-----\n{credentials.seed}\n------END USER NKEY SEED------\n"
@@ -255,7 +256,7 @@ def _creds_text(credentials: Credentials) -> str:
 
 
 def _text(error: Exception) -> str:
-    """Reason in one line; nats-py's errors repeat its name and some have no own text."""
+    """Return the reason in one line; nats-py's errors repeat its name and some have no own text."""
     if isinstance(error, TimeoutError):
         return "the server did not answer in time"
     text = f"{error}".removeprefix("nats: ").strip("'")

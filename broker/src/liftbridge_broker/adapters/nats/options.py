@@ -7,16 +7,16 @@ from liftbridge_broker.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsOptions:
-    """The link to NATS. At most one way of authentication is set; empty texts are unset.
+    """Options of the link to NATS. At most one authentication method is set; empty texts are unset.
 
     Attributes:
         server_id: Id of this broker, part of the names of its connections.
         namespace: `clustering.namespace`, part of the names of its connections.
         servers: URLs, tried in order: `nats://host:port`, or `tls://` which requires TLS.
         user: User name.
-        password: Its password when given directly.
+        password: Password of the user, if given directly.
         password_file: File with the password, read at each connection.
-        token: Authentication token when given directly.
+        token: Authentication token, if given directly.
         token_file: File with the token, read at each connection.
         nkey_seed_file: File with the seed of a user nkey, read at each connection.
         credentials_file: `.creds` file with a user JWT and its seed, read at each connection.
@@ -24,7 +24,7 @@ class NatsOptions:
         tls_key: PEM private key.
         tls_ca: PEM authorities for the server's certificate; empty: those of the system.
         inbox_prefix: First tokens of this broker's inboxes, without the last dot.
-        connect_timeout_ms: Longest connect and handshake of one attempt.
+        connect_timeout_ms: Maximum time to connect and for the handshake of an attempt.
         connect_attempts_max: Attempts at start, over all servers, before giving up.
         reconnect_wait_ms: Pause between attempts after the first connection; they never end.
         ping_interval_ms: Interval of pings to the server.

@@ -15,31 +15,31 @@ from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.wire.envelope import MAGIC, has_envelope
 
 TURN_WEIGHT_MAX: Final = 12_000
-"""Weight of the messages of a turn, except the last one, which may weigh some 1,000 headers."""
+"""Weight of the messages of a turn; the last message may weigh as much as 1,000 headers."""
 
 PLAIN_WEIGHT: Final = 1
-"""A message like the previous one, of the same subject and without headers."""
+"""Weight of a message like the previous message, on the same subject and without headers."""
 
 PEER_WEIGHT: Final = 50
-"""A frame of another broker, or a forged one: its signature is checked."""
+"""Weight of a frame of another broker, or a forged frame: its signature is checked."""
 
 ENVELOPE_WEIGHT: Final = 25
-"""A message of the API in an envelope, which is decoded and may request an ack."""
+"""Weight of a message in an envelope, which is decoded and may request an ack."""
 
 RUN_WEIGHT: Final = 120
-"""A message unlike the previous one: it ends the run that is appended together."""
+"""Weight of a message unlike the previous message: it ends the run that is appended together."""
 
 REFILL_NS: Final = 4_000
 """Time in which the budget grows by one, which is the work of about a microsecond."""
 
 HEADER_WEIGHT: Final = 1
-"""A header of a message."""
+"""Weight of a header of a message."""
 
 WEIGHT_BYTES: Final = 256
-"""Bytes of weight one: they are copied, checksummed and written."""
+"""Number of bytes with weight one: they are copied, checksummed and written."""
 
 _HEADER_TAG: Final = b"\x4a"
-"""Field `headers` of `proto.Message`; other bytes may look like it, which increases a weight."""
+"""Field `headers` of `proto.Message`; other bytes may equal it, which increases a weight."""
 
 _LINE_END: Final = b"\r\n"
 
@@ -48,15 +48,15 @@ _Delivery = tuple[SubscriptionId, list[Arrival], list[bytes]]
 
 
 class Pacer:
-    """Delivers messages in order of arrival; see the module.
+    """Delivers messages in order of arrival, a bounded number in each turn of the loop.
 
     Args:
-        deliver: Takes messages of a subscription.
+        deliver: Receives messages of a subscription.
         call_soon: Schedules a function for the next turn.
         pause: Pauses reading from the socket.
         resume: Resumes reading.
         on_fault: Receives exceptions of `deliver` from later turns.
-        plain_weight: Weight of a message like the previous one.
+        plain_weight: Weight of a message like the previous message.
         now_ns: Monotonic clock.
     """
 
@@ -84,7 +84,7 @@ class Pacer:
         self._waiting: deque[_Delivery] = deque()
 
     def when_idle(self, done: Callable[[], None]) -> None:
-        """Call `done` once nothing waits for a later turn; for one caller."""
+        """Call `done` once no message waits for a later turn; for one caller."""
         if self._waiting:
             self._on_idle = done
         else:
@@ -93,11 +93,11 @@ class Pacer:
     def take(
         self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
     ) -> None:
-        """Deliver messages, now as far as the turn allows, the rest later."""
+        """Deliver messages: as many as the turn allows now, the rest later."""
         one = (subscription, arrivals, payloads)
         if self._waiting:
             self._waiting.append(one)
-            self._pause()  # a connection established meanwhile reads
+            self._pause()  # a connection established since then reads
             return
         now = self._now_ns()
         grown = self._left + (now - self._left_at) // REFILL_NS
@@ -126,7 +126,7 @@ class Pacer:
             self._on_idle = None
 
     def _go(self) -> None:
-        """Deliver what the turn still allows."""
+        """Deliver as many messages as the turn still allows."""
         waiting = self._waiting
         while waiting and self._left > 0:
             rest = self._hand_on(waiting[0])
@@ -136,7 +136,7 @@ class Pacer:
                 waiting[0] = rest
 
     def _hand_on(self, one: _Delivery) -> _Delivery | None:
-        """Deliver what the turn still allows of a delivery; return the rest of it."""
+        """Deliver as much of a delivery as the turn still allows; return the rest."""
         subscription, arrivals, payloads = one
         count, weight = fitting(arrivals, payloads, self._left, self._plain_weight)
         self._left -= weight
@@ -150,7 +150,7 @@ class Pacer:
 def fitting(
     arrivals: list[Arrival], payloads: list[bytes], left: int, plain_weight: int
 ) -> tuple[int, int]:
-    """Number of messages that fit the remaining weight, at least one, and their weight.
+    """Return the number of messages that fit the remaining weight, at least one, and their weight.
 
     Nearly all are plain and alike: these are counted in C (benchmark `bench_nats.py::parse`).
     """

@@ -1,7 +1,7 @@
 """The port `Transport` on two separate links: metadata on one, bulk on the other.
 
-A broker listens on `_LIFTBRIDGE.<namespace>.b.<broker>.meta` and `.data`, and on the subject of
-everyone. Both links echo: a message to everyone also reaches its sender, so that a lone broker
+A broker listens on `_LIFTBRIDGE.<namespace>.b.<broker>.meta` and `.data`, and on the subject of all
+brokers. Both links echo: a message to all brokers also reaches its sender, so that a single broker
 finds itself.
 """
 
@@ -27,7 +27,7 @@ TakePeerMessage = Callable[[Channel, bytes], None]
 
 
 def peer_subject(namespace: str, broker: BrokerId, channel: Channel) -> str:
-    """Subject on which a broker, or everyone, receives messages of a channel."""
+    """Return the subject on which a broker, or all brokers, receive messages of a channel."""
     return internal_subject(namespace, "b", broker, channel.value)
 
 
@@ -38,10 +38,10 @@ class NatsTransport:
 
     Args:
         options: Checked by the owner.
-        take: Receives each payload sent to this broker or to everyone, with its channel.
+        take: Receives each payload sent to this broker or to all brokers, with its channel.
         on_change: Called with a reason when the link for metadata went down, and with an empty
             text when it came back.
-        observer: Is notified of transitions of each link.
+        observer: Receives transitions of each link.
 
     Attributes:
         dropped_count: Messages that could not be sent because a link was down or too slow.

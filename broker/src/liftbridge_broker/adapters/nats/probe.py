@@ -18,13 +18,13 @@ ANSWER_SECONDS: Final = 2.0
 
 
 async def reachable_server(options: NatsOptions) -> str:
-    """The first server that lets an anonymous client publish and receive on a cluster subject.
+    """Find the first server that lets an anonymous client publish and receive cluster subjects.
 
     Args:
-        options: Those of the broker's own links; no credentials are sent to the server.
+        options: Options of the broker's own links; no credentials are sent to the server.
 
     Returns:
-        Its host and port; empty when no reachable server does.
+        Host and port of the server; empty if no reachable server does.
     """
     subject = internal_subject(options.namespace, "probe", secrets.token_hex(8))
     stranger = replace(options, tls_cert="", tls_key="")

@@ -13,7 +13,7 @@ PREFIX: Final = "liftbridge_"
 
 
 class MetricType(StrEnum):
-    """Types of the exposition format."""
+    """Metric type of the exposition format."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -21,7 +21,7 @@ class MetricType(StrEnum):
 
 
 class Scope(StrEnum):
-    """Owner of one sample of a metric."""
+    """Object that a sample of a metric describes."""
 
     BROKER = "broker"
     STREAM = "stream"
@@ -50,15 +50,16 @@ class MetricSpec:
     """One metric.
 
     Attributes:
-        name: Without `liftbridge_`.
+        name: Name without `liftbridge_`.
         type: Counter, gauge or histogram.
         doc: One sentence.
         scope: Owner of one sample; adds the labels `stream` and `partition`.
         unit: Unit in the exposition, for the reference; empty for plain numbers.
-        divide: The source's integer divided by this is the shown value.
+        divide: Divisor of the source's integer that gives the shown value.
         labels: Names of its own labels.
-        values: Closed lists of label values; any other value is counted as `_other`.
-        series_max: Most series of an open label set; 0 when every label has a closed list.
+        values: Closed lists of label values; other values are counted as `_other`.
+        series_max: Maximum number of series of an open label set; 0 if every label has a closed
+            list.
         combine: Combination of streams in `_other`.
     """
 
@@ -134,13 +135,13 @@ class Catalogue:
     transitions: Mapping[str, TransitionSpec]
 
     def of_scope(self, scope: Scope) -> tuple[MetricSpec, ...]:
-        """Metrics of one scope."""
+        """Return the metrics of one scope."""
         return tuple(spec for spec in self.metrics.values() if spec.scope is scope)
 
 
 @cache
 def load_catalogue() -> Catalogue:
-    """The shipped catalogue; a mistake in it is a bug and stops the process."""
+    """Load the shipped catalogue; a mistake in it is a bug and stops the process."""
     text = resources.files(__package__).joinpath("catalogue.yaml").read_text(encoding="utf-8")
     tree = yaml.safe_load(text)
     metrics = [_metric(row) for row in tree["metrics"]]

@@ -26,12 +26,12 @@ class SnapshotCollector(Collector):
         self._snapshot = snapshot
 
     def collect(self) -> Iterator[Metric]:
-        """Each family of the snapshot."""
+        """Yield each family of the snapshot."""
         return map(_metric, self._snapshot.families)
 
 
 def render(snapshot: Snapshot, *, process: ProcessCollector | None = None) -> bytes:
-    """Text of a snapshot, followed by the metrics of the process if requested."""
+    """Render a snapshot as text, followed by the metrics of the process if requested."""
     registry = CollectorRegistry()
     registry.register(SnapshotCollector(snapshot))
     if process is not None:
@@ -41,7 +41,7 @@ def render(snapshot: Snapshot, *, process: ProcessCollector | None = None) -> by
 
 
 def process_collector() -> ProcessCollector:
-    """The standard metrics of the process (`process_cpu_seconds_total` and so on)."""
+    """Return the standard metrics of the process (`process_cpu_seconds_total` and so on)."""
     return ProcessCollector(registry=CollectorRegistry())
 
 
@@ -68,7 +68,7 @@ def _metric(family: Family) -> Metric:
 
 
 def _buckets(value: HistogramCounts, divide: int) -> tuple[list[tuple[str, float]], float]:
-    """Cumulative buckets with their upper bounds as text, and the sum, both in the shown unit."""
+    """Return cumulative buckets with upper bounds as text, and the sum, both in the shown unit."""
     cumulative = 0
     buckets: list[tuple[str, float]] = []
     ends = [str(bound / divide) for bound in value.bounds] + ["+Inf"]

@@ -29,7 +29,7 @@ from liftbridge_broker.adapters.observe.metrics import (
 from liftbridge_broker.errors import ConfigError
 
 RENDERS_MAX: Final = 4
-"""Concurrent renderings; further requests are asked to retry."""
+"""Concurrent renderings; further requests get an answer to retry."""
 
 CONNECTIONS_MAX: Final = 32
 """Concurrent connections; beyond it the oldest is closed."""
@@ -43,7 +43,7 @@ _LOG: Final = logging.getLogger("liftbridge_broker.http")
 
 
 def _is_own_fault(record: logging.LogRecord) -> bool:
-    """Return whether a record is not about a bad request, with which clients could fill the log."""
+    """Return whether a log record is about the server itself, not about a client's bad request."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, HttpProcessingError)
 
@@ -55,7 +55,7 @@ class HealthSource(Protocol):
     """Reports why the broker does not take requests."""
 
     def not_ready_reasons(self) -> Sequence[str]:
-        """Reasons such as `nats: disconnected`; empty while the broker is ready."""
+        """Return reasons such as `nats: disconnected`; empty while the broker is ready."""
         ...
 
 
@@ -63,7 +63,7 @@ class ObserveServer:
     """Serves metrics and health.
 
     Attributes:
-        streams_max: Streams with their own series; may be changed at any time.
+        streams_max: Number of streams with their own series; may be changed at any time.
         port: Bound port, 0 before `start`.
     """
 
@@ -81,7 +81,7 @@ class ObserveServer:
 
         Args:
             source: Integers of the broker, until `set_source`.
-            health: Whether it takes requests.
+            health: Reports whether the broker accepts requests.
             catalogue: Known metrics.
             monitor: Lag and load of the loop, running.
             samplers: More samples of scope `broker`, such as `StructlogObserver.samples`.
@@ -151,7 +151,10 @@ class ObserveServer:
             await runner.cleanup()
 
     def _connection(self, server: web.Server) -> asyncio.BaseProtocol:
-        """Accept a connection; beyond the bound close the oldest: silent clients delay no probe."""
+        """Accept a connection.
+
+        Beyond the bound, close the oldest, so that silent clients delay no probe.
+        """
 
         def make_room() -> None:
             connections = server.connections
@@ -234,7 +237,7 @@ class _Joined:
         self.partition_samples = source.partition_samples
 
     def broker_samples(self) -> dict[str, Sample]:
-        """Samples of all sources; each metric has one source."""
+        """Return the samples of all sources; each metric has one source."""
         joined: dict[str, Sample] = {}
         for name, sample in itertools.chain(
             self._source.broker_samples().items(),

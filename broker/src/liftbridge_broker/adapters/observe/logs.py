@@ -1,7 +1,8 @@
 """The log: structlog on the standard library's handlers.
 
-Lines of the NATS client, aiohttp and asyncio pass the same processors and so look like ours. Events
-are names with fields, written to standard error, as console text or as one JSON object a line.
+Lines of the NATS client, aiohttp and asyncio pass the same processors, so all lines have one
+format. Events are names with fields, written to standard error, as console text or as one JSON
+object a line.
 """
 
 import logging
@@ -22,7 +23,7 @@ _MULTI_LINE_FIELDS: Final = frozenset({"exception", "stack"})
 _COMMON_FIELDS: Final = ("timestamp", "level", "logger", "event")
 _TEXT_LENGTH_MAX: Final = 4_096
 
-# Libraries log every step at these levels; the broker has its own events for what matters. hpack
+# Libraries log every step at these levels; the broker has its own events for important steps. hpack
 # logs every header with its value, and so the tokens of clients; any other library that sees client
 # data may do the same.
 _QUIET_LIBRARIES: Final = ("aiohttp", "asyncio", "hpack", "nats")
@@ -120,5 +121,5 @@ class _RedactingFormatter(structlog.stdlib.ProcessorFormatter):
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line for a record."""
+        """Format a record as a line."""
         return self._redactor.mask_text(super().format(record))

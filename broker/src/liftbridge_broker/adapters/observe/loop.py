@@ -9,7 +9,7 @@ from liftbridge_broker.adapters.observe.metrics import Sample
 from liftbridge_broker.model.histogram import Histogram
 
 INTERVAL_NS: Final = 10_000_000
-"""Short enough to see every turn of 20 ms; a timer costs some 10 us."""
+"""Interval of the timers, short enough to detect every turn of 20 ms; a timer costs about 10 us."""
 
 BUSY_WINDOW_NS: Final = 1_000_000_000
 _MILLION: Final = 1_000_000
@@ -19,7 +19,8 @@ class LoopMonitor:
     """A hundred timers a second measure the lag; the thread's processor time measures the load.
 
     A timer is late because a turn of the loop took long, or because the machine ran other
-    processes. The processor time since the timer before decides: no turn took more than that.
+    processes. The processor time since the previous timer distinguishes the two: no turn took
+    longer.
 
     Attributes:
         lag: Delay of the timers, nanoseconds.
@@ -84,7 +85,7 @@ class LoopMonitor:
         self._arm(now_ns)
 
     def samples(self) -> dict[str, Sample]:
-        """The measurements as metrics."""
+        """Return the measurements as metrics."""
         return {
             "loop_lag_seconds": self.lag,
             "loop_turn_seconds": self.turns,

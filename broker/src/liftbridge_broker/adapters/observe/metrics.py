@@ -2,8 +2,8 @@
 
 The node, its storage and its links count in plain integer attributes. At a scrape the server reads
 them from its `MetricsSource` once, on the event loop; the result is frozen and can be rendered in a
-thread. However many streams there are, only the largest get their own series; the rest is summed as
-`_other`, as are label values outside the catalogue's lists.
+thread. Only the largest streams get their own series; the rest is summed as `_other`, as are label
+values outside the catalogue's lists.
 """
 
 import asyncio
@@ -35,22 +35,22 @@ Sample = (
 class MetricsSource(Protocol):
     """Source of the integers; called on the event loop, must not wait.
 
-    Keys are names of the catalogue without `liftbridge_`; values are in the catalogue's source
-    unit (nanoseconds for seconds). A metric without a sample is omitted. Rows of streams and
-    partitions belong to the receiver; they are read `SLICE` at a time with other work of the loop
-    between, so they must not be iterated from a collection that may change meanwhile.
+    Keys are names of the catalogue without `liftbridge_`; values are in the catalogue's source unit
+    (nanoseconds for seconds). A metric without a sample is omitted. Rows of streams and partitions
+    belong to the receiver; they are read `SLICE` at a time with other work of the loop between, so
+    they must not be iterated from a collection that may change between slices.
     """
 
     def broker_samples(self) -> Mapping[str, Sample]:
-        """Samples of scope `broker`."""
+        """Return the samples of scope `broker`."""
         ...
 
     def stream_samples(self) -> Iterable[tuple[str, Mapping[str, Sample]]]:
-        """Every stream with its samples of scope `stream`, without the label `stream`."""
+        """Return every stream with its samples of scope `stream`, without the label `stream`."""
         ...
 
     def partition_samples(self, stream: str) -> Iterable[tuple[int, Mapping[str, int]]] | None:
-        """Every partition of a stream with its samples of scope `partition`; None if unknown."""
+        """Return partitions of a stream with samples of scope `partition`; None if unknown."""
         ...
 
 
@@ -117,7 +117,7 @@ async def read(source: MetricsSource, catalogue: Catalogue) -> Readings:
 
 
 async def in_slices(rows: Iterable[Row]) -> list[Row]:
-    """All rows, taken `SLICE` at a time with one turn of the event loop between."""
+    """Read all rows, taken `SLICE` at a time with one turn of the event loop between."""
     taken: list[Row] = []
     for row in rows:
         taken.append(row)
@@ -127,12 +127,13 @@ async def in_slices(rows: Iterable[Row]) -> list[Row]:
 
 
 def summarise(readings: Readings, catalogue: Catalogue, streams_max: int) -> Snapshot:
-    """Snapshot for `/metrics`; may run in any thread.
+    """Build the snapshot for `/metrics`; may run in any thread.
 
     Args:
         readings: Result of `read`.
         catalogue: Known metrics.
-        streams_max: Streams with their own series; all further ones are summed as `_other`.
+        streams_max: Number of streams with their own series; further streams are summed as
+            `_other`.
     """
     families = _stream_families(readings.streams, catalogue, streams_max)
     return Snapshot((*readings.broker, *families))
@@ -141,10 +142,10 @@ def summarise(readings: Readings, catalogue: Catalogue, streams_max: int) -> Sna
 def detail(
     stream: str, rows: Iterable[tuple[int, Mapping[str, int]]], catalogue: Catalogue
 ) -> Snapshot:
-    """Snapshot for `/metrics/detailed`: each partition of one stream; may run in any thread.
+    """Build the snapshot for `/metrics/detailed`: each partition of one stream; for any thread.
 
     Whole partitions are omitted, from the highest number down, once the lines would exceed
-    `DETAILED_LINES_MAX`; the note says so.
+    `DETAILED_LINES_MAX`; the note reports that.
     """
     partitions = sorted(rows, key=lambda row: row[0])
     specs = catalogue.of_scope(Scope.PARTITION)
@@ -176,7 +177,7 @@ def _broker_families(samples: Mapping[str, Sample], catalogue: Catalogue) -> lis
 
 
 def frozen(spec: MetricSpec, sample: Sample) -> dict[tuple[str, ...], Value]:
-    """A sample as values by label values, copied from live objects."""
+    """Copy a sample from live objects to values by label values."""
     if isinstance(sample, int | Histogram):
         assert not spec.labels, f"{spec.name} needs labels {spec.labels}"
         return {(): _value(sample)}
@@ -212,7 +213,7 @@ def bounded(spec: MetricSpec, values: dict[tuple[str, ...], Value]) -> dict[tupl
 def _stream_families(
     streams: Sequence[tuple[str, Mapping[str, Sample]]], catalogue: Catalogue, streams_max: int
 ) -> list[Family]:
-    # A stream with the name of the rest would cause two series of one name.
+    # A stream named `_other` would cause two series of one name.
     top = heapq.nlargest(streams_max, (row for row in streams if row[0] != OTHER), key=_size)
     shown = {name for name, _ in top}
     rest = [samples for name, samples in streams if name not in shown]
@@ -232,7 +233,7 @@ def _stream_families(
 
 
 def _joined(spec: MetricSpec, rows: Sequence[Mapping[str, Sample]]) -> dict[tuple[str, ...], Value]:
-    """All samples of a metric over several streams as one per label set.
+    """Combine the samples of a metric over several streams, one per label set.
 
     Nearly every stream of a scrape passes here, so it is two plain loops.
     """
@@ -254,7 +255,7 @@ def _joined(spec: MetricSpec, rows: Sequence[Mapping[str, Sample]]) -> dict[tupl
 
 
 def _size(row: tuple[str, Mapping[str, Sample]]) -> tuple[int, str]:
-    """Order of streams: bytes, then name, so that equal ones keep their places."""
+    """Return the sort key of a stream: bytes, then name, so that equal ones keep their places."""
     size = row[1].get("stream_bytes", 0)
     assert isinstance(size, int)
     return size, row[0]

@@ -10,7 +10,7 @@ from liftbridge_broker.adapters.observe.catalogue import Catalogue, Level, Sum, 
 from liftbridge_broker.adapters.observe.metrics import Sample
 
 LINES_MAX: Final = 200
-"""Log events of one kind in one window; further ones are counted only."""
+"""Maximum number of log events of a kind in a window; further events are only counted."""
 
 WINDOW_NS: Final = 10_000_000_000
 
@@ -22,8 +22,8 @@ class StructlogObserver:
 
     Counts are exact. Log events of one kind are limited to `LINES_MAX` in `WINDOW_NS`, so that a
     thousand partitions failing at once, or a hostile client, cannot drown the log; the next event
-    of that kind says how many were suppressed. A kind that is not in the catalogue is logged and
-    counted as `unlisted`; a test ensures that the code has none.
+    of that kind has the number of suppressed events. A kind that is not in the catalogue is logged
+    and counted as `unlisted`; a test ensures that the code has none.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class StructlogObserver:
                 self._log.error(spec.kind, **values)
 
     def samples(self) -> dict[str, Sample]:
-        """Counts as metrics: a kind's own metric if it has one, else `transitions_total`."""
+        """Return counts as metrics: a kind's own metric if it has one, else `transitions_total`."""
         shared = {
             kind: count
             for kind, count in self._counts.items()
@@ -93,7 +93,7 @@ class StructlogObserver:
         sums[label] = sums.get(label, 0) + amount
 
     def _suppressed(self, kind: str) -> int | None:
-        """Number of events of this kind suppressed before this one; None to suppress it too."""
+        """Return the number of suppressed events of this kind; None to suppress this event too."""
         now_ns = self._now_ns()
         start_ns, lines = self._windows.get(kind, (now_ns, 0))
         if now_ns - start_ns >= WINDOW_NS:

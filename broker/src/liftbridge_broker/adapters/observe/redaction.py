@@ -1,4 +1,4 @@
-"""Keeps secrets out of the log, whichever code writes it: by field name, by form, and by value."""
+"""Keeps secrets out of all log output: by field name, by form, and by value."""
 
 import json
 import re
@@ -28,7 +28,7 @@ class Redactor:
     """Masks secrets in log events.
 
     A file with a secret may be read again while the broker runs, so values are added when they
-    become known; beyond `SECRETS_MAX` the oldest are dropped.
+    become known; beyond `SECRETS_MAX` values, the oldest are dropped.
     """
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class Redactor:
     ) -> MutableMapping[str, Any]:
         """Processor of structlog: mask fields whose names suggest a secret, and known values.
 
-        Values are masked before rendering, since each rendering escapes once more, and again in
-        the finished line, which contains tracebacks and the contents of lists.
+        Values are masked before rendering, because each rendering adds escapes. They are masked
+        again in the finished line, which contains tracebacks and the contents of lists.
         """
         del logger, method
         for name, value in event.items():
