@@ -22,7 +22,7 @@ EXECUTOR: Final = "executor"
 DRIVER: Final = "driver"
 BACKEND: Final = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 CONF_DIRECTORY: Final = "/opt/spark/conf"
-"""Where Spark puts its settings in the containers that it creates."""
+"""Directory of Spark's settings in the containers that it creates."""
 
 _OPTIONS: Final = (
     ("--driver-url", "SPARK_DRIVER_URL"),
@@ -37,7 +37,7 @@ _JAVA_OPTION: Final = re.compile(r"SPARK_JAVA_OPT_([0-9]+)")
 
 
 class StartError(RuntimeError):
-    """A container cannot start as requested; the text says what is missing."""
+    """A container cannot start as requested; the text names the missing part."""
 
 
 def executor_command(environ: Mapping[str, str], java: str, home: str) -> list[str]:
@@ -81,7 +81,7 @@ def driver_command(environ: Mapping[str, str], home: str, arguments: Sequence[st
     Args:
         environ: Variables of the environment, as Spark has set them.
         home: Folder of Spark.
-        arguments: Of `spark-submit`.
+        arguments: Arguments of `spark-submit`.
 
     Raises:
         StartError: The address of the driver is missing.
@@ -135,7 +135,7 @@ def main() -> None:
     except (StartError, JavaError) as error:
         sys.exit(str(error))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.execvp(words[0], words)  # noqa: S606 - what the container is for
+    os.execvp(words[0], words)  # noqa: S606 - the purpose of the container
 
 
 if __name__ == "__main__":

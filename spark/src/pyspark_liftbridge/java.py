@@ -26,7 +26,7 @@ class JavaError(RuntimeError):
 def version_text(program: str) -> str:
     """Return the output of `java -version`, empty if it does not run."""
     try:
-        done = subprocess.run(  # noqa: S603 - the Java of whoever runs this
+        done = subprocess.run(  # noqa: S603 - the user's own Java
             (program, "-version"),
             check=False,
             capture_output=True,
@@ -43,10 +43,10 @@ def find_java(environ: Mapping[str, str], version_of: Callable[[str], str] = ver
 
     Args:
         environ: Variables of the environment.
-        version_of: Returns what a program prints about its version.
+        version_of: Returns the version text that a program prints.
 
     Raises:
-        JavaError: There is none, or its version is not supported.
+        JavaError: There is no Java, or its version is not supported.
     """
     return find_version(environ, version_of)[0]
 
@@ -54,7 +54,7 @@ def find_java(environ: Mapping[str, str], version_of: Callable[[str], str] = ver
 def find_version(
     environ: Mapping[str, str], version_of: Callable[[str], str] = version_text
 ) -> tuple[str, int]:
-    """Same as `find_java`, with the version.
+    """Find the Java program that Spark would start, and its version.
 
     Raises:
         JavaError: As for `find_java`.

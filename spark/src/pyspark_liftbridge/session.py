@@ -18,14 +18,14 @@ _TIMES: Final = {"spark.sql.session.timeZone": "UTC"}
 STOP_SECONDS: Final = 60.0
 
 _elsewhere: Final[list["SparkSession"]] = []
-"""Sessions of this process whose executors are not in its own JVM."""
+"""Sessions of this process whose executors run outside its JVM."""
 
 
 def session(master: str, conf: Mapping[str, str]) -> "SparkSession":
     """Create a session, or return the existing one.
 
     Args:
-        master: Where Spark runs, `local[2]` or the address of a cluster.
+        master: Address at which Spark runs: `local[2]` or that of a cluster.
         conf: Further settings of Spark.
 
     Raises:
@@ -53,7 +53,7 @@ def session(master: str, conf: Mapping[str, str]) -> "SparkSession":
 
 
 def stop_elsewhere() -> None:
-    """Stop the sessions whose executors would outlive the command, on Kubernetes as pods."""
+    """Stop the sessions whose executors would outlive the command, such as pods on Kubernetes."""
     while _elsewhere:
         stop_within(_elsewhere.pop())
 
@@ -64,7 +64,7 @@ def stop_within(session: "SparkSession", seconds: float = STOP_SECONDS) -> bool:
     On a busy machine a JVM may take minutes.
 
     Returns:
-        Whether it stopped without being killed.
+        Whether the session stopped without being killed.
     """
     # PySpark exposes its process under no other name.
     gateway = session.sparkContext._gateway  # noqa: SLF001 - see above
@@ -92,10 +92,10 @@ def _quiet() -> None:
 
 
 def remote_session(address: str, conf: Mapping[str, str]) -> "SparkSession":
-    """Create a session on a Spark Connect server, where this package must be installed as well.
+    """Create a session on a Spark Connect server, on which this package must be installed.
 
     Args:
-        address: As `sc://host:15002`.
+        address: Address, such as `sc://host:15002`.
         conf: Settings of the session.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy

@@ -94,9 +94,12 @@ class LogStore:
         identity, is_identity_new: Identity of the directory, and whether this start created it.
         clean_broker_epoch: Broker epoch of the previous broker; `None` if its stop was not clean.
         known_index: Metadata index whose fsync policies the previous broker certainly applied.
-        sync_times: Nanoseconds that groups of syncs took. slowness: Judges the disk by those times.
-        unknown_count: Unknown entries that `begin` found in the directory. failure: Reason why the
-        directory is offline; empty if it is not. on_failed: Called with the reason when the
+        sync_times: Nanoseconds that groups of syncs took.
+        slowness: Judges the disk by those times.
+        unknown_count: Unknown entries that `begin` found in the directory.
+        failure: Reason why the
+        directory is offline; empty if it is not.
+        on_failed: Called with the reason when the
         directory goes offline.
     """
 

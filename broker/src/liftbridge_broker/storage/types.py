@@ -39,7 +39,7 @@ class SegmentInfo(NamedTuple):
         bytes: Length of its log file.
         records: Frames in it, fewer than `end - base` after compaction.
         first_timestamp: Timestamp of its first batch, `NO_TIMESTAMP` if it is empty.
-            largest_timestamp: Largest timestamp in it, `NO_TIMESTAMP` when it is empty.
+        largest_timestamp: Largest timestamp in it, `NO_TIMESTAMP` when it is empty.
         sealed: Whether it is closed for appends.
         path: Path of its log file.
     """

@@ -109,7 +109,8 @@ class SigningKey:
     Args:
         key: Key of the cluster.
         sender: Broker that signs.
-        sender_start: Start of the sender. target: Broker that verifies, or all brokers.
+        sender_start: Start of the sender.
+        target: Broker that verifies, or all brokers.
         target_start: Start of the target, `NO_START` for a greeting.
 
     Attributes:
@@ -162,7 +163,8 @@ class Origin(NamedTuple):
     Attributes:
         key_id: Id of the key that signed it.
         sender: Broker that sent it.
-        sender_start: Start of the sender. target_start: Start of the target.
+        sender_start: Start of the sender.
+        target_start: Start of the target.
     """
 
     key_id: bytes

@@ -1,12 +1,12 @@
-"""Commit what was archived or rewritten exactly once, despite other writers and lost answers.
+"""Commit archived or rewritten files exactly once, despite other writers and lost answers.
 
-A round judges proposals on a snapshot and writes the entry after it. If the write fails, the entry
-of that number is read. It is
+A round checks proposals against a snapshot and writes the entry after it. If the write fails, the
+entry of that number is read. It is
 
 - our own: an answer was lost, or the store retried; it is committed;
 - another writer's: this round lost. The next round judges on the snapshot after that entry;
-- absent: the next round writes the same entry to the same number. A delayed put of the earlier
-  round may arrive first, which has the same result.
+- absent: the next round writes the same entry to the same number. If a delayed put of the earlier
+    round arrives first, the result is the same.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ from pyspark_liftbridge.archive.log import Snapshot
 from pyspark_liftbridge.archive.store import Store
 
 ROUNDS_MAX: Final = 100
-"""Maximum number of rounds of a commit; another writer was first in each but the last."""
+"""Maximum number of rounds of a commit; another writer won each round but the last."""
 
 FAILURES_MAX: Final = 5
 """Maximum number of failures of the store during one commit; the store has retried before each."""
@@ -42,9 +42,9 @@ class Proposal:
 
     Attributes:
         run_id: Random; unique to this proposal.
-        stream_id: Id of the stream, which the table must be of.
+        stream_id: Id of the stream of the table.
         claims: One for each partition.
-        cursors: Positions of consumers, for the record.
+        cursors: Positions of consumers, recorded with the entry.
         now_ms: Current time in milliseconds since 1970.
     """
 
@@ -61,8 +61,9 @@ class Compaction:
 
     Attributes:
         run_id: Random; unique to this compaction.
-        stream_id: Id of the stream, which the table must be of.
-        rewrites: No two of them remove the same file; by key there is one for each partition.
+        stream_id: Id of the stream of the table.
+        rewrites: Rewrites, of which no two remove the same file; by key, there is one for each
+            partition.
         now_ms: Current time in milliseconds since 1970.
     """
 
@@ -76,9 +77,9 @@ class Outcome(NamedTuple):
     """Outcome of a proposal.
 
     Attributes:
-        snapshot: Snapshot that the verdicts are based on, and to plan on next.
-        verdicts: Of claims by partition, of rewrites by their index. What must be planned again was
-            not written.
+        snapshot: Snapshot that the verdicts are based on; the next plan uses it.
+        verdicts: Verdicts of claims by partition, or of rewrites by index. Claims and rewrites to
+            plan again were not written.
         version: Number of the entry, `None` if there was nothing to write.
     """
 
@@ -92,15 +93,15 @@ def commit(store: Store, snapshot: Snapshot, proposal: Proposal) -> Outcome:
 
     Args:
         store: The folder of the table.
-        snapshot: A recent one.
+        snapshot: A recent snapshot of the table.
         proposal: The claims.
 
     Raises:
         ClaimError: A claim is inconsistent, or its files are too old.
         OtherStreamError: The table is of another stream.
         ContentionError: Other writers won each of `ROUNDS_MAX` rounds.
-        UnknownOutcomeError: The store failed more than `FAILURES_MAX` times; the log may hold the
-            entry, or may get it yet. Plan on a new snapshot.
+        UnknownOutcomeError: The store failed more than `FAILURES_MAX` times; the log may have the
+            entry, or get it later. Plan again from a new snapshot.
         DamagedError, UnsupportedTableError: The log is damaged.
     """
     _check(proposal)
@@ -118,7 +119,7 @@ def commit_rewrites(store: Store, snapshot: Snapshot, compaction: Compaction) ->
 
     Args:
         store: The folder of the table.
-        snapshot: A recent one.
+        snapshot: A recent snapshot of the table.
         compaction: The rewrites.
 
     Raises:
@@ -143,7 +144,7 @@ class _Draft(NamedTuple):
     """The part of a proposal that can be committed on a snapshot.
 
     Attributes:
-        verdicts: As for `Outcome`.
+        verdicts: Verdicts, as in `Outcome`.
         entry: Builds the entry of the valid part.
     """
 
@@ -249,7 +250,7 @@ def _check_stream(snapshot: Snapshot, stream_id: int) -> None:
 
 
 def _ends(snapshot: Snapshot, proposal: Proposal) -> dict[int, int]:
-    """Return the end of each claimed partition of which anything is archived."""
+    """Return the end of each claimed partition that has archived records."""
     _check_stream(snapshot, proposal.stream_id)
     partitions = [one.span.partition for one in proposal.claims]
     found_ends = {one: _end(snapshot, proposal.stream_id, one) for one in partitions}
@@ -320,7 +321,7 @@ def _compaction_entry(
 
 
 def _by_key_txn(snapshot: Snapshot, compaction: Compaction, span: delta.Span) -> delta.Txn:
-    """Record how far a partition is compacted by key; never lower than an earlier commit."""
+    """Record the end of the compaction by key of a partition; never lower than before."""
     name = fence.by_key_id(compaction.stream_id, span.partition)
     known = snapshot.ends.get(name)
     end = span.end if known is None else max(span.end, known.version)

@@ -1,8 +1,8 @@
 """Choose which files of a table to rewrite together, based on a snapshot alone.
 
-Small files are joined with their neighbours of the same partition and UTC day: a file of several
-days would be read for each of them. A compaction by key rewrites all files of a partition together,
-since only all of them show which record is the last of its key.
+Small files are joined with adjacent files of the same partition and UTC day: readers of any day
+would have to read a file of several days. A compaction by key rewrites all files of a partition
+together, since only all files together show which record is the last of its key.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ class Group(NamedTuple):
 
     Attributes:
         partition: Number of the partition.
-        files: In the order of offsets, all with a range.
+        files: Files in the order of offsets, all with a range.
     """
 
     partition: int
@@ -42,14 +42,14 @@ class Group(NamedTuple):
 
 
 def small_groups(snapshot: Snapshot, target_bytes: int) -> list[Group]:
-    """Choose neighbouring files to join; at most `FILES_MAX` files.
+    """Choose adjacent files to join; at most `FILES_MAX` files.
 
-    Files of three quarters of the target are large enough. Files without a range are of another
+    Files of three quarters of the target are large enough. Files without a range belong to another
     writer and are not changed.
 
     Args:
-        snapshot: Of the table.
-        target_bytes: Size of a file at which nothing more is added to it.
+        snapshot: Snapshot of the table.
+        target_bytes: Size at which a file ends.
     """
     found: list[Group] = []
     left = FILES_MAX
@@ -66,7 +66,7 @@ def key_groups(snapshot: Snapshot, target_bytes: int = FILE_BYTES) -> list[Group
     """Group all files of each partition.
 
     Args:
-        snapshot: Of the table.
+        snapshot: Snapshot of the table.
         target_bytes: As for `small_groups`.
 
     Raises:
@@ -112,7 +112,7 @@ def _by_key_end(snapshot: Snapshot, partition: int) -> int:
 
 
 def _runs(adds: Iterable[delta.Add], size_most: int, by_key_end: int) -> Iterator[list[delta.Add]]:
-    """Iterate over runs of neighbours that may be joined.
+    """Iterate over runs of adjacent files that may be joined.
 
     A gap between two files is accepted below the end of a compaction by key, which may have caused
     it; elsewhere, it may be lost records.

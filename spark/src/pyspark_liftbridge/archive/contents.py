@@ -1,7 +1,7 @@
 """Read data files of a table, and check them against the log.
 
-A row group of ours is bounded in memory, however small its encoding: repeated values take almost no
-space in a file. So files are read by row groups, and only the requested part of each.
+The size of a row group in memory is bounded, since its encoding may be very small: repeated values
+take almost no space in a file. So files are read by row groups, and only the requested columns.
 """
 
 import io
@@ -34,14 +34,14 @@ def decoded(
 
     Args:
         source: The file, which is closed at the end.
-        path: Its name in errors.
+        path: Path of the file, for errors.
         columns: Columns of an archive.
         is_wanted: Whether to read a row group.
         buffer_bytes: Bytes to read at a time; 0 reads adjacent parts in one call of the store, and
             decodes columns in parallel.
 
     Raises:
-        DamagedError: It cannot be decoded.
+        DamagedError: The file cannot be decoded.
         StoreError: The store does not answer.
     """
     schema = pa.schema([SCHEMA.field(name) for name in columns])
@@ -75,7 +75,7 @@ def read_columns(store: Store, add: delta.Add, columns: Sequence[str]) -> Iterat
     """Read columns of a table's file, in the order of its records; a batch has one row group.
 
     Raises:
-        DamagedError: It does not match its action, as far as these columns show.
+        DamagedError: These columns do not match the file's action.
         StoreError: The store does not answer.
     """
     yield from decoded(_opened(store, add), add.path, columns)
@@ -85,7 +85,7 @@ def read_records(store: Store, add: delta.Add) -> Iterator[pa.RecordBatch]:
     """Read all records of a file; the error for a wrong digest comes after the last record.
 
     Raises:
-        DamagedError: It does not match its action.
+        DamagedError: The file does not match its action.
         StoreError: The store does not answer.
     """
     digest = Digest()

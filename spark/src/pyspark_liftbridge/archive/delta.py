@@ -2,10 +2,10 @@
 
 Follows the Delta transaction log protocol, reader version 1 and writer version 2. Input is not
 trusted: fields are checked, sizes bounded; an action of a later protocol is refused rather than
-ignored, since its meaning is unknown. Unknown fields are ignored, as the protocol asks.
+ignored, since its meaning is unknown. Unknown fields are ignored, as the protocol requires.
 
-Our extensions: `commitInfo.liftbridge` (the run that wrote an entry, and its ranges) and tags of
-`add` that begin with `liftbridge.` (range and digest of a file).
+Extensions of this package: `commitInfo.liftbridge` (the run that wrote an entry, and its ranges)
+and tags of `add` that begin with `liftbridge.` (range and digest of a file).
 """
 
 import json
@@ -46,9 +46,9 @@ class Metadata:
     """Action `metaData`.
 
     Attributes:
-        table_id: Random; chosen when the table was created.
+        table_id: Random id, chosen when the table was created.
         configuration: Properties of the table; the stream and its id among them.
-        created_ms: When it was created, `None` if it is not recorded.
+        created_ms: Time of creation, `None` if not recorded.
     """
 
     table_id: str
@@ -70,9 +70,9 @@ class Txn(NamedTuple):
     """Action `txn`: progress of an application.
 
     Attributes:
-        app_id: The application.
-        version: Its number, which never decreases.
-        updated_ms: When, `None` if it is not recorded.
+        app_id: Id of the application.
+        version: Version of the application, which never decreases.
+        updated_ms: Time of the update, `None` if not recorded.
     """
 
     app_id: str
@@ -84,10 +84,10 @@ class Stats(NamedTuple):
     """Statistics of a file, by which readers skip files.
 
     Attributes:
-        rows: Records.
-        partitions: Minimum and maximum, `None` if a writer did not record them; likewise below.
-        offsets: The same of offsets; both inclusive.
-        timestamps: The same of times, as text in UTC.
+        rows: Number of records.
+        partitions: Minimum and maximum partition, `None` if not recorded; likewise below.
+        offsets: Minimum and maximum offset, inclusive.
+        timestamps: Minimum and maximum time, as text in UTC.
     """
 
     rows: int
@@ -113,13 +113,13 @@ class Stats(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Range that we wrote a file for; files that another writer has joined have none.
+    """Range that this package wrote a file for; files joined by another writer have none.
 
     Attributes:
         partition: Number of the partition.
         start: First offset that it covers.
         end: First offset that it does not cover.
-        digest: Of its records.
+        digest: Digest of the records.
     """
 
     partition: int
@@ -133,13 +133,13 @@ class Add:
     """Action `add`: a file is part of the table.
 
     Attributes:
-        path: Below the table, as a URL has it.
-        size: Bytes.
-        modified_ms: When it was written.
+        path: Path below the table, escaped as in a URL.
+        size: Size in bytes.
+        modified_ms: Time at which it was written.
         is_change: Whether it changes the table's records; false if files are joined.
         stats_text: Statistics as written, empty for none.
-        stats: The same, checked; `None` for none.
-        origin: Range and digest, `None` of a file of another writer.
+        stats: Statistics, parsed and checked; `None` for none.
+        origin: Range and digest, `None` for a file of another writer.
         tags: All other tags.
     """
 
@@ -158,7 +158,7 @@ class Add:
         return unquote(self.path)
 
     def all_tags(self) -> dict[str, str]:
-        """All tags, with ours."""
+        """All tags, including those of this package."""
         if self.origin is None:
             return dict(self.tags)
         partition, start, end, digest = self.origin
@@ -171,9 +171,9 @@ class Remove(NamedTuple):
 
     Attributes:
         path: As in `Add`.
-        deleted_ms: When, 0 if it is not recorded.
+        deleted_ms: Time of the removal, 0 if not recorded.
         is_change: As in `Add`.
-        size: Bytes, `None` if it is not recorded.
+        size: Size in bytes, `None` if not recorded.
     """
 
     path: str
@@ -198,12 +198,12 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """Our part of `commitInfo`.
+    """Part of `commitInfo` that this package writes.
 
     Attributes:
-        run_id: Random; unique to this entry: a writer recognizes its own by it.
-        ranges: What was archived, in adjacent pieces; a piece may hold no record.
-        gaps: What was lost before it could be archived.
+        run_id: Random id of this entry, by which a writer recognizes its own entry.
+        ranges: Archived offsets, in adjacent pieces; a piece may hold no record.
+        gaps: Offsets that were lost before they could be archived.
         beginnings: Beginnings of partitions that begin after 0, as empty spans.
         cursors: Positions of consumers when the entry was written, by cursor and partition.
         compacted: Offsets where only the last record of each key, and records without a key, were
@@ -223,10 +223,10 @@ class CommitInfo:
     """Action `commitInfo`: origin of an entry.
 
     Attributes:
-        timestamp_ms: When, `None` if it is not recorded.
+        timestamp_ms: Time of the entry, `None` if not recorded.
         operation: Name of the operation, for readers of the history.
-        engine: Program that did it, empty if it is not recorded.
-        run: Ours, `None` of another writer.
+        engine: Program that wrote the entry, empty if not recorded.
+        run: Data of this package, `None` for another writer's entry.
     """
 
     timestamp_ms: int | None
@@ -318,12 +318,12 @@ def decode(data: bytes, version: int) -> tuple[Action, ...]:
     """Decode the actions of an entry, in their order.
 
     Args:
-        data: Its bytes.
-        version: Its number, for errors.
+        data: Content of the entry.
+        version: Number of the entry, for errors.
 
     Raises:
-        DamagedError: It is not an entry; the text names the line and the field.
-        UnsupportedTableError: They are of a later protocol.
+        DamagedError: The bytes are not an entry; the text names the line and the field.
+        UnsupportedTableError: The actions are of a later protocol.
     """
     place = f"entry {version}"
     lines = data.split(b"\n")
@@ -353,16 +353,16 @@ def _decode_line(line: bytes, place: str) -> Action:
 
 
 def decode_action(name: str, found: object, place: str) -> Action:
-    """One action.
+    """Decode one action.
 
     Args:
-        name: Its name in the protocol.
-        found: Its members.
-        place: Where it stands, for errors.
+        name: Name of the action in the protocol.
+        found: Members of the action.
+        place: Location of the action, for errors.
 
     Raises:
         DamagedError: A member is missing or wrong.
-        UnsupportedTableError: It is of a later protocol.
+        UnsupportedTableError: The action is of a later protocol.
     """
     decoder = _DECODERS.get(name)
     if decoder is None:

@@ -1,9 +1,9 @@
 """A digest of records that does not depend on their division into batches and files.
 
 Each record is hashed separately; a digest is the count of records and the xor and the sum of their
-hashes, so digests of pieces add up to that of the whole. The hash covers what replicas must have in
-common: offset, time, key, value, subjects and headers, not the leader epoch. It detects damage and
-differences, but not deliberate forgery.
+hashes, so digests of pieces add up to the digest of the whole. The hash covers the fields that
+replicas must have in common: offset, time, key, value, subjects and headers, but not the leader
+epoch. It detects damage and differences, but not deliberate forgery.
 
 Bytes are hashed as a polynomial: byte number i counts T[byte] * R^i modulo 2^64, with a table T of
 random numbers and an odd R. All values of a column are summed up in one pass, by prefix sums at
@@ -21,7 +21,7 @@ _Hashes = npt.NDArray[np.uint64]
 
 _MASK: Final = 2**64 - 1
 _BLOCK: Final = 1 << 16
-"""Bytes hashed at a time: the arrays for them stay in the processor's cache."""
+"""Number of bytes hashed at a time, so that their arrays fit in the processor's cache."""
 
 _NULL: Final = 0x9E3779B97F4A7C15
 
@@ -30,9 +30,9 @@ class Digest(NamedTuple):
     """Digest of some records.
 
     Attributes:
-        records: How many.
-        xor: Of their hashes.
-        total: Their hashes added up, modulo 2^64.
+        records: Number of records.
+        xor: Xor of their hashes.
+        total: Sum of their hashes, modulo 2^64.
     """
 
     records: int = 0
@@ -40,19 +40,19 @@ class Digest(NamedTuple):
     total: int = 0
 
     def joined(self, other: "Digest") -> "Digest":
-        """Return the digest of both, which have no record in common."""
+        """Return the digest of both sets of records, which must have no record in common."""
         return Digest(
             self.records + other.records, self.xor ^ other.xor, (self.total + other.total) & _MASK
         )
 
     def without(self, part: "Digest") -> "Digest":
-        """Return the digest of the rest, if `part` is that of some of the records."""
+        """Return the digest of the records without those of `part`, which must be among them."""
         return Digest(
             self.records - part.records, self.xor ^ part.xor, (self.total - part.total) & _MASK
         )
 
     def text(self) -> str:
-        """Format it as in files and the log."""
+        """Format the digest as in files and the log."""
         return f"{self.records}:{self.xor:016x}:{self.total:016x}"
 
     @staticmethod

@@ -1,8 +1,11 @@
-"""Errors of an archive, divided by what the caller can do about them."""
+"""Errors of an archive, divided by the remedy of the caller."""
 
 
 class ArchiveError(Exception):
-    """Base of all errors here; the text names value, rule, place and remedy in one line."""
+    """Base of all errors of an archive.
+
+    The text names value, rule, place and remedy in one line.
+    """
 
     def __str__(self) -> str:
         """Return the text in one line; quoted foreign errors may have several lines."""
@@ -10,7 +13,7 @@ class ArchiveError(Exception):
 
 
 class UnsupportedStoreError(ArchiveError):
-    """A store that cannot hold an archive: unknown scheme, or two writers can both win."""
+    """The store cannot hold an archive: its scheme is unknown, or two writers can both win."""
 
 
 class StoreError(ArchiveError):

@@ -1,13 +1,13 @@
-"""Decide whether offsets may be committed, only by the end of their partition in the table.
+"""Decide whether offsets may be committed, based only on the end of their partition in the table.
 
 The table keeps the end of each partition as the version of an application,
 `liftbridge/<stream id>/<partition>`. A claim to `[a, b)` is valid only if that end is `a`. The
 decision is made on a snapshot and written under exactly the next number, so no other entry can come
 between.
 
-A rewrite replaces files by others and changes no such end. It is valid only if all files that it
-removes are still part of the table. So a rewrite never blocks a claim, and of two rewrites of one
-file, the second is repeated.
+A rewrite replaces files and changes no such end. It is valid only if all files that it removes are
+still part of the table. So a rewrite never blocks a claim, and of two rewrites of one file, the
+second is repeated.
 """
 
 from collections.abc import Container, Iterable
@@ -25,7 +25,7 @@ class Written(NamedTuple):
 
     Attributes:
         span: Offsets of the task.
-        adds: Files of all records in it, in order; none if it holds no record.
+        adds: Files with all records of the span, in order; empty if it has no record.
     """
 
     span: delta.Span
@@ -36,11 +36,11 @@ class Claim(NamedTuple):
     """Offsets and files of one partition to commit.
 
     Attributes:
-        pieces: What tasks have written, in order; each begins where the previous piece ends.
-        begins_at: Log start offset, for a partition of which nothing is archived yet.
+        pieces: Results of tasks in order; each begins at the end of the previous piece.
+        begins_at: Log start offset, for a partition without archived records.
         lost_from: Offset from which records up to the first piece were lost before they could be
             archived, `None` for none lost. Valid only if the partition ends exactly there.
-        read: History in which it was read, `None` if the broker did not report it.
+        read: History in which the partition was read, `None` if the broker did not report it.
     """
 
     pieces: tuple[Written, ...]
@@ -61,9 +61,9 @@ class Rewrite(NamedTuple):
     Attributes:
         span: Offsets that were examined; all files lie within.
         removes: Files to remove, in the order of offsets.
-        adds: Files to add, likewise.
-        is_by_key: Whether records with a later one of their key were left out. Otherwise the added
-            files hold exactly the records of the removed ones.
+        adds: Files to add, in the order of offsets.
+        is_by_key: Whether records with a later record of their key were left out. Otherwise the
+            added files hold exactly the records of the removed files.
     """
 
     span: delta.Span
@@ -77,11 +77,10 @@ class Verdict(Enum):
 
     COMMITTED = "committed"
     DONE = "done"
-    """All of it was committed before, by any writer."""
+    """All of it was committed before, by this or another writer."""
 
     PLAN_AGAIN = "plan again"
-    """The partition ends elsewhere than where the claim begins; or a file that the rewrite removes
-    is no longer part of the table."""
+    """The claim does not begin at the end of the partition, or a file to remove is gone."""
 
 
 def app_id(stream_id: int, partition: int) -> str:
@@ -90,7 +89,7 @@ def app_id(stream_id: int, partition: int) -> str:
 
 
 def partition_of(app: str) -> int | None:
-    """Return the partition of an application of ours, `None` for any other."""
+    """Return the partition of an application of this package, `None` for any other."""
     found = app.split("/")
     is_ours = len(found) == 3 and all(part.isdecimal() for part in found[1:])
     if not is_ours or app != app_id(int(found[1]), int(found[2])):
@@ -114,14 +113,14 @@ def gap_id(stream_id: int, gap: delta.Span) -> str:
 def history_id(stream_id: int, partition: int, read: Read) -> str:
     """Return the application whose version is the offset up to which a history was archived.
 
-    The leader epoch is that of the last record before it; by it, a later log shows whether it still
-    has all records below.
+    The leader epoch is that of the last record before that offset. With it, a later check decides
+    whether the log still has all records below.
     """
     return f"{app_id(stream_id, partition)}/history/{read.unclean_epoch}/{read.leader_epoch}"
 
 
 def by_key_id(stream_id: int, partition: int) -> str:
-    """Return the application whose version is how far a partition was compacted by key.
+    """Return the application whose version is the end of a partition's compaction by key.
 
     Below that offset, a compaction may have removed an absent record.
     """
@@ -132,11 +131,11 @@ def judge(claim: Claim, committed: int | None) -> Verdict:
     """Judge a claim, based on a snapshot.
 
     Args:
-        claim: Checked by `check`.
-        committed: End of its partition in that snapshot, `None` if nothing is archived of it.
+        claim: Claim, checked by `check`.
+        committed: End of the partition in that snapshot, `None` without archived records.
 
     Returns:
-        `COMMITTED` when it may be written as the next entry.
+        `COMMITTED` if the claim may be written as the next entry.
     """
     _, start, end = claim.span
     if committed is not None and end <= committed:  # guard Archive.done
@@ -163,7 +162,7 @@ def gap_of(claim: Claim, committed: int | None) -> delta.Span | None:
 
 
 def beginning_of(claim: Claim, committed: int | None) -> delta.Span | None:
-    """Return where a partition begins if a claim is committed as its first; `None` for 0."""
+    """Return the beginning of a partition if a claim is its first; `None` for 0."""
     partition, start, _ = claim.span
     if committed is not None or start == 0:
         return None
@@ -173,26 +172,26 @@ def beginning_of(claim: Claim, committed: int | None) -> delta.Span | None:
 def judge_rewrite(rewrite: Rewrite, live: Container[str]) -> Verdict:
     """Judge a rewrite, based on a snapshot.
 
-    It suffices that the removed files are still live, by key as well. A compaction that removes the
-    last record of a key, as an old tombstone, removes all records of the key in the same entry; so
-    none of them can be in a file that another rewrite adds at the same time.
+    It suffices that the removed files are still live, also for a rewrite by key. A compaction that
+    removes an old tombstone as the last record of a key removes all records of the key in the same
+    entry. So no such record can be in a file that another rewrite adds at the same time.
 
     Args:
-        rewrite: Checked by `check_rewrite`.
+        rewrite: Rewrite, checked by `check_rewrite`.
         live: Paths of the files in that snapshot.
 
     Returns:
-        `COMMITTED` when it may be written as the next entry.
+        `COMMITTED` if the rewrite may be written as the next entry.
     """
     is_there = all(one.path in live for one in rewrite.removes)  # guard Archive.rewrite
     return Verdict.COMMITTED if is_there else Verdict.PLAN_AGAIN
 
 
 def check_rewrite(rewrite: Rewrite) -> None:
-    """Check that a rewrite is consistent, and loses nothing that it must keep.
+    """Check that a rewrite is consistent, and loses no record that it must keep.
 
     Raises:
-        ClaimError: It is not consistent.
+        ClaimError: The rewrite is not consistent.
     """
     partition = rewrite.span.partition
     if not rewrite.removes:

@@ -10,7 +10,7 @@ from pyspark_liftbridge.archive.errors import DamagedError
 WHOLE_MAX: Final = 2**63 - 1
 TEXT_BYTES_MAX: Final = 1 << 20
 ENTRIES_MAX: Final = 100_000
-"""Members of an object or an array."""
+"""Maximum number of members of an object or an array."""
 
 _SHOWN_MAX: Final = 60
 
@@ -19,7 +19,7 @@ def parse_json(text: str | bytes, place: str) -> object:
     """Parse a JSON text without duplicate names.
 
     Raises:
-        DamagedError: It is not such a text.
+        DamagedError: The text is not such JSON.
     """
     try:
         found: object = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_constant)
@@ -70,7 +70,7 @@ class Fields:
         return self.members.get(name) is not None
 
     def wrong(self, name: str, rule: str) -> DamagedError:
-        """Create an error that says what a member must be."""
+        """Create an error that states the rule for a member."""
         return DamagedError(
             f"{self.place}: {name} must be {rule}, it is {_shown(self.members.get(name))}"
         )
@@ -83,7 +83,7 @@ class Fields:
         return value
 
     def whole_or_none(self, name: str, *, least: int = 0) -> int | None:
-        """Same as `whole`, `None` if absent."""
+        """Return an integer within bounds, `None` if absent."""
         return self.whole(name, least=least) if self.has(name) else None
 
     def text(self, name: str) -> str:
@@ -94,7 +94,7 @@ class Fields:
         return value
 
     def text_or(self, name: str, default: str) -> str:
-        """Same as `text`, `default` if absent."""
+        """Return a text as by `text`, `default` if absent."""
         return self.text(name) if self.has(name) else default
 
     def flag(self, name: str) -> bool:

@@ -2,9 +2,9 @@
 
     data/<partition>/<YYYY-MM-DD>/<first offset>-<end offset>-<random id>.parquet
 
-A file holds ascending offsets of one UTC day. Names are random, so that a task that is repeated, or
-runs twice at once, does no harm: a file that no entry of the log names is not part of the table.
-The `add` action records what a file holds, never its name.
+A file holds ascending offsets of one UTC day. Names are random, so that a task may be repeated, or
+run twice at once: a file that no entry of the log names is not part of the table. The `add` action
+records the content of a file; the name is never used for that.
 """
 
 import io
@@ -27,15 +27,17 @@ from pyspark_liftbridge.archive.store import Store
 
 FOLDER: Final = "data/"
 FILE_BYTES: Final = 128 << 20
-"""Compressed size at which a file ends; at most one row group more."""
+"""Compressed size at which a file ends, exceeded by at most one row group."""
 
 GROUP_BYTES_MIN: Final = 32 << 20
 GROUP_BYTES_MAX: Final = 64 << 20
-"""Size of a row group in memory, except a file's last, unless one record is larger."""
+"""Maximum size of a row group in memory, unless one record is larger."""
 
 MIDNIGHTS_MAX: Final = 400
-"""Maximum number of files of one span that end at a new day: over a year. Times need not ascend
-with offsets; beyond this bound, records of alternating days share files."""
+"""Maximum number of files of a span that end at a new day: over a year.
+
+Times need not ascend with offsets; beyond this bound, records of alternating days share files.
+"""
 
 _NAMES_MAX: Final = 3
 _DAY_US: Final = 86_400_000_000
@@ -82,14 +84,14 @@ def write_files(
     place: Place,
     records: Iterable[pa.RecordBatch],
     chance: Chance,
-    sizes: Sizes = Sizes(),  # noqa: B008 - it is a value
+    sizes: Sizes = Sizes(),  # noqa: B008 - an immutable value
 ) -> Written:
     """Write all records of a span.
 
     Args:
         store: The folder of the table.
-        place: Their stream and span.
-        records: With the columns of an archive, in the order of offsets.
+        place: Stream and span of the records.
+        records: Records with the columns of an archive, in the order of offsets.
         chance: Random names and the time.
         sizes: Sizes at which files end.
 
@@ -97,8 +99,8 @@ def write_files(
         Actions that add the files to the table.
 
     Raises:
-        RecordsError: Records are not of the place, or not in order.
-        StoreError: They could not be written.
+        RecordsError: Records do not belong to the place, or are not in order.
+        StoreError: The files could not be written.
     """
     adds: list[Add] = []
     current: _File | None = None
@@ -126,7 +128,7 @@ def write_files(
 
 
 def _check(batch: pa.RecordBatch, place: Place, at: int) -> None:
-    """Check that records belong to their place and follow what was written."""
+    """Check that records belong to their place and follow the records written so far."""
     if not batch.schema.equals(SCHEMA):
         raise RecordsError(f"columns {batch.schema.names} are not those of an archive")
     if not batch.num_rows:
@@ -188,7 +190,7 @@ class _File:
 
     @property
     def size(self) -> int:
-        """Bytes so far, without the open row group."""
+        """Size so far in bytes, without the open row group."""
         return self._sink.tell()
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -247,7 +249,7 @@ class _File:
 
 
 def _stored(store: Store, data: bytes, stem: str, new_id: Callable[[], str]) -> str:
-    """Write a file under a new name; after an unknown outcome, under another one."""
+    """Write a file under a new name; after an unknown outcome, under another name."""
     failure: StoreError | None = None
     for _ in range(_NAMES_MAX):
         path = f"{stem}-{new_id()}.parquet"
@@ -263,12 +265,12 @@ def _stored(store: Store, data: bytes, stem: str, new_id: Callable[[], str]) -> 
 def _holds(store: Store, path: str, data: bytes) -> bool:
     """Return whether an object has the bytes to write.
 
-    After a lost answer, the store's own retry finds the object that it has written.
+    After a lost answer, the store's own retry finds the object that its first attempt wrote.
     """
     try:
         return store.read(path, bytes_max=len(data)) == data
     except DamagedError:
-        return False  # larger, so another one
+        return False  # larger, so another object
 
 
 def _not_larger(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,7 @@
-"""Objects in a local folder: a new one is written under a temporary name, synced, and linked.
+"""Objects in a local folder: a new object is written under a temporary name, synced, and linked.
 
-A hard link fails if its name is taken, so two writers cannot both win, and a reader sees all of a
-file or none. `rename` would replace the earlier file by the later one.
+A hard link fails if its name is taken, so two writers cannot both win, and a reader gets either the
+whole file or none. `rename` would replace an existing file.
 """
 
 import io
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 LEFT_OVER: Final = ".tmp-"
-"""Suffix of a file that is being written; a killed writer's file stays."""
+"""Suffix of a file that is being written; the file of a killed writer stays."""
 
 
 class LocalFolder:
@@ -122,7 +122,10 @@ class LocalFolder:
 
 
 class _File(io.FileIO):
-    """A file to read that raises failures as `StoreError`: readers treat others as damage."""
+    """A file to read that raises `StoreError` for failures.
+
+    Readers treat other errors as damage.
+    """
 
     def readinto(self, buffer: "WriteableBuffer") -> int | None:
         try:

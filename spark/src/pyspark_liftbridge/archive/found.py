@@ -7,9 +7,10 @@ class Found(NamedTuple):
     """An object in a listing.
 
     Attributes:
-        path: Below the root, with `/` between.
-        size: Bytes.
-        modified_ms: When it was written, in milliseconds since 1970 by the clock of the store.
+        path: Path below the root, with `/` between names.
+        size: Size in bytes.
+        modified_ms: Time at which it was written, in milliseconds since 1970 by the clock of the
+            store.
     """
 
     path: str

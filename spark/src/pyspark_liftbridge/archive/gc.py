@@ -3,9 +3,9 @@
 These are files that killed writers left (data files that no entry names, and partial files in
 folders), and files that a compaction has replaced.
 
-A file may be written and not committed yet. So only old files are removed, the log is read *after*
-they are listed, and a commit refuses files of half that age. A reader that read the log earlier may
-still read a removed file, so its age counts from its removal.
+A file may be written but not committed yet. So only old files are removed, the log is read *after*
+the files are listed, and a commit refuses files of half that age. A reader that read the log
+earlier may still read a removed file, so its age counts from its removal.
 """
 
 import re
@@ -26,7 +26,7 @@ _HALF: Final = re.compile(rf".+{re.escape(LEFT_OVER)}[0-9a-f]{{16}}")
 
 
 def orphans(store: Store, *, now_ms: int) -> Sequence[Found]:
-    """What may be removed.
+    """List the files that may be removed.
 
     Args:
         store: The folder of a table.
@@ -53,7 +53,7 @@ def remove_orphans(store: Store, *, now_ms: int) -> Sequence[Found]:
         now_ms: Current time in milliseconds since 1970.
 
     Returns:
-        What was removed.
+        The removed files.
 
     Raises:
         OptionError: As for `orphans`.
@@ -67,7 +67,7 @@ def remove_orphans(store: Store, *, now_ms: int) -> Sequence[Found]:
 
 
 def _named(store: Store, snapshot: log.Snapshot, before_ms: int) -> set[str]:
-    """List files that the table has, or had until `before_ms`, later, or an unknown time."""
+    """List files that the table has, or that were removed at `before_ms`, later or unknown."""
     named: set[str] = set()
     removed: dict[str, int] = {}
     for version in log.versions_there(store):

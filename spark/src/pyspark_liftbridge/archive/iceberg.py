@@ -2,12 +2,12 @@
 
 The archive is authoritative, and the table lags. The summary of each snapshot has the entry of the
 log whose files it contains, and each snapshot is based on the previous one: the catalog accepts it
-only while that is the newest. So one of two publishers is refused, reads what is published now, and
-continues from there; so does a publisher that was killed, or that does not know the outcome of a
-snapshot. pyiceberg would repeat a refused snapshot on top of the winner's;
-`commit.retry.num-retries=0` prevents that.
+only while the previous snapshot is the newest. So the catalog refuses one of two publishers, which
+then reads the published state and continues from there. A publisher that was killed, or does not
+know the outcome of a snapshot, does the same. pyiceberg would repeat a refused snapshot on top of
+the winner's; `commit.retry.num-retries=0` prevents that.
 
-Only this module uses pyiceberg. The errors of its many kinds of catalogs have no common class.
+Only this module uses pyiceberg. The errors of its catalogs have no common class.
 """
 
 from collections.abc import Iterator, Mapping
@@ -58,7 +58,7 @@ _STORE_OPTIONS: Final = {"endpoint": "s3.endpoint", "region": "s3.region"}
 
 
 class Target(NamedTuple):
-    """Where an archive is published.
+    """Iceberg table to which an archive is published.
 
     Attributes:
         catalog: Name of the catalog, as in pyiceberg's configuration.
@@ -91,7 +91,7 @@ class Published:
 
 
 def with_store(properties: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
-    """Add to a catalog's properties those for files, from the options of the archive's store."""
+    """Add properties for files to a catalog's properties, from the options of the store."""
     found = {
         name: options[option] for option, name in _STORE_OPTIONS.items() if options.get(option)
     }
@@ -99,12 +99,12 @@ def with_store(properties: Mapping[str, str], options: Mapping[str, str]) -> dic
 
 
 def publish(store: Store, root: str, target: Target, *, entries_max: int) -> Published:
-    """Publish everything that is archived when the run begins, by any writer.
+    """Publish all records that any writer has archived when the run begins.
 
     Args:
         store: The folder of the archive's table.
         root: Address of that folder.
-        target: Where to.
+        target: Table to publish to.
         entries_max: Maximum number of entries of the log in a snapshot.
 
     Raises:
@@ -139,7 +139,7 @@ def publish(store: Store, root: str, target: Target, *, entries_max: int) -> Pub
 
 @dataclass
 class _Run:
-    """Steps of one publisher, until another publisher takes one.
+    """Steps of one publisher, until another publisher takes a step.
 
     Attributes:
         table: Latest known state of the table.
@@ -171,7 +171,7 @@ class _Run:
             self.done.removed += len(step.removed)
 
     def _take(self, step: Step) -> None:
-        """Create one snapshot on the newest known one."""
+        """Create a snapshot based on the newest known snapshot."""
         transaction = self.table.transaction()
         if self.table.metadata.name_mapping() is None:
             mapping = self.table.schema().name_mapping.model_dump_json()
@@ -200,7 +200,7 @@ def _opened(catalog: Catalog, target: Target, metadata: delta.Metadata) -> Icebe
     """Open the table; create it if it does not exist.
 
     Raises:
-        OtherStreamError: It is of another archive.
+        OtherStreamError: The table is of another archive.
         UnsupportedTableError: The table lets pyiceberg retry refused snapshots.
     """
     own = {
@@ -237,7 +237,7 @@ def _version_of(table: IcebergTable) -> int:
     Later snapshots of other writers, such as rewritten manifests, do not count.
 
     Raises:
-        UnsupportedTableError: No remaining snapshot has it.
+        UnsupportedTableError: No remaining snapshot has the entry.
     """
     snapshot = table.current_snapshot()
     if snapshot is None:
@@ -271,7 +271,7 @@ def _shown(properties: Mapping[str, str | None]) -> str:
 
 @contextmanager
 def _translated_errors(target: Target) -> Iterator[None]:
-    """Translate errors of pyiceberg, its catalogs and stores into ours."""
+    """Translate errors of pyiceberg, its catalogs and stores to those of an archive."""
     place = f"{target.table} of catalog {target.catalog}"
     try:
         yield

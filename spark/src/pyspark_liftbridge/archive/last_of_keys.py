@@ -1,7 +1,7 @@
 """Decide which records of a partition compaction by key keeps.
 
 The last record of each key stays, and every record without a key. A last record with an empty value
-is a tombstone: it says that the key is deleted, and is removed itself when old enough.
+is a tombstone: it marks the key as deleted, and is itself removed once it is old enough.
 
 Distinct keys are held in memory. If they exceed `KEYS_BYTES_MAX`, files are read several times,
 each time for a share of the keys.
@@ -38,8 +38,8 @@ class Kept(NamedTuple):
     """Records with a key that stay.
 
     Attributes:
-        offsets: Their offsets, ascending: eight bytes for each distinct key.
-        keyed: Records with a key in each file, whether they stay or not.
+        offsets: Offsets of these records, ascending: eight bytes for each distinct key.
+        keyed: Number of records with a key in each file, whether they stay or not.
     """
 
     offsets: _Offsets
@@ -70,9 +70,9 @@ def last_of_keys(
 
     Args:
         store: The folder of the table.
-        files: All of one partition.
+        files: All files of one partition.
         tombstones_from_us: Tombstones of this time or later stay, in microseconds since 1970.
-        memory: Limit, as `KEYS_BYTES_MAX`.
+        memory: Limit of memory in bytes, as `KEYS_BYTES_MAX`.
 
     Raises:
         ArchiveError: There are more keys than fit into memory.
@@ -98,7 +98,10 @@ def last_of_keys(
 def _lasts(
     store: Store, files: Sequence[delta.Add], share: int, shares: int, memory: int
 ) -> _Offsets | None:
-    """Find the offset of the last record of each key of a share; `None` if they do not fit."""
+    """Find the offset of the last record of each key of a share.
+
+    `None` if the keys do not fit in memory.
+    """
     known: pa.Table | None = None
     waiting: list[pa.RecordBatch] = []
     rows = size = 0

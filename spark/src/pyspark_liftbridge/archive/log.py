@@ -32,9 +32,9 @@ class Snapshot:
     """State of a table after one entry of its log. Immutable.
 
     Attributes:
-        version: Number of that entry, -1 if there is none.
+        version: Number of that entry, -1 for none.
         versions: Versions that a reader and a writer must support; `None` before the first entry.
-        metadata: Of the table; `None` before the first entry.
+        metadata: Metadata of the table; `None` before the first entry.
         files: Live files by path.
         removed: Files that were removed, by path, as far as the log still has them.
         ends: Version of each application by its id.
@@ -53,7 +53,7 @@ class Snapshot:
         """Apply further entries.
 
         Raises:
-            DamagedError: They do not fit this snapshot.
+            DamagedError: The entries do not fit this snapshot.
         """
         replay = _Replay(self)
         for actions in entries:
@@ -143,8 +143,8 @@ def load(store: Store) -> Snapshot:
         A snapshot of version -1 if there is no table.
 
     Raises:
-        DamagedError: The log is damaged; the text says where.
-        UnsupportedTableError: It is of a later protocol.
+        DamagedError: The log is damaged; the text names the place.
+        UnsupportedTableError: The log is of a later protocol.
         StoreError: The store does not answer.
     """
     hint = _hint(store)
@@ -165,7 +165,7 @@ def load(store: Store) -> Snapshot:
 
 
 def follow(store: Store, snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot after the entries that were written since.
+    """Read the entries written since; return the snapshot after them.
 
     Raises:
         DamagedError, UnsupportedTableError, StoreError: As for `load`.
@@ -222,7 +222,7 @@ def append(store: Store, snapshot: Snapshot, actions: Sequence[delta.Action]) ->
 
 
 def is_checkpoint_due(snapshot: Snapshot) -> bool:
-    """Return whether there are enough entries after the newest checkpoint for another one."""
+    """Return whether there are enough entries after the newest checkpoint for another."""
     return snapshot.version - snapshot.checkpoint_version >= checkpoint.EVERY
 
 
@@ -240,11 +240,11 @@ def with_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Snapsho
 def write_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Snapshot:
     """Write a snapshot as a checkpoint, so that readers need not begin at the first entry.
 
-    It may fail at any step, or run twice at once: it adds no information.
+    It may fail at any step, or run twice at once, because a checkpoint adds no information.
 
     Args:
         store: The folder of the table.
-        snapshot: Of version 0 or later.
+        snapshot: Snapshot of version 0 or later.
         now_ms: Current time; removed files are forgotten after `checkpoint.FORGET_AFTER_MS`.
 
     Returns:
@@ -266,7 +266,7 @@ def write_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Snapsh
 
 
 def _hint(store: Store) -> int:
-    """Read the hint at a checkpoint, 0 if it is absent or damaged, as it is only a hint."""
+    """Read the hint at a checkpoint; 0 if it is absent or damaged."""
     try:
         data = store.read(LAST_CHECKPOINT, bytes_max=_HINT_BYTES_MAX)
         if data is None:

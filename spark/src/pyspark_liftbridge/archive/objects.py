@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 
-# Options of the connection, for any kind of store. obstore takes them separately from other
-# options, and panics if they are among these.
+# Options of the connection, for any kind of store. obstore expects them separately from other
+# options, and panics otherwise.
 _CONNECTION: Final = (
     "allow_http",
     "allow_invalid_certificates",
@@ -50,7 +50,7 @@ def open_objects(uri: str, options: Mapping[str, str]) -> "Objects":
     """Open the bucket or container at an address.
 
     Raises:
-        UnsupportedStoreError: Address or options do not fit that kind of store.
+        UnsupportedStoreError: The address or options are invalid for that store.
     """
     plain = {_PREFIXES.sub("", name.lower()): value for name, value in options.items()}
     connection = {name: value for name, value in plain.items() if name in _CONNECTION}
@@ -71,7 +71,7 @@ def open_objects(uri: str, options: Mapping[str, str]) -> "Objects":
 
 
 class Objects:
-    """A `Store` over one of obstore."""
+    """A `Store` backed by a store of obstore."""
 
     def __init__(self, store: ObjectStore, name: str) -> None:
         self._store = store
@@ -125,7 +125,7 @@ class Objects:
         """Read bytes of an object.
 
         Args:
-            path: Of the object.
+            path: Path of the object.
             start: First byte.
             end: First byte not to read; more than `start`.
         """
@@ -160,7 +160,7 @@ class Objects:
 
 
 def _in_short(error: Exception) -> str:
-    """Shorten obstore's message: without the values it examined and the store's XML."""
+    """Shorten obstore's message: without the values that it parsed and the store's XML."""
     text = str(error).partition("Debug source:")[0]
     match = _ERROR.search(text)
     if match is not None:

@@ -1,8 +1,8 @@
-"""Decide what to publish next of an archive: changes of its files, in the order of its log.
+"""Decide the next changes to publish of an archive, in the order of its log.
 
-A step takes a published table from the files of one entry to those of a later entry. It spans
-several entries if a table is far behind, and if a file that was added is no longer part of the
-archive: such a file may be deleted, and its records are in the files that replaced it.
+A step changes a published table from the files of one entry to those of a later entry. It spans
+several entries if the table lags by many entries. It also does if an added file is no longer part
+of the archive: such a file may be deleted, and its records are in the files that replaced it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from pyspark_liftbridge.archive.errors import DamagedError
 from pyspark_liftbridge.archive.store import Store
 
 FILES_MAX: Final = 1_000
-"""Files of a step at which it ends, if possible; publishing a file opens it."""
+"""Number of files at which a step ends, if possible; publishing a file opens it."""
 
 
 class Step(NamedTuple):
@@ -35,17 +35,17 @@ class Step(NamedTuple):
 def steps(
     store: Store, head: log.Snapshot, published: int, present: frozenset[str], *, entries_max: int
 ) -> Iterator[Step]:
-    """Plan the steps from what is published to a snapshot of the archive, without empty steps.
+    """Plan the steps from the published state to a snapshot of the archive, without empty steps.
 
     Args:
         store: The folder of the archive's table.
-        head: Snapshot of its log.
+        head: Snapshot of the archive's log.
         published: Number of the entry that is published, -1 for none.
         present: Paths of the files that are published.
-        entries_max: Entries at which a step ends, if it may.
+        entries_max: Number of entries at which a step ends, if possible.
 
     Raises:
-        DamagedError: The archive is behind what is published.
+        DamagedError: The archive is behind the published state.
         UnsupportedTableError, StoreError: As for `log.load`.
     """
     if published > head.version:
@@ -74,10 +74,10 @@ def planned(
     """Plan the steps over entries.
 
     Args:
-        entries: Numbers and actions of all that are not published, in order.
+        entries: Numbers and actions of all unpublished entries, in order.
         present: Paths of the files that are published.
         live: Paths of the archive's files after at least the last entry.
-        entries_max: Entries at which a step ends, if it may.
+        entries_max: Number of entries at which a step ends, if possible.
     """
     wanted = set(present)
     count, version = 0, -1

@@ -1,8 +1,8 @@
 """Read records of an archive by offset: find their files, and read them.
 
-Files are chosen by the log's metadata, never by their names. Our own files hold one partition in
-the order of offsets and are read piece by piece; files that another writer has joined may hold
-several partitions in any order, and are sorted in memory.
+Files are chosen by the log's metadata, never by their names. Files of this package hold one
+partition in the order of offsets and are read piece by piece. Files joined by another writer may
+hold several partitions in any order, and are sorted in memory.
 """
 
 import re
@@ -37,7 +37,7 @@ class File(NamedTuple):
 
     Attributes:
         path: Path below the table.
-        start: First offset that it may hold of the partition.
+        start: First offset of the partition that it may hold.
         end: First offset that it does not hold.
         is_ordered: Whether all its records are of the partition, in the order of offsets.
     """
@@ -49,11 +49,11 @@ class File(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What an archive holds of a range, as passed to a task.
+    """Archived part of a range, as passed to a task.
 
     Attributes:
         table: Folder of the table below the root.
-        held: What the table holds of the partition.
+        held: Offsets of the partition in the table.
         files: Files with offsets of the range, in order.
     """
 
@@ -63,7 +63,7 @@ class Part(NamedTuple):
 
 
 def held_of(snapshot: Snapshot) -> Mapping[int, Held]:
-    """Summarize what a table holds, by partition."""
+    """Summarize the archived offsets of a table by partition."""
     metadata = snapshot.metadata
     if metadata is None:
         return {}
@@ -92,7 +92,10 @@ def held_of(snapshot: Snapshot) -> Mapping[int, Held]:
 
 
 def by_partition(snapshot: Snapshot) -> dict[int | None, list[delta.Add]]:
-    """Group a table's files by the one partition that they hold; `None` for several, or unknown."""
+    """Group a table's files by the one partition that they hold.
+
+    `None` for files of several or unknown partitions.
+    """
     found: dict[int | None, list[delta.Add]] = {}
     for add in snapshot.files.values():
         one = add.origin.partition if add.origin is not None else None
@@ -104,8 +107,8 @@ def files_of(files: Mapping[int | None, Sequence[delta.Add]], span: delta.Span) 
     """Choose files that may hold offsets of a span, in order, by the log's metadata.
 
     Args:
-        files: Of `by_partition`.
-        span: What is wanted.
+        files: Result of `by_partition`.
+        span: Offsets to read.
     """
     adds = (*files.get(span.partition, ()), *files.get(None, ()))
     found = (_file(add, span.partition) for add in adds)
@@ -139,8 +142,8 @@ def records_of(
 
     Args:
         store: The folder of the table.
-        files: Of `files_of`, for this span or a larger one.
-        span: What is wanted; it may lack offsets, which compaction removed.
+        files: Result of `files_of` for this span or a larger span.
+        span: Offsets to read; compaction may have removed some.
         columns: Columns of the archive, `offset` among them.
 
     Raises:
@@ -226,7 +229,7 @@ def first_at(
 
     Args:
         store: The folder of the table.
-        files: Of `by_partition`.
+        files: Result of `by_partition`.
         partition: Number of the partition.
         time_ns: Unix nanoseconds.
 
@@ -278,7 +281,7 @@ def time_behind(snapshot: Snapshot, partition: int) -> datetime | None:
 
 
 def _ns(text: str) -> int:
-    """Parse a time of statistics; an unreadable one counts as the latest possible."""
+    """Parse a time of statistics; an unreadable time counts as the latest possible."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

@@ -51,8 +51,8 @@ def records(
 
     Args:
         store: The folder of the table.
-        files: Of `reading.by_partition`.
-        wanted: What is read.
+        files: Result of `reading.by_partition`.
+        wanted: Records to read.
         columns: Columns of an archive, `offset` and `timestamp_ns` among them.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Write files that replace others.
+"""Write files that replace other files.
 
 Either small files are joined, or records are left out that a later record of their key has
 replaced. Files to remove are read completely and compared with the log, so that damage never
@@ -21,12 +21,12 @@ from pyspark_liftbridge.archive.store import Store
 
 
 class Target(NamedTuple):
-    """Where to write files, and their stream.
+    """Place to write files to, and their stream.
 
     Attributes:
         store: The folder of the table.
         stream: Name of the stream.
-        stream_id: Its id.
+        stream_id: Id of the stream.
         chance: Random names and the time.
         sizes: Sizes at which files end.
     """
@@ -39,7 +39,7 @@ class Target(NamedTuple):
 
 
 def join_files(target: Target, group: Group) -> Rewrite:
-    """Join neighbouring files to one, or to few.
+    """Join adjacent files to one file or a few.
 
     Raises:
         DamagedError: A file does not match its action.
@@ -53,7 +53,7 @@ def keep_last_of_keys(target: Target, group: Group, *, tombstones_from_us: int) 
     """Rewrite the files of a partition that hold a record to remove.
 
     Args:
-        target: Where.
+        target: Place to write to.
         group: All files of the partition.
         tombstones_from_us: Tombstones of this time or later stay, in microseconds since 1970.
 

@@ -1,9 +1,10 @@
-"""The id of an archive, common to all tables below a root, however its address is written.
+"""The id of an archive, common to all tables below a root, for any spelling of its address.
 
     <root>/_root/id.json        {"id":"3f9c0a1b2d4e"}
 
 A copy of the archive has the same id. Before archiving into a copy continues, remove this file;
-otherwise the archive that is ahead lets retention remove records that the other lacks.
+otherwise retention follows the archive that is ahead and removes records that the other archive
+lacks.
 """
 
 import json
@@ -28,7 +29,7 @@ def root_id(store: Store) -> str:
         store: The root of the archive.
 
     Raises:
-        DamagedError: The file holds no id.
+        DamagedError: The file has no id.
         UnknownOutcomeError: The store does not answer; a retry does no harm.
     """
     failure: StoreError | None = None

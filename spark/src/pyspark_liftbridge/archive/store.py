@@ -36,7 +36,7 @@ class Store(Protocol):
         """Read the contents of an object, `None` if there is none.
 
         Raises:
-            DamagedError: It is larger than `bytes_max`.
+            DamagedError: The object is larger than `bytes_max`.
         """
 
     def open(self, path: str) -> BinaryIO | None:
@@ -47,7 +47,7 @@ class Store(Protocol):
 
         Args:
             prefix: Empty, or ends with `/`.
-            after: Only paths that come after this one.
+            after: List only paths after this path.
         """
 
     def delete(self, path: str) -> None:
@@ -59,8 +59,8 @@ class Below:
     """A folder of a store, as a store.
 
     Attributes:
-        store: The whole.
-        prefix: Of the folder; ends with `/`.
+        store: The whole store.
+        prefix: Path of the folder; ends with `/`.
     """
 
     store: Store
@@ -99,12 +99,13 @@ def open_store(uri: str, options: Mapping[str, str] | None = None) -> Store:
 
     Args:
         uri: A path, or `file://`, `s3://`, `gs://`, `az://` and their aliases.
-        options: Of an object store, by obstore's names (`endpoint`, `region`, `allow_http`); the
-            usual variables of the environment apply as well. None for a folder.
+        options: Options of an object store, by obstore's names (`endpoint`, `region`,
+            `allow_http`); the usual variables of the environment also apply. Empty for a folder.
 
     Raises:
-        UnsupportedStoreError: No such scheme, wrong options, or two writers can both win there.
-        StoreError: It does not answer.
+        UnsupportedStoreError: The scheme is unknown, options are wrong, or two writers can both
+            win.
+        StoreError: The store does not answer.
     """
     store = opened(uri, options or {})
     check_store(store, uri)
@@ -116,10 +117,10 @@ def opened(uri: str, options: Mapping[str, str]) -> Store:
 
     Args:
         uri: As for `open_store`.
-        options: The same.
+        options: As for `open_store`.
 
     Raises:
-        UnsupportedStoreError: No such scheme, or wrong options.
+        UnsupportedStoreError: The scheme is unknown, or options are wrong.
     """
     try:
         parts = urlsplit(uri if "://" in uri else "")
@@ -149,7 +150,7 @@ def check_store(store: Store, uri: str) -> None:
     """Check that the second write of one object is refused.
 
     Raises:
-        UnsupportedStoreError: It was not refused.
+        UnsupportedStoreError: The second write was not refused.
         StoreError: The store does not answer.
     """
     path = f"{_PROBE}{secrets.token_hex(8)}"

@@ -26,7 +26,7 @@ class Table(NamedTuple):
     """An existing table, or the place for a new one.
 
     Attributes:
-        root: Its folder below the root of the archive; ends with `/`.
+        root: Folder of the table below the root of the archive; ends with `/`.
         store: That folder, as a store.
         snapshot: Latest snapshot of its log.
     """
@@ -40,7 +40,7 @@ class Making(NamedTuple):
     """Values for a new table.
 
     Attributes:
-        table_id: A random UUID.
+        table_id: Random UUID.
         now_ms: Current time in milliseconds since 1970.
     """
 
@@ -61,7 +61,7 @@ def parts_named(name: str) -> tuple[str, str]:
     """Split a table's name into the stream's name, and `@<id>` if the stream was recreated.
 
     A number after the last `@` is an id; names may contain an `@` as well. For a stream whose own
-    name ends like that, give its folder: `x,409` is the stream `x@9`.
+    name ends like this, use its folder: `x,409` is the stream `x@9`.
 
     Raises:
         OptionError: No name is left.
@@ -78,7 +78,7 @@ def parts_named(name: str) -> tuple[str, str]:
 
 
 def folder_named(name: str) -> str:
-    """Return the folder of the table of a stream, or of `<stream>@<id>` for a recreated one.
+    """Return the folder of the table of a stream, or of `<stream>@<id>` for a recreated stream.
 
     Raises:
         OptionError: No name is left.
@@ -97,7 +97,7 @@ def find_table(store: Store, stream: str, stream_id: int) -> Table | None:
     Args:
         store: The root of the archive.
         stream: Name of the stream.
-        stream_id: Its id.
+        stream_id: Id of the stream.
 
     Raises:
         OtherStreamError: A table of another stream is in its place.
@@ -113,7 +113,7 @@ def open_table(store: Store, stream: str, stream_id: int, making: Making) -> Tab
     Args:
         store: The root of the archive.
         stream: Name of the stream.
-        stream_id: Its id.
+        stream_id: Id of the stream.
         making: Values for a new table.
 
     Raises:
@@ -170,7 +170,7 @@ def _first_entry(stream: str, stream_id: int, making: Making) -> list[delta.Acti
     configuration = {
         delta.STREAM: stream,
         delta.STREAM_ID: str(stream_id),
-        # Other writers must keep entries, too: only these record what was lost.
+        # Other writers must also keep entries, because only entries record lost offsets.
         "delta.enableExpiredLogCleanup": "false",
         "delta.checkpointInterval": "100",
     }

@@ -1,8 +1,8 @@
 """Check an archive: first its log, then its files against the log.
 
 All findings are reported; nothing is changed. Files that another writer has joined have no range:
-their records are read, and must in total be the same records. Records that a compaction by key left
-out are subtracted from the expected ones.
+their records are read, and must be the same in total. Records that a compaction by key left out are
+subtracted from the expected ones.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,8 +24,8 @@ class Finding(NamedTuple):
     """A fault of an archive.
 
     Attributes:
-        place: An entry, a file or a partition.
-        text: What is wrong.
+        place: Name of an entry, a file or a partition.
+        text: Description of the fault.
     """
 
     place: str
@@ -60,7 +60,8 @@ class _History:
     Attributes:
         is_whole: Whether the entries begin with the first.
         ends: End of each partition.
-        digests: Of all records that were added and not left out by a compaction, by partition.
+        digests: Digests of all records that were added and not left out by a compaction, by
+            partition.
         origins: Ranges and digests of files that were not removed since, by path.
         findings: Faults found.
     """
@@ -88,7 +89,7 @@ def _read_history(store: Store, snapshot: log.Snapshot) -> _History:
 
 
 def _apply(history: _History, actions: Sequence[delta.Action]) -> Iterator[str]:
-    """List the faults of an entry, given the earlier ones."""
+    """List the faults of an entry, given the entries before it."""
     run = next(
         (one.run for one in actions if isinstance(one, delta.CommitInfo) and one.run), delta.Run("")
     )
@@ -198,11 +199,11 @@ def _tiling_faults(run: delta.Run, adds: Sequence[delta.Add]) -> Iterator[str]:
 
 @dataclass
 class _Contents:
-    """Contents of files, of one partition.
+    """Contents of files of one partition.
 
     Attributes:
-        digest: Of all records.
-        runs: First offset and end of neighbouring records, and the file.
+        digest: Digest of all records.
+        runs: First offset and end of adjacent records, and the file.
     """
 
     digest: Digest = field(default_factory=Digest)
@@ -257,7 +258,7 @@ def _read(store: Store, add: delta.Add) -> dict[int, _Contents]:
     """Read the contents of a file, by partition.
 
     Raises:
-        DamagedError: It does not match its action.
+        DamagedError: The file does not match its action.
     """
     contents: dict[int, _Contents] = {}
     for records in read_records(store, add):

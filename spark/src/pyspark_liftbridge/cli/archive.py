@@ -48,7 +48,7 @@ SavedCursors = Annotated[
 
 
 class ArchiveRow(NamedTuple):
-    """What was archived; `version` is the latest entry of the table's log.
+    """Result of a run; `version` is the latest entry of the table's log.
 
     `retention_cursor` of the stream may name `cursor`.
     """

@@ -27,7 +27,7 @@ _HOURS_MAX: Final = 24.0 * 36_500
 
 
 class CompactRow(NamedTuple):
-    """What was compacted; `version` is the latest entry of the table's log."""
+    """Result of a compaction; `version` is the latest entry of the table's log."""
 
     stream: str
     table: str
@@ -77,7 +77,7 @@ async def compact(
     remote: Remote = None,
     conf: Conf = None,
 ) -> None:
-    """Rewrite files of an archived stream; readers see either all old files or all new ones.
+    """Rewrite files of an archived stream; readers get either all old files or all new files.
 
     It may run at the same time as archiving and other compactions. After a day `liftbridge spark
     gc` removes the files that were replaced.

@@ -46,7 +46,7 @@ BROKERS: Final = 3
 CHUNK: Final = 2_000
 SLOW_PARTS: Final = 1_000
 SLOW_SECONDS: Final = 0.1
-"""Until everything has been killed, each call publishes only a part of the rest, then pauses."""
+"""Pause after each call, which publishes a part of the rest, until all kills are done."""
 
 POLL_SECONDS: Final = 0.1
 MASTER: Final = "local[2]"
@@ -56,7 +56,7 @@ _Answer = TypeVar("_Answer")
 
 
 class SparkDemoRow(NamedTuple):
-    """Result of the demo; `is_ok` says whether everything is right."""
+    """Result of the demo; `is_ok` is true if it found no fault."""
 
     is_ok: bool
     lines: int
@@ -71,10 +71,10 @@ class SparkDemo:
     """One run on a cluster in a folder of its own.
 
     Args:
-        cluster: Three brokers, which run.
+        cluster: Three running brokers.
         place: Folder for the archive.
-        lines: What is published.
-        console: Where steps are reported.
+        lines: Lines to publish.
+        console: Console to report steps on.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class SparkDemo:
         self._console.print(f"[red]✗[/red] {text}", highlight=False)
 
     async def run(self, lb: Client) -> SparkDemoRow:
-        """Do all of it.
+        """Run all steps.
 
         Raises:
             LiftbridgeError: The cluster did not serve, or a step did not finish.
@@ -119,7 +119,7 @@ class SparkDemo:
         )
 
     async def _archive_among_faults(self, lb: Client, stream: Stream) -> int:
-        """Publish and archive all lines under kills; return the number of archived ones."""
+        """Publish and archive all lines under kills; return the number of archived lines."""
         archived = 0
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -149,10 +149,10 @@ class SparkDemo:
                 if self._is_slow:
                     await asyncio.sleep(SLOW_SECONDS)
 
-    # -- what is killed -----------------------------------------------------------------------
+    # -- kills -----------------------------------------------------------------------
 
     async def _archive_and_kill(self) -> None:
-        """Archive by the command, again and again, and kill it in the middle."""
+        """Run the archive command repeatedly, and kill it in the middle."""
         words = ("spark", "archive", STREAM, str(self._root), "--every", "0.1")
         with self._log.open("wb") as log:
             job = await asyncio.create_subprocess_exec(
@@ -169,7 +169,7 @@ class SparkDemo:
                 f"`liftbridge spark archive` has archived {archived:,} lines while "
                 "publishing continues"
             )
-            await asyncio.sleep(random.uniform(0.0, 1.0))  # noqa: S311 - any moment will do
+            await asyncio.sleep(random.uniform(0.0, 1.0))  # noqa: S311 - any moment is fine
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(job.pid, signal.SIGKILL)
@@ -195,7 +195,7 @@ class SparkDemo:
         return lines[-1] if lines else "it printed nothing"
 
     async def _kill_a_leader(self, lb: Client) -> LocalBroker:
-        """Kill a broker that leads a partition, but not the one whose child the NATS server is."""
+        """Kill a broker that leads a partition, but not the parent of the NATS server."""
         partitions = (await lb.metadata()).streams[STREAM].partitions
         leaders = {one.leader for one in partitions.values()}
         spared, *others = self._cluster.brokers
@@ -214,7 +214,7 @@ class SparkDemo:
         """Wait until a condition holds for all partitions.
 
         Raises:
-            ServerError: It did not hold within `PATIENCE_SECONDS`.
+            ServerError: The condition did not hold within `PATIENCE_SECONDS`.
         """
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -236,7 +236,7 @@ class SparkDemo:
         return {"servers": self._cluster.addresses}
 
     async def _archive(self, publishing: "asyncio.Task[None]") -> int:
-        """Archive in a session of this process until all is published and archived."""
+        """Archive in a session of this process until all lines are published and archived."""
         from pyspark_liftbridge.jobs.archive import Job, archive_once  # noqa: PLC0415 - heavy
 
         job = Job(STREAM, str(self._root), self._source, {}, fails_on_loss=True)
@@ -252,7 +252,7 @@ class SparkDemo:
         return count
 
     async def _replay(self, lb: Client) -> int:
-        """Put the archived records back into a new stream."""
+        """Replay the archived records into a new stream."""
         from pyspark_liftbridge.archive.table import folder_of  # noqa: PLC0415 - heavy
         from pyspark_liftbridge.jobs.holders import Access  # noqa: PLC0415 - heavy
         from pyspark_liftbridge.jobs.replay import Job, replay  # noqa: PLC0415 - heavy
@@ -283,7 +283,7 @@ class SparkDemo:
 
 
 def archived_count(root: Path) -> int:
-    """Number of records in the archive, 0 if there is none yet."""
+    """Return the number of records in the archive, 0 without an archive."""
     from pyspark_liftbridge.archive.log import load  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.archive.store import Below, opened  # noqa: PLC0415 - heavy
 
@@ -325,7 +325,7 @@ async def demo(
     try:
         text = library_lines(lines)
         show = SparkDemo(cluster, place, text, console)
-        # Forks its process, which must happen before a client is open.
+        # Spark forks its process, which must happen before a client is open.
         await in_thread(lambda: runner_of("archive", MASTER, QUIET))
         await cluster.start()
         show.tell(f"Spark and a cluster of {BROKERS} brokers are running")

@@ -1,4 +1,4 @@
-"""`liftbridge spark doctor`: check whether this machine has what jobs need."""
+"""`liftbridge spark doctor`: check whether this machine meets the requirements of jobs."""
 
 import os
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CheckRow(NamedTuple):
-    """Result of a check; `state` is ok, warning or failed, `remedy` says what to do."""
+    """Result of a check; `state` is ok, warning or failed, `remedy` is the action to take."""
 
     check: str
     state: str

@@ -50,12 +50,12 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 
 def failure_of(error: Exception) -> tuple[str, int]:
-    """One line for an error of Spark, and its exit code."""
+    """Return a one-line message for an error of Spark, and its exit code."""
     text = str(error)
     _, is_python, trace = text.partition("Traceback (most recent call last)")
     raised = [one for one in _LINE.findall(trace) if not one[0].startswith(_JAVA)]
     if is_python and raised:
-        # The last one was caused by those before it.
+        # The last error was caused by the errors before it.
         ours = [one for one in raised if "liftbridge" in one[0]]
         _, name, line = (ours or raised)[-1]
         return _short(line), _CODES.get(name, exits.UNHEALTHY)

@@ -1,4 +1,4 @@
-"""Parameters that commands of jobs share, and how these commands report errors."""
+"""Parameters that commands of jobs share, and error reports of these commands."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ BEATEN: Final = 6
 """Exit code: other writers won every attempt."""
 
 MASTER: Final = "local[2]"
-"""Where Spark runs by default."""
+"""Default address at which Spark runs."""
 
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="Name of the stream.")]
 Root = Annotated[
@@ -67,7 +67,7 @@ Conf = Annotated[
 
 
 def source_options(profile: Profile) -> dict[str, str]:
-    """Options of the data source to connect to the brokers of a profile."""
+    """Return the options of the data source to connect to the brokers of a profile."""
     if profile.server_name or (profile.tls and not profile.ca):
         raise UsageError(
             "jobs need TLS as the files ca, cert and key: set them in the profile, without "
@@ -80,7 +80,7 @@ def source_options(profile: Profile) -> dict[str, str]:
 def session_of(
     master: str | None, conf: list[str] | None, remote: str | None = None
 ) -> "SparkSession":
-    """A Spark session, here or on a Spark Connect server.
+    """Create a Spark session, in this process or on a Spark Connect server.
 
     Raises:
         UsageError: Both are given, or the address is invalid.
@@ -100,7 +100,7 @@ def session_of(
 def runner_of(
     job: str, master: str | None, conf: list[str] | None, remote: str | None = None
 ) -> "Runner":
-    """A function that runs the tasks of a job in a Spark session."""
+    """Return a function that runs the tasks of a job in a Spark session."""
     with reported_errors():
         spark = session_of(master, conf, remote)
         from pyspark_liftbridge.jobs.tasks import runner  # noqa: PLC0415 - heavy
@@ -109,14 +109,14 @@ def runner_of(
 
 
 def table_of(name: str, root: str, store: list[str] | None) -> "Below":
-    """Table of a stream, or of `<stream>@<id>` for one that was created again."""
+    """Open the table of a stream, or of `<stream>@<id>` for a recreated stream."""
     from pyspark_liftbridge.archive.store import Below, opened  # noqa: PLC0415 - heavy
 
     return Below(opened(root, store_options(store)), folder_of_table(name))
 
 
 def folder_of_table(name: str) -> str:
-    """Folder of the table of a stream, or of `<stream>@<id>`; ends with `/`."""
+    """Return the folder of the table of a stream, or of `<stream>@<id>`; ends with `/`."""
     from pyspark_liftbridge.archive.table import folder_named  # noqa: PLC0415 - heavy
 
     with reported_errors():
@@ -124,7 +124,7 @@ def folder_of_table(name: str) -> str:
 
 
 def store_options(given: list[str] | None) -> dict[str, str]:
-    """Options of an object store from the command line."""
+    """Parse the options of an object store from the command line."""
     found = pairs(given, "--store")
     for name in found:
         if name not in STORE_OPTIONS:
@@ -136,7 +136,7 @@ def store_options(given: list[str] | None) -> dict[str, str]:
 
 
 def pairs(given: list[str] | None, option: str) -> dict[str, str]:
-    """Values by name, of an option that is given as NAME=VALUE."""
+    """Parse the values, by name, of an option given as NAME=VALUE."""
     found: dict[str, str] = {}
     for text in given or ():
         name, equals, value = text.partition("=")

@@ -25,7 +25,7 @@ _SECRETS: Final = ("secret", "token", "credential", "password", "key")
 
 
 class PublishedRow(NamedTuple):
-    """What was published; `version` is the entry of the archive's log that the table contains."""
+    """Result of a run; `version` is the entry of the archive's log that the table contains."""
 
     table: str
     version: int
@@ -102,7 +102,7 @@ async def publish(
 
 
 def _name(given: str | None, stream: str) -> str:
-    """Namespace and name of the table."""
+    """Return namespace and name of the table."""
     if given is None:
         return f"{NAMESPACE}.{re.sub(r'[^A-Za-z0-9_]', '_', stream)}"
     if not all(given.split(".")) or "." not in given:
@@ -123,7 +123,7 @@ def _check_address(root: str) -> None:
 
 
 def _properties(given: list[str] | None) -> dict[str, str]:
-    """Properties of the catalog, without secrets: others on the machine would see them."""
+    """Parse the properties of the catalog; refuse secrets, which other users would see."""
     found = pairs(given, "--catalog")
     for name, value in found.items():
         is_secret = any(word in name.lower() for word in _SECRETS)

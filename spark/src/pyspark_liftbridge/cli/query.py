@@ -1,4 +1,4 @@
-"""`liftbridge spark query` and `metrics`: ask streams by SQL, and measure them."""
+"""`liftbridge spark query` and `metrics`: query streams with SQL, and measure them."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -102,8 +102,8 @@ async def metrics(
 ) -> None:
     """Measure the committed records of a stream in windows of time.
 
-    Numbers of keys and percentiles of sizes are estimates: distinct keys to within about 5 %, the
-    others more precisely. Windows without records are left out.
+    Numbers of keys and percentiles of sizes are estimates: distinct keys are within about 5 %,
+    percentiles are more precise. Windows without records are left out.
     """
     now = datetime.now(UTC)
     first, last = _time_ms("--from", start, now), _time_ms("--to", end, now)
@@ -125,7 +125,7 @@ async def metrics(
 
 
 def _time_ms(option: str, text: str | None, now: datetime) -> int | None:
-    """Milliseconds since 1970 of a time on the command line."""
+    """Parse a time on the command line to milliseconds since 1970."""
     if text is None:
         return None
     found = values.time(text, now)

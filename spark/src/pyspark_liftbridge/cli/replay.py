@@ -76,11 +76,11 @@ DryRun = Annotated[
 
 
 class ReplayRow(NamedTuple):
-    """What was done in a partition; with `--dry-run` what would be done.
+    """Result of a replay for a partition; with `--dry-run`, the planned result.
 
     `start` and `end` are offsets of the archive, `target_end` is the end of the target before the
-    replay. `written` is the number of records written, or the most that would be; `known` is the
-    number that the target had already.
+    replay. `written` is the number of records written, or its planned maximum; `known` is the
+    number of records that the target already had.
     """
 
     partition: int
@@ -139,7 +139,7 @@ async def replay(
     )
     if cursors:
         with reported_errors():
-            set_cursors(job, ())  # refuses an archive without any before anything is written
+            set_cursors(job, ())  # refuses an archive without positions before anything is written
     if dry_run:
         with reported_errors():
             parts = plan(job)
@@ -182,7 +182,7 @@ async def audit(
 ) -> None:
     """Compare all replicas of a stream record by record; ends with 1 if they differ.
 
-    It ends with 3 if everything that was read is the same, but some of it could not be read.
+    It ends with 3 if all copies that could be read are the same, but some could not be read.
     """
     from pyspark_liftbridge.jobs.audit import Job  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.jobs.audit import audit as audited  # noqa: PLC0415 - heavy
@@ -203,7 +203,7 @@ async def audit(
 
 
 def exit_code_of(found: "Audited") -> int:
-    """Exit code of `audit`: unreadable data is neither a difference nor a success."""
+    """Return the exit code of `audit`: unreadable data is neither a difference nor a success."""
     if found.is_unlike:
         return exits.REFUSED
     return exits.UNHEALTHY if found.differences else exits.OK
@@ -211,7 +211,7 @@ def exit_code_of(found: "Audited") -> int:
 
 @contextmanager
 def _progress(text: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal while a block runs; nothing elsewhere."""
+    """Show a progress bar on a terminal while a block runs."""
     from pyspark_liftbridge.jobs.works import silent  # noqa: PLC0415 - heavy
 
     console = stderr_console()

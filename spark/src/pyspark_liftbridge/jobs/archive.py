@@ -37,20 +37,20 @@ ROUNDS_MAX: Final = 10
 """Maximum number of plans of a run, after another run won or records were removed."""
 
 TASK_OFFSETS_MAX: Final = 1_000_000
-"""Offsets of a task; a failed task is repeated as a whole."""
+"""Maximum number of offsets of a task; a failed task is repeated as a whole."""
 
 BEHIND_SECONDS_MAX: Final = 5.0
-"""How long the log may end before the archive until it counts as truncated."""
+"""Seconds for which the log may end before the archive until it counts as truncated."""
 
 TASK_OFFSETS_MIN: Final = 10_000
-"""Fewer offsets of a partition share a task with others."""
+"""Number of offsets below which a partition shares a task with others."""
 
 _POLL_SECONDS: Final = 0.1
 _MILLISECOND_NS: Final = 1_000_000
 
 
 class Job(NamedTuple):
-    """What to archive, and where.
+    """Stream to archive, and the archive.
 
     Attributes:
         stream: Name of the stream.
@@ -58,8 +58,8 @@ class Job(NamedTuple):
         source: Options of the data source for the connection to brokers.
         store: Options of an object store.
         fails_on_loss: Whether missing records end the job.
-        cursors: Cursors whose positions are recorded with what is archived.
-        cursor: Cursor that shows how far partitions are archived; empty for the root's.
+        cursors: Cursors whose positions are recorded with the archived records.
+        cursor: Cursor for the end of the archive in each partition; empty for the root's.
     """
 
     stream: str
@@ -72,7 +72,10 @@ class Job(NamedTuple):
 
     @property
     def options(self) -> SourceOptions:
-        """Options for reading; missing records are always reported, the job decides what to do."""
+        """Options for reading.
+
+        Missing records are always reported, and the job decides what to do.
+        """
         return read_source(
             {**self.source, "subscribe": self.stream, "includeHeaders": "true"}, is_stream=False
         )
@@ -92,7 +95,7 @@ class Work(NamedTuple):
     ranges: tuple[Range, ...]
 
     def text(self) -> str:
-        """The task as text, as it is sent to Spark."""
+        """The task as text, as sent to Spark."""
         return json.dumps([self.job, self.table, self.ranges])
 
     @classmethod
@@ -110,10 +113,10 @@ class Archived(NamedTuple):
         table: Folder of the table below the root.
         version: Latest entry of its log.
         records: Records that this run archived.
-        files: Files that hold them.
-        bytes: Their size.
+        files: Files with these records.
+        bytes: Size of the files.
         lost: Offsets that were lost.
-        cursor: Cursor that says how far partitions are archived.
+        cursor: Cursor for the end of the archive in each partition.
     """
 
     stream: str
@@ -129,11 +132,12 @@ class Archived(NamedTuple):
 def do(text: str) -> str:
     """Write the offsets of a task to files, and return its report to the driver.
 
-    The report may also say that records are missing; the driver decides how to proceed.
+    The report may also name missing records; the driver decides how to proceed.
 
     Raises:
-        LiftbridgeError: No broker could serve them within the timeout, or the response is damaged.
-        ArchiveError: They could not be written.
+        LiftbridgeError: No broker could serve the records within the timeout, or the response is
+            damaged.
+        ArchiveError: The records could not be written.
     """
     work = Work.of(text)
     options = work.job.options
@@ -156,7 +160,7 @@ def do(text: str) -> str:
 
 
 def written_by(text: str) -> list[Written]:
-    """Parse what a task reports to have written for each of its ranges.
+    """Parse the report of a task: files written for each of its ranges.
 
     Raises:
         DataLossError: Records are missing.
@@ -168,15 +172,15 @@ def written_by(text: str) -> list[Written]:
 
 
 def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
-    """Archive what is committed when the run begins.
+    """Archive the records that are committed when the run begins.
 
     Args:
-        job: What to archive.
+        job: The job.
         run: Runs each task, as `do` does.
-        shown: What earlier runs of this process know of the cursor.
+        shown: State of the cursor from earlier runs of this process.
 
     Raises:
-        MissingError: Records are missing, and the job is set to end then.
+        MissingError: Records are missing, and `fails_on_loss` is set.
         OptionError: The stream does not exist, or an option is wrong.
         ContentionError: Other runs won each of `ROUNDS_MAX` rounds.
         LiftbridgeError: The brokers could not serve.
@@ -201,9 +205,9 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
         parts = parts_of(job.stream, bounds, ends, fails_on_loss=job.fails_on_loss)
         news = ends.keys() - shown.same(ends, bounds)
         _check_same(client, table, ends, news | {one.partition for one in parts})
-        # Only now: lost offsets are assigned to other records, which retention must keep. And
-        # always: an earlier run may have been killed before this step, and a deleted stream of the
-        # name has left its cursor.
+        # Set the cursor only now, because lost offsets are assigned to other records, which
+        # retention must keep. Always set it, because an earlier run may have been killed before
+        # this step, or a deleted stream of the name may have left its cursor.
         show(client, name, table, bounds, shown)
         if not parts:
             return sum_
@@ -246,13 +250,13 @@ def _not_behind(
     bounds: dict[int, Known],
     ends: Mapping[int, int],
 ) -> dict[int, Known]:
-    """Return bounds that include what is archived, if the log does.
+    """Return bounds that include all archived records, if the log has them.
 
     Another run may have begun later and archived more, and a new leader may know a lower high
     watermark until its followers have reported.
 
     Raises:
-        RetriableError: The log has what is archived, but has not committed it yet.
+        RetriableError: The log has the archived records, but has not committed them yet.
     """
     deadline = time.monotonic() + BEHIND_SECONDS_MAX
     while any(end > bounds[one].latest for one, end in ends.items()):
@@ -273,10 +277,10 @@ def _not_behind(
 def _check_stored(
     client: SyncClient, stream: str, bounds: Mapping[int, Known], ends: Mapping[int, int]
 ) -> None:
-    """Check that the log lacks something archived; otherwise waiting helps, and nothing is lost.
+    """Check that the log lacks archived records; otherwise nothing is lost, and waiting helps.
 
     Raises:
-        RetriableError: The log has everything that is archived.
+        RetriableError: The log has all archived records.
     """
     if not client.has_data:
         return  # such a server does not report its log end offset
@@ -293,13 +297,13 @@ def _check_stored(
 def _check_same(
     client: SyncClient, table: Table, ends: Mapping[int, int], partitions: Collection[int]
 ) -> None:
-    """Check that the log continues what is archived.
+    """Check that the log continues the archive.
 
     A log that has lost archived records assigns their offsets to other records, and a log of
-    another cluster may have the same id: then it holds later records below the end of the archive.
+    another cluster may have the same id: such a log has later records below the end of the archive.
 
     Raises:
-        MissingError: It holds such records.
+        MissingError: The log has such records.
     """
     metadata = table.snapshot.metadata
     assert metadata is not None, "the table is there"
@@ -345,7 +349,7 @@ def _works(
 
 
 def _leaders(client: SyncClient, stream: str) -> dict[PartitionId, str]:
-    """Find the leaders of partitions: small ranges share a task with others of their leader."""
+    """Find the leaders of partitions: small ranges with the same leader share a task."""
     partitions = client.streams.get(stream).info().partitions
     return {PartitionId(stream, number): one.leader for number, one in partitions.items()}
 
@@ -358,7 +362,7 @@ def _commit(
     sum_: Archived,
     cursors: Positions,
 ) -> tuple[Table, Archived]:
-    """Commit what tasks wrote; return the new table, and what the run has archived so far."""
+    """Commit the files of tasks; return the new table, and the result of the run so far."""
     claims = [
         Claim(
             tuple(sorted(one for one in written if one.span.partition == part.partition)),

@@ -48,22 +48,22 @@ from pyspark_liftbridge.jobs.works import Progress, Runner, silent
 from pyspark_liftbridge.plan.options import OptionError
 
 TASK_OFFSETS: Final = 50 * BUCKET
-"""Offsets of a task, which holds 34 bytes for each record of each holder."""
+"""Number of offsets of a task, which needs 34 bytes for each record of each holder."""
 
 WAVE: Final = 16
-"""Tasks between two reports of progress."""
+"""Number of tasks between two reports of progress."""
 
 ROWS_MAX: Final = 100
 """Maximum number of differences of two holders that a task lists; then it counts the rest."""
 
 
 class Job(NamedTuple):
-    """What to compare.
+    """Copies to compare.
 
     Attributes:
         stream: Name of the stream.
-        access: Access to it, and to its archive if that is compared as well.
-        other: Name of another stream that must hold the same, empty for none.
+        access: Access to the stream, and to its archive if that is compared as well.
+        other: Name of another stream that must hold the same records, empty for none.
     """
 
     stream: str
@@ -72,15 +72,16 @@ class Job(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A difference, or something that could not be compared.
+    """A difference, or a range that could not be compared.
 
     Attributes:
         partition: Number of the partition.
         start: First offset.
         end: First offset after it.
         holder: The holder that differs.
-        text: How it differs.
-        is_unread: Whether it was not read because the holder is unavailable; it may be the same.
+        text: Description of the difference.
+        is_unread: Whether the range was not read because the holder is unavailable; it may be the
+            same.
     """
 
     partition: int
@@ -95,10 +96,10 @@ class Audited(NamedTuple):
     """Result of an audit.
 
     Attributes:
-        differences: By partition and offset; none if all copies are equal.
-        records: Records that were read, each counted once per holder.
+        differences: Differences by partition and offset; none if all copies are equal.
+        records: Number of records read, each counted once per holder.
         holders: Holders that were read.
-        superseded: Records that a holder lacks because compaction may have removed them there.
+        superseded: Number of records that a holder lacks because compaction may have removed them.
     """
 
     differences: tuple[Difference, ...]
@@ -144,9 +145,9 @@ class RangeResult(NamedTuple):
     """Result of a task.
 
     Attributes:
-        records: Records that it read.
-        superseded: Of `Audited`.
-        differences: Where the copies differ.
+        records: Number of records that it read.
+        superseded: As in `Audited`.
+        differences: Differences of the copies.
     """
 
     records: int
@@ -221,7 +222,7 @@ class _Pair:
     def _lost(
         self, has: tuple[Holder, Copy], lacks: tuple[Holder, Copy], offsets: Numbers
     ) -> list[tuple[int, int]]:
-        """List ranges that one copy lacks, without those that compaction may have removed there."""
+        """List ranges that one copy lacks, without those that compaction may have removed."""
         holder, work = has[0], self._work
         if not (lacks[0].may_lack and len(offsets)):
             return runs(offsets)
@@ -259,16 +260,16 @@ _COMPARED: Final = ("timestamp_ns", "key", "value", "subject", "reply_subject", 
 
 
 def audit(job: Job, run: Runner, tell: Progress = silent) -> Audited:
-    """Compare what is committed when the run begins.
+    """Compare the records that are committed when the run begins.
 
     Args:
-        job: What to compare.
+        job: Copies to compare.
         run: Runs each task, as `do` does.
         tell: Receives progress.
 
     Raises:
-        OptionError: The stream, the other one or the archive does not exist, or there is nothing to
-            compare.
+        OptionError: The stream, the other stream or the archive does not exist, or there is nothing
+            to compare.
         LiftbridgeError: No broker answers.
         ArchiveError: The archive could not be read.
     """
@@ -406,7 +407,7 @@ class _Held:
     def _add_other(self) -> None:
         other = self._job.other
         partitions = _partitions(self._client, other)
-        # Records restored there may come from a compacted log.
+        # Records restored to the stream may come from a compacted log.
         may_lack = self._is_compacted or is_compacted(self._client, other)
         found = {one.partition: one for one in self._client.streams.get(other).bounds()}
         for number in sorted(partitions.keys() - self._leaders.keys()):
@@ -427,7 +428,7 @@ class _Held:
 
 
 def _archived(table: Table, stream: str, number: int, *, may_lack: bool) -> Holder | None:
-    """Return what is archived of a partition, `None` for nothing."""
+    """Return the archived part of a partition, `None` for nothing."""
     snapshot = table.snapshot
     held = held_of(snapshot).get(number)
     if held is None:

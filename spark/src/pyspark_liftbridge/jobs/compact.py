@@ -1,4 +1,4 @@
-"""Compact an archived stream: tasks write files that replace others, and the driver commits them.
+"""Compact an archived stream: tasks write new files, and the driver commits them.
 
 Compaction and archiving, and several compactions, may work on one table at once: a rewrite is
 committed only while all files that it was made from are part of the table (`archive.fence`).
@@ -23,17 +23,20 @@ from pyspark_liftbridge.jobs.works import Runner
 from pyspark_liftbridge.plan.options import OptionError
 
 ROUNDS_MAX: Final = 100
-"""Maximum number of plans of a run: others were first, there is more than one entry can take, or
-joined files can be joined again. Without other runs, each round leaves fewer small files."""
+"""Maximum number of plans of a run.
+
+After another writer won, for more files than an entry can list, or to join files again. Without
+other runs, each round leaves fewer small files.
+"""
 
 _MILLISECOND_NS: Final = 1_000_000
 
 
 class Job(NamedTuple):
-    """What to compact, and how.
+    """Stream to compact, with options.
 
     Attributes:
-        stream: Name of the stream, or `<stream>@<id>` for one that was created again.
+        stream: Name of the stream, or `<stream>@<id>` for a recreated stream.
         root: Address of the archive.
         store: Options of an object store.
         target_bytes: Size at which a file ends.
@@ -70,7 +73,8 @@ class Work(NamedTuple):
         job: The job it belongs to.
         metadata: Name of the stream, and its id.
         group: Files that it rewrites.
-        now_ms: When the job was planned, so that tombstones have the same age for all tasks.
+        now_ms: Time at which the job was planned, so that tombstones have the same age for all
+            tasks.
     """
 
     job: Job
@@ -94,14 +98,14 @@ class Compacted(NamedTuple):
     """Result of a run.
 
     Attributes:
-        stream: As of the job.
+        stream: Stream of the job.
         table: Folder of the table below the root.
         version: Latest entry of its log.
-        files_before: Files that were replaced.
-        files_after: Files that replaced them.
-        bytes_before: Size of the former.
-        bytes_after: Size of the latter.
-        records_removed: Records that are no longer in the table.
+        files_before: Number of replaced files.
+        files_after: Number of new files.
+        bytes_before: Size of the replaced files.
+        bytes_after: Size of the new files.
+        records_removed: Number of records that are no longer in the table.
     """
 
     stream: str
@@ -118,7 +122,7 @@ def do(text: str) -> str:
     """Rewrite the files of a task, and return its report to the driver.
 
     Raises:
-        ArchiveError: They could not be read or written.
+        ArchiveError: The files could not be read or written.
     """
     work = Work.of(text)
     job = work.job
@@ -139,16 +143,16 @@ def do(text: str) -> str:
 
 
 def compact(job: Job, run: Runner) -> Compacted:
-    """Compact a table as it is when the run begins.
+    """Compact the state of a table at the beginning of the run.
 
     Args:
-        job: What to compact.
+        job: The job.
         run: Runs each task, as `do` does.
 
     Raises:
         OptionError: There is no such table.
-        UnsupportedTableError: It cannot be compacted by key; nothing was changed.
-        ContentionError: Other writers were first in all `ROUNDS_MAX` rounds.
+        UnsupportedTableError: The table cannot be compacted by key; nothing was changed.
+        ContentionError: Other writers won all `ROUNDS_MAX` rounds.
         ArchiveError: The archive could not be read or written.
     """
     store = Below(open_store(job.root, job.store), job.table)

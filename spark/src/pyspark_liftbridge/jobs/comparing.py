@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark_liftbridge.archive.digest import Digest, key_hashes, record_hashes
 
 BUCKET: Final = 10_000
-"""Offsets that are compared by one digest."""
+"""Number of offsets that one digest covers."""
 
 Numbers = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -30,10 +30,10 @@ class Copy:
     """One holder's records of a range of offsets; each array has an element for each record.
 
     Attributes:
-        name: Of the holder.
-        start: First offset that it must have.
+        name: Name of the holder.
+        start: First offset that the copy must have.
         end: First offset that it need not have.
-        offsets: Ascending.
+        offsets: Offsets of the records, ascending.
         hashes: Hashes of the fields that all copies must have in common.
         epochs: Leader epochs, `None` if the holder does not preserve them.
         keys: Hashes of keys.
@@ -91,10 +91,10 @@ def copy_of(
     """Build a copy from its records in the order of offsets.
 
     Args:
-        name: Of the holder.
+        name: Name of the holder.
         start: First offset.
         end: First offset not in it.
-        batches: With the columns of an archive, except stream, partition and timestamp.
+        batches: Records with the columns of an archive, except stream, partition and timestamp.
         has_epochs: Whether leader epochs are those of the log.
     """
     parts = [_arrays(batch) for batch in batches if batch.num_rows]
@@ -147,7 +147,7 @@ def _digests(copy: Copy, *, has_epochs: bool) -> dict[int, Digest]:
     """Compute the digest of each bucket that has a record."""
     hashes = copy.hashes
     if has_epochs:
-        assert copy.epochs is not None, "the caller looked"
+        assert copy.epochs is not None, "the caller checked that"
         hashes = hashes * np.uint64(3) + copy.epochs.view(np.uint64) * _EPOCH_FACTOR
     if not len(hashes):
         return {}
@@ -182,8 +182,8 @@ class Lacking(NamedTuple):
     """Records that another copy lacks.
 
     Attributes:
-        gone: Offsets of those that compaction may have removed.
-        open: Offsets of those that it may not, as far as is known.
+        gone: Offsets of records that compaction may have removed.
+        open: Offsets of the other records, for which no later record of the key is known yet.
         open_keys: Hashes of their keys, to search for in the records after the range.
         open_is_kept: Whether they have no key, so that no later record can explain them.
     """
@@ -195,11 +195,11 @@ class Lacking(NamedTuple):
 
 
 def lacking(holder: Copy, offsets: Numbers) -> Lacking:
-    """Decide which records that only one copy has compaction may have removed from the other.
+    """Decide which records of one copy compaction may have removed from the other copy.
 
     Args:
-        holder: The copy that has them.
-        offsets: Theirs.
+        holder: The copy that has the records.
+        offsets: Offsets of the records.
     """
     at = np.searchsorted(holder.offsets, offsets)
     # The first of each key in reverse order is its last.
@@ -218,10 +218,10 @@ def appear_later(
 
     Args:
         found: The records.
-        read: Returns what their holder has of a range.
+        read: Returns their holder's records of a range.
         at: First offset of the later records.
         end: First offset after them.
-        step: Offsets that are read at a time.
+        step: Number of offsets read at a time.
     """
     is_found = np.zeros(len(found.open), np.bool_)
     while at < end and not (is_found | found.open_is_kept).all():
@@ -232,7 +232,7 @@ def appear_later(
 
 
 def runs(offsets: Numbers) -> list[tuple[int, int]]:
-    """Join neighbouring offsets to ranges, the ends exclusive."""
+    """Join adjacent offsets to ranges with exclusive ends."""
     if not len(offsets):
         return []
     cuts = np.flatnonzero(np.diff(offsets) != 1) + 1

@@ -1,13 +1,16 @@
-"""The cursor `archive/<root id>`: how far partitions are archived, for retention that waits for it.
+"""The cursor `archive/<root id>`.
 
-It is the first offset not archived, so retention that removes nothing from there on keeps what is
-not committed to the archive. It is set before and after each commit to the end in the table's log,
-for the table's stream and for the history of the partition that was compared with it: if another
-stream has the name now, or another history began, brokers refuse it. It is never set to an offset
-that the stream does not hold because an unclean election lost it.
+The end of the archive in each partition, for retention that waits for it.
 
-A process sets each position once even if it is right. Brokers do not report for which stream one
-was set; a position of a former stream, or without a recorded stream, would hold retention back.
+It is the first offset not archived, so retention that removes nothing from this offset on keeps all
+records that the archive lacks. It is set before and after each commit to the end in the table's
+log, for the table's stream and for the history of the partition that was compared with it: if
+another stream has the name now, or another history began, brokers refuse it. It is never set to an
+offset that the stream does not hold because an unclean election lost it.
+
+A process sets each position once even if it is already right. Brokers do not report the stream that
+a position was set for; a position of a former stream, or without a recorded stream, would hold
+retention back.
 
 Brokers have no "set if greater"; so a runner that was overtaken between its read and its write sets
 the right position afterwards. While the cursor is behind, retention only waits.
@@ -34,20 +37,20 @@ from pyspark_liftbridge.plan.places import Known
 _log: Final = logging.getLogger(__name__)
 
 ROUNDS_MAX: Final = 5
-"""How often positions are set again because another runner has committed meanwhile."""
+"""Maximum number of times to set positions again because another runner has committed since."""
 
 
 Place = tuple[int, int | None]
-"""A position, and its history, `None` if brokers do not report it."""
+"""Position with its history, which is `None` if brokers do not report it."""
 
 
 @dataclass
 class Shown:
-    """What a process knows of the cursors that it has set, from one run to the next.
+    """State of the cursors that a process has set, kept between runs.
 
     Attributes:
-        stream_id: Id of their stream.
-        places: By partition.
+        stream_id: Id of the stream.
+        places: Positions by partition.
         has_warned: Whether it was logged that the brokers store no cursors, or are too old for
             them.
     """
@@ -77,10 +80,10 @@ def show(
 
     Args:
         client: Client for the requests.
-        name: Of the cursor.
-        table: Of the stream.
-        bounds: What the log of each partition holds.
-        shown: What is known of the cursor; it is updated.
+        name: Name of the cursor.
+        table: Table of the stream.
+        bounds: Bounds of the log of each partition.
+        shown: State of the cursor, which is updated.
 
     Raises:
         ArchiveError: The log of the table cannot be read.
@@ -128,8 +131,8 @@ def _set(
 ) -> None:
     """Set one position for the stream of the table, unless another runner is ahead.
 
-    A cursor beyond the high watermark is of a former stream of the name. A right cursor is set all
-    the same: brokers do not report which stream it was set for.
+    A cursor beyond the high watermark belongs to a former stream of the name. A right cursor is set
+    nevertheless, because brokers do not report the stream that it was set for.
     """
     metadata = table.snapshot.metadata
     assert metadata is not None, "the table is there"
@@ -153,8 +156,8 @@ def _set(
 def _ends(table: Table, bounds: Mapping[int, Known]) -> dict[int, int]:
     """Return the first offset not archived of each partition; if none is, its log start offset.
 
-    A partition is left out if its log may have other records there: another runner may have
-    committed, after this runner compared the two, what it had read before an unclean election.
+    A partition is left out if its log may have other records there: after this runner compared log
+    and archive, another runner may have committed records that it read before an unclean election.
     """
     ends: dict[int, int] = {}
     held = reading.held_of(table.snapshot)

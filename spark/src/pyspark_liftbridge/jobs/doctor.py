@@ -29,10 +29,10 @@ class Check(NamedTuple):
     """Result of a check.
 
     Attributes:
-        name: What was checked.
+        name: Name of the check.
         state: `OK`, `WARNING` or `FAILED`.
-        found: What was found.
-        remedy: What to do; empty for nothing.
+        found: Result in words.
+        remedy: Action to take; empty for none.
     """
 
     name: str
@@ -45,9 +45,9 @@ class Extra(NamedTuple):
     """A package that not every job needs.
 
     Attributes:
-        name: Of the package.
-        use: What needs it.
-        install: What to install with pip.
+        name: Name of the package.
+        use: Feature that needs it.
+        install: Requirement to install with pip.
     """
 
     name: str
@@ -63,7 +63,7 @@ EXTRAS: Final = (
 
 
 def checks(environ: Mapping[str, str]) -> list[Check]:
-    """Check what is installed on this machine.
+    """Check the software installed on this machine.
 
     Args:
         environ: Variables of the environment.
@@ -85,7 +85,7 @@ def python(environ: Mapping[str, str]) -> Check:
     """Check the Python of workers: it needs this package, and the driver's version."""
     program = environ.get("PYSPARK_PYTHON") or sys.executable
     try:
-        done = subprocess.run(  # noqa: S603 - the Python of whoever runs this
+        done = subprocess.run(  # noqa: S603 - the user's own Python
             (program, "-c", _PROGRAM),
             check=False,
             capture_output=True,
@@ -139,7 +139,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def optional(wanted: Extra) -> Check:
-    """A package that not every job needs."""
+    """Check a package that not every job needs."""
     found = _version(wanted.name)
     if found is not None:
         return Check(wanted.name, OK, found)
@@ -155,7 +155,7 @@ def _version(name: str) -> str | None:
 
 
 def store(root: str, options: Mapping[str, str]) -> Check:
-    """Check that an address can hold an archive: put a file twice, and remove it again."""
+    """Check that an address can hold an archive: write a file twice, and remove it."""
     try:
         open_store(root, options)
     except ArchiveError as error:

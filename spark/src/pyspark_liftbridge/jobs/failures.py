@@ -29,7 +29,7 @@ REFUSALS: Final = (
     PausedError,
     RefusedError,
 )
-"""Errors that a task returns as its result; any other is a bug, or Spark's."""
+"""Errors that a task returns as its result; any other error is a bug, or Spark's."""
 
 _BY_NAME: Final = {
     found.__name__: found

@@ -20,13 +20,13 @@ STREAM: Final = "stream"
 ARCHIVE: Final = "archive"
 
 COLUMNS: Final = "offset,timestamp_ns,key,value,subject,reply_subject,headers,leader_epoch"
-"""Columns that are compared."""
+"""Columns to compare."""
 
 RETRY_NS: Final = 30_000_000_000
-"""How long to wait for a holder that does not answer."""
+"""Time to wait for a holder that does not answer."""
 
 TRIMS_MAX: Final = 10
-"""How often retention may remove records while they are read."""
+"""Maximum number of times that retention may remove records during a read."""
 
 
 class Access(NamedTuple):
@@ -84,13 +84,13 @@ class Holder(NamedTuple):
 
 
 def copy_at(access: Access, holder: Holder, partition: int, start: int, end: int) -> Copy:
-    """Read what a holder has of a range, cut to the offsets that it must have.
+    """Read a holder's records of a range, cut to the offsets that it must have.
 
-    Retention may remove records meanwhile; then the copy begins later.
+    If retention removes records during the read, the copy begins later.
 
     Raises:
-        LiftbridgeError: The broker does not serve them.
-        ArchiveError: The archive does not.
+        LiftbridgeError: The broker does not serve the records.
+        ArchiveError: The archive cannot be read.
     """
     start, end = max(start, holder.start), min(end, holder.end)
     for _ in range(TRIMS_MAX):
@@ -119,8 +119,8 @@ def batches_of(
     """Read records of a range, in the order of offsets, with at least the compared columns.
 
     Raises:
-        LiftbridgeError: The broker does not serve them.
-        ArchiveError: The archive does not.
+        LiftbridgeError: The broker does not serve the records.
+        ArchiveError: The archive cannot be read.
     """
     if holder.kind == ARCHIVE:
         table = Below(opened(access.root, access.store), holder.name)

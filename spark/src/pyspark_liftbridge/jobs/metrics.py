@@ -43,7 +43,7 @@ limit {limit}
 
 
 class Range(NamedTuple):
-    """What is measured.
+    """Records to measure.
 
     Attributes:
         stream: Name of the stream.
@@ -64,11 +64,11 @@ class Measured(NamedTuple):
     Attributes:
         start: Start of the window.
         records: Number of records.
-        bytes: Bytes of their keys and values.
+        bytes: Size of their keys and values in bytes.
         value_p50: Median size of a value, in bytes.
         value_p99: 99th percentile of the size of a value, in bytes.
         keys: Distinct keys, approximately.
-        top_keys: Records of the most frequent keys; those that are no UTF-8 in base 64.
+        top_keys: Records of the most frequent keys; keys that are not UTF-8 are in base64.
         gaps: Offsets without a record before the records of the window.
     """
 
@@ -87,7 +87,7 @@ def metrics(spark: SparkSession, wanted: Range, source: Mapping[str, str]) -> li
 
     Args:
         spark: The session.
-        wanted: What is measured.
+        wanted: Records to measure.
         source: Options of the data source for the connection to brokers.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Positions of consumers, recorded with what is archived and restored with it."""
+"""Positions of consumers, archived and restored together with the records."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
@@ -9,18 +9,18 @@ from pyspark_liftbridge.archive.store import Store
 from pyspark_liftbridge.plan.options import OptionError
 
 ENTRIES_MAX: Final = 1_000
-"""Newest entries of a log that are searched for positions."""
+"""Number of newest entries of a log that are searched for positions."""
 
 Positions = Mapping[str, Mapping[int, int]]
 """Offset of the last message processed, by cursor and partition."""
 
 
 class End(NamedTuple):
-    """How far a partition was replayed.
+    """End of the replay of a partition.
 
     Attributes:
         partition: Number of the partition.
-        end: First offset that was not.
+        end: First offset not replayed.
     """
 
     partition: int
@@ -30,7 +30,9 @@ class End(NamedTuple):
 def take(
     client: SyncClient, stream: str, names: Iterable[str], partitions: Collection[int]
 ) -> dict[str, dict[int, int]]:
-    """Fetch positions of cursors of a stream; a cursor never set in a partition has none there.
+    """Fetch positions of cursors of a stream.
+
+    A cursor that was never set in a partition is left out.
 
     Raises:
         LiftbridgeError: The brokers keep no cursors, or do not answer.
@@ -61,11 +63,11 @@ def newest(store: Store) -> Positions:
 
 
 def put_back(client: SyncClient, stream: str, positions: Positions, ends: Iterable[End]) -> int:
-    """Set cursors of a stream; return how many positions were set.
+    """Set cursors of a stream; return the number of positions set.
 
-    A position beyond what was replayed, or beyond the end of the stream, is set to the last offset
-    before that; otherwise a consumer would miss the next messages. The stream may end first, if the
-    last replayed offsets have no record, or no selected record.
+    A position beyond the end of the replay, or beyond the end of the stream, is set to the last
+    offset before that end; otherwise a consumer would miss the next messages. The stream may end
+    first, if the last replayed offsets have no record, or no selected record.
 
     Raises:
         LiftbridgeError: The brokers keep no cursors, or do not answer.

@@ -15,7 +15,7 @@ class Answer(NamedTuple):
 
     Attributes:
         rows: Values by the names of columns, as in JSON.
-        is_cut: Whether there are more.
+        is_cut: Whether there are more rows.
     """
 
     rows: Sequence[Mapping[str, object]]
@@ -30,11 +30,11 @@ def query(
     *,
     rows_max: int,
 ) -> Answer:
-    """Answer a statement.
+    """Run a statement and return its rows.
 
     Args:
         spark: The session, in which the views are created.
-        statement: In Spark's SQL.
+        statement: Statement in Spark SQL.
         streams: Names of streams.
         source: Options of the data source for the connection to brokers.
         rows_max: Maximum number of rows to return.
@@ -49,7 +49,7 @@ def query(
 
 
 def frame_of(spark: SparkSession, stream: str, source: Mapping[str, str]) -> DataFrame:
-    """Create the frame of a stream: what is committed when the frame is used."""
+    """Create the frame of a stream: the records committed when the frame is used."""
     return spark.read.format("liftbridge").options(**source).option("subscribe", stream).load()
 
 
@@ -59,7 +59,7 @@ def quoted(name: str) -> str:
 
 
 def answer_of(frame: DataFrame, rows_max: int) -> Answer:
-    """Return the first rows of a frame; Spark itself converts them to JSON, whatever their types.
+    """Return the first rows of a frame; Spark converts rows of any type to JSON.
 
     Raises:
         OptionError: Two columns have one name.

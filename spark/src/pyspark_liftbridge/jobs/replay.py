@@ -4,8 +4,8 @@ One task writes one partition, because a log has one order. No state is kept bet
 offsets preserved, the target's log shows where to continue, and its records must be those of the
 archive. Records that are published again are numbered by their position in the selection, and the
 brokers know which numbers they have. A compaction by key changes positions, so each compaction
-starts a new numbering: records published before would be repeated, which is refused unless allowed,
-and none is skipped.
+starts a new numbering. Then records published before would be repeated, which is refused unless
+allowed; no record is skipped.
 """
 
 import json
@@ -41,7 +41,7 @@ from pyspark_liftbridge.plan.unified import Held
 from pyspark_liftbridge.source import cluster
 
 WRITE_RETRY_NS: Final = 120_000_000_000
-"""How long a task looks for a broker that accepts its records."""
+"""Time for which a task looks for a broker that accepts its records."""
 
 PROGRESS_SECONDS: Final = 1.0
 """Time between two reports of progress."""
@@ -51,7 +51,7 @@ _MILLISECOND_NS: Final = 1_000_000
 
 
 class Job(NamedTuple):
-    """What to replay, and where to.
+    """Archive to replay, and its target.
 
     Attributes:
         table: Folder of the archived stream below the root; ends with `/`.
@@ -83,9 +83,9 @@ class Part(NamedTuple):
         partition: Number of the partition.
         start: First offset in the archive.
         end: First offset not replayed.
-        files: Files that hold them.
-        records_max: Records in these files; fewer may be selected.
-        target_end: Where the target ended when the run began.
+        files: Files with these offsets.
+        records_max: Number of records in these files; fewer may be selected.
+        target_end: End of the target at the beginning of the run.
         by_key: Identifies the last compaction by key, empty for none.
     """
 
@@ -103,7 +103,7 @@ class Work(NamedTuple):
 
     Attributes:
         job: The job it belongs to.
-        part: What it replays.
+        part: Part to replay.
         publisher: Name of the publisher that numbers its records, empty if offsets are preserved.
         only_checks: Whether it only checks the target and writes nothing.
     """
@@ -132,9 +132,9 @@ class Replayed(NamedTuple):
         partition: Number of the partition.
         start: First offset in the archive.
         end: First offset not replayed.
-        target_end: Where the target ended when the run began.
-        written: Records that this run wrote.
-        known: Records that were stored before, 0 if offsets are preserved.
+        target_end: End of the target at the beginning of the run.
+        written: Number of records that this run wrote.
+        known: Number of records that were already stored, 0 if offsets are preserved.
     """
 
     partition: int
@@ -151,7 +151,7 @@ def do(text: str) -> str:
     Raises:
         LiftbridgeError: No broker could serve or accept records.
         ArchiveError: The archive could not be read.
-        RefusedError: It was compacted by key since the work was planned.
+        RefusedError: The archive was compacted by key since the work was planned.
     """
     work = Work.of(text)
     job, part = work.job, work.part
@@ -166,7 +166,7 @@ def do(text: str) -> str:
 
 
 def _unfit_time(work: Work) -> str:
-    """Return why brokers would refuse the times of restored records, empty if they would not.
+    """Return why brokers would refuse the times of restored records; empty if they accept them.
 
     Brokers search a log by time, so its times never decrease. Those of an archive may: if another
     server wrote the stream, or if the clock was set back while the log was empty.
@@ -189,7 +189,7 @@ def _unfit_time(work: Work) -> str:
 
 
 def _restore(work: Work, stream: SyncStream) -> tuple[int, int]:
-    """Restore records after what is committed; return how many."""
+    """Restore records after the committed records; return their number."""
     snapshot = _snapshot(work)
     (bounds,) = stream.bounds(work.part.partition)
     count = 0
@@ -216,7 +216,7 @@ def _restore(work: Work, stream: SyncStream) -> tuple[int, int]:
 
 
 def _publish(work: Work, stream: SyncStream) -> tuple[int, int]:
-    """Publish records that are not stored yet; return how many, and how many were stored."""
+    """Publish records that are not stored yet; return their number, and that of stored records."""
     snapshot = _snapshot(work)
 
     def columns() -> Iterator[pa.RecordBatch]:
@@ -240,7 +240,8 @@ def _snapshot(work: Work) -> log.Snapshot:
     """Load the snapshot to replay, which later compactions do not affect.
 
     Raises:
-        RefusedError: It was compacted by key since the work was planned, and the target checked.
+        RefusedError: The archive was compacted by key since the work was planned and the target
+            checked.
     """
     snapshot = log.load(work.job.store)
     if _by_key(snapshot, work.part.partition) != work.part.by_key:
@@ -269,7 +270,7 @@ def _by_key(snapshot: log.Snapshot, partition: int) -> str:
 
 
 def plan(job: Job) -> list[Part]:
-    """List what would be replayed, by partition; nothing is changed.
+    """List the offsets to replay by partition, without changes.
 
     Raises:
         RefusedError: The target may already have records that would be published again.
@@ -308,7 +309,7 @@ def _bounds(client: SyncClient, target: str) -> Mapping[int, PartitionBounds]:
 def _part(
     job: Job, snapshot: log.Snapshot, number: int, held: Held, bounds: PartitionBounds
 ) -> Part | None:
-    """Determine what to replay of a partition, `None` for nothing."""
+    """Determine the part of a partition to replay, `None` for nothing."""
     wanted = job.selection.of(number, held.begin, held.end)
     paths = {one.path for one in files_of(by_partition(snapshot), wanted.span)}
     if not paths:
@@ -337,17 +338,17 @@ def _is_older(bounds: PartitionBounds, by_key: str) -> bool:
 
 
 def replay(job: Job, run: Runner, tell: Progress = silent) -> list[Replayed]:
-    """Replay what is archived when the run begins.
+    """Replay the records that are archived when the run begins.
 
     Args:
-        job: What to replay.
+        job: The job.
         run: Runs each task, as `do` does.
         tell: Receives the offsets written to the target in this run, and their total.
 
     Raises:
-        RefusedError: The target's records are not a prefix of what would be replayed, or times to
-            restore decrease, or as for `plan`, and nothing was written; or the archive was
-            compacted by key meanwhile.
+        RefusedError: The target's records are not a prefix of the replay, times to restore
+            decrease, or as for `plan`; then nothing was written. Or the archive was compacted by
+            key during the replay.
         OptionError, LiftbridgeError, ArchiveError: As for `plan`.
     """
     parts = plan(job)
@@ -365,7 +366,7 @@ def replay(job: Job, run: Runner, tell: Progress = silent) -> list[Replayed]:
 
 
 def set_cursors(job: Job, replayed: Iterable[Replayed]) -> int:
-    """Set cursors of the target to their archived positions; return how many were set.
+    """Set cursors of the target to their archived positions; return their number.
 
     Raises:
         OptionError: The archive has no positions.
@@ -384,8 +385,9 @@ def _works(job: Job, parts: Sequence[Part], *, only_checks: bool) -> list[str]:
 def _publisher(job: Job, part: Part) -> str:
     """Return the publisher name for numbered records, the same for each run of one selection.
 
-    It does not depend on an end that was not selected: a later run continues with what was archived
-    since. It depends on the last compaction by key, after which a number would be another record.
+    It does not depend on an end that was not selected: a later run continues with the records
+    archived since. It depends on the last compaction by key, after which a number would refer to
+    another record.
     """
     if job.keeps_offsets:
         return ""
@@ -421,5 +423,5 @@ def _reports(job: Job, parts: Sequence[Part], tell: Progress) -> Iterator[None]:
 
 
 def _expected(job: Job, part: Part) -> int:
-    """Estimate the offsets to write to a target."""
+    """Estimate the number of offsets to write to a target."""
     return part.end - max(part.start, part.target_end) if job.keeps_offsets else part.records_max

@@ -52,7 +52,7 @@ def selection_of(offsets: str, times: str) -> Selection:
     """Parse two ranges to a selection; each is open where a side of its colon is empty.
 
     Raises:
-        OptionError: One of them is not a range.
+        OptionError: A text is not a range.
     """
     first, colon, last = offsets.partition(":")
     if not (colon and _is_offset(first) and _is_offset(last)):
@@ -71,7 +71,7 @@ def _is_offset(text: str) -> bool:
 
 
 def _times(text: str) -> dict[str, int | None]:
-    """Parse both ends to nanoseconds; times have colons too, so find the separating one."""
+    """Parse both ends to nanoseconds; times also have colons, so find the separating colon."""
     found = []
     for at in (at for at, one in enumerate(text) if one == ":"):
         try:

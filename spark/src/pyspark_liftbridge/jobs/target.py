@@ -1,4 +1,4 @@
-"""Check that a target holds a prefix of what is replayed into it, and nothing else.
+"""Check that a target holds a prefix of the replayed records, and nothing else.
 
 Its records are compared with the archive one by one. It may lack records that are not selected, and
 those that its own compaction removed.
@@ -27,7 +27,7 @@ from pyspark_liftbridge.jobs.holders import STREAM, Access, Holder, copy_at, is_
 from pyspark_liftbridge.jobs.selection import Selection
 
 CHECK_OFFSETS: Final = 500_000
-"""Offsets that are compared at a time."""
+"""Number of offsets compared at a time."""
 
 
 class Target(NamedTuple):
@@ -36,10 +36,10 @@ class Target(NamedTuple):
     Attributes:
         stream: Name of the stream.
         partition: Number of the partition.
-        access: Access to it and the archive.
+        access: Access to the partition and the archive.
         table: Folder of the archived stream below the root; ends with `/`.
         selection: Records of the table to replay.
-        start: First offset of them.
+        start: First offset of these records.
     """
 
     stream: str
@@ -51,7 +51,7 @@ class Target(NamedTuple):
 
 
 def refusal(target: Target) -> str:
-    """Return why a target must not be written, empty if it may.
+    """Return why a target must not be written; empty if it may be written.
 
     Raises:
         LiftbridgeError: The target cannot be read.
@@ -94,7 +94,7 @@ class _Check:
         )
 
     def refusal(self, start: int, end: int) -> str:
-        """Return how a range of the target differs from the archive, empty if it does not."""
+        """Describe a difference of a range between target and archive; empty for none."""
         chosen: list[Numbers] = []
         archived = self._archived(start, end, chosen)
         held = copy_at(self._access, self._target, self._partition, start, end)

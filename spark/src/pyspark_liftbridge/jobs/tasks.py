@@ -1,4 +1,4 @@
-"""Run the tasks of a job in Spark, as a data source that has one row for the result of each.
+"""Run the tasks of a job in Spark, as a data source with one row for each result.
 
 So a job runs wherever a data source does: in one process, on a cluster, through Spark Connect.
 """
@@ -30,7 +30,7 @@ class Task(InputPartition):
     """One task.
 
     Attributes:
-        number: Its position among all tasks.
+        number: Position among all tasks.
         work: Description of the task.
     """
 
@@ -51,7 +51,7 @@ class TaskReader(DataSourceReader):
         return [Task(*one) for one in enumerate(self._works)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int, str, str]]:
-        """Run the task; yields one row with its result or its refusal."""
+        """Run the task; yield one row with its result or its refusal."""
         assert isinstance(partition, Task)
         try:
             yield partition.number, JOBS[self._job](partition.work), ""

@@ -6,7 +6,7 @@ Runner = Callable[[Sequence[str]], Sequence[str]]
 """Runs the tasks of one job, and returns the result of each, in the same order."""
 
 Progress = Callable[[int, int], None]
-"""Receives how much is done, and how much there is in total."""
+"""Receives the completed work and the total work."""
 
 
 def silent(_done: int, _all: int) -> None:

@@ -1,1 +1,1 @@
-"""Decides what is read, in which pieces: pure, without Spark, network or clock."""
+"""Plans of reads and archives: pure functions, without Spark, network or clock."""

@@ -11,7 +11,7 @@ REMEDY: Final = "keep this archive, and start another one at another root"
 
 
 class MissingError(RuntimeError):
-    """Records to archive are missing, or the log lacks records that are archived already."""
+    """Records to archive are missing, or the log lacks records that are already archived."""
 
 
 class Part(NamedTuple):
@@ -21,9 +21,9 @@ class Part(NamedTuple):
         partition: Number of the partition.
         start: First offset.
         end: First offset not archived; more than `start`.
-        begins_at: Log start offset, if nothing is archived of the partition.
+        begins_at: Log start offset, if the partition has no archived records.
         lost_from: Offset from which records up to `start` are lost; `None` for none.
-        read: History in which it is read, `None` if the broker does not report it.
+        read: History in which the partition is read, `None` if the broker does not report it.
     """
 
     partition: int
@@ -37,10 +37,11 @@ class Part(NamedTuple):
 def check_history(
     stream: str, partition: int, read: Read | None, known: Known, remedy: str
 ) -> None:
-    """Check that a log still has what was archived of it, if the history was recorded.
+    """Check that a log still has its archived records, if the history was recorded.
 
     Raises:
-        MissingError: It may have other records there; the text ends with the remedy.
+        MissingError: The log may have other records at these offsets; the text ends with the
+            remedy.
     """
     if read is not None and has_diverged(read, known):  # guard Archive.history
         raise MissingError(f"{divergence(stream, partition, read, known)}; {remedy}")
@@ -49,17 +50,17 @@ def check_history(
 def check_histories(
     stream: str, bounds: Mapping[int, Known], archived: Mapping[int, Held], *, fails_on_loss: bool
 ) -> None:
-    """Check that the log of each partition still has what is archived of it.
+    """Check that the log of each partition still has its archived records.
 
     Args:
         stream: Name of the stream, for errors.
-        bounds: What the log of each partition holds.
-        archived: What the table holds.
+        bounds: Bounds of the log of each partition.
+        archived: Archived offsets of each partition.
         fails_on_loss: Whether it is also an error if the log no longer has any archived record, so
             that neither continuity nor divergence can be proven.
 
     Raises:
-        MissingError: It may have other records there.
+        MissingError: A log may have other records at these offsets.
     """
     for number, held in archived.items():
         known, remedy = bounds[number], REMEDY
@@ -73,11 +74,11 @@ def check_histories(
 def parts_of(
     stream: str, bounds: Mapping[int, Known], archived: Mapping[int, int], *, fails_on_loss: bool
 ) -> list[Part]:
-    """List what is committed and not archived yet, by partition; others are left out.
+    """List committed offsets that are not archived yet, by partition; omit complete partitions.
 
     Args:
         stream: Name of the stream, for errors.
-        bounds: What the log of each partition holds.
+        bounds: Bounds of the log of each partition.
         archived: End of each partition in the table; absent if nothing is archived.
         fails_on_loss: Whether missing records are an error.
 

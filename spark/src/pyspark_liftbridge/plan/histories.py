@@ -1,8 +1,8 @@
-"""Decide whether a log still has what was read of it, across unclean elections.
+"""Decide whether a log still has the records read from it, across unclean elections.
 
 An unclean election begins another history of a partition, in which offsets may have other records;
-`unclean_epoch` names it. Often it loses nothing: then the log still has the last record that was
-read, with the same leader epoch, and everything below it is the same, too (KIP-101). If the log no
+`unclean_epoch` names it. Often it loses nothing. Then the log still has the last record that was
+read, with the same leader epoch, and all records below it are the same (KIP-101). If the log no
 longer has a record there, this cannot be decided.
 """
 
@@ -14,11 +14,11 @@ from pyspark_liftbridge.plan.places import Bounds, Known
 
 
 class DivergedError(RuntimeError):
-    """A log may have other records where a query has read it, and the query is set to fail then."""
+    """A log may have other records at offsets that were read, and `failOnDataLoss` is set."""
 
 
 class Read(NamedTuple):
-    """History and end offset of what was read of a partition.
+    """History and end offset of the records read from a partition.
 
     Attributes:
         unclean_epoch: History of the partition.
@@ -39,12 +39,12 @@ def read_of(known: Known, end: int) -> Read | None:
 
 
 def has_diverged(read: Read, known: Known) -> bool:
-    """Return whether a log may have other records where it was read before.
+    """Return whether a log may have other records at offsets that were read before.
 
     Args:
-        read: What was read.
-        known: What a leader reported of the log. It has no earlier history: brokers refuse reads
-            that name one.
+        read: The earlier read.
+        known: Bounds of the log from a leader. Their history is not earlier: brokers refuse reads
+            that name a later history.
     """
     if known.unclean_epoch is None or known.unclean_epoch <= read.unclean_epoch:
         return False
@@ -57,7 +57,7 @@ def has_diverged(read: Read, known: Known) -> bool:
 def divergence(
     stream: str, partition: int, read: Read, known: Known, done: str = "archived"
 ) -> str:
-    """Format the error for a log that has diverged from what was archived, or read, of it."""
+    """Format the error for a log that has diverged from the records archived or read from it."""
     at = known.leader_epoch_at(read.end - 1)
     has = "nothing" if at is None or read.end > known.latest else f"one of leader epoch {at}"
     return (
@@ -71,8 +71,8 @@ def divergence(
 def with_histories(end: Offsets, start: Offsets, bounds: Bounds) -> Offsets:
     """Add to the end of a micro-batch the history in which each partition is read.
 
-    A partition without anything to read keeps the history in `start`, so that equal offsets stay
-    equal; nothing is read of a new partition.
+    A partition without records to read keeps the history in `start`, so that equal offsets stay
+    equal. Nothing is read from a new partition.
     """
     streams = {
         name: stream._replace(
@@ -104,7 +104,7 @@ def _history(known: Known | None, end: int | None) -> History | None:
 
 
 def divergences(read: Offsets, bounds: Bounds) -> Iterator[str]:
-    """Iterate over texts for logs that may have other records where a query has read them."""
+    """Yield a text for each log that may have other records at offsets that a query has read."""
     for one, end in read.partitions():
         stream, known = read.streams[one.stream], bounds.get(one)
         history = stream.histories.get(one.number)

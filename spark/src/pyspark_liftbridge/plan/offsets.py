@@ -2,9 +2,9 @@
 
     {"streams":{"orders":{"h":{"0":[4,6]},"id":17,"p":{"0":123}}},"v":1}
 
-The number is the next offset to read. The id distinguishes a recreated stream from the one that was
-read before. `h` has the history of a partition that was read, and the leader epoch of the record
-before that offset; it is absent if nothing was read, or brokers do not report it.
+The number is the next offset to read. The id distinguishes a recreated stream from the stream that
+was read before. `h` has the history of a partition that was read, and the leader epoch of the
+record before that offset; it is absent if nothing was read, or brokers do not report it.
 """
 
 import json
@@ -44,9 +44,9 @@ class StreamOffsets(NamedTuple):
     """Next offsets of one stream.
 
     Attributes:
-        stream_id: Its id, 0 if the server reports none.
-        next_offsets: By partition.
-        histories: By partition, if something was read and brokers report histories.
+        stream_id: Id of the stream, 0 if the server reports none.
+        next_offsets: Next offsets by partition.
+        histories: Histories by partition, if records were read and brokers report histories.
     """
 
     stream_id: int
@@ -71,7 +71,7 @@ class Offsets(NamedTuple):
         return None if stream is None else stream.next_offsets.get(partition.number)
 
     def with_offsets(self, offsets: Mapping[PartitionId, int]) -> "Offsets":
-        """Return these with other next offsets of known partitions."""
+        """Return a copy with other next offsets of known partitions."""
         return Offsets(
             {
                 name: stream._replace(
@@ -85,7 +85,7 @@ class Offsets(NamedTuple):
         )
 
     def not_before(self, former: "Offsets") -> "Offsets":
-        """Return these, with the offset of `former` where one would decrease in the same stream.
+        """Return a copy in which no offset is below that of `former` in the same stream.
 
         A new leader may briefly know a lower high watermark than the previous one reported.
         """
@@ -123,7 +123,7 @@ def parse(found: object) -> Offsets:
         found: Value that Spark returns.
 
     Raises:
-        OffsetsError: It is not such a result, or of a later version.
+        OffsetsError: The value is not such a result, or of a later version.
     """
     if not isinstance(found, dict) or found.get("v") != VERSION:
         version = found.get("v") if isinstance(found, dict) else None

@@ -21,7 +21,7 @@ SPARKS_OWN: Final = frozenset(("checkpointlocation",))
 """Options of a query that Spark also passes to its sink, in lower case."""
 
 SHOWN_MAX: Final = 80
-"""Characters of an invalid value that an error shows."""
+"""Maximum number of characters of an invalid value in an error."""
 
 
 class OptionError(ValueError):
@@ -32,10 +32,10 @@ _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 
 
 class Places(NamedTuple):
-    """Where partitions begin or end.
+    """Offsets or times at which partitions begin or end.
 
     Attributes:
-        everywhere: The number for all partitions, `None` if each has its own.
+        everywhere: Number for all partitions, `None` if each has its own.
         by_partition: Numbers by stream and partition.
         is_time: Whether the numbers are milliseconds since 1970, instead of offsets.
     """
@@ -50,8 +50,8 @@ class Limits(NamedTuple):
 
     Attributes:
         offsets_max: Maximum number of offsets.
-        offsets_min: Offsets to wait for.
-        delay_ns: Longest wait for them.
+        offsets_min: Minimum number of offsets to wait for.
+        delay_ns: Maximum wait for them.
         bytes_max: Maximum number of bytes, by the mean size of records.
     """
 
@@ -62,12 +62,12 @@ class Limits(NamedTuple):
 
 
 class Split(NamedTuple):
-    """How ranges become tasks.
+    """Rules to divide ranges into tasks.
 
     Attributes:
-        tasks_min: Tasks to aim for, `None` for any number.
+        tasks_min: Number of tasks to aim for, `None` for any number.
         records_max: Maximum number of offsets of a task, `None` for no bound.
-        records_min: Ranges of fewer offsets share a task; 0 shares none.
+        records_min: Number of offsets below which ranges share a task; 0 for no sharing.
     """
 
     tasks_min: int | None
@@ -76,11 +76,11 @@ class Split(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """How records are fetched.
+    """Options of fetching records.
 
     Attributes:
-        timeout_ns: How long to wait for a broker that can serve.
-        retries: Retries of requests for offsets while a query is planned.
+        timeout_ns: Maximum wait for a broker that can serve.
+        retries: Number of retries of requests for offsets while a query is planned.
         bytes_max: Bytes to request at a time.
         encoding: `auto`, `raw` or `subscribe`.
         read_replica: Whether to read from in-sync replicas.
@@ -105,7 +105,7 @@ class Connection(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """What to read: exactly one field is not `None`."""
+    """Streams or partitions to read: exactly one field is not `None`."""
 
     streams: tuple[str, ...] | None
     pattern: re.Pattern[str] | None
@@ -116,7 +116,7 @@ class ArchivePlace(NamedTuple):
     """Location of an archive.
 
     Attributes:
-        root: Its address.
+        root: Address of the archive.
         store: Options of an object store, as pairs of name and value.
     """
 
@@ -125,7 +125,7 @@ class ArchivePlace(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What rows look like.
+    """Columns of the rows.
 
     Attributes:
         columns: Requested columns, `None` for all of the schema.
@@ -144,14 +144,14 @@ class SourceOptions:
 
     Attributes:
         connection: Brokers.
-        subscription: What is read.
-        start: Where a new query begins.
-        end: Where a batch ends.
+        subscription: Streams or partitions to read.
+        start: Start of a new query.
+        end: End of a batch.
         is_latest_without_match: Whether a time after all records means latest.
         limits: Size of a micro-batch.
         split: Tasks.
-        fetch: How records are fetched.
-        shape: What rows look like.
+        fetch: Options of fetching records.
+        shape: Columns of the rows.
         has_pushdown: Whether filters are pushed down.
         fails_on_loss: Whether missing records fail the query.
         cursor_id: Cursor of the query, empty for none.
@@ -184,7 +184,8 @@ class SinkOptions:
         partitioner: `key`, `roundrobin` or `column`.
         has_headers: Whether to write the column of headers.
         partitions: Partitions of a stream to create, `None` to create none.
-        replication_factor: Its replicas, -1 for all brokers, `None` for the brokers' default.
+        replication_factor: Replicas of that stream, -1 for all brokers, `None` for the brokers'
+            default.
         is_exactly_once: Whether a repeated task writes each row once.
     """
 
@@ -265,7 +266,7 @@ def read_shape(given: Mapping[str, str]) -> Shape:
     """Check the options of a source that determine its columns; Spark asks for these first.
 
     Raises:
-        OptionError: One of them is invalid; `read_source` checks the rest.
+        OptionError: An option is invalid; `read_source` checks the rest.
     """
     names = ("columns", "includeheaders", "schema")
     return _shape(

@@ -1,4 +1,4 @@
-"""Decide where a query starts and a batch ends, from options and reported bounds."""
+"""Resolve start and end of a query to offsets, from options and reported bounds."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
@@ -11,10 +11,10 @@ from pyspark_liftbridge.plan.values import MILLISECOND_NS
 
 
 class Known(NamedTuple):
-    """Bounds of a partition, as a broker reports them.
+    """Bounds of a partition, reported by a broker.
 
     Attributes:
-        stream_id: Id of its stream, 0 if the server reports none.
+        stream_id: Id of the stream, 0 if the server reports none.
         earliest: Log start offset.
         latest: First offset not committed.
         size_bytes: Bytes on disk.
@@ -59,11 +59,12 @@ def offsets_at(
     """Resolve places to offsets.
 
     Args:
-        places: What options say.
+        places: Places from the options.
         partitions: All partitions of the query.
         by_time: Offset of the first record at or after the requested time; the latest offset if
             there is no such record.
-        is_latest_without_match: Whether a time after all records means latest; else it is an error.
+        is_latest_without_match: Whether a time after all records means latest; otherwise it is an
+            error.
 
     Raises:
         OptionError: As for `times_of`; or a time is after all records.
@@ -88,10 +89,10 @@ def offsets_at(
 def at_latest(
     places: Places, partitions: Bounds, by_time: Mapping[PartitionId, int]
 ) -> list[PartitionId]:
-    """List partitions that begin at latest, which is another offset in each planning.
+    """List partitions that begin at latest, whose offset differs between plans.
 
     Args:
-        places: What options say.
+        places: Places from the options.
         partitions: All partitions of the query.
         by_time: As for `offsets_at`.
     """

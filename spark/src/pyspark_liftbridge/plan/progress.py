@@ -1,4 +1,4 @@
-"""Decide how far the next micro-batch reads, within bounds and limits."""
+"""Decide the end of the next micro-batch, within bounds and limits."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,11 +10,11 @@ from pyspark_liftbridge.plan.ranges import backlog_of, limited
 
 
 class GoneError(RuntimeError):
-    """A stream of the query was deleted or recreated, and the query is set to fail then."""
+    """A stream of the query was deleted or recreated, and `failOnDataLoss` is set."""
 
 
 class Ends(NamedTuple):
-    """What may be read now.
+    """Current ends of the logs.
 
     Attributes:
         latest: Next offsets after the committed records.
@@ -26,11 +26,11 @@ class Ends(NamedTuple):
 
 
 def ends_of(bounds: Bounds, start: Offsets, *, fails_on_loss: bool) -> Ends:
-    """Determine what may be read after `start`.
+    """Determine the current ends of the logs after `start`.
 
-    A partition that is not in `start`, or whose stream was recreated, is entered with its earliest
-    offset: this batch reads nothing of it, and the next one begins there. So the two offsets of a
-    batch alone determine what it reads.
+    A partition that is not in `start`, or whose stream was recreated, gets its earliest offset:
+    this batch reads nothing from it, and the next batch begins there. So the two offsets of a batch
+    alone determine what it reads.
 
     Raises:
         GoneError: A stream of `start` was deleted or recreated, and `fails_on_loss` is set.
@@ -59,16 +59,16 @@ def ends_of(bounds: Bounds, start: Offsets, *, fails_on_loss: bool) -> Ends:
 
 
 def target_of(bounds: Bounds, start: Offsets) -> Offsets:
-    """Return the end of a query that reads what exists now, also of new partitions."""
+    """Return the end of a query that reads all current records, also of new partitions."""
     return offsets_of(bounds, {one: known.latest for one, known in bounds.items()}).not_before(
         start
     )
 
 
 def advanced(former: Bounds, found: Bounds) -> Bounds:
-    """Return `found`, with no end before a former one of the same stream and history.
+    """Return `found`, in which no end is before the former end of the same stream and history.
 
-    A new leader may briefly know of less than the previous one reported.
+    A new leader may briefly know a lower high watermark than the previous leader reported.
     """
     return {
         one: known._replace(latest=max(known.latest, before.latest))
@@ -89,11 +89,11 @@ def next_end(
     """Decide where the next micro-batch ends; `start` if none is due.
 
     Args:
-        start: Where it begins.
-        ends: What may be read.
-        limits: Bounds on its size, and how long to wait for it.
+        start: Start of the micro-batch.
+        ends: Current ends of the logs.
+        limits: Bounds on its size, and on the wait for it.
         waited_ns: Time since the last batch.
-        target: Where the query ends, if it reads only what existed at its start; then it never
+        target: End of the query, if it reads only records that existed at its start; then it never
             waits.
     """
     latest = ends.latest if target is None else _not_behind(ends.latest, target)
@@ -105,7 +105,7 @@ def next_end(
 
 
 def _not_behind(latest: Offsets, target: Offsets) -> Offsets:
-    """Cut `latest` at `target`, and leave out partitions that are newer than it."""
+    """Cut `latest` at `target`, and leave out partitions that are newer than `target`."""
     streams: dict[str, StreamOffsets] = {}
     for name, aim in target.streams.items():
         stream = latest.streams.get(name)

@@ -1,4 +1,4 @@
-"""Prune the ranges of a batch by its filters; nothing that a filter would keep is removed."""
+"""Prune the ranges of a batch by its filters, without removing records that a filter would keep."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -16,9 +16,9 @@ class Pruning(NamedTuple):
         streams: Names of streams.
         partitions: Numbers of partitions.
         offset_min: Minimum offset.
-        offset_end: First offset above the allowed ones.
+        offset_end: First offset above the allowed offsets.
         time_ns_min: Minimum time, Unix nanoseconds; a multiple of 1,000, as brokers look times up.
-        time_ns_end: First time above the allowed ones, likewise.
+        time_ns_end: First time above the allowed times, also a multiple of 1,000.
     """
 
     streams: frozenset[str] | None = None
@@ -60,10 +60,10 @@ class Pruning(NamedTuple):
         first: Mapping[PartitionId, int],
         last: Mapping[PartitionId, int],
     ) -> list[Range]:
-        """Cut ranges by times; may keep more than matches.
+        """Cut ranges by times; may keep more records than match.
 
         Args:
-            ranges: What is read.
+            ranges: Ranges to read.
             first: Offset of the first record at or after the minimum time, by partition.
             last: Offset of the first record above the allowed times, by partition.
         """

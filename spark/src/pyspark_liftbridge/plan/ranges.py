@@ -1,7 +1,7 @@
 """Decide which ranges each task reads: a pure function of offsets and options.
 
 Spark repeats a batch from its written offsets, so the same offsets must give the same ranges; and
-every offset must be in exactly one of them.
+every offset must be in exactly one range.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,11 @@ class Range(NamedTuple):
 
     Attributes:
         stream: Name of the stream.
-        stream_id: Id that it must have, 0 for any.
+        stream_id: Id that the stream must have, 0 for any.
         partition: Number of the partition.
         start: First offset.
         end: First offset not read; more than `start`.
-        unclean_epoch: History that it must be read in, `None` for any.
+        unclean_epoch: History in which to read it, `None` for any.
     """
 
     stream: str
@@ -34,21 +34,21 @@ class Range(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Offsets in it; a compacted log holds fewer records."""
+        """Number of offsets; a compacted log holds fewer records."""
         return self.end - self.start
 
 
 class BackwardsError(ValueError):
-    """A range would end before it begins: the offsets were determined again and differ."""
+    """A range would end before it begins: offsets were determined again and differ."""
 
 
 def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
     """List the ranges between two offsets; partitions with nothing to read are left out.
 
     Args:
-        start: Where a batch begins. Nothing is read of a partition that is not in it, or whose
-            stream had another id: the next batch begins at its offset in `end`.
-        end: Where it ends.
+        start: Start of a batch. Nothing is read from a partition that is not in it, or whose stream
+            had another id: the next batch begins at its offset in `end`.
+        end: End of the batch.
 
     Raises:
         BackwardsError: An end is before its start.
@@ -100,8 +100,8 @@ def tasks_of(
     Args:
         ranges: Ranges to read.
         split: Rules.
-        leaders: Leaders of partitions, as far as they are known; they decide which ranges may share
-            a task, not what is read.
+        leaders: Known leaders of partitions; they decide which ranges may share a task, not which
+            records are read.
     """
     pieces = _cut(ranges, split)
     tasks: list[list[Range]] = []
@@ -142,12 +142,12 @@ def _even(whole: Range, count: int) -> list[Range]:
 
 
 def limited(start: Offsets, latest: Offsets, limits: Limits, mean_bytes: float) -> Offsets:
-    """Compute the end of a micro-batch: the backlog, cut to the limits by share.
+    """Compute the end of a micro-batch: the backlog, cut to the limits in proportion.
 
     Every partition with a backlog gets at least one offset, so that none starves.
 
     Args:
-        start: Where the batch begins.
+        start: Start of the batch.
         latest: Next offsets after the committed records.
         limits: Bounds on its size.
         mean_bytes: Mean bytes of a record; 0 if unknown.

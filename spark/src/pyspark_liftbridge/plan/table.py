@@ -17,7 +17,7 @@ STORE_OPTIONS: Final = ("endpoint", "region", "allow_http", "virtual_hosted_styl
 
 
 class Use(StrEnum):
-    """Where an option applies."""
+    """Operation that an option applies to."""
 
     BATCH = "batch"
     STREAM = "stream"
@@ -32,12 +32,12 @@ class Option(NamedTuple):
     """One option.
 
     Attributes:
-        name: As users write it; case does not matter, Spark lowers it.
-        kind: Parses its value.
-        rule: What a value must be, as part of a sentence.
-        default: Its default, as text; `None` for none.
-        uses: Where it may be given.
-        meaning: What it does, for the reference.
+        name: Name as users write it; Spark converts it to lower case.
+        kind: Parser of its value.
+        rule: Rule for a value, as part of a sentence.
+        default: Default as text; `None` for none.
+        uses: Operations that accept it.
+        meaning: Description, for the reference.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Divide a range between archive and log, if a query has both.
+"""Divide a range between archive and log, for a query that has both.
 
 The cut is the archive's end, not the log start offset: archived records stay, while the log may
-lose them to retention between the plan and the read. Retention that is bound to the archive's
-cursor never passes that end, so above it the log is complete; and reading old records costs brokers
+lose them to retention between the plan and the read. Retention bound to the archive's cursor never
+passes that end, so above it the log is complete. In addition, reading old records costs brokers
 nothing. The source of a row does not affect the tasks: these depend on offsets and options alone,
 so a batch that Spark repeats has the same rows in the same tasks, even if the archive has grown
 meanwhile. Only a compaction by key between two attempts, of the stream or of the archive, makes the
@@ -21,13 +21,13 @@ from pyspark_liftbridge.plan.ranges import Range
 
 
 class Held(NamedTuple):
-    """What an archive holds of a partition.
+    """Archived offsets of a partition.
 
     Attributes:
         begin: First offset that was archived.
         end: First offset not archived yet.
-        gaps: Lost offsets in between, never archived: start and end, in order.
-        read: History in which the log was read last, `None` if not recorded.
+        gaps: Lost offsets in between, which were never archived: start and end, in order.
+        read: History in which the log was last read, `None` if not recorded.
     """
 
     begin: int
@@ -37,16 +37,16 @@ class Held(NamedTuple):
 
 
 class Origin(Enum):
-    """Source of offsets."""
+    """Source of records."""
 
     ARCHIVE = "archive"
     LOG = "log"
     NOWHERE = "nowhere"
-    """Offsets lost before they were archived."""
+    """No source: the offsets were lost before they were archived."""
 
 
 class Step(NamedTuple):
-    """Offsets from one source.
+    """Offsets to read from one source.
 
     Attributes:
         origin: The source.
@@ -60,12 +60,12 @@ class Step(NamedTuple):
 
 
 def next_step(start: int, end: int, held: Held | None) -> Step:
-    """Decide the source of the first offsets of a range, and how many come from it.
+    """Decide the source of the first offsets of a range, and their number.
 
     Args:
         start: First offset of the range.
         end: First offset not in it; more than `start`.
-        held: What the archive holds, `None` for nothing.
+        held: Archived offsets of the partition, `None` for none.
     """
     if held is None or start >= held.end:
         return Step(Origin.LOG, start, end)
@@ -81,7 +81,7 @@ def next_step(start: int, end: int, held: Held | None) -> Step:
 
 
 def with_archive(bounds: Bounds, held: Mapping[PartitionId, Held]) -> Bounds:
-    """Combine bounds of log and archive: the earliest offset is the lower one of both.
+    """Combine bounds of log and archive: the earliest offset is the lower of both.
 
     Sizes grow in proportion, so that the mean size of a record stays that of the log.
     """
@@ -106,8 +106,8 @@ def is_outgrown(wanted: Range, held: Held | None, log_start: int | None) -> bool
 
     Args:
         wanted: Range to read.
-        held: What is known of the archive, `None` for nothing.
-        log_start: Log start offset, as far as it is known.
+        held: Known state of the archive, `None` for nothing.
+        log_start: Last known log start offset.
     """
     end = 0 if held is None else held.end
     return wanted.end > end and (log_start is None or wanted.start < max(log_start, end))

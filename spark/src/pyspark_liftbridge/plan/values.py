@@ -25,14 +25,14 @@ Parse = Callable[[str], object]
 
 
 def text(given: str) -> str:
-    """Any text that is not empty."""
+    """Parse a text that is not empty."""
     if not given.strip():
         raise ValueError
     return given.strip()
 
 
 def flag(given: str) -> bool:
-    """`true` or `false`."""
+    """Parse `true` or `false`."""
     try:
         return {"true": True, "false": False}[given.strip().lower()]
     except KeyError:
@@ -40,7 +40,7 @@ def flag(given: str) -> bool:
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """A whole number within bounds, both inclusive."""
+    """Parse a whole number within inclusive bounds."""
 
     def parse(given: str) -> int:
         digits = given.strip()
@@ -52,7 +52,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def duration(given: str) -> int:
-    """Nanoseconds of `500ms`, `120s`, `15m`, `2h` or `1d`; more than zero."""
+    """Parse `500ms`, `120s`, `15m`, `2h` or `1d` to nanoseconds; more than zero."""
     found = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|h|d)", given.strip().lower())
     if found is None or not int(found[1]):
         raise ValueError
@@ -60,7 +60,7 @@ def duration(given: str) -> int:
 
 
 def size(given: str) -> int:
-    """Bytes of `4194304`, `4096k`, `4m` or `1g`, also as `4MiB`; more than zero."""
+    """Parse `4194304`, `4096k`, `4m`, `1g` or `4MiB` to bytes; more than zero."""
     found = re.fullmatch(r"([0-9]{1,15})\s*([kmg]?)(?:i?b)?", given.strip().lower())
     if found is None or not int(found[1]):
         raise ValueError
@@ -68,7 +68,7 @@ def size(given: str) -> int:
 
 
 def choice(*names: str) -> Callable[[str], str]:
-    """One of some words."""
+    """Parse one of the allowed words."""
 
     def parse(given: str) -> str:
         word = given.strip().lower()
@@ -80,7 +80,7 @@ def choice(*names: str) -> Callable[[str], str]:
 
 
 def names(given: str) -> tuple[str, ...]:
-    """Names, separated by commas, each once."""
+    """Parse names separated by commas, each once."""
     found = tuple(name.strip() for name in given.split(","))
     if not all(found) or len(set(found)) < len(found):
         raise ValueError
@@ -88,7 +88,7 @@ def names(given: str) -> tuple[str, ...]:
 
 
 def pattern(given: str) -> re.Pattern[str]:
-    """A regular expression of Python."""
+    """Parse a regular expression of Python."""
     try:
         return re.compile(text(given))
     except re.error:
@@ -96,7 +96,7 @@ def pattern(given: str) -> re.Pattern[str]:
 
 
 def partitions(given: str) -> Mapping[str, tuple[int, ...]]:
-    """JSON such as `{"orders": [0, 1]}`."""
+    """Parse JSON such as `{"orders": [0, 1]}`."""
     found: dict[str, tuple[int, ...]] = {}
     for name, numbers in _object(given).items():
         if not isinstance(numbers, list) or not numbers or not all(map(_is_partition, numbers)):
@@ -106,7 +106,7 @@ def partitions(given: str) -> Mapping[str, tuple[int, ...]]:
 
 
 def numbers(least: int) -> Callable[[str], Mapping[str, Mapping[int, int]]]:
-    """JSON such as `{"orders": {"0": 123, "1": -2}}`; no number is below `least`."""
+    """Parse JSON such as `{"orders": {"0": 123, "1": -2}}`; no number is below `least`."""
 
     def parse(given: str) -> Mapping[str, Mapping[int, int]]:
         found: dict[str, dict[int, int]] = {}

@@ -1,1 +1,1 @@
-"""The data source and sink: thin classes of Spark over the plan and the client."""
+"""The data source and sink: thin Spark classes over the plan and the client."""

@@ -1,7 +1,7 @@
-"""Concurrent requests for small ranges: for a few records each, a task mostly waits for answers.
+"""Concurrent requests for small ranges, for which a task mostly waits for answers.
 
-The buffered records stay below one answer of `fetch.maxBytes`: each range requests its share of it,
-and ranges that follow one of large records are read one after another.
+The buffered records stay below one answer of `fetch.maxBytes`: each range requests its share, and
+ranges after a range with large records are read one by one.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ RECORDS_MAX: Final = 100
 """Maximum number of offsets of a small range."""
 
 AT_ONCE_MAX: Final = 8
-"""Ranges requested at once; with more, a task on one core is no faster."""
+"""Number of ranges requested at once; with more, a task on one core is no faster."""
 
 Piece = tuple[pa.RecordBatch, int]
 """Records, and the first offset after them."""
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
     Attributes:
         wanted: The range.
         pieces: Records in order, perhaps not all of the range.
-        error: Why there are no more, `None` for the end of the call.
+        error: Error that ended the call, `None` at its regular end.
     """
 
     wanted: Range
@@ -39,16 +39,17 @@ class Answer(NamedTuple):
 
 
 Ask = Callable[[Range, int], Iterator[Piece]]
-"""Reads a range, at most about so many bytes of it."""
+"""Function that reads a range, at most about the given number of bytes."""
 
 
 def answers(ranges: Sequence[Range], ask: Ask, bytes_max: int) -> Generator[Answer, None, None]:
     """Iterate over the result of the first call for each range, in the order of the ranges.
 
     Args:
-        ranges: Small ones.
+        ranges: Small ranges.
         ask: Called in threads.
-        bytes_max: Bytes buffered, unless a batch is the first one larger than its share.
+        bytes_max: Maximum number of buffered bytes, exceeded only by a batch that is larger than
+            its share.
     """
     share = max(1, bytes_max // AT_ONCE_MAX)
 

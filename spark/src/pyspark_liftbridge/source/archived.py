@@ -1,4 +1,4 @@
-"""The archive part of a query: its tables, what they hold, and their rows."""
+"""The archive of a query: its tables, their bounds and their rows."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ def _known(table: Table) -> _Known:
 
 
 class Archive:
-    """The archive of a query: each table is read once, and again where it must have grown.
+    """The archive of a query; each table is read once, and again if it must have grown.
 
     Args:
         place: Address and options of the archive.
@@ -57,10 +57,10 @@ class Archive:
         self._log: Bounds = {}
 
     def held(self, stream: str, stream_id: int) -> Mapping[int, Held]:
-        """Return what the archive holds of a stream, by partition; empty if it has no table.
+        """Return the archived offsets of a stream by partition; empty if it has no table.
 
         Raises:
-            ArchiveError: The table cannot be read, or is not of this stream.
+            ArchiveError: The table cannot be read, or belongs to another stream.
         """
         known = self._table(stream, stream_id)
         return {} if known is None else known.held
@@ -69,7 +69,7 @@ class Archive:
         """Combine the bounds of log and archive.
 
         Raises:
-            MissingError: A log may have other records where the archive has some.
+            MissingError: A log may have other records at archived offsets.
             ArchiveError: As for `held`.
         """
         streams = {(one.stream, known.stream_id) for one, known in bounds.items()}
@@ -102,7 +102,7 @@ class Archive:
             self._check(stream, stream_id)
 
     def _check(self, stream: str, stream_id: int) -> None:
-        """Check that archive and log have the same history, as far as bounds are known."""
+        """Check that archive and log have the same history, for partitions with known bounds."""
         for number, held in self.held(stream, stream_id).items():
             known = self._log.get(PartitionId(stream, number))
             if known is not None and known.stream_id == stream_id:
@@ -111,11 +111,11 @@ class Archive:
     def parts(
         self, ranges: Iterable[Range], log_starts: Mapping[PartitionId, int]
     ) -> dict[Range, Part]:
-        """Return what the archive holds of ranges; ranges of which it holds nothing are left out.
+        """Return the archived parts of ranges; omit ranges without archived records.
 
         Args:
-            ranges: What is read.
-            log_starts: Log start offsets, as far as they are known.
+            ranges: Ranges to read.
+            log_starts: Known log start offsets.
 
         Raises:
             ArchiveError: As for `held`.
@@ -135,10 +135,10 @@ class Archive:
         return found
 
     def newest_part(self, wanted: Range, known: Known | None) -> Part | None:
-        """Return what the archive holds of a range now, `None` for nothing.
+        """Return the archived part of a range now, `None` for nothing.
 
         Args:
-            wanted: What is read.
+            wanted: Range to read.
             known: Current bounds of its log, `None` if the log no longer exists.
 
         Raises:
@@ -158,7 +158,7 @@ class Archive:
         Args:
             found: Offsets that the log reports.
             times: Unix nanoseconds by partition.
-            bounds: Of all these partitions.
+            bounds: Bounds of all these partitions.
 
         Raises:
             ArchiveError: As for `held`.
@@ -174,7 +174,9 @@ class Archive:
     def rows(
         self, part: Part, wanted: Range, columns: Sequence[str]
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Read records of a range with the client's columns; yield where to continue after each.
+        """Read records of a range with the client's columns.
+
+        Yield each batch with the offset to continue at.
 
         Raises:
             ArchiveError: A file cannot be read.

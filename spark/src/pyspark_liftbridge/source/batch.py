@@ -29,8 +29,8 @@ class Task(InputPartition):
     """Ranges that one task reads.
 
     Attributes:
-        ranges: In reading order.
-        parts: What an archive holds of them.
+        ranges: Ranges in reading order.
+        parts: Archived parts of the ranges.
     """
 
     ranges: list[Range]
@@ -38,11 +38,12 @@ class Task(InputPartition):
 
 
 def read(options: SourceOptions, task: Task) -> Iterator[pa.RecordBatch]:
-    """Rows of a task.
+    """Read the rows of a task.
 
     Raises:
         DataLossError: Records are missing, or their stream was deleted or created again.
-        LiftbridgeError: No broker could serve them within the timeout, or the response is damaged.
+        LiftbridgeError: No broker could serve the records within the timeout, or the response is
+            damaged.
     """
     client = cluster.client_of(options.connection, options.fetch.timeout_ns)
     records = records_of(client, task.ranges, layout_of(options.shape), options, task.parts)
@@ -53,7 +54,7 @@ def archive_of(options: SourceOptions) -> "Archive | None":
     """Open the archive of a query, `None` for none.
 
     Raises:
-        UnsupportedStoreError: Its address or options do not fit a store.
+        UnsupportedStoreError: The address or options are invalid.
     """
     if options.archive is None:
         return None
@@ -67,7 +68,7 @@ def tasks_with_parts(
     archive: "Archive | None",
     log_starts: Mapping[PartitionId, int],
 ) -> Iterator[Task]:
-    """Build tasks with what the archive holds of each of their ranges.
+    """Build tasks with the archived parts of their ranges.
 
     Raises:
         ArchiveError: The archive cannot be read.
@@ -91,7 +92,7 @@ class BatchReader(DataSourceReader):
             OptionError: A stream does not exist, or offsets or times do not fit.
             PausedError: A partition is paused and must not be resumed.
             LiftbridgeError: No broker answers.
-            MissingError: A log may have other records where the archive has some.
+            MissingError: A log may have other records at archived offsets.
             ArchiveError: The archive cannot be read.
         """
         options = self._options
@@ -140,7 +141,7 @@ class BatchReader(DataSourceReader):
 
 
 class PushdownReader(BatchReader):
-    """A reader with filter pushdown; Spark fails every query of one while its setting is off."""
+    """A reader with filter pushdown; Spark fails every query with it while the setting is off."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Narrow the ranges by filters; return the filters that Spark must still apply."""

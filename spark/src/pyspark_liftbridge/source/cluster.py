@@ -1,4 +1,4 @@
-"""Requests of a query to brokers: which partitions exist, and where they start and end.
+"""Requests of a query to brokers: partitions and their bounds.
 
 An original server does not report bounds; then they are derived from metadata and from the first
 message of a subscription, one partition after another.
@@ -32,7 +32,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _MICROSECOND_NS: Final = 1_000
 _CALL_MIN: Final = timedelta(seconds=1)
 _CALL_MAX: Final = timedelta(seconds=5)
-"""Limit for a single call: no longer than for all of them, unless that is too short."""
+"""Limit for a single call: at most the limit for all calls, unless that is too short."""
 
 _Answer = TypeVar("_Answer")
 
@@ -54,7 +54,7 @@ def client_of(connection: Connection, retry_ns: int, *, is_plain: bool = False) 
         is_plain: Whether it makes only calls of the original server.
 
     Raises:
-        LiftbridgeError: No broker answers within that time.
+        LiftbridgeError: No broker answers within the retry time.
     """
     key = (os.getpid(), connection, retry_ns, is_plain)
     client = _clients.get(key)
@@ -76,7 +76,7 @@ def client_of(connection: Connection, retry_ns: int, *, is_plain: bool = False) 
 
 
 def ask(options: SourceOptions, question: Callable[[SyncClient], _Answer]) -> _Answer:
-    """Ask brokers while a query is planned.
+    """Call brokers while a query is planned.
 
     Retries `fetch.retries` times while no broker can answer, all within `fetch.timeout`.
 
@@ -109,11 +109,11 @@ def bounds_at_start(
 
     Args:
         client: Client for the requests.
-        options: Of the query.
+        options: Options of the query.
         running: As for `partitions_of`.
 
     Raises:
-        OptionError: A stream or partition does not exist, or the encoding.
+        OptionError: A stream, a partition or the encoding does not exist.
         PausedError: A partition is paused and must not be resumed.
         LiftbridgeError: No broker answers.
     """
@@ -173,9 +173,9 @@ def partitions_of(
 
     Args:
         client: Client for the requests.
-        wanted: What is read.
-        running: Streams that the query has started with, `None` before the start: then streams and
-            partitions that are named must exist; later they may be deleted.
+        wanted: Streams or partitions to read.
+        running: Streams that the query started with, `None` before the start. Before the start,
+            named streams and partitions must exist; later, they may be deleted.
         there: All streams, `None` to fetch them.
 
     Raises:
@@ -190,7 +190,7 @@ def partitions_of(
     found: dict[str, tuple[int, ...]] = {}
     for name in sorted(name for name in names if not name.startswith("__")):
         try:
-            # The broker that answered may lag behind another one.
+            # The broker that answered may lag behind another broker.
             info = there.get(name) or client.streams.get(name).info()
         except NotFoundError:
             if running is None:
@@ -217,7 +217,7 @@ def _numbers(info: StreamInfo, wanted: Subscription, *, may_lack: bool) -> tuple
 def bounds_of(
     client: SyncClient, partitions: Mapping[str, tuple[int, ...]], options: SourceOptions
 ) -> Bounds:
-    """Bounds of partitions.
+    """Fetch the bounds of partitions.
 
     Raises:
         LiftbridgeError: A stream was deleted, or no broker can answer for a partition.
@@ -241,7 +241,7 @@ def _bounds(
                 known = known._replace(unclean_epoch=one.unclean_epoch, epochs=one.epochs)
             yield one.partition, known
         return
-    # The creation time distinguishes a stream from another one of the same name.
+    # The creation time distinguishes a stream from another stream of the same name.
     stream_id = (stream.info().created - _EPOCH) // _MICROSECOND
     for number in numbers:
         latest = stream.partition_info(number).high_watermark + 1

@@ -21,7 +21,7 @@ _log: Final = logging.getLogger(__name__)
 def pinned(
     client: SyncClient, cursor_id: str, offsets: Offsets, moving: Iterable[PartitionId]
 ) -> Offsets:
-    """Determine start offsets; those of `latest` partitions stay as first determined.
+    """Determine start offsets; those of `latest` partitions stay as they were first determined.
 
     Raises:
         OptionError: The brokers store no cursors.

@@ -33,7 +33,7 @@ class LiftbridgeSource(DataSource):
         return "liftbridge"
 
     def schema(self) -> str:
-        """Return the columns, as DDL, by the options that choose them.
+        """Return the columns as DDL, as chosen by options.
 
         Raises:
             OptionError: One of these options is wrong.
@@ -43,7 +43,7 @@ class LiftbridgeSource(DataSource):
         return layout_of(read_shape(self.options)).ddl
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch.
+        """Create the reader of a batch.
 
         Raises:
             OptionError: An option is unknown, missing or wrong.
@@ -55,7 +55,7 @@ class LiftbridgeSource(DataSource):
         return (PushdownReader if options.has_pushdown else BatchReader)(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """A stream.
+        """Create the reader of a stream.
 
         Raises:
             OptionError: An option is unknown, missing or wrong.
@@ -96,7 +96,7 @@ def _source(given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
 
 
 def _sink(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SinkOptions:
-    """Check the options of a sink; its stream must exist, or is created, before any task starts."""
+    """Check the options of a sink; create its stream if it does not exist."""
     from pyspark_liftbridge.source import cluster, sink  # noqa: PLC0415 - heavy
 
     options = read_sink(given)

@@ -22,7 +22,7 @@ _MICROSECOND_NS: Final = 1_000
 
 
 def pushed(filters: Iterable[Filter], *, is_kafka_schema: bool) -> tuple[Pruning, list[Filter]]:
-    """Translate filters to a pruning; return also those that Spark must still apply.
+    """Translate filters to a pruning; also return the filters that Spark must still apply.
 
     Args:
         filters: Filters, all of which must hold.

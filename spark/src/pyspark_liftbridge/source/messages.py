@@ -1,9 +1,9 @@
 """Reading a range by `Subscribe`, message by message, from servers of the original.
 
 That call starts at the oldest message if the requested one was removed, ignores a start that is not
-committed yet, and stops at an offset only if a message has it. So only committed messages are
-requested, the end is detected here, and after each piece, a check ensures that the log still starts
-before it.
+committed yet, and stops at an offset only if a message has it. So this module requests only
+committed messages and detects the end itself. After each piece, it checks that the log still starts
+before the piece.
 """
 
 import time
@@ -28,7 +28,7 @@ from pyspark_liftbridge.source.schema import ROWS_MIN
 
 _POLL_SECONDS: Final = 0.1
 _OF_SERVER: Final = frozenset(("subject", "reply"))
-"""Headers that are not the publisher's."""
+"""Headers that the server adds."""
 
 
 class _Column(NamedTuple):
@@ -58,7 +58,7 @@ def by_message(
     columns: Sequence[str],
     options: SourceOptions,
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Read records of a range from a position on, and where to continue after them.
+    """Read records of a range from a position on; yield them with the offset to continue at.
 
     Raises:
         OutOfRangeError: The position, or an offset before a message, is not in the log.
@@ -115,7 +115,7 @@ def _committed(client: SyncClient, wanted: Range, options: SourceOptions) -> Kno
 
 
 def _pieces(reading: Iterable[Message], end: int, bytes_max: int) -> Iterator[list[Message]]:
-    """Group messages below an offset, as far as the bounds allow."""
+    """Group messages below an offset, within the bounds of a piece."""
     waiting: list[Message] = []
     size = 0
     for message in reading:

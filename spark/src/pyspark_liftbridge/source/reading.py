@@ -1,4 +1,4 @@
-"""Read the ranges of a task: each record once and in order, or raise the reason."""
+"""Read the ranges of a task: each record once and in order, or raise an error."""
 
 import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 FILES_GONE_MAX: Final = 3
-"""How often the files of a range may be replaced while it is read."""
+"""Maximum number of times that the files of a range may be replaced during the read."""
 
 
 class DataLossError(RuntimeError):
-    """Records of a range are lost, and the query is set to fail then."""
+    """Records of a range are lost, and `failOnDataLoss` is set."""
 
 
 class _Stop(NamedTuple):
-    """Where reading the log stopped.
+    """End of a read of the log.
 
     Attributes:
         position: First offset not read.
-        kept: First offset that the log may still have; `position` if it has all.
-        gone: Why the log has nothing any more, empty if only offsets are missing.
-        remedy: What the user can do.
+        kept: First offset that the log may still have; `position` if it has all offsets.
+        gone: Reason why the log has no more records, empty if only offsets are missing.
+        remedy: Action for the user.
     """
 
     position: int
@@ -68,7 +68,7 @@ class _Losses:
         """Fail for lost offsets, or count and log them.
 
         Raises:
-            DataLossError: The query is set to fail then.
+            DataLossError: `failOnDataLoss` is set.
         """
         start, end = stop.position, stop.kept
         text = f"offsets {start} to {end - 1} of {wanted.stream}/{wanted.partition} are gone: "
@@ -93,7 +93,7 @@ class _Losses:
 
 
 class _Reading(NamedTuple):
-    """What a task needs to read: client, options, columns, archive."""
+    """Context of a task's reads: client, options, columns, archive."""
 
     client: SyncClient
     layout: Layout
@@ -115,7 +115,7 @@ def records_of(
         ranges: Ranges to read.
         layout: Columns.
         options: Options of the query.
-        parts: What the query's archive holds of the ranges.
+        parts: Archived parts of the ranges.
 
     Raises:
         DataLossError: Records are missing, or the stream was deleted or created again.
@@ -143,7 +143,7 @@ def records_of(
 
 
 def _of_many(reading: _Reading, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
-    """Read the rows of small ranges, several of which are requested at once."""
+    """Read the rows of small ranges, with several requests at once."""
     client, layout, options, _ = reading
 
     def ask(wanted: Range, size: int) -> Iterator[ahead.Piece]:
@@ -171,7 +171,7 @@ def _of_both(
     """Read a range from archive and log; records missing in one are looked up in the other.
 
     Since planning, the log may have lost records to retention, and files may have been joined. Then
-    the archive is read again: it has what left the log, if retention waits for it.
+    the archive is read again: it has the records that left the log, if retention waits for it.
     """
     client, layout, options, losses = reading
     place = Place(wanted.stream, wanted.partition)
@@ -213,9 +213,9 @@ def _of_log(
     options: SourceOptions,
     first: ahead.Answer | None = None,
 ) -> Generator[pa.RecordBatch, None, _Stop]:
-    """Read the rows of a range that the log has; return where it stopped.
+    """Read the rows of a range in the log; return the end of the read.
 
-    `first` is the result of the first call, if it was made already.
+    `first` is the result of the first call, if that was already made.
     """
     place = Place(wanted.stream, wanted.partition)
     position = wanted.start
@@ -230,7 +230,7 @@ def _of_log(
             yield layout.rows(records, place)
             position = after
         if position >= wanted.end:
-            # The usual case; checking a thousand small ranges would cost a thousand calls more.
+            # The usual case; checking a thousand small ranges would cost a thousand more calls.
             return _Stop(position, position)
         known = cluster.known_of(client, wanted, options)
     except OutOfRangeError:
@@ -287,7 +287,7 @@ def _by_batch(
     max_bytes: int = 0,
     prefetch: int = 1,
 ) -> Iterator[ahead.Piece]:
-    """Same as `by_message`, for stored batches; with `max_bytes`, only one call."""
+    """Read records as `by_message` does, as stored batches; with `max_bytes`, only one call."""
     batches = client.streams.get(wanted.stream).fetch_columns(
         wanted.partition,
         position,

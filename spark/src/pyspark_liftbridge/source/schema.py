@@ -10,7 +10,10 @@ import pyarrow.compute as pc
 from pyspark_liftbridge.plan.options import OptionError, Shape
 
 ROWS_MIN: Final = 2_000
-"""Minimum of rows of an Arrow batch, except a task's last; fewer cost more overhead than work."""
+"""Minimum number of rows of an Arrow batch, except a task's last.
+
+With fewer rows, overhead dominates.
+"""
 
 ROWS_MAX: Final = 20_000
 
@@ -33,12 +36,12 @@ class Column(NamedTuple):
     """One column.
 
     Attributes:
-        name: Its name.
-        ddl: Its type as Spark DDL.
-        kind: Its type in Arrow.
+        name: Name of the column.
+        ddl: Type as Spark DDL.
+        kind: Type in Arrow.
         needs: Columns of the client that it is built from.
-        make: Builds it.
-        meaning: Its description in the reference.
+        make: Builds the column.
+        meaning: Description in the reference.
         is_nullable: Whether it may be null.
     """
 
@@ -202,7 +205,7 @@ class Layout(NamedTuple):
     """Columns of a query.
 
     Attributes:
-        columns: In the order of the schema.
+        columns: Columns in the order of the schema.
     """
 
     columns: Sequence[Column]
@@ -235,7 +238,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(shape: Shape) -> Layout:
-    """Columns of a query.
+    """Return the columns of a query.
 
     Raises:
         OptionError: A column does not exist, or needs another option.
@@ -257,7 +260,7 @@ def layout_of(shape: Shape) -> Layout:
 
 
 def resized(batches: Iterable[pa.RecordBatch], bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of `ROWS_MIN` to `ROWS_MAX` rows.
+    """Regroup rows into batches of `ROWS_MIN` to `ROWS_MAX` rows.
 
     The last batch may be smaller, and so may batches of large rows: at most `bytes_max` bytes are
     buffered.

@@ -29,7 +29,7 @@ STREAMS_MAX: Final = 1_000
 """Maximum number of streams that one task may write to."""
 
 RETRY_NS: Final = 120_000_000_000
-"""How long a task tries to find a broker that accepts its rows."""
+"""Time for which a task looks for a broker that accepts its rows."""
 
 _BATCH_SHIFT: Final = 32
 """Bits of a sequence below the number of its micro-batch: rows of a task for one partition."""
@@ -41,7 +41,7 @@ class Origin(NamedTuple):
     """Position of a task's rows in a query, the same when the task is repeated.
 
     Attributes:
-        run: The query, or the job of a batch.
+        run: Id of the query, or of the job of a batch.
         batch: Number of the micro-batch; 0 for a batch.
         partition: Spark's partition.
     """
@@ -70,10 +70,10 @@ class Written(WriterCommitMessage):
 
 
 def prepare(client: SyncClient, name: str, options: SinkOptions) -> SyncStream:
-    """Get the stream to write to; create it if it does not exist and an option says so.
+    """Get the stream to write to; create it if it does not exist and an option requests that.
 
     Raises:
-        OptionError: It does not exist.
+        OptionError: The stream does not exist.
         LiftbridgeError: The brokers do not answer, or do not create it.
     """
     stream = client.streams.get(name)
@@ -98,7 +98,7 @@ def write(options: SinkOptions, origin: Origin, batches: Iterator[pa.RecordBatch
 
     Raises:
         OptionError: A stream does not exist, or there are too many.
-        LiftbridgeError: A row is not, or may not be, stored; others may be.
+        LiftbridgeError: A row is not, or may not be, stored; other rows may be stored.
     """
     client = cluster.client_of(options.connection, RETRY_NS)
     numbering = origin.numbering if options.is_exactly_once else None
@@ -198,7 +198,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Publish the rows of a task, as `write` does."""
         context = _context()
-        # Spark hands the number of the batch to tasks by these properties only.
+        # Spark passes the number of the batch to tasks only by these properties.
         run = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
         assert run is not None

@@ -54,10 +54,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._moved_at = time.monotonic_ns()
         self._is_last_run = False
 
-    # -- where it begins ----------------------------------------------------------------------
+    # -- start ----------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where a new query starts; the same for as long as it runs.
+        """Return the start of a new query, which stays the same while it runs.
 
         Raises:
             OptionError: A stream does not exist, or offsets or times do not fit, or the brokers
@@ -94,10 +94,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return found
 
-    # -- how far it goes ----------------------------------------------------------------------
+    # -- end ----------------------------------------------------------------------
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return a marker that there are limits; the options have them."""
+        """Return a marker that there are limits; the options contain them."""
         limits = self._options.limits
         if limits.offsets_max is not None:
             return ReadMaxRows(limits.offsets_max)
@@ -108,12 +108,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the next micro-batch ends; `start` if there is none.
+        """Return the end of the next micro-batch; `start` if there is none.
 
         Raises:
             GoneError: A stream was deleted or created again.
-            DivergedError: A log may have other records where the query has read it.
-            MissingError: A log may have other records where the archive has some.
+            DivergedError: A log may have other records at offsets that the query has read.
+            MissingError: A log may have other records at archived offsets.
             LiftbridgeError: No broker answers.
         """
         begin = parse(start)
@@ -143,7 +143,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Check that logs still have the records read from them.
 
         Raises:
-            DivergedError: A log may have other records there, and the query is set to fail then.
+            DivergedError: A log may have other records at these offsets, and `failOnDataLoss` is
+                set.
         """
         for text in divergences(read, logs):
             if self._options.fails_on_loss:
@@ -198,7 +199,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             OffsetsError: The offsets are not of this source.
             BackwardsError: The end is before the start.
-            DivergedError: A repeated batch, for which a log may have other records now.
+            DivergedError: The batch is repeated, and a log may now have other records for it.
             LiftbridgeError: No broker answers.
             ArchiveError: The archive cannot be read.
         """

@@ -1,7 +1,7 @@
 """Bounds of the partitions of a running query, kept up to date by one thread.
 
-Spark asks a hundred times a second how far it may read. The answer is cached, and updated by one
-open call to each broker.
+Spark requests the end of the logs a hundred times a second. The answer is cached, and updated by
+one open call to each broker.
 """
 
 import logging
@@ -22,20 +22,20 @@ _log: Final = logging.getLogger(__name__)
 
 WAIT_SECONDS_MIN: Final = 5.0
 WAIT_SECONDS_MAX: Final = 30.0
-"""How long an open call waits; new streams and partitions are looked up as often."""
+"""Maximum wait of an open call; new streams and partitions are looked up at this interval."""
 
 WAIT_SECONDS_STREAM: Final = 2.0
-"""Additional wait for each stream: a broker checks all of them for each call, and an older broker
-has one open call for each."""
+"""Additional wait for each stream.
+
+A broker checks all streams for each call, and an older broker has an open call for each stream.
+"""
 
 ALL_SECONDS: Final = 600.0
-"""How often all bounds are fetched, also of quiet streams: retention moves their log start offsets.
-"""
+"""Interval at which all bounds are fetched, because retention moves log start offsets."""
 
 PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_STREAM: Final = 0.01
-"""Pause between two rounds with continuous news, and more for each stream that had news, as each of
-them costs a call."""
+"""Pauses between two rounds with continuous news: in all, and for each stream with news."""
 
 PAUSE_SECONDS_MAX: Final = 5.0
 """Pause between two rounds while brokers fail."""
@@ -45,7 +45,7 @@ POLL_SECONDS: Final = 1.0
 
 
 class _Failure(NamedTuple):
-    """When brokers stopped answering (monotonic time), and why."""
+    """Time at which brokers stopped answering (monotonic), and the cause."""
 
     since_ns: int
     error: LiftbridgeError
@@ -55,7 +55,7 @@ class Watch:
     """Bounds of all partitions of a query; `bounds` is called by one thread.
 
     Args:
-        options: Of the query.
+        options: Options of the query.
         found: Initial bounds.
     """
 

@@ -1,8 +1,8 @@
 """Estimate the size of records of the next micro-batch, for `maxBytesPerTrigger`.
 
-Brokers report the mean of a whole log, which may be far off for a part of it; and Spark does not
-report the size of the last batch to a source. So a few records at the start of the largest backlogs
-are fetched, where the next batch reads.
+Brokers report the mean of a whole log, which may differ much from that of a part of it, and Spark
+does not report the size of the last batch to a source. So a few records are fetched at the start of
+the largest backlogs, which the next batch reads.
 """
 
 from typing import Final
@@ -25,9 +25,9 @@ def mean_bytes(
 
     Args:
         client: Client for the requests.
-        start: Where the micro-batch begins.
+        start: Start of the micro-batch.
         latest: Next offsets after the committed records.
-        options: Of the query.
+        options: Options of the query.
     """
     if not client.has_data:
         return None

@@ -209,7 +209,8 @@ def _given(told: Recoverable, path: Path) -> Found:
     """Read the snapshot that another broker recovered, of the same cluster and not older.
 
     Raises:
-        InvalidRequestError: The snapshot does not match. FilesError: The snapshot cannot be read.
+        InvalidRequestError: The snapshot does not match.
+        FilesError: The snapshot cannot be read.
     """
     copy = MemoryFiles()
     stem = path.name.removesuffix(SUFFIX)
