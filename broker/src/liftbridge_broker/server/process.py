@@ -231,10 +231,7 @@ class Broker:
             self._close_data()
 
     async def _start(self, tasks: asyncio.TaskGroup, stop: asyncio.Event) -> bool:
-        """Join NATS and the cluster, admit clients.
-
-        Return false if `stop` or a failure came first.
-        """
+        """Join NATS and the cluster, admit clients; return false if stopped or failed first."""
 
         async def begin() -> None:
             if self.options.metrics.is_enabled:
@@ -315,8 +312,7 @@ class Broker:
         """Find a cluster for an empty directory, or found a new cluster."""
         core, bootstrap = self._core, self.options.clustering.bootstrap
         link = PeerLink(self._transport, core.sessions)
-        # A directory that left a cluster must be admitted by another cluster, and founds no
-        # cluster.
+        # A directory that left a cluster must be admitted by another, and founds no cluster.
         role = Role.WAITER if core.was_retired else role_of(bootstrap)
         self._search = Search(core.me, role, bootstrap.peers, link, self._clock, self.observer)
         admin.context.found = _refuse_retired if core.was_retired else self._search.found
@@ -353,10 +349,7 @@ class Broker:
             self.observer.transition("peer_subjects_reachable", fields)
 
     async def _bind(self) -> GrpcServer:
-        """Bind the client ports, whose addresses the registration announces.
-
-        Admit no client yet.
-        """
+        """Bind the client ports without admitting clients; registration needs the addresses."""
         options = self.options
         api = make_api(options, self.node, self._clock, self.observer, self._health)
         server = self._grpc = api.server
@@ -457,8 +450,7 @@ class Broker:
         """Apply dynamic settings; other settings need a restart.
 
         Raises:
-            LiftbridgeError: The configuration is invalid, or the broker is starting; nothing
-                changed.
+            LiftbridgeError: The configuration is invalid, or the broker starts; no change.
         """
         if self._grpc is None:
             raise UnavailableError("the broker is starting")
@@ -525,8 +517,7 @@ class Broker:
         self._ports.close()
         self._health.set_serving(is_serving=False)
         if not self._failed.done() and has_company(self._core):
-            # Other brokers take over before any step ends something; the deadline of the steps
-            # starts after that.
+            # Other brokers take over before any step; the deadline of the steps starts after that.
             bound = self.options.hand_over_timeout_ns / SECOND_NS + TRANSFER_SECONDS
             handing = Steps(loop.time() + bound, hurry, self._on_step_timed_out)
             await handing.run("hand_over", self._hand_over())

@@ -38,17 +38,13 @@ class PartitionLog:
         recovery_point: Offset below which all records are synced.
         epochs: Leader epochs; an append of a new epoch adds it.
         commit: Whether the fsync policy in force is `commit`; set by the owner.
-        compacted_offset: Offset below which each key has only its newest record; 0 before a whole
-            pass.
-        compacted_everywhere: Minimum of the compacted offsets of all replicas, set by the owner; 0
-            while unknown.
-        dropped_offset: Offset below which tombstones may be missing; in a copy it may be above the
-            log end.
+        compacted_offset: Offset below which keys have only their newest record; 0 if unknown.
+        compacted_everywhere: Minimum of that of all replicas, set by the owner; 0 if unknown.
+        dropped_offset: Offset below which tombstones may be missing; may exceed a copy's end.
         copied: Offset that a copy of a compacted log must reach.
         largest_timestamp: Largest timestamp ever appended, `NO_TIMESTAMP` for none.
         generation: Changes when segments are cut, dropped or replaced: readers seek again.
-        is_offline: Whether recovery found damage that must not be truncated; then nothing may be
-            appended.
+        is_offline: Whether recovery found rot, which must not be cut; then appends are refused.
         index_failures: Number of failed index writes; such indexes are rebuilt later.
     """
 
@@ -144,11 +140,9 @@ class PartitionLog:
             directory: Folder of the log's files; created when missing.
             partition_id: Partition that the batches must be of.
             limits: When to roll.
-            state: State in the journal; `None` if the journal lost it; then the whole log is
-                scanned as under `commit`.
+            state: State in the journal; `None` if lost: then all is scanned as for `commit`.
             clean: Whether the broker stopped in order after the last append.
-            commit: Whether the fsync policy was `commit`, so that only the last write may be
-                truncated.
+            commit: Whether the fsync policy was `commit`: only the last write may be truncated.
             on_doubt: Called before a truncation under `commit` of records that may have counted.
 
         Raises:
@@ -193,8 +187,7 @@ class PartitionLog:
             handle = segment.open()
         if not segment.size:
             segment.first_append_ns = wall_ns
-        # Load the index before the write. Otherwise a batch that is refused because of its index
-        # would reappear at a start.
+        # Load before the write: otherwise a batch refused for its index reappears at a start.
         segment.load_index()
         self._files.append(handle, data)
         latest = self.epochs.latest
@@ -258,10 +251,7 @@ class PartitionLog:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the log has no readable record.
-
-        Files may hold records below the log start.
-        """
+        """Return whether the log has no record at or above the log start."""
         return self.log_start_offset == self.log_end_offset
 
     @property
@@ -325,9 +315,7 @@ class PartitionLog:
         return BatchReader(self, offset)
 
     def read_batches(self, offset: Offset, max_bytes: int, end: Offset) -> bytes:
-        """Read the stored batches of [offset, end), verified.
-
-        Blocking, otherwise use `batch_reader`.
+        """Read the stored batches of [offset, end), verified; `batch_reader` does not block.
 
         Batches that `offset` or `end` fall into are re-cut, so that the result covers exactly a
         range that starts at `offset`.
@@ -586,8 +574,7 @@ class PartitionLog:
     def close(self) -> None:
         """Make everything durable, complete the index, close all handles.
 
-        Afterwards `recovery_point` is the log end offset, as needed for the journal of a clean
-        stop.
+        Afterwards `recovery_point` is the log end offset, as the journal of a clean stop needs.
 
         Raises:
             FilesError: A sync failed: the stop is not clean.

@@ -97,10 +97,8 @@ class LogStore:
         sync_times: Nanoseconds that groups of syncs took.
         slowness: Judges the disk by those times.
         unknown_count: Unknown entries that `begin` found in the directory.
-        failure: Reason why the
-        directory is offline; empty if it is not.
-        on_failed: Called with the reason when the
-        directory goes offline.
+        failure: Reason why the directory is offline; empty if it is not.
+        on_failed: Called with the reason when the directory goes offline.
     """
 
     def __init__(
@@ -203,10 +201,7 @@ class LogStore:
         return OpenedLog(log, "")
 
     def make(self, partitions: Sequence[PartitionId], name: StreamName) -> None:
-        """Create the directories of new logs of one stream, with one sync for all.
-
-        Raises `FilesError`.
-        """
+        """Create the directories of new logs of a stream with one sync; raise `FilesError`."""
         self._directory.make_logs(partitions, name)
 
     def begin(self, applied_index: MetadataIndex, now: Instant) -> None:
@@ -354,10 +349,7 @@ class LogStore:
         self._guarded(lambda: save_publishers(self._files, self._logs[partition]), now)
 
     def read_snapshot(self, partition: PartitionId) -> bytes | None:
-        """Return the stored state of idempotent publishers, `None` for none.
-
-        Raises `FilesError`.
-        """
+        """Return the stored state of publishers, `None` for none; raise `FilesError`."""
         return read_publishers(self._files, self._logs[partition])
 
     # Operation.
@@ -432,10 +424,7 @@ class LogStore:
         self._flush.note_journal(now)
 
     def restart(self, partition: PartitionId, offset: Offset, now: Instant) -> None:
-        """Drop a log and continue at an offset, below its start if it is empty.
-
-        Raises `FilesError`.
-        """
+        """Drop a log and continue at an offset, below its start if empty; or raise `FilesError`."""
         flush = partial(self._flush_journal_now, now)
         try:
             restart_log(self._journal, self._teller, self._logs[partition], offset, flush)

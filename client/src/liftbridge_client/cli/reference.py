@@ -42,9 +42,9 @@ server take `--servers`, `--profile` and `--timeout`; Spark jobs have no `--time
 is the first of: `--servers` (`LIFTBRIDGE_SERVERS`), `--profile` (`LIFTBRIDGE_PROFILE`), the current
 profile, `localhost:9292`.
 `cluster` commands talk to the admin ports: `--admin` (`LIFTBRIDGE_ADMIN`), the `admin` of the
-profile, `localhost:9294`. Name the ports of all brokers, since some calls only one broker can answer.
-`LIFTBRIDGE_CONFIG` names a profile file other than `profiles.toml` in the user's configuration
-folder. `liftbridge --install-completion` sets up shell completion.
+profile, `localhost:9294`. Name the ports of all brokers, since some calls only one broker can
+answer. `LIFTBRIDGE_CONFIG` names a profile file other than `profiles.toml` in the user's
+configuration folder. `liftbridge --install-completion` sets up shell completion.
 """
 
 

@@ -484,8 +484,7 @@ class Link:
             session = await shake_hands(connection, handshake)
             self.payload_bytes_max = session.facts.payload_bytes_max
             self._servers.discover(session.facts.discovered)
-            # From here on, `subscribe` writes to this connection; earlier subscriptions are already
-            # included.
+            # From here on, `subscribe` writes to this connection; earlier subscriptions are done.
             self._connection = connection
             connection.write(b"".join(self._subscriptions.values()))
             connection.begin()
