@@ -158,7 +158,7 @@ class Add:
         return unquote(self.path)
 
     def all_tags(self) -> dict[str, str]:
-        """All tags, including those of this package."""
+        """Return all tags, including those of this package."""
         if self.origin is None:
             return dict(self.tags)
         partition, start, end, digest = self.origin

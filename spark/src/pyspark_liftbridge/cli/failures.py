@@ -39,7 +39,7 @@ _CHARACTERS_MAX: Final = 1_000
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """Errors that Spark raises; none if Spark was not used."""
+    """Return the errors that Spark raises; none if Spark was not used."""
     if "pyspark" not in sys.modules:
         return ()
     from pyspark.errors import PySparkException  # noqa: PLC0415 - heavy

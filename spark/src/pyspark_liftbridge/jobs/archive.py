@@ -95,7 +95,7 @@ class Work(NamedTuple):
     ranges: tuple[Range, ...]
 
     def text(self) -> str:
-        """The task as text, as sent to Spark."""
+        """Return the task as text, as sent to Spark."""
         return json.dumps([self.job, self.table, self.ranges])
 
     @classmethod

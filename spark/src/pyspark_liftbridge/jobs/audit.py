@@ -131,7 +131,7 @@ class Work(NamedTuple):
     holders: tuple[Holder, ...]
 
     def text(self) -> str:
-        """The task as text, as it is sent to Spark."""
+        """Return the task as text, as it is sent to Spark."""
         return json.dumps(self)
 
     @classmethod

@@ -83,7 +83,7 @@ class Work(NamedTuple):
     now_ms: int
 
     def text(self) -> str:
-        """The task as text, as it is sent to Spark."""
+        """Return the task as text, as it is sent to Spark."""
         files = delta.encode(self.group.files).decode()
         return json.dumps([list(self.job), self.metadata, self.group.partition, files, self.now_ms])
 

@@ -114,7 +114,7 @@ class Work(NamedTuple):
     only_checks: bool
 
     def text(self) -> str:
-        """The task as text, as it is sent to Spark."""
+        """Return the task as text, as it is sent to Spark."""
         return json.dumps(self)
 
     @classmethod

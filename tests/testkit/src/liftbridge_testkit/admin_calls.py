@@ -155,7 +155,7 @@ class AdminCalls:
         return response.FromString(self.raw(method, request.SerializeToString()))
 
     def refusal(self, method: str, **fields: object) -> tuple[GrpcStatus, str]:
-        """Status and text of a call that must be refused."""
+        """Return status and text of a call that must be refused."""
         try:
             answer = self.call(method, **fields)
         except AdminRefusalError as refusal:
@@ -181,10 +181,10 @@ def _until(world: ClusterWorld, condition: Callable[[], bool]) -> None:
 
 
 def leader_of_metadata(world: ClusterWorld) -> int:
-    """Number of the broker that leads the metadata group."""
+    """Return the number of the broker that leads the metadata group."""
     return next(n for n in range(1, world.size + 1) if world[n].consensus.is_leader)
 
 
 def follower_of_metadata(world: ClusterWorld) -> int:
-    """Number of the first broker that does not."""
+    """Return the number of the first broker that does not."""
     return next(n for n in range(1, world.size + 1) if not world[n].consensus.is_leader)

@@ -43,7 +43,7 @@ def check(turns: Turns) -> None:
 
 
 def replayed(table: Below) -> tuple[object, ...]:
-    """The same without any checkpoint."""
+    """Return a copy without any checkpoint."""
     entries = [log.read_entry(table, version) or () for version in log.versions_there(table)]
     whole = log.Snapshot().after(entries)
     return whole.files, whole.ends, whole.metadata

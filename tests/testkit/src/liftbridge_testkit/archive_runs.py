@@ -136,7 +136,7 @@ class Turns:
             raise self._errors[0]
 
     def call(self, seat: "_Seat", act: Callable[[], object]) -> object:
-        """One call of a runner, with what becomes of it."""
+        """Return one call of a runner, with what becomes of it."""
         seat.pause()
         at = self.calls.get(seat.number, 0)
         self.calls[seat.number] = at + 1
@@ -251,7 +251,7 @@ class Source:
 
 
 def archive(source: Source, *, checkpoint_every: int = 3) -> Callable[[Store, Random], None]:
-    """A runner that archives a stream up to its end, in ranges of any size."""
+    """Return a runner that archives a stream up to its end, in ranges of any size."""
 
     def run(store: Store, random: Random) -> None:
         for _ in range(TRIES_MAX):
@@ -346,7 +346,7 @@ def records(offsets: Sequence[int], *, partition: int = 0, day_us: int = 0) -> p
 
 
 def archived(store: Store) -> dict[int, list[int]]:
-    """Offsets that the table of the stream holds, by partition and in order."""
+    """Return the offsets that the table of the stream holds, by partition and in order."""
     table = open_table(store, STREAM, STREAM_ID, Making("late", NOW_MS))
     found: dict[int, list[int]] = {}
     for add in table.snapshot.files.values():

@@ -34,7 +34,7 @@ class Batches:
         epoch: int = 1,
         publisher: tuple[int, int, int] = (0, 0, 0),
     ) -> bytes:
-        """A batch of records with offsets that follow each other.
+        """Return a batch of records with offsets that follow each other.
 
         Args:
             base: Offset of the first record.
@@ -71,7 +71,7 @@ class Batches:
     def sparse(
         self, base: int, end: int, kept: Mapping[int, bytes], *, timestamp: int = 1, epoch: int = 1
     ) -> bytes:
-        """A batch as compaction leaves it: the range [base, end) with some records of it.
+        """Return a batch as compaction leaves it: the range [base, end) with some records of it.
 
         Args:
             base: First offset of the range.
@@ -105,7 +105,7 @@ class Batches:
         )
 
     def filler(self, base: int, end: int, *, timestamp: int = 1, epoch: int = 1) -> bytes:
-        """A batch without records that keeps the range [base, end)."""
+        """Return a batch without records that keeps the range [base, end)."""
         return filler(
             partition_id=self.partition_id,
             leader_epoch=LeaderEpoch(epoch),
@@ -116,7 +116,7 @@ class Batches:
 
 
 def header_of(batch: bytes) -> BatchHeader:
-    """Header of a batch."""
+    """Return the header of a batch."""
     return read_header(batch, 0)
 
 

@@ -122,19 +122,19 @@ class History:
     deliveries: list[list[Stored]] = field(default_factory=list)
 
     def new_publisher(self) -> PublisherHistory:
-        """A publisher with a number that no other one had in this run."""
+        """Return a publisher with a number that no other one had in this run."""
         publisher = PublisherHistory(len(self.publishers))
         self.publishers[publisher.publisher] = publisher
         return publisher
 
     def new_subscription(self) -> list[Stored]:
-        """A list for the records of one subscription."""
+        """Return a list for the records of one subscription."""
         delivered: list[Stored] = []
         self.deliveries.append(delivered)
         return delivered
 
     def count(self, outcome: Outcome) -> int:
-        """Messages with this outcome."""
+        """Return messages with this outcome."""
         return sum(
             history.outcome(sequence) is outcome
             for history in self.publishers.values()
@@ -152,7 +152,7 @@ def encode(identity: Identity, size: int = 64) -> bytes:
 
 
 def decode(value: bytes) -> Identity | None:
-    """Identity of a value that `encode` made; None for any other bytes."""
+    """Return the identity of a value that `encode` made; None for any other bytes."""
     if len(value) < _HEADER.size:
         return None
     magic, publisher, sequence, length = _HEADER.unpack_from(value)

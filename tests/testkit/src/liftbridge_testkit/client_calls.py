@@ -114,11 +114,11 @@ class WorldClock:
         self._world = world
 
     def now(self) -> Instant:
-        """Monotonic nanoseconds."""
+        """Return the monotonic time in nanoseconds."""
         return self._world.now
 
     def wall_ns(self) -> int:
-        """Unix nanoseconds."""
+        """Return Unix nanoseconds."""
         return self._world.wall_ns
 
 

@@ -173,7 +173,7 @@ class ClusterKit:
         return (broker for broker in self.brokers.values() if broker.is_alive())
 
     def metadata(self, at: str = "") -> api_pb2.FetchMetadataResponse:
-        """Metadata as one broker tells them, or the first that answers.
+        """Return metadata as one broker tells them, or the first that answers.
 
         Raises:
             ProcessError: No broker does.
@@ -187,7 +187,7 @@ class ClusterKit:
         raise ProcessError("no broker answers")
 
     def partition(self, stream: str, number: int = 0, at: str = "") -> api_pb2.PartitionMetadata:
-        """Metadata of a partition; empty when there is none."""
+        """Return the metadata of a partition; empty when there is none."""
         for described in self.metadata(at).streamMetadata:
             if described.name == stream and number in described.partitions:
                 found: api_pb2.PartitionMetadata = described.partitions[number]
@@ -200,7 +200,7 @@ class ClusterKit:
         return leader
 
     def leader_and_follower(self, stream: str) -> tuple[str, str]:
-        """Brokers of a partition with two replicas."""
+        """Return the brokers of a partition with two replicas."""
         found = self.partition(stream)
         (follower,) = [one for one in found.replicas if one != found.leader]
         return found.leader, follower
@@ -240,7 +240,7 @@ class ClusterKit:
         return self.leader_of(stream, number)
 
     def high_watermark(self, stream: str, at: str, number: int = 0) -> int:
-        """First offset of a partition that is not committed, asked at its leader.
+        """Return the first offset of a partition that is not committed, asked at its leader.
 
         A machine that is short of processors may keep the leader from proving that it leads; then
         it is asked again, for a while.

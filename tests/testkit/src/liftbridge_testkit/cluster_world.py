@@ -169,7 +169,7 @@ class Member:
         self.told.append((kind, fields))
 
     def told_count(self, kind: str) -> int:
-        """Transitions of a kind so far."""
+        """Return the transitions of a kind so far."""
         return sum(found == kind for found, _ in self.told)
 
     def arm(self, deadline: Instant) -> None:
@@ -331,7 +331,7 @@ class Member:
         return bool(events) or is_due
 
     def log_bytes(self, partition_id: PartitionId) -> bytes:
-        """All stored batches of a partition."""
+        """Return all stored batches of a partition."""
         log = self.node.partitions[partition_id].log
         return log.read_batches(log.log_start_offset, 1 << 30, log.log_end_offset)
 
@@ -504,14 +504,14 @@ class ClusterWorld:
         return partition_id
 
     def state(self, name: str = "s", number: int = 0) -> PartitionState:
-        """A partition by the newest metadata of any broker."""
+        """Return a partition by the newest metadata of any broker."""
         newest = max(self.alive, key=lambda member: member.node.state.applied_index)
         stream = newest.node.state.stream(name)
         assert stream is not None
         return stream.partitions[number]
 
     def leader(self, name: str = "s", number: int = 0) -> Member | None:
-        """The broker that takes the records of a partition at present."""
+        """Return the broker that takes the records of a partition at present."""
         state = self.state(name, number)
         if state.leader is None:
             return None
@@ -524,7 +524,7 @@ class ClusterWorld:
         return member if partition.leader_epoch == state.leader_epoch else None
 
     def replica(self, number: int, name: str = "s") -> Partition:
-        """The replica of a broker."""
+        """Return the replica of a broker."""
         return self[number].node.find_replica(name, 0)
 
     def publish(

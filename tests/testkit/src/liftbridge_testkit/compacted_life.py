@@ -80,7 +80,7 @@ class Replica:
         assert not self.log.is_offline
 
     def newest(self) -> dict[str, int]:
-        """Offset of the last record of each key."""
+        """Return the offset of the last record of each key."""
         return {chr(value[0]): offset for offset, value in sorted(values_in(self.log).items())}
 
 
@@ -329,5 +329,5 @@ class CompactedLife:
 
 
 def life(seed: int) -> CompactedLife:
-    """A life by its seed."""
+    """Return a life by its seed."""
     return CompactedLife(seed)

@@ -25,7 +25,7 @@ Plan = Callable[[Store, log.Snapshot, Random], list[Rewrite]]
 
 
 def key_of(offset: int) -> int:
-    """Key of a record."""
+    """Return the key of a record."""
     return offset % 3
 
 
@@ -35,12 +35,12 @@ def is_tombstone(offset: int) -> bool:
 
 
 def compact_small_files(*, rounds: int = ROUNDS) -> Runner:
-    """A runner that joins any neighbouring files."""
+    """Return a runner that joins any neighbouring files."""
     return _runner(_joined, rounds)
 
 
 def compact_by_key(*, rounds: int = ROUNDS) -> Runner:
-    """A runner that keeps the last record of each key."""
+    """Return a runner that keeps the last record of each key."""
     return _runner(_last_of_keys, rounds)
 
 
@@ -128,7 +128,7 @@ def _offsets(table: Store, add: delta.Add) -> list[int]:
 def _written(
     table: Store, gone: Sequence[delta.Add], offsets: Sequence[int], random: Random
 ) -> tuple[delta.Add, ...]:
-    """A file as those of `archive_runs`, which answers for the range of those that go."""
+    """Return a file as those of `archive_runs`, which answers for the range of those that go."""
     if not offsets:
         return ()
     span = _span(gone)
@@ -148,7 +148,7 @@ def _span(adds: Sequence[delta.Add]) -> delta.Span:
 
 
 def held_after(table: Store, version: int) -> dict[int, tuple[list[int], int]]:
-    """Offsets that the table held after an entry, and the end, by partition."""
+    """Return the offsets that the table held after an entry, and the end, by partition."""
     snapshot = log.Snapshot().after(log.read_entry(table, at) or () for at in range(version + 1))
     found = {}
     for app, txn in snapshot.ends.items():

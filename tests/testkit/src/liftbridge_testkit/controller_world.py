@@ -160,7 +160,7 @@ class ControllerWorld:
         return answer
 
     def refused(self, command: Command) -> str:
-        """Code that a command is refused with, without any change."""
+        """Return the code that a command is refused with, without any change."""
         before = deepcopy(self.state)
         decision = self.apply(command)
         assert decision.records == ()
@@ -216,7 +216,7 @@ class ControllerWorld:
         self.unfence(name)
 
     def epoch(self, name: str) -> MetadataIndex:
-        """Present session of a broker."""
+        """Return the current session of a broker."""
         return self.state.brokers[BrokerId(name)].broker_epoch
 
     # Partitions.
@@ -239,7 +239,7 @@ class ControllerWorld:
         return partition_id(answer.stream_id, PartitionNumber(0))
 
     def get(self, number: PartitionId) -> PartitionState:
-        """A partition that exists."""
+        """Return a partition that exists."""
         found = self.state.partition(number)
         assert found is not None
         return found

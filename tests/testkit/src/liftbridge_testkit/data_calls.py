@@ -67,7 +67,7 @@ class Data:
         return list(self.stub.PartitionBounds(request, timeout=TIMEOUT).partitions)
 
     def waiting(self, **fields: object) -> "grpc.Future[data_pb2.PartitionBoundsResponse]":
-        """A call for bounds that waits."""
+        """Return a call for bounds that waits."""
         request = data_pb2.PartitionBoundsRequest(stream=self.name, **fields)  # type: ignore[arg-type] # by name
         call: grpc.Future[data_pb2.PartitionBoundsResponse] = self.stub.PartitionBounds.future(
             request, timeout=TIMEOUT
@@ -77,7 +77,7 @@ class Data:
     def following(
         self, known: Mapping[str, Mapping[int, int]], **fields: object
     ) -> "grpc.Future[data_pb2.AwaitNewsResponse]":
-        """A call that waits for news in streams."""
+        """Return a call that waits for news in streams."""
         streams = [
             data_pb2.KnownStream(name=name, high_watermarks=marks) for name, marks in known.items()
         ]
@@ -95,7 +95,7 @@ class Data:
         return responses
 
     def frames(self, **fields: object) -> list[Frame]:
-        """Records of a range, from stored batches."""
+        """Return the records of a range, from stored batches."""
         return [
             decode_frame(response.data, at, end)
             for response in self.fetch(**fields)
@@ -104,5 +104,5 @@ class Data:
         ]
 
     def values(self, **fields: object) -> dict[int, bytes]:
-        """Values of a range by offset."""
+        """Return the values of a range by offset."""
         return {int(frame.offset): frame.value for frame in self.frames(**fields)}

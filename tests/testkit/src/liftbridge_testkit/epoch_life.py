@@ -65,7 +65,7 @@ class Held:
         self.tail = self.durable_tail = 0
 
     def runs(self) -> list[tuple[int, int]]:
-        """Each epoch that has records, with the offset of its first one."""
+        """Return each epoch that has records, with the offset of its first one."""
         inside = range(self.start, self.end)
         return [(epoch, next(run)) for epoch, run in groupby(inside, key=self.epochs.__getitem__)]
 
@@ -258,5 +258,5 @@ class EpochLife:
 
 
 def life(seed: int) -> EpochLife:
-    """The life of a seed."""
+    """Return the life of a seed."""
     return EpochLife(seed)

@@ -142,7 +142,7 @@ class Publisher(Worker):
                 is_over.set()
 
     def stall_after(self, moment: float, seconds: float = WATCH_SECONDS) -> float:
-        """Longest time without an ack within some seconds from a moment on."""
+        """Return the longest time without an ack within some seconds from a moment on."""
         deadline = monotonic() + AFTER_SECONDS_MAX
         end = moment + seconds
         while not self.acks or self.acks[-1] < end:
@@ -221,7 +221,7 @@ def metadata_leader(cluster: ClusterKit) -> str:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that this share does not exceed (nearest rank)."""
+    """Return the value that this share does not exceed (nearest rank)."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, ceil(share * len(ordered)) - 1))]
 

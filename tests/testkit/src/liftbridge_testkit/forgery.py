@@ -144,7 +144,7 @@ async def _send(url: str, frames: Sequence[bytes], rate: int) -> None:
 def _made_up(
     forger: Forger, brokers: Sequence[str], left: int
 ) -> Iterator[tuple[str, Channel, bytes]]:
-    """Frames of a round."""
+    """Yield the frames of a round."""
     for _ in range(min(left, ROUND_FRAMES)):
         forged = forger.frame(list(brokers))
         assert forged is not None
@@ -167,17 +167,17 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 def refused(cluster: ClusterKit) -> float:
-    """Frames that brokers did not believe so far."""
+    """Return the frames that brokers did not believe so far."""
     return sum(cluster.metric(name, at) for name in _COUNTED for at in cluster.brokers)
 
 
 def stored_count(cluster: ClusterKit, load: Load) -> int:
-    """Committed messages of a stream, whoever leads it by now."""
+    """Return the committed messages of a stream, whoever leads it by now."""
     return cluster.high_watermark(load.stream, cluster.leader_of(load.stream))
 
 
 def rate_of(cluster: ClusterKit, loads: Sequence[Load], wait: Callable[[], object]) -> float:
-    """Messages a second that are committed during a wait."""
+    """Return messages a second that are committed during a wait."""
     before, began = sum(stored_count(cluster, load) for load in loads), monotonic()
     wait()
     after = sum(stored_count(cluster, load) for load in loads)

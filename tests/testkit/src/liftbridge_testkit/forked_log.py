@@ -43,7 +43,7 @@ class Replica:
             self.records.append(record)
 
     def told(self) -> list[tuple[int, int]]:
-        """Epochs as reported: those in force from the start of the log on."""
+        """Return epochs as reported: those in force from the start of the log on."""
         behind = [one for one in self.epochs if one[1] > self.start]
         before = [one for one in self.epochs if one[1] <= self.start]
         return [(before[-1][0], self.start), *behind] if before else behind

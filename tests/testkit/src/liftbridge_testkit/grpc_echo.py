@@ -117,7 +117,7 @@ async def eventually(claim: Callable[[], bool]) -> None:
 
 
 def frame(message: bytes) -> bytes:
-    """A message behind its gRPC prefix."""
+    """Return a message behind its gRPC prefix."""
     return len(message).to_bytes(5, "big") + message
 
 
@@ -261,7 +261,7 @@ def _say(text: str) -> None:
 
 
 def _cpu_seconds() -> float:
-    """CPU time of this process so far, user and system."""
+    """Return the CPU time of this process so far, user and system."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 

@@ -13,5 +13,5 @@ EOF: Final[object] = vars(aio)["EOF"]
 
 
 def raw(channel: aio.Channel | grpc.Channel) -> Any:
-    """The channel, not held to its declared types."""
+    """Return the channel, not held to its declared types."""
     return channel

@@ -36,7 +36,7 @@ def session(rng: random.Random) -> bytes:
 
 
 def _message(rng: random.Random, stream_id: int) -> bytes:
-    """A DATA frame with a message, or with something that is almost one."""
+    """Return a DATA frame with a message, or with something that is almost one."""
     body = prefixed(bytes(rng.randint(0, 60)))
     match rng.randrange(10):
         case 0:
@@ -51,7 +51,7 @@ def _message(rng: random.Random, stream_id: int) -> bytes:
 
 
 def mutated(rng: random.Random, known: list[bytes]) -> bytes:
-    """A session with bits flipped, bytes cut out, doubled or put in."""
+    """Return a session with bits flipped, bytes cut out, doubled or put in."""
     data = bytearray(rng.choice(known))
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(24, len(data)) if rng.random() < 0.95 else rng.randrange(24)
@@ -68,7 +68,7 @@ def mutated(rng: random.Random, known: list[bytes]) -> bytes:
 
 
 def random_frames(rng: random.Random, greeting: bytes) -> bytes:
-    """Well-formed frames with random contents."""
+    """Return well-formed frames with random contents."""
     pieces = [greeting]
     for _ in range(rng.randint(1, 12)):
         payload = rng.randbytes(rng.choice((0, 4, 5, 6, 8, 8, 9, rng.randint(0, 60))))

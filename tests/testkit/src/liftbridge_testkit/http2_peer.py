@@ -49,11 +49,11 @@ class Http2Peer:
 
     @staticmethod
     def hello(settings: dict[int, int] | None = None) -> bytes:
-        """Preface and first SETTINGS."""
+        """Return preface and first SETTINGS."""
         return frames.PREFACE + frames.settings_frame(settings or {})
 
     def block(self, fields: list[tuple[str, str]]) -> bytes:
-        """A header block."""
+        """Return a header block."""
         return self._encoder.encode(fields)
 
     def request(
@@ -72,16 +72,16 @@ class Http2Peer:
 
     @staticmethod
     def data(stream_id: int, payload: bytes, *, ends: bool = False) -> bytes:
-        """One DATA frame."""
+        """Return one DATA frame."""
         return frames.frame(frames.DATA, int(ends), stream_id, payload)
 
     @staticmethod
     def message(stream_id: int, message: bytes, *, ends: bool = False) -> bytes:
-        """One DATA frame that holds one gRPC message."""
+        """Return one DATA frame that holds one gRPC message."""
         return frames.frame(frames.DATA, int(ends), stream_id, prefixed(message))
 
     def read(self, data: bytes) -> list[Frame]:
-        """Frames that became complete with `data`."""
+        """Return the frames that became complete with `data`."""
         self._pending += data
         found = []
         while len(self._pending) >= frames.HEADER_BYTES:
@@ -138,12 +138,12 @@ class Duel:
 
 
 def prefixed(message: bytes) -> bytes:
-    """A gRPC message behind its prefix."""
+    """Return a gRPC message behind its prefix."""
     return len(message).to_bytes(5, "big") + message
 
 
 def of_kind(found: list[Frame], kind: int) -> list[Frame]:
-    """The frames of one type."""
+    """Return the frames of one type."""
     return [frame for frame in found if frame.kind == kind]
 
 

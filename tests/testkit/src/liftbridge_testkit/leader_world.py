@@ -57,7 +57,7 @@ class LeaderWorld:
             self.core.on_established()
 
     def lead(self, kept: LeaderCore | None = None) -> LeaderCore:
-        """A core for the present state."""
+        """Return a core for the present state."""
         return LeaderCore(
             A,
             self.log,
@@ -81,7 +81,7 @@ class LeaderWorld:
         compacted: int = 0,
         at: int = 0,
     ) -> FetchOutcome:
-        """A fetch, `at` nanoseconds later; with the epoch before the offset unless told."""
+        """Return a fetch, `at` nanoseconds later; with the epoch before the offset unless told."""
         self.now = Instant(self.now + at)
         clock = self.clocks.setdefault(replica, SessionClock(self.now))
         clock.last_fetch = self.now
@@ -110,7 +110,7 @@ class LeaderWorld:
         self.core.on_append(self.now)
 
     def propose(self, eligible: Container[BrokerId] = ALL, *, after: int = 0) -> IsrProposal | None:
-        """The proposal due `after` nanoseconds later."""
+        """Return the proposal due `after` nanoseconds later."""
         self.now = Instant(self.now + after)
         return self.core.next_proposal(self.now, eligible)
 
@@ -129,14 +129,14 @@ class LeaderWorld:
 
 
 def brokers(proposal: IsrProposal | None) -> str:
-    """Members that are proposed, as text; empty without a proposal."""
+    """Return the members that are proposed, as text; empty without a proposal."""
     if proposal is None:
         return ""
     return "".join(broker for broker, _ in proposal.isr)
 
 
 def expanding() -> tuple[LeaderWorld, IsrProposal]:
-    """A leader that just proposed to take the third broker into sync."""
+    """Return a leader that just proposed to take the third broker into sync."""
     world = LeaderWorld(partition_of("ab"))
     for replica in (B, C):
         world.fetch(replica, 10)

@@ -89,7 +89,7 @@ class LogBench:
         self.journal = self.log.state
 
     def frames(self, first: int | None = None, max_bytes: int = 1 << 20) -> list[Frame]:
-        """All records from an offset on, by default from the log start."""
+        """Return all records from an offset on, by default from the log start."""
         start = self.log.log_start_offset if first is None else Offset(first)
         reader = self.log.reader(start)
         found: list[Frame] = []
@@ -101,33 +101,33 @@ class LogBench:
             found += frames_of(result.slices)
 
     def values(self) -> dict[int, bytes]:
-        """Values of all records by offset."""
+        """Return the values of all records by offset."""
         return {frame.offset: frame.value for frame in self.frames()}
 
     def paths(self) -> list[str]:
-        """Names of the files in the log's directory."""
+        """Return the names of the files in the log's directory."""
         return [path.removeprefix(DIRECTORY + "/") for path in self.files.paths(DIRECTORY)]
 
 
 def snapshot(files: MemoryFiles, under: str = "") -> dict[str, bytes]:
-    """Contents of all files but notes of damage, to see that nothing was changed."""
+    """Return the contents of all files but notes of damage, to see that nothing was changed."""
     paths = [path for path in files.paths(under) if not path.endswith(DAMAGED_SUFFIX)]
     return {path: files.content(path) for path in paths}
 
 
 def damaged(data: bytes, position: int, size: int = 1) -> bytes:
-    """Data with some bytes turned over."""
+    """Return data with some bytes turned over."""
     turned = bytes(byte ^ 0xFF for byte in data[position : position + size])
     return data[:position] + turned + data[position + size :]
 
 
 def log_path(base: int) -> str:
-    """Path of the log file of a segment of `LogBench`."""
+    """Return the path of the log file of a segment of `LogBench`."""
     return f"{DIRECTORY}/{base:020d}.log"
 
 
 def index_path(base: int) -> str:
-    """Path of the index file of a segment of `LogBench`."""
+    """Return the path of the index file of a segment of `LogBench`."""
     return f"{DIRECTORY}/{base:020d}.index"
 
 
@@ -137,7 +137,7 @@ def starts_of(batches: Sequence[bytes]) -> list[int]:
 
 
 def three_batches(*, synced: int) -> tuple[LogBench, list[bytes]]:
-    """A log of three batches of two records each, of which some batches are synced."""
+    """Return a log of three batches of two records each, of which some batches are synced."""
     bench = LogBench()
     batches = []
     for number in range(3):
@@ -149,7 +149,7 @@ def three_batches(*, synced: int) -> tuple[LogBench, list[bytes]]:
 
 
 def segmented(count: int, *, synced: int) -> LogBench:
-    """A log of segments with two records each."""
+    """Return a log of segments with two records each."""
     bench = LogBench(LogLimits(1000, 0))
     for number in range(count):
         bench.append(b"x" * 500, b"%d" % number * 500)
@@ -160,7 +160,7 @@ def segmented(count: int, *, synced: int) -> LogBench:
 
 
 def ten_batches(limits: LogLimits = UNLIMITED) -> LogBench:
-    """Batches of three records; the second of each has 50 bytes."""
+    """Return the batches of three records; the second of each has 50 bytes."""
     bench = LogBench(limits)
     for number in range(10):
         bench.append(b"%d" % number, b"x" * 50, b"y", timestamp=number)

@@ -28,7 +28,7 @@ _SHARED = "grpc numpy pyarrow.compute pyarrow.parquet typer"
 
 
 def modules_of(package: str) -> list[str]:
-    """Names of all modules of a package, which is not imported."""
+    """Return the names of all modules of a package, which is not imported."""
     spec = find_spec(package)
     assert spec is not None, package
     assert spec.origin is not None, package

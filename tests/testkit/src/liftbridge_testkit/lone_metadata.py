@@ -77,6 +77,6 @@ def commit(files: MemoryFiles, consensus: RaftConsensus, *tokens: int) -> int:
 
 
 def commands_of(recovered: RecoveredMetadata | Sequence[MetadataEvent]) -> list[bytes]:
-    """Commands among recovered entries or events."""
+    """Return commands among recovered entries or events."""
     found = recovered.entries if isinstance(recovered, RecoveredMetadata) else recovered
     return [one.command for one in found if isinstance(one, Committed) and one.command]

@@ -81,7 +81,7 @@ class LossyProxy:
         return f"http://127.0.0.1:{self.port}"
 
     def count(self, fate: Fate) -> int:
-        """Requests that met a fate."""
+        """Return the requests that met a fate."""
         return sum(one is fate for _, one in self.fates)
 
     def fate_of(self, method: str, path: str) -> Fate:

@@ -203,7 +203,7 @@ class Member:
                     pass
 
     def leaders(self) -> list[LeaderChanged]:
-        """Changes of leadership that were told."""
+        """Return the changes of leadership that were told."""
         return [event for event in self.events if isinstance(event, LeaderChanged)]
 
     def pump(self) -> bool:
@@ -230,7 +230,7 @@ class Group:
         self.settle()
 
     def __getitem__(self, number: int) -> Member:
-        """Member number n, from 1."""
+        """Return member number n, from 1."""
         return self.members[BrokerId(f"n{number}")]
 
     def add(self, number: int, disk: str) -> Member:

@@ -13,13 +13,13 @@ from liftbridge_proto import api_pb2
 
 
 def header_lines(count: int) -> bytes:
-    """A block of NATS headers, as small as they can be."""
+    """Return a block of NATS headers, as small as they can be."""
     lines = b"".join(b"%x:\r\n" % number for number in range(count))
     return b"NATS/1.0\r\n" + lines + CRLF if count else b""
 
 
 def enveloped(headers: int, inbox: str) -> bytes:
-    """A message in an envelope with headers of its own, which may ask for an ack."""
+    """Return a message in an envelope with headers of its own, which may ask for an ack."""
     given = {f"{number:x}": b"" for number in range(headers)}
     return encode_publish(api_pb2.Message(headers=given, ackInbox=inbox, correlationId=inbox))
 

@@ -32,13 +32,13 @@ class KeyPair:
         self.public: str = nkeys.from_seed(bytearray(seed)).public_key.decode()
 
     def sign(self, data: bytes) -> bytes:
-        """Signature of `data`."""
+        """Return the signature of `data`."""
         signature: bytes = nkeys.from_seed(bytearray(self.seed.encode())).sign(data)
         return signature
 
 
 def user_key() -> KeyPair:
-    """Key of a user, for authentication by nkey alone."""
+    """Return the key of a user, for authentication by nkey alone."""
     return KeyPair(nkeys.PREFIX_BYTE_USER)
 
 
@@ -50,7 +50,7 @@ class User:
         self.key = key
 
     def creds(self) -> str:
-        """Text of its `.creds` file."""
+        """Return the text of its `.creds` file."""
         return (
             f"-----BEGIN NATS USER JWT-----\n{self.jwt}\n------END NATS USER JWT------\n\n"
             "************************* IMPORTANT *************************\n"
@@ -73,7 +73,7 @@ class Account:
         self.jwt = _token(operator_key, self.public, name, nats)
 
     def user(self, name: str, *, expires_in_s: int = 0) -> User:
-        """A user; 0 never expires."""
+        """Return a user; 0 never expires."""
         key = user_key()
         nats = {"pub": {}, "sub": {}, "subs": -1, "data": -1, "payload": -1}
         jwt = _token(
@@ -90,13 +90,13 @@ class Operator:
         self._accounts: list[Account] = []
 
     def account(self, name: str) -> Account:
-        """A new account, known to servers configured after this call."""
+        """Return a new account, known to servers configured after this call."""
         account = Account(name, self._key)
         self._accounts.append(account)
         return account
 
     def server_config(self) -> str:
-        """Configuration of a server that trusts this operator."""
+        """Return the configuration of a server that trusts this operator."""
         jwt = _token(self._key, self._key.public, "O", {"type": "operator", "version": 2})
         preload = "\n".join(f"  {account.public}: {account.jwt}" for account in self._accounts)
         return f"operator: {jwt}\nresolver: MEMORY\nresolver_preload: {{\n{preload}\n}}\n"
@@ -105,7 +105,7 @@ class Operator:
 def _token(
     issuer: KeyPair, subject: str, name: str, nats: dict[str, object], expires_in_s: int = 0
 ) -> str:
-    """A signed JWT."""
+    """Return a signed JWT."""
     now = time.time_ns() // 1_000_000_000
     claims: dict[str, object] = {
         "iat": now,

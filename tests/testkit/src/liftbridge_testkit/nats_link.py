@@ -73,7 +73,7 @@ class RecordingSink(Recorder):
             self.on_connected()
 
     def payloads(self, subscription: int) -> list[bytes]:
-        """All payloads of one subscription, in order."""
+        """Return all payloads of one subscription, in order."""
         return [
             payload
             for sid, _, payloads in self.deliveries
@@ -82,7 +82,7 @@ class RecordingSink(Recorder):
         ]
 
     def arrivals(self, subscription: int) -> list[Arrival]:
-        """All arrivals of one subscription, in order."""
+        """Return all arrivals of one subscription, in order."""
         return [a for sid, arrivals, _ in self.deliveries if sid == subscription for a in arrivals]
 
 
@@ -99,7 +99,7 @@ class RecordingObserver(Recorder):
         self.tell()
 
     def of(self, kind: str) -> list[dict[str, object]]:
-        """Fields of all transitions of a kind."""
+        """Return the fields of all transitions of a kind."""
         return [fields for found, fields in self.transitions if found == kind]
 
 
@@ -120,6 +120,6 @@ async def linked(
 
 
 def frame(subject: str, payload: bytes, reply: str = "") -> bytes:
-    """A `PUB` frame."""
+    """Return a `PUB` frame."""
     to = f"{subject} {reply}" if reply else subject
     return f"PUB {to} {len(payload)}\r\n".encode() + payload + b"\r\n"

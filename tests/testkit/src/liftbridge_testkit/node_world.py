@@ -205,7 +205,7 @@ class NodeWorld:
         self.transitions.append((kind, fields))
 
     def told(self, kind: str) -> list[Mapping[str, object]]:
-        """Fields of the transitions of one kind."""
+        """Return the fields of the transitions of one kind."""
         return [fields for told, fields in self.transitions if told == kind]
 
     def arm(self, deadline: Instant) -> None:
@@ -385,7 +385,7 @@ class NodeWorld:
         return self.partition(name)
 
     def partition(self, name: str = "s", number: int = 0) -> Partition:
-        """A partition as the node has it now."""
+        """Return a partition as the node has it now."""
         return self.node.find_partition(name, number)
 
     def init_publisher(self, name: str = "p", stream: str = "s") -> PublisherState:
@@ -442,7 +442,7 @@ class NodeWorld:
         return Reading(self).open(partition, start, stop, is_reverse=is_reverse)
 
     def values(self, partition: Partition) -> dict[int, bytes]:
-        """Committed values of a partition by offset."""
+        """Return the committed values of a partition by offset."""
         reading = self.subscribe(partition)
         self.settle()
         reading.close()
@@ -460,7 +460,7 @@ class NodeWorld:
 
 
 def envelope(value: bytes = b"v", **fields: object) -> bytes:
-    """A message in the envelope of Liftbridge, with any fields of `proto.Message`."""
+    """Return a message in the envelope of Liftbridge, with any fields of `proto.Message`."""
     return encode_publish(api_pb2.Message(value=value, **fields))  # type: ignore[arg-type] # by name
 
 

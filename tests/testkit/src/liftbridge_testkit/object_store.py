@@ -66,7 +66,7 @@ class ObjectStore(ServerProcess):
         return f"http://127.0.0.1:{self.catalog_port}"
 
     def command(self) -> Sequence[str]:
-        """Arguments of the next start."""
+        """Return the arguments of the next start."""
         data = self.work_dir / f"{self.name}-data"
         data.mkdir(exist_ok=True)
         config = self.work_dir / f"{self.name}.json"

@@ -34,7 +34,7 @@ class Block(NamedTuple):
 
 
 def sections(page: Path) -> dict[str, list[Block]]:
-    """Blocks of a page by the title of their section, in the order of the page.
+    """Return the blocks of a page by the title of their section, in the order of the page.
 
     Text before the first title has the title "". Sections without a block are left out.
     """
@@ -77,17 +77,17 @@ class Shown:
         self.titles = list(self._blocks)
 
     def take(self, title: str) -> list[Block]:
-        """Blocks of a section, for the test to run them all."""
+        """Return the blocks of a section, for the test to run them all."""
         self._left.discard(title)
         return self._blocks[title]
 
     def left(self) -> list[str]:
-        """Sections that were not taken."""
+        """Return the sections that were not taken."""
         return [title for title in self.titles if title in self._left]
 
 
 def commands_of(shown: Shown, title: str) -> list[str]:
-    """Command lines of a section that shows nothing else."""
+    """Return command lines of a section that shows nothing else."""
     blocks = shown.take(title)
     assert {one.language for one in blocks} == {"console"}
     return [line for one in blocks for line in commands(one)]
@@ -99,12 +99,12 @@ def is_run(block: Block, languages: Sequence[str] = ()) -> bool:
 
 
 def commands(block: Block) -> list[str]:
-    """Command lines of a block, those that go over several lines as one."""
+    """Return command lines of a block, those that go over several lines as one."""
     return [line for line in block.text.replace("\\\n", " ").splitlines() if line.strip()]
 
 
 def words_of(line: str) -> list[str]:
-    """Words of a command line, the program first, as a shell gives them to it.
+    """Return the words of a command line, the program first, as a shell gives them to it.
 
     Raises:
         ValueError: The shell runs something else in the line, or tells an error.

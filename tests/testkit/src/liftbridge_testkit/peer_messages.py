@@ -14,12 +14,12 @@ _VALUES: dict[int, object] = {
 
 
 def kinds() -> list[str]:
-    """Names of all kinds, as the `oneof` of the definition has them."""
+    """Return the names of all kinds, as the `oneof` of the definition has them."""
     return [field.name for field in pb.Peer.DESCRIPTOR.oneofs_by_name["body"].fields]
 
 
 def body_of(kind: str) -> Body:
-    """A body of a kind in which every field is set."""
+    """Return a body of a kind in which every field is set."""
     message = pb.Peer()
     body = getattr(message, kind)
     body.SetInParent()

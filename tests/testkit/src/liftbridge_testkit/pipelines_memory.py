@@ -124,7 +124,7 @@ class PipelineWorld:
         connect: Callable[[Object, str], Awaitable[PipelineBrokers]] | None = None,
         **given: Any,
     ) -> PipelineReconciler:
-        """A process of the operator that remembers nothing yet."""
+        """Return a process of the operator that remembers nothing yet."""
         connect = connect or self.connect
         return PipelineReconciler(
             self.kube, connect, self.events, self.clock, board=self.board, means=means, **given
@@ -150,7 +150,7 @@ class PipelineWorld:
             self.kube.edit(*KEY, lambda live: live.update(spec=wanted["spec"]))
 
     async def look(self, times: int = 1) -> RequeueAfter | None:
-        """Passes."""
+        """Return passes."""
         again = None
         for _ in range(times):
             again = await self.reconciler.reconcile(KEY)
@@ -205,7 +205,7 @@ class PipelineWorld:
         return str(self._condition(kind)["reason"])
 
     def message(self, kind: str) -> str:
-        """The text of a condition."""
+        """Return the text of a condition."""
         return str(self._condition(kind)["message"])
 
     def _condition(self, kind: str) -> Object:
@@ -213,7 +213,7 @@ class PipelineWorld:
         return found
 
     def workloads(self) -> list[tuple[str, str]]:
-        """Kind and name of everything that runs the job."""
+        """Return kind and name of everything that runs the job."""
         return [
             (kind.kind, name)
             for kind in (DEPLOYMENTS, JOBS, CRON_JOBS)

@@ -478,7 +478,7 @@ class PowerCuts:
 
 
 def read_all(log: PartitionLog) -> dict[int, Found]:
-    """All records of a log, read as a subscriber reads them."""
+    """Return all records of a log, read as a subscriber reads them."""
     reader = log.reader(log.log_start_offset)
     found: dict[int, Found] = {}
     while slices := reader.read(1 << 20, log.log_end_offset).slices:

@@ -116,7 +116,7 @@ def _is_drawn(port: int) -> bool:
 
 @functools.cache
 def _ports_file() -> IO[bytes]:
-    """File with a byte for each port, open until this process ends."""
+    """Return file with a byte for each port, open until this process ends."""
     return (Path(tempfile.gettempdir()) / f"liftbridge-ports-{os.getuid()}.lock").open("wb")
 
 
@@ -142,7 +142,7 @@ class ServerProcess:
         self._log: IO[bytes] | None = None
 
     def command(self) -> Sequence[str]:
-        """Arguments of the next start."""
+        """Return the arguments of the next start."""
         raise NotImplementedError
 
     def is_ready(self) -> bool:
@@ -277,14 +277,14 @@ class ServerProcess:
         return self._popen().pid
 
     def cpu_seconds(self) -> float:
-        """User and system time of the server and its living children, in seconds.
+        """Return user and system time of the server and its living children, in seconds.
 
         Granularity is one clock tick (10 ms) for each process.
         """
         return sum(_cpu_ticks(pid) for pid in _tree(self.pid)) / _CLOCK_TICKS
 
     def rss_bytes(self) -> int:
-        """Resident memory of the server and its living children, in bytes."""
+        """Return the resident memory of the server and its living children, in bytes."""
         return sum(_rss_bytes(pid) for pid in _tree(self.pid))
 
     def log_text(self) -> str:
@@ -349,7 +349,7 @@ class NatsServer(ServerProcess):
         return f"nats://127.0.0.1:{self.port}"
 
     def command(self) -> Sequence[str]:
-        """Arguments of the next start."""
+        """Return the arguments of the next start."""
         command = [str(program("nats-server")), "-a", "127.0.0.1", "-p", str(self.port)]
         if self._jetstream:
             command += ["-js", "-sd", str(self.store_dir)]
@@ -466,7 +466,7 @@ class Broker(ServerProcess):
             return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
     def channel(self) -> grpc.Channel:
-        """A new channel to the broker; the caller closes it."""
+        """Return a new channel to the broker; the caller closes it."""
         return grpc.insecure_channel(self.address)
 
     def _write_config(self) -> Path:
@@ -496,7 +496,7 @@ def _listens(port: int) -> bool:
 
 
 def _tree(pid: int) -> list[int]:
-    """The process and all its living descendants."""
+    """Return the process and all its living descendants."""
     found = [pid]
     for member in found:
         for children in Path(f"/proc/{member}/task").glob("*/children"):
@@ -524,7 +524,7 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _rss_bytes(pid: int) -> int:
-    """Resident pages of one process in bytes, 0 when it is gone."""
+    """Return the resident pages of one process in bytes, 0 when it is gone."""
     with contextlib.suppress(OSError):
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0

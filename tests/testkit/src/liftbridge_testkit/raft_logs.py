@@ -24,7 +24,7 @@ def restarted(files: MemoryFiles) -> RaftLog:
 
 
 def entry(index: int, term: int = 1) -> Entry:
-    """An entry whose data name its place."""
+    """Return an entry whose data name its place."""
     return Entry(index, term, EntryKind.COMMAND, b"command %d of %d" % (index, term))
 
 
@@ -47,6 +47,6 @@ def persist(
 
 
 def held(log: RaftLog) -> list[Entry]:
-    """All entries of a log."""
+    """Return all entries of a log."""
     first, end = log.first_index, log.last_index + 1
     return list(log.entries(first, end, 1 << 40)) if first < end else []

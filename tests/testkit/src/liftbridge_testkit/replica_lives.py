@@ -16,6 +16,6 @@ SHARE: Final = 0.5
 
 
 def life(seed: int) -> ReplicaCluster:
-    """The run of a seed."""
+    """Return the run of a seed."""
     chance = Random(f"families of {seed}")  # not that of the run: without a family it stays alike
     return ReplicaCluster(seed, families=[one for one in FAMILIES if chance.random() < SHARE])

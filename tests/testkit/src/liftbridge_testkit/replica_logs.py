@@ -110,7 +110,7 @@ class ReplicaLog:
             position += header.size
 
     def read(self, offset: int, records_max: int = 1_000) -> bytes:
-        """Batches of the records from an offset on, one for each run of an epoch."""
+        """Return the batches of the records from an offset on, one for each run of an epoch."""
         data = b""
         end = min(self.log_end_offset, offset + records_max)
         while offset < end:
@@ -173,7 +173,7 @@ def partition_of(
     unclean_epoch: int = 0,
     is_recovering: bool = False,
 ) -> PartitionState:
-    """State of a partition whose brokers have names of one letter; sessions are 1."""
+    """Return the state of a partition whose brokers have names of one letter; sessions are 1."""
     sessions = replica_epochs or [1] * len(replicas)
     return PartitionState(
         partition_id=PARTITION,

@@ -36,7 +36,7 @@ class Moves(Steps):
         return ((self._admit, 1),)
 
     def _expected(self) -> int:
-        """A partition epoch that the operator saw, or none."""
+        """Return a partition epoch that the operator saw, or none."""
         cluster = self.cluster
         present = cluster.world.get(cluster.partition).partition_epoch
         return present if cluster.rng.random() < 0.5 else 0

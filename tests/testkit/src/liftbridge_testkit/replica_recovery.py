@@ -182,5 +182,5 @@ class Damage(Steps):
 
 
 def life(seed: int) -> UncleanCluster:
-    """The run of a seed."""
+    """Return the run of a seed."""
     return UncleanCluster(seed, families=(Copies, Recovery, Damage))

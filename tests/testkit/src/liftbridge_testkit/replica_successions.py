@@ -185,10 +185,10 @@ class Resignations(Stops):
 
 
 def life(seed: int) -> ReportedCluster:
-    """The run of a seed."""
+    """Return the run of a seed."""
     return ReportedCluster(seed, families=(Copies, Reports, Stops))
 
 
 def resigned_life(seed: int) -> ReportedCluster:
-    """The run of a seed in which leaders only resign."""
+    """Return the run of a seed in which leaders only resign."""
     return ReportedCluster(seed, families=(Copies, Resignations))

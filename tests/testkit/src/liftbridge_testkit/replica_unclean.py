@@ -274,7 +274,7 @@ class UncleanCluster(WatchedCluster):
         self.restart(one, is_clean=is_clean)
 
     def set_mode(self, mode: UncleanMode) -> AlterStream:
-        """The command that lets others recover the partition."""
+        """Return the command that lets others recover the partition."""
         name = next(iter(self.world.state.streams.values())).name
         return AlterStream(name=name, overrides=StreamOverrides(unclean_mode=mode))
 

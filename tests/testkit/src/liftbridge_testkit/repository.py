@@ -26,12 +26,12 @@ def files(suffix: str = "") -> tuple[Path, ...]:
 
 @cache
 def python_files() -> tuple[Path, ...]:
-    """Every Python file written by hand."""
+    """Return every Python file written by hand."""
     return tuple(path for path in files(".py") if GENERATED not in path.parents)
 
 
 def relative(path: Path) -> str:
-    """Path from the root of the repository, `/`-separated, for messages."""
+    """Return the path from the root of the repository, `/`-separated, for messages."""
     return path.relative_to(ROOT).as_posix()
 
 

@@ -42,7 +42,7 @@ class Case(NamedTuple):
         return kind is not None and kind.GetOptions().map_entry
 
     def request(self, *, distinct: bool, times: int) -> Message:
-        """One with so many entries, all of the stream or each of another."""
+        """Return one with so many entries, all of the stream or each of another."""
         request = named(GetMessageClass(self.method.input_type)())
         place = request
         for field in self.path[:-1]:
@@ -52,7 +52,7 @@ class Case(NamedTuple):
 
 
 def named(message: Message, name: str = STREAM) -> Message:
-    """The message, of a stream or a partition where it has one."""
+    """Return the message, of a stream or a partition where it has one."""
     for field in message.DESCRIPTOR.fields:
         if field.message_type is None and field.name in ("name", "stream", "cluster_id"):
             setattr(message, field.name, name)
@@ -81,7 +81,7 @@ def fill(place: Message, field: FieldDescriptor, *, distinct: bool, times: int) 
 def lists_of(
     method: MethodDescriptor, message: Descriptor, path: tuple[FieldDescriptor, ...] = ()
 ) -> Iterator[Case]:
-    """Lists and maps below a message, those in entries of lists too."""
+    """Yield lists and maps below a message, those in entries of lists too."""
     for field in message.fields:
         whole = (*path, field)
         if field.is_repeated:

@@ -74,7 +74,7 @@ class Load(NamedTuple):
 
 
 def value(number: int) -> bytes:
-    """Value of a message of a publisher, by its place; the only one to its stream."""
+    """Return the value of a message of a publisher, by its place; the only one to its stream."""
     return number.to_bytes(8, "big").ljust(SIZE, b"v")
 
 

@@ -50,7 +50,7 @@ class Figure(NamedTuple):
 
 
 def partitions(cluster: ClusterKit, at: str = "") -> Iterator[api_pb2.PartitionMetadata]:
-    """All partitions as one broker tells them."""
+    """Yield all partitions as one broker tells them."""
     for stream in cluster.metadata(at).streamMetadata:
         yield from stream.partitions.values()
 
@@ -108,7 +108,7 @@ def await_in_sync(cluster: ClusterKit) -> None:
 
 
 def idle_cpu(cluster: ClusterKit, seconds: float) -> dict[str, float]:
-    """Share of a core that each broker takes at rest."""
+    """Return the share of a core that each broker takes at rest."""
     before = {name: broker.cpu_seconds() for name, broker in cluster.brokers.items()}
     begin = monotonic()
     sleep(seconds)
@@ -135,7 +135,7 @@ def lose_leader(cluster: ClusterKit) -> tuple[str, int, float]:
 
 
 def measure(cluster: ClusterKit, count: int, idle_seconds: float) -> Iterator[Figure]:
-    """Everything, in turn."""
+    """Yield everything, in turn."""
     create(cluster, count)
     fill(cluster, count)
     shares = idle_cpu(cluster, idle_seconds)

@@ -52,7 +52,7 @@ class PublisherNotes(Protocol):
     """Records the messages of one publisher, and their outcomes."""
 
     def invoke(self, size: int) -> tuple[int, bytes]:
-        """The next message, before it is sent: its sequence and value."""
+        """Return the next message, before it is sent: its sequence and value."""
         ...
 
     def acked(self, sequence: int, offset: int) -> None:
@@ -81,7 +81,7 @@ class Listener(Protocol):
 
 
 def client_of(servers: str, tls: TlsFiles | None = None) -> Client:
-    """A client with the patience of this module, not entered."""
+    """Return a client with the patience of this module, not entered."""
     return connect(servers, tls=tls, timeout=_TIMEOUT, retry_time=_RETRY_TIME)
 
 

@@ -46,7 +46,7 @@ START_WALL_NS = 1_700_000_000_000_000_000
 
 
 def key_of(stream: int, number: int = 0) -> PartitionId:
-    """Partition id of a stream by its id."""
+    """Return the partition id of a stream by its id."""
     return partition_id(StreamId(stream), PartitionNumber(number))
 
 
@@ -142,11 +142,11 @@ class StoreBed:
         self.transitions.append((kind, fields))
 
     def told(self, kind: str) -> list[Mapping[str, object]]:
-        """Fields of the transitions of one kind."""
+        """Return the fields of the transitions of one kind."""
         return [fields for told, fields in self.transitions if told == kind]
 
     def new_token(self) -> Token:
-        """A token that is not used elsewhere."""
+        """Return a token that is not used elsewhere."""
         self._token += 1
         return Token(self._token)
 
@@ -175,7 +175,7 @@ class StoreBed:
         return store
 
     def log(self, partition: PartitionId) -> PartitionLog:
-        """The open log of a partition."""
+        """Return the open log of a partition."""
         log = self.store.log(partition)
         assert log is not None
         return log

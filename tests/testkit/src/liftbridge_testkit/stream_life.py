@@ -186,7 +186,7 @@ class StreamLife:
     # What is asked for.
 
     def _name(self) -> StreamName:
-        """A stream, seldom one of the brokers' own."""
+        """Return a stream, seldom one of the brokers' own."""
         return CURSORS if self.rng.random() < 0.1 else self.rng.choice(OURS)
 
     def _create(self) -> Command:
@@ -212,7 +212,7 @@ class StreamLife:
         return PauseStream(name=self._name(), resume_all=self.rng.random() < 0.3)
 
     def _idle(self) -> Command | None:
-        """A leader whose partition has no publishers pauses it by itself."""
+        """Return a leader whose partition has no publishers pauses it by itself."""
         partition = self._led()
         if partition is None:
             return None
@@ -227,7 +227,7 @@ class StreamLife:
         return SetReadonly(name=self._name(), readonly=self.rng.random() < 0.5)
 
     def _mark(self) -> Command | None:
-        """A manager takes a stream without an owner, or gives back its own."""
+        """Return a manager takes a stream without an owner, or gives back its own."""
         stream = self.world.state.stream(self.rng.choice(OURS))
         manager = self.rng.choice(MANAGERS)
         if stream is None or stream.owner not in ("", manager):
@@ -331,5 +331,5 @@ def _told(stream: StreamState | None) -> object:
 
 
 def life(seed: int) -> StreamLife:
-    """The run of a seed."""
+    """Return the run of a seed."""
     return StreamLife(seed)

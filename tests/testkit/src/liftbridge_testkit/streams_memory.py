@@ -48,7 +48,7 @@ DEFAULTS: Final = Settings(
 
 
 def stream(name: str = "orders", **changes: Any) -> ObservedStream:
-    """A stream of three replicas with everything in sync."""
+    """Return a stream of three replicas with everything in sync."""
     count = changes.pop("partition_count", 1)
     factor = changes.pop("factor", 3)
     settings = DEFAULTS._replace(**changes.pop("settings", {}))
@@ -104,7 +104,7 @@ class MemoryStreams:
         self._ids = 100
 
     def put(self, name: str, **changes: Any) -> ObservedStream:
-        """A stream that another client created."""
+        """Return a stream that another client created."""
         self._ids += 1
         self.held[name] = stream(name, stream_id=self._ids, **changes)
         return self.held[name]
@@ -303,7 +303,7 @@ class AskedPasses:
 
 
 def resource(*, spec: Mapping[str, Any] | None = None, **changes: Any) -> Resource:
-    """A resource of stream `orders`, which has had a look."""
+    """Return a resource of stream `orders`, which has had a look."""
     given = {
         "clusterRef": {"name": "c"},
         "subject": "orders",

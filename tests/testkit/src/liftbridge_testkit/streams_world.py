@@ -66,7 +66,7 @@ class World:
             )
 
     def cluster(self, **spec: Any) -> Object:
-        """The cluster, as a person."""
+        """Return the cluster, as a person."""
         return self.kube.put(
             {
                 "apiVersion": "liftbridge.io/v1alpha1",
@@ -77,7 +77,7 @@ class World:
         )
 
     def stream(self, name: str = "orders", namespace: str = "shop", **spec: Any) -> Object:
-        """A resource, as a person."""
+        """Return a resource, as a person."""
         ref = {"name": "c", "namespace": "shop"}
         return self.kube.put(
             {
@@ -110,7 +110,7 @@ class World:
                 raise AssertionError("passes follow passes without an end")
 
     async def body(self, name: str = "orders", namespace: str = "shop") -> Object:
-        """A resource as it is."""
+        """Return a resource as it is."""
         return await self.kube.get(STREAMS, namespace, name)
 
     async def reason(
@@ -135,7 +135,7 @@ class World:
         self.kube.edit(STREAMS, "shop", name, annotate)
 
     def written(self) -> list[str]:
-        """Verbs of the writes to resources."""
+        """Return the verbs of the writes to resources."""
         return [one.verb for one in self.kube.writes if one.kind == STREAMS]
 
 

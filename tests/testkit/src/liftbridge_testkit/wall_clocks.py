@@ -14,7 +14,7 @@ class WallClocks:
         self._folder = folder
 
     def environment(self, name: str) -> Mapping[str, str]:
-        """Variables for a process of this name."""
+        """Return the variables for a process of this name."""
         path = self._folder / f"{name}.clock"
         path.write_text("0", encoding="ascii")
         return {"PYTHONPATH": str(FOLDER), "LIFTBRIDGE_TESTKIT_CLOCK": str(path)}

@@ -119,7 +119,7 @@ class World:
         self.api.DeleteStream(api_pb2.DeleteStreamRequest(name=self.name), timeout=DEADLINE_SECONDS)
 
     def metadata(self) -> api_pb2.StreamMetadata:
-        """Metadata of the stream of this test."""
+        """Return the metadata of the stream of this test."""
         response: api_pb2.FetchMetadataResponse = self.api.FetchMetadata(
             api_pb2.FetchMetadataRequest(streams=[self.name]), timeout=DEADLINE_SECONDS
         )

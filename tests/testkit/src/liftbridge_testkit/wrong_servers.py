@@ -119,7 +119,7 @@ class WrongServer:
 
 
 def _requests(data: bytes) -> Iterator[bytes]:
-    """Ids of the streams that some frames open."""
+    """Yield the ids of the streams that some frames open."""
     while data:
         if data[3] == frames.HEADERS:
             yield data[5:_FRAME_HEADER]

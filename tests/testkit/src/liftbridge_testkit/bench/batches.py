@@ -74,7 +74,7 @@ async def batch_publish(options: argparse.Namespace) -> Result:
 
 
 def _sizes(first: int, count: int, options: argparse.Namespace) -> np.ndarray:
-    """Bytes of values from a sequence on."""
+    """Return the bytes of values from a sequence on."""
     size = max(int(options.size), 8)
     if options.mode != "varying":
         return np.full(count, size, np.int64)
@@ -83,7 +83,7 @@ def _sizes(first: int, count: int, options: argparse.Namespace) -> np.ndarray:
 
 
 def _values(first: int, sizes: np.ndarray) -> list[bytes]:
-    """Values that hold their sequence in the first 8 bytes and do not compress."""
+    """Return the values that hold their sequence in the first 8 bytes and do not compress."""
     count, width = len(sizes), int(sizes.max())
     rows = np.empty((count, width), np.uint8)
     rows[:] = np.frombuffer(random.Random(1).randbytes(width), np.uint8)

@@ -71,14 +71,14 @@ class ClusterJetStream:
         shutil.rmtree(self._dir, ignore_errors=True)
 
     def works(self) -> Mapping[str, Callable[[], Sample]]:
-        """The works it can do, in the order they must run."""
+        """Return the works it can do, in the order they must run."""
         return {
             "cluster-publish": lambda: self._measure("js-publish", "publish", self._sizes.count),
             "cluster-latency": lambda: self._measure("js-latency", "latency", self._sizes.singles),
         }
 
     def cpu_seconds(self) -> float:
-        """CPU time of all servers."""
+        """Return the CPU time of all servers."""
         return sum(server.cpu_seconds() for server in self._servers)
 
     def _create(self, stream: str) -> None:
@@ -177,7 +177,7 @@ class ClusterLiftbridge:
         shutil.rmtree(self._dir, ignore_errors=True)
 
     def works(self) -> Mapping[str, Callable[[], Sample]]:
-        """The works it can do, in the order they must run."""
+        """Return the works it can do, in the order they must run."""
         count, singles = self._sizes.count, self._sizes.singles
         return {
             "cluster-publish": lambda: self._measure(
@@ -189,7 +189,7 @@ class ClusterLiftbridge:
         }
 
     def cpu_seconds(self) -> float:
-        """CPU time of the brokers and their nats-server."""
+        """Return the CPU time of the brokers and their nats-server."""
         return sum(server.cpu_seconds() for server in (self._nats, *self._brokers.values()))
 
     def _create(self, stream: str) -> Broker:
@@ -266,7 +266,7 @@ class ClusterLiftbridge:
 
     @staticmethod
     def _until_acked(channel: grpc.Channel, stream: str) -> float:
-        """Seconds until a publish to a broker that need not lead is acknowledged."""
+        """Return seconds until a publish to a broker that need not lead is acknowledged."""
         began = monotonic()
         while monotonic() - began < READY_SECONDS_MAX:
             with contextlib.suppress(grpc.RpcError):

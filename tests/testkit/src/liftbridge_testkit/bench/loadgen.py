@@ -44,7 +44,7 @@ class Measurement:
     details: Mapping[str, Value] = field(default_factory=dict)
 
     def number(self, name: str) -> float | None:
-        """A numeric detail, or None when this command does not measure it."""
+        """Return a numeric detail, or None when this command does not measure it."""
         value = self.details.get(name)
         return float(value) if isinstance(value, int | float) else None
 
@@ -157,7 +157,7 @@ def parse(text: str) -> Measurement:
 
 
 def python_generator() -> LoadGenerator:
-    """The program in Python, which also knows the batch commands."""
+    """Return the program in Python, which also knows the batch commands."""
     version = sys.version.split()[0]
     return LoadGenerator(
         (sys.executable, "-m", "liftbridge_testkit.bench.pyload"), f"Python {version}"

@@ -60,7 +60,7 @@ def rated(count: int, seconds: float) -> Result:
 
 
 def percentiles(samples: list[float]) -> Result:
-    """Latencies in microseconds from samples in seconds."""
+    """Return the latencies in microseconds from samples in seconds."""
     if not samples:
         return {}
     samples.sort()

@@ -35,7 +35,7 @@ FSYNC = "shipped defaults: no system waits for fdatasync before an ack"
 
 
 def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose columns also line up on a terminal."""
+    """Return a Markdown table whose columns also line up on a terminal."""
     widths = [max(len(line[i]) for line in (header, *lines)) for i in range(len(header))]
 
     def join(line: Sequence[str]) -> str:
@@ -48,14 +48,14 @@ def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def show(value: float, metric: str) -> str:
-    """A figure with its unit: rates in thousands a second, times in microseconds."""
+    """Return a figure with its unit: rates in thousands a second, times in microseconds."""
     if metric == "rate":
         return f"{value / 1e3:,.1f} k/s"
     return f"{value:,.2f} us" if value < 100 else f"{value:,.0f} us"
 
 
 def comparison(samples: Samples) -> str:
-    """The rows against their targets."""
+    """Return the rows against their targets."""
     systems = [s for s in ("liftbridge", "peer") if any(system == s for system, _ in samples)]
     header = ["row", "JetStream"]
     for system in systems:
@@ -84,7 +84,7 @@ def _cells(found: Outcome, system: str) -> list[str]:
 
 
 def bounds_table(title: str, result: object, bounds: Sequence[Bound]) -> str:
-    """Figures of one broker against their limits."""
+    """Return the figures of one broker against their limits."""
     lines = []
     for bound in bounds:
         value = float(getattr(result, bound.name))
@@ -95,12 +95,12 @@ def bounds_table(title: str, result: object, bounds: Sequence[Bound]) -> str:
 
 
 def outcomes(samples: Samples) -> list[Outcome]:
-    """All rows that were measured."""
+    """Return all rows that were measured."""
     return [found for row in (*ROWS, *CLUSTER_ROWS) if (found := outcome(row, samples)) is not None]
 
 
 def everything(samples: Samples) -> str:
-    """Medians of every work of every system, with latencies."""
+    """Return the medians of every work of every system, with latencies."""
     lines = []
     for system, work in samples:
         cells = [f"{system} {work}"]
@@ -118,7 +118,7 @@ def markdown(
     beside: BesideResult | None,
     result: Mapping[str, object],
 ) -> str:
-    """Everything that was measured, and on what, as Markdown."""
+    """Return everything that was measured, and on what, as Markdown."""
     parts = []
     if samples:
         parts += [comparison(samples), everything(samples)]
@@ -137,7 +137,7 @@ def markdown(
 
 
 def _conditions(result: Mapping[str, object]) -> str:
-    """Machine, versions and sizes in one paragraph."""
+    """Return machine, versions and sizes in one paragraph."""
     about, sizes = result["machine"], result["sizes"]
     assert isinstance(about, dict)
     assert isinstance(sizes, dict)
@@ -202,7 +202,7 @@ def document(
     beside: BesideResult | None,
     load_before: float,
 ) -> dict[str, object]:
-    """All of it as plain values for a JSON file."""
+    """Return all of it as plain values for a JSON file."""
     return {
         "machine": machine(load_before),
         "load_generator": load,

@@ -171,7 +171,7 @@ class Outcome:
 
 
 def works_for(rows: Sequence[Row], system: str) -> set[str]:
-    """Works a system must do for these rows, those they build on included."""
+    """Return works a system must do for these rows, those they build on included."""
     if system == "jetstream":
         wanted = {row.reference for row in rows}
     else:
@@ -216,6 +216,6 @@ def outcome(row: Row, samples: Samples) -> Outcome | None:
 
 
 def figures(samples: Samples, system: str, work: str, metric: str) -> list[float]:
-    """The figure of every round, rounds that lack it left out."""
+    """Return the figure of every round, rounds that lack it left out."""
     found = (sample.value(metric) for sample in samples.get((system, work), []))
     return [value for value in found if value is not None and value > 0]

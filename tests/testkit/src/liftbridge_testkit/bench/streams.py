@@ -107,7 +107,7 @@ def measure_streams(
 
 
 def timed(act: Callable[[], object]) -> float:
-    """Seconds that a call takes."""
+    """Return the seconds that a call takes."""
     start = monotonic()
     act()
     return monotonic() - start

@@ -61,7 +61,7 @@ class Sample:
     is_complete: bool = True
 
     def value(self, metric: str) -> float | None:
-        """A figure by name: `rate`, `cpu_us` or a detail such as `p50_us`."""
+        """Return a figure by name: `rate`, `cpu_us` or a detail such as `p50_us`."""
         if metric == "rate":
             return self.rate
         if metric == "cpu_us":
@@ -79,7 +79,7 @@ class System(Protocol):
     def __exit__(self, *exc_info: object) -> None: ...
 
     def works(self) -> Mapping[str, Callable[[], Sample]]:
-        """The works it can do, in the order they must run."""
+        """Return the works it can do, in the order they must run."""
         ...
 
 
@@ -103,7 +103,7 @@ class JetStream:
         shutil.rmtree(self._dir, ignore_errors=True)
 
     def works(self) -> Mapping[str, Callable[[], Sample]]:
-        """The works it can do, in the order they must run."""
+        """Return the works it can do, in the order they must run."""
         return {
             "publish": self._publish,
             "replay": lambda: self._replay("ordered"),
@@ -184,7 +184,7 @@ class Liftbridge:
         shutil.rmtree(self._dir, ignore_errors=True)
 
     def works(self) -> Mapping[str, Callable[[], Sample]]:
-        """The works it can do, in the order they must run."""
+        """Return the works it can do, in the order they must run."""
         return {
             "publish": lambda: self._publish("publish", streams=1),
             "publish-four": lambda: self._publish("publish4", streams=4),
@@ -196,7 +196,7 @@ class Liftbridge:
         } | self._batch_works()
 
     def _batch_works(self) -> dict[str, Callable[[], Sample]]:
-        """Works of our own API, which no other broker has."""
+        """Return the works of our own API, which no other broker has."""
         if self.name == "peer":
             return {}
         return {
@@ -233,7 +233,7 @@ class Liftbridge:
         return measured(run, self.cpu_seconds)
 
     def cpu_seconds(self) -> float:
-        """CPU time of the broker and its nats-server."""
+        """Return the CPU time of the broker and its nats-server."""
         return self._broker.cpu_seconds() + self._nats.cpu_seconds()
 
     def create(self, stream: str) -> None:

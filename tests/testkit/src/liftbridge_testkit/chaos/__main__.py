@@ -80,7 +80,7 @@ def do(options: RunOptions, work_dir: Path | None, *, is_loud: bool) -> RunResul
 
 
 def line(result: RunResult) -> str:
-    """A run in one line."""
+    """Return a run in one line."""
     faults = counted(Counter(name for name, _ in result.faults))
     verdict = f"{len(result.violations)} BROKEN" if result.violations else "ok"
     return (
@@ -93,20 +93,20 @@ def line(result: RunResult) -> str:
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """Names with how often each occurs, the most frequent first."""
+    """Return names with how often each occurs, the most frequent first."""
     names = sorted(counts, key=lambda name: (-counts[name], name))
     return ", ".join(f"{counts[name]} x {name}" for name in names)
 
 
 def closing(document: Mapping[str, Mapping[str, object]]) -> str:
-    """Totals as lines."""
+    """Return totals as lines."""
     totals = ", ".join(f"{name} {value}" for name, value in document["totals"].items())
     faults = ", ".join(f"{name} {value}" for name, value in document["faults"].items())
     return f"totals: {totals}\nfaults: {faults}"
 
 
 def summary(results: Sequence[RunResult], seconds: float) -> dict[str, dict[str, object]]:
-    """All of it as plain values."""
+    """Return all of it as plain values."""
     faults = Counter(name for result in results for name, _ in result.faults)
     totals: dict[str, object] = {
         "runs": len(results),

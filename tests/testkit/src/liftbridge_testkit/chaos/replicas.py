@@ -39,7 +39,7 @@ class ReplicaRecord(NamedTuple):
 
 
 def read_replicas(directories: Mapping[str, Path], stream: str) -> dict[str, list[ReplicaRecord]]:
-    """Every record of partition 0 of a stream, by broker, of the brokers that have it.
+    """Return every record of partition 0 of a stream, by broker, of the brokers that have it.
 
     Raises:
         CorruptionError: A log is damaged.
@@ -103,7 +103,7 @@ def check_replicas(replicas: Mapping[str, Sequence[ReplicaRecord]], count: int) 
 
 
 def stored(records: Sequence[ReplicaRecord]) -> list[Stored]:
-    """Records of a replica as a reader would see them."""
+    """Return the records of a replica as a reader would see them."""
     return [Stored(record.offset, record.value) for record in records]
 
 

@@ -65,7 +65,7 @@ class Runner:
         ]
 
     def run(self) -> int:
-        """Scenarios, then seeds in rounds; the exit code."""
+        """Return scenarios, then seeds in rounds; the exit code."""
         if not self._options.seeds_only:
             self._each(self.guards, self._scenario)
         seeds = self._options.seeds
@@ -153,7 +153,7 @@ class Runner:
 
 
 def as_json(results: Iterable[tuple[Guard, Result]]) -> dict[str, object]:
-    """Results for programs."""
+    """Return the results for programs."""
     return {
         guard.name: {
             "class": guard.kind,

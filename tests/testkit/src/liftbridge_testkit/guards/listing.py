@@ -70,7 +70,7 @@ class Guard:
 
 
 def read_guards() -> dict[str, Guard]:
-    """All entries by name, in the order of the lists.
+    """Return all entries by name, in the order of the lists.
 
     Raises:
         GuardError: A name stands twice.
@@ -102,7 +102,7 @@ def _guard(entry: Mapping[str, Any], path: Path) -> Guard:
 
 
 def read_marks() -> dict[str, list[str]]:
-    """Every mark with the places of it, as `file:line`; each should have one."""
+    """Return every mark with the places of it, as `file:line`; each should have one."""
     marks: dict[str, list[str]] = {}
     for path in sorted(path for folder in CODE for path in folder.rglob("*.py")):
         text = path.read_text(encoding="utf-8")

@@ -21,7 +21,7 @@ REACHED = "__guard_reached__"
 
 
 def without(source: str, guards: Iterable[Guard]) -> str:
-    """The source without `guards`, which are all of this file.
+    """Return the source without `guards`, which are all of this file.
 
     Raises:
         GuardError: A mark is missing, or its line has not exactly once what is to go.
@@ -47,7 +47,7 @@ def instrumented(source: str, guards: Iterable[Guard]) -> tuple[str, list[Guard]
 
 
 def _telling(guard: Guard) -> str:
-    """Text that does the same as the guard, and reports it."""
+    """Return the text that does the same as the guard, and reports it."""
     old, new = guard.old.strip(), guard.new.strip()
     call = f"{REACHED}({guard.name!r}, "
     if old.startswith("if ") and old.endswith(":") and new in {"if False:", "if True:"}:
@@ -64,7 +64,7 @@ def _telling(guard: Guard) -> str:
 
 
 def _condition(call: str, old: str, removed_as: bool) -> str:
-    """The condition `old`, telling when it differs from what it is without the guard."""
+    """Return the condition `old`, telling when it differs from what it is without the guard."""
     return f"(not {call}not ({old})))" if removed_as else f"{call}({old}))"
 
 
@@ -123,7 +123,7 @@ class _Finder(MetaPathFinder):
 
 
 def by_file(guards: Iterable[Guard]) -> dict[str, list[Guard]]:
-    """Guards by the file they are in."""
+    """Return the guards by the file they are in."""
     files: dict[str, list[Guard]] = {}
     for guard in guards:
         files.setdefault(guard.file, []).append(guard)

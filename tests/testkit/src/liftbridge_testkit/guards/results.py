@@ -64,7 +64,7 @@ class Result:
 
 
 def version_of_code() -> str:
-    """Digest of the broker, the archive and the simulator."""
+    """Return the digest of the broker, the archive and the simulator."""
     digest = sha256()
     for folder in (*CODE, SIMULATOR):
         for path in sorted(folder.rglob("*.py")):
@@ -84,7 +84,7 @@ class Results:
                 self._by_guard[name] = _read(found)
 
     def of(self, guard: Guard) -> Result:
-        """The result to go on with; a new one when the guard or the code is another."""
+        """Return the result to go on with; a new one when the guard or the code is another."""
         known = self._by_guard.get(guard.name)
         if known is None or (known.entry, known.version) != (guard.digest, self._version):
             known = self._by_guard[guard.name] = Result(guard.digest, self._version)

@@ -26,7 +26,7 @@ class ChildError(Exception):
 
 
 def answers(order: dict[str, Any], seconds: float) -> Iterator[dict[str, Any]]:
-    """Lines of a child as they come; ends early, without an error, when its time is over.
+    """Yield the lines of a child as they come; ends early, without an error, when its time is over.
 
     Raises:
         ChildError: The child ended by an error of its own.
@@ -91,7 +91,7 @@ class Reach:
             tell(f"{self.world}: {len(self.by_seed)} seeds with all guards")
 
     def seeds(self, names: set[str], first: int, end: int) -> list[int]:
-        """Seeds in which one of these guards is at work."""
+        """Return the seeds in which one of these guards is at work."""
         return [seed for seed in range(first, end) if names & self.by_seed[seed]]
 
 

@@ -31,7 +31,7 @@ def tell_stories(guards: Sequence[Guard]) -> int:
 
 
 def _first(guard: Guard, stories: Sequence[str]) -> str:
-    """The first story that fails without a guard, and by what; empty when none does."""
+    """Return the first story that fails without a guard, and by what; empty when none does."""
     if not stories:
         return ""
     order = {"remove": [guard.name], "scenarios": stories}

@@ -19,7 +19,7 @@ without it and its partners), by kind of world; `-` with a number: so many, none
 
 
 def table(guards: Mapping[str, Guard]) -> str:
-    """The page as it should be."""
+    """Return the page as it should be."""
     results = Results(PATH, "")
     return HEAD + "".join(_row(guard, results.known(guard)) for guard in guards.values())
 

@@ -73,7 +73,7 @@ class Attack(NamedTuple):
 
 @cache
 def _head(path: str, more: int = 0) -> bytes:
-    """A header block without the table, with further fields."""
+    """Return a header block without the table, with further fields."""
     fields = [
         (b":method", b"POST"),
         (b":scheme", b"http"),
@@ -111,7 +111,7 @@ def calls(path: str, message: bytes, count: int, first: int) -> tuple[bytes, int
 
 
 def _begun(path: str, payload: bytes, count: int, first: int) -> tuple[bytes, int]:
-    """Calls that do not end."""
+    """Return the calls that do not end."""
     ids = range(first, first + 2 * count, 2)
     return b"".join(_headers(one, path) + _data(one, payload, ends=False) for one in ids), count
 
@@ -132,7 +132,7 @@ def _repeated(data: bytes, count: int, _first: int) -> tuple[bytes, int]:
 
 
 def _continued(path: str, first: int) -> tuple[bytes, int]:
-    """A header block in as many frames as it has bytes."""
+    """Return a header block in as many frames as it has bytes."""
     block = _head(path)
     begun = frames.frame(frames.HEADERS, 0, first, b"")
     return begun + b"".join(
@@ -141,14 +141,14 @@ def _continued(path: str, first: int) -> tuple[bytes, int]:
 
 
 def _settings() -> bytes:
-    """One frame that sets the window as often as fits."""
+    """Return one frame that sets the window as often as fits."""
     pair = frames.SETTING_INITIAL_WINDOW_SIZE.to_bytes(2, "big")
     entries = b"".join(pair + size.to_bytes(4, "big") for size in (1, 65_535) * 1_365)
     return frames.frame(frames.SETTINGS, 0, 0, entries)
 
 
 def _listed() -> list[Attack]:
-    """A list of very many items in every unary call, in many calls at once."""
+    """Return a list of very many items in every unary call, in many calls at once."""
     found = []
     for case in CASES:
         if case.method.containing_service == ADMIN:
@@ -162,7 +162,7 @@ def _listed() -> list[Attack]:
 
 
 def _unary() -> list[Attack]:
-    """Every unary call a thousand times on one connection, and on a hundred."""
+    """Return every unary call a thousand times on one connection, and on a hundred."""
     found = []
     for method in UNARY:
         if method.containing_service == ADMIN:
@@ -178,7 +178,7 @@ def _unary() -> list[Attack]:
 
 
 def _floods() -> list[Attack]:
-    """Messages on the subject of a stream, as fast as the NATS server takes them."""
+    """Return messages on the subject of a stream, as fast as the NATS server takes them."""
     found = []
     for (arrival, kinds), (payload, value) in product(ARRIVALS.items(), PAYLOADS.items()):
         pair = b"".join(published(LARGE_STREAM, kind, value) for kind in kinds)
@@ -208,7 +208,7 @@ def _idle() -> list[Attack]:
 
 
 def _unread() -> list[Attack]:
-    """Readers of every kind that read nothing of what they ask for."""
+    """Return the readers of every kind that read nothing of what they ask for."""
     forward = api_pb2.SubscribeRequest(stream=LARGE_STREAM, startPosition=api_pb2.EARLIEST)
     reverse = api_pb2.SubscribeRequest(
         stream=LARGE_STREAM, startPosition=api_pb2.LATEST, reverse=True
@@ -245,7 +245,7 @@ def _woken(first: int) -> tuple[bytes, int]:
 
 
 def attacks() -> Sequence[Attack]:
-    """All of them."""
+    """Return all of them."""
     publish, asynchronous = "/proto.API/Publish", "/proto.API/PublishAsync"
     begun = (4 << 20).to_bytes(5, "big") + bytes((4 << 20) - 10)
     pairs = (
@@ -279,7 +279,7 @@ def attacks() -> Sequence[Attack]:
 
 
 def short() -> Sequence[str]:
-    """Names of those of the short form: one of each kind."""
+    """Return the names of those of the short form: one of each kind."""
     return (
         "SETTINGS",
         "unread subscriptions",

@@ -113,7 +113,7 @@ class Visitor(threading.Thread):
         return monotonic() - began if began else 0.0
 
     def take(self) -> tuple[list[float], list[str]]:
-        """Times and refusals since the last call."""
+        """Return times and refusals since the last call."""
         times, self._times = self._times, []
         refused, self._refused = self._refused, []
         return times, refused
@@ -192,7 +192,7 @@ def _attack(
     seconds: float,
     bound: float,
 ) -> Felt:
-    """One attack, or the quiet before the first, and what was felt."""
+    """Return one attack, or the quiet before the first, and what was felt."""
     pid = cluster[target].pid
     _forget_peak(pid)
     streams = {one.stream for one in visitors}
@@ -257,7 +257,7 @@ def _line(felt: Felt) -> str:
 
 
 def _long_turns(cluster: ClusterKit, at: str, bound: float) -> int:
-    """Turns of a broker above a bound that is one of its buckets."""
+    """Return the turns of a broker above a bound that is one of its buckets."""
     url = f"http://127.0.0.1:{cluster[at].metrics_port}/metrics"
     with urllib.request.urlopen(url, timeout=CALL_SECONDS) as answer:
         lines = answer.read().decode().splitlines()

@@ -56,7 +56,7 @@ class Acts:
         return self.kubernetes.kubectl("--namespace", self.namespace, *arguments, text=text)
 
     def get(self, kind: str, name: str = "") -> Any:
-        """An object, or the objects of a kind in a list."""
+        """Return an object, or the objects of a kind in a list."""
         found = json.loads(self.kubectl("get", kind, *filter(None, [name]), "--output=json"))
         return found if name else found["items"]
 
@@ -160,11 +160,11 @@ class Acts:
     # Pods.
 
     def pod(self, number: int) -> Any:
-        """The pod of a broker."""
+        """Return the pod of a broker."""
         return self.get("pod", f"{CLUSTER}-{number}")
 
     def node_of(self, number: int) -> str:
-        """The node that the pod of a broker is on."""
+        """Return the node that the pod of a broker is on."""
         node: str = self.pod(number)["spec"]["nodeName"]
         return node
 

@@ -99,12 +99,12 @@ class Archives:
         return self._story.get("lbp", name).get("status", {})
 
     def claims(self, name: str) -> dict[str, tuple[str, str]]:
-        """Conditions of a pipeline: status and reason by type."""
+        """Return the conditions of a pipeline: status and reason by type."""
         conditions = self.status(name).get("conditions", ())
         return {one["type"]: (one["status"], one["reason"]) for one in conditions}
 
     def archived(self, name: str) -> dict[Place, int]:
-        """First offset that is not archived of each partition, as the status tells."""
+        """Return the first offset that is not archived of each partition, as the status tells."""
         return {
             (one["stream"], one["partition"]): one["archivedOffset"] + 1
             for one in self.status(name).get("partitions", ())
@@ -166,11 +166,11 @@ class Archives:
     # Pods.
 
     def drivers(self, name: str) -> list[Any]:
-        """Pods that run the command, as far as they run."""
+        """Return the pods that run the command, as far as they run."""
         return self._running(f"{LABEL}={name}")
 
     def executors(self, name: str) -> list[Any]:
-        """Pods that Spark made for it, as far as they run."""
+        """Return the pods that Spark made for it, as far as they run."""
         return self._running(f"{EXECUTOR_LABEL}={name}")
 
     def _running(self, selector: str) -> list[Any]:
@@ -260,7 +260,7 @@ class Archives:
 
 
 def _rows(table: Below) -> dict[int, list[tuple[int, bytes]]]:
-    """Offset and value of all rows of a table, by partition, in order."""
+    """Return offset and value of all rows of a table, by partition, in order."""
     found: dict[int, list[tuple[int, bytes]]] = {}
     for add in log.load(table).files.values():
         file = table.open(add.object_path)

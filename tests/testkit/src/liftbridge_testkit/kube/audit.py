@@ -72,7 +72,7 @@ def parse(lines: Iterable[str]) -> Iterator[Request]:
 
 
 def read(path: Path) -> Iterator[Request]:
-    """Requests of a log and of its rotated parts, the oldest first."""
+    """Yield the requests of a log and of its rotated parts, the oldest first."""
     for part in (*sorted(path.parent.glob(f"{path.stem}-*{path.suffix}")), path):
         with part.open(encoding="utf-8") as file:
             yield from parse(file)
@@ -100,7 +100,7 @@ def rights_used(requests: Iterable[Request], user: str) -> Counter[tuple[str, st
 
 
 def main(path: Path, user: str = "") -> str:
-    """The table that the command prints."""
+    """Return the table that the command prints."""
     counts = Counter((r.user, r.verb, r.resource) for r in read(path) if user in {"", r.user})
     return "".join(f"{count:7} {' '.join(key)}\n" for key, count in sorted(counts.items()))
 

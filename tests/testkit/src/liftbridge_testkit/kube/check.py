@@ -61,7 +61,7 @@ def missing_packages(
     which: Callable[[str], str | None] = shutil.which,
     exists: Callable[[str], bool] = os.path.exists,
 ) -> dict[str, str]:
-    """Programs and files that are not there, with the packages of Debian that bring them."""
+    """Return programs and files that are not there, with the packages of Debian that bring them."""
     path = {name: package for name, package in PROGRAMS.items() if which(name) is None}
     return path | {name: package for name, package in FILES.items() if not exists(name)}
 
@@ -104,7 +104,7 @@ def go_fault(version: str) -> str:
 def overlapping_routes(
     routes: Iterable[Mapping[str, object]], networks: Sequence[str], bridge: str
 ) -> Iterator[str]:
-    """Routes of this machine into networks of the cluster that are not the cluster's own.
+    """Yield the routes of this machine into networks of the cluster that are not the cluster's own.
 
     Args:
         routes: Output of `ip -j route show table all`.
@@ -131,7 +131,7 @@ def overlapping_routes(
 
 
 def networks_of(environ: Mapping[str, str]) -> list[str]:
-    """Networks of the cluster by its settings (see lib.sh)."""
+    """Return the networks of the cluster by its settings (see lib.sh)."""
     return [
         environ.get("KUBE_NET", "172.30.0") + ".0/24",
         environ.get("KUBE_POD_NET", "10.244") + ".0.0/16",
@@ -140,7 +140,7 @@ def networks_of(environ: Mapping[str, str]) -> list[str]:
 
 
 def message(faults: Sequence[str], packages: Mapping[str, str]) -> str:
-    """One text that names all that is missing, empty when nothing is."""
+    """Return one text that names all that is missing, empty when nothing is."""
     lines = [f"  - {fault}" for fault in faults]
     if packages:
         names = sorted(set(packages.values()))

@@ -41,7 +41,7 @@ def choose(
     which: Callable[[str], str | None] = shutil.which,
     docker: Callable[[], bool] = docker_answers,
 ) -> Cluster:
-    """The cluster to run on."""
+    """Return the cluster to run on."""
     if environ.get("KUBECONFIG"):
         return Cluster.GIVEN
     if which("kind") is not None and docker():

@@ -152,7 +152,7 @@ class ControlPlane:
         self._running.close()
 
     def kubeconfig(self, user: str, token: str = "") -> Path:
-        """The file by which one of `USERS` gets in, or an account that the token is of."""
+        """Return the file by which one of `USERS` gets in, or an account that the token is of."""
         path = self._folder / f"{user}.kubeconfig"
         place = {
             "server": self._server.url,

@@ -86,7 +86,7 @@ def in_place(kubernetes: Kubernetes) -> Iterator[None]:
 
 
 def older(resource: Resource, place: str) -> Object:
-    """The definition of a release that did not have a field yet.
+    """Return the definition of a release that did not have a field yet.
 
     Args:
         resource: Ours.
@@ -103,7 +103,7 @@ def older(resource: Resource, place: str) -> Object:
 
 
 def newer(resource: Resource) -> Object:
-    """The definition of a release with a field `later` that has a field `a`."""
+    """Return the definition of a release with a field `later` that has a field `a`."""
     body = definition(resource)
     schema = _specification(body)
     schema["properties"]["later"] = LATER
@@ -122,7 +122,7 @@ def _listed(body: Object, schema: Object) -> Object:
 
 
 def next_chart(folder: Path) -> Path:
-    """The chart of the next release, in a folder: a cluster may have a field `later`."""
+    """Return the chart of the next release, in a folder: a cluster may have a field `later`."""
     made = folder / CHART.name
     shutil.copytree(CHART, made)
     clusters = RESOURCES[0]

@@ -71,7 +71,7 @@ _UNOWNED = {
 
 
 def copied(value: _T) -> _T:
-    """A copy of JSON values, many times faster than a copy of anything."""
+    """Return a copy of JSON values, many times faster than a copy of anything."""
     made: Any = value
     if isinstance(value, dict):  # most of it is text, which needs no call
         made = {
@@ -84,7 +84,7 @@ def copied(value: _T) -> _T:
 
 
 def leaves(value: Any, at: Path = ()) -> Iterator[Path]:
-    """All leaves of an object that a manager can own."""
+    """Yield all leaves of an object that a manager can own."""
     if _is_whole(at):
         yield at
     elif isinstance(value, dict) and value:
@@ -100,7 +100,7 @@ def leaves(value: Any, at: Path = ()) -> Iterator[Path]:
 
 
 def nested(paths: Iterable[Path]) -> dict[str, Any]:
-    """Paths as `fieldsV1`."""
+    """Return paths as `fieldsV1`."""
     found: dict[str, Any] = {}
     for path in sorted(paths):
         here = found
@@ -112,7 +112,7 @@ def nested(paths: Iterable[Path]) -> dict[str, Any]:
 
 
 def paths_of(fields: Mapping[str, Any], at: Path = ()) -> Iterator[Path]:
-    """Leaves of a `fieldsV1`."""
+    """Yield the leaves of a `fieldsV1`."""
     for segment, inner in fields.items():
         if segment == ".":
             continue
@@ -252,7 +252,7 @@ def _is_whole(at: Path) -> bool:
 
 
 def _keys(at: Path, value: Any) -> tuple[str, ...]:
-    """Keys of a list's items; none for an atomic list and for everything else."""
+    """Return the keys of a list's items; none for an atomic list and for everything else."""
     if not isinstance(value, list) or not at or not all(isinstance(one, dict) for one in value):
         return ()
     if at[:2] == ("f:status", "f:listeners") and len(at) > 2:

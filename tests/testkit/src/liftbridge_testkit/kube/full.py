@@ -63,7 +63,7 @@ class Collector:
 
 
 def collect(folder: Path = STORIES) -> dict[str, Registered]:
-    """All stories in a folder of tests.
+    """Return all stories in a folder of tests.
 
     Raises:
         RuntimeError: Pytest could not read it.
@@ -89,7 +89,7 @@ def numbers(text: str) -> tuple[int, int]:
 def chosen(
     stories: Mapping[str, Registered], shard: tuple[int, int], only: Sequence[str] = ()
 ) -> list[str]:
-    """Stories of a shard, or those of it that are named."""
+    """Return the stories of a shard, or those of it that are named."""
     minutes = {name: one.minutes for name, one in stories.items()}
     return [name for name in results.shard(minutes, *shard) if not only or name in only]
 

@@ -44,7 +44,7 @@ class GapFigures(NamedTuple):
 
 
 def longest_gap(acks: Sequence[float], begin: float, end: float) -> float:
-    """Longest time between two acknowledgements that overlaps an interval.
+    """Return the longest time between two acknowledgements that overlaps an interval.
 
     It counts whole, including time outside of the interval: that is how long clients waited. A
     partition that was never acknowledged before, or never again, has a gap that begins, or ends,
@@ -67,7 +67,7 @@ def longest_gap(acks: Sequence[float], begin: float, end: float) -> float:
 
 
 def figures(gaps: Sequence[float]) -> GapFigures:
-    """Figures over gaps; zeros when there are none."""
+    """Return figures over gaps; zeros when there are none."""
     if not gaps:
         return GapFigures(0, 0.0, 0.0, 0.0)
     return GapFigures(

@@ -112,7 +112,7 @@ class ApiOverHttp:
         await self._runner.cleanup()
 
     def write_kubeconfig(self, folder: Path) -> Path:
-        """A kubeconfig for this server."""
+        """Return a kubeconfig for this server."""
         path = folder / "kubeconfig"
         config = {
             "apiVersion": "v1",
@@ -351,7 +351,7 @@ def _is_seen(value: Object, kind: Kind, namespace: str, selector: str) -> bool:
 
 
 def _place(path: str) -> tuple[Kind, str, str, str]:
-    """Kind, namespace, name and sub-resource of an address.
+    """Return kind, namespace, name and sub-resource of an address.
 
     Raises:
         NotFoundError: It leads to no kind.

@@ -203,7 +203,7 @@ class Account:
 
 
 def read(path: Path) -> Account:
-    """A journal; a last line that was cut off with its writer is passed over."""
+    """Return a journal; a last line that was cut off with its writer is passed over."""
     account = Account()
     with path.open(encoding="utf-8") as file:
         for line in file:

@@ -124,7 +124,7 @@ class Load(Worker):
             await readers.aclose()
 
     async def _connected(self) -> Client:
-        """A client that is connected, whatever it takes: perhaps no broker answers yet."""
+        """Return a client that is connected, whatever it takes: perhaps no broker answers yet."""
         while True:
             client = client_of(self._servers, self._tls)
             try:

@@ -131,11 +131,11 @@ class Operator(ServerProcess):
         self._listen = f"127.0.0.1:{free_port()}"
 
     def command(self) -> Sequence[str]:
-        """Arguments of the next start."""
+        """Return the arguments of the next start."""
         return [str(program("liftbridge-operator")), "run", "--listen", self._listen]
 
     async def passes(self, session: aiohttp.ClientSession) -> Passes:
-        """Passes since its start; none before it has listed the resources.
+        """Return passes since its start; none before it has listed the resources.
 
         Raises:
             ProcessError: It has ended.
@@ -209,7 +209,7 @@ class Measurement:
         self.figures += figures
 
     def _writes(self, since: datetime) -> int:
-        """Writes of the operator since a moment, without its Lease."""
+        """Return the writes of the operator since a moment, without its Lease."""
         return len(writes(read(self._plane.audit_log), USER, since))
 
     async def certificate(self) -> ServerFiles:
@@ -332,7 +332,7 @@ async def until(
 
 
 async def measure(options: argparse.Namespace, plane: ControlPlane, folder: Path) -> list[Figure]:
-    """All figures."""
+    """Return all figures."""
     brokers, ports = ModelBrokers(CLUSTER), [0]
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession())

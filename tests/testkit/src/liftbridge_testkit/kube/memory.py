@@ -167,16 +167,16 @@ class MemoryKube:
         self._tell("DELETED", value)
 
     def all_of(self, kind: Kind) -> list[Object]:
-        """All objects of a kind, by namespace and name."""
+        """Return all objects of a kind, by namespace and name."""
         found = sorted((key for key in self._objects if key[0] == kind), key=lambda key: key[1:])
         return [copied(self._objects[key]) for key in found]
 
     def look(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """An object as it is; None for none."""
+        """Return an object as it is; None for none."""
         return copied(self._objects.get((kind, namespace, name)))
 
     def names_of(self, kind: Kind) -> list[str]:
-        """Names of all objects of a kind."""
+        """Return the names of all objects of a kind."""
         return sorted(key[2] for key in self._objects if key[0] == kind)
 
     @property
@@ -594,6 +594,6 @@ def _done(value: Any, last: str, operation: Mapping[str, Any]) -> bool:
 
 
 def pointer(path: str) -> Iterator[str]:
-    """Names of fields on the way to a place, as a JSON patch says it."""
+    """Yield the names of fields on the way to a place, as a JSON patch says it."""
     for part in path.split("/")[1:]:
         yield part.replace("~1", "/").replace("~0", "~")

@@ -141,7 +141,7 @@ class ModelBrokers:
         del self._held[name]
 
     def streams(self, after: str, size: int) -> data_pb2.ListStreamsResponse:
-        """A page of streams by name."""
+        """Return a page of streams by name."""
         size = size or 100
         found = sorted(name for name in self._held if name > after)
         page = [self._held[name].about for name in found[:size]]
@@ -149,7 +149,7 @@ class ModelBrokers:
         return data_pb2.ListStreamsResponse(streams=page, next_page_token=token)
 
     def partitions(self, begin: int, size: int) -> admin_pb2.ListPartitionsResponse:
-        """A page of partitions in the order in which their streams were created."""
+        """Return a page of partitions in the order in which their streams were created."""
         size = size or PAGE_MAX
         everything = (one for held in self._held.values() for one in held.partitions)
         page = list(islice(everything, begin, begin + size + 1))
@@ -176,7 +176,7 @@ class ModelBrokers:
 
 
 def _defaults() -> api_pb2.CreateStreamRequest:
-    """Settings that a broker fills in; those that are not here are zero."""
+    """Return the settings that a broker fills in; those that are not here are zero."""
     found = api_pb2.CreateStreamRequest()
     found.retentionMaxAge.value = 604_800_000
     found.cleanerInterval.value = 300_000

@@ -60,7 +60,7 @@ class PersonKube(MemoryKube):
 
 
 def reach_of(kube: PersonKube) -> Reach:
-    """The way to it; the context's namespace is `shop`."""
+    """Yield the way to it; the context's namespace is `shop`."""
 
     @asynccontextmanager
     async def way(where: Where) -> AsyncIterator[Reached]:
@@ -74,7 +74,7 @@ def reach_of(kube: PersonKube) -> Reach:
 
 
 def condition(kind: str, status: str, reason: str, message: str = "") -> Object:
-    """A condition."""
+    """Return a condition."""
     return {
         "type": kind,
         "status": status,
@@ -107,7 +107,7 @@ def broker(number: int, **changes: Any) -> Object:
 def cluster(
     name: str = NAME, namespace: str = NAMESPACE, spec: Any = None, **status: Any
 ) -> Object:
-    """A resource as the operator keeps it, of three brokers that are well."""
+    """Return a resource as the operator keeps it, of three brokers that are well."""
     brokers = [{**broker(one), "id": f"{name}-{one}"} for one in range(3)]
     return {
         "apiVersion": "liftbridge.io/v1alpha1",
@@ -139,7 +139,7 @@ def cluster(
 
 
 def plan(**changes: Any) -> Object:
-    """A plan that waits for its approval."""
+    """Return a plan that waits for its approval."""
     return {
         "hash": "abc123",
         "generation": 1,
@@ -156,7 +156,7 @@ def plan(**changes: Any) -> Object:
 def stream(
     name: str, cluster_name: str = NAME, namespace: str = NAMESPACE, **status: Any
 ) -> Object:
-    """A stream that is well."""
+    """Return a stream that is well."""
     return {
         "apiVersion": "liftbridge.io/v1alpha1",
         "kind": "Stream",

@@ -28,7 +28,7 @@ def with_plugin(folder: Path) -> None:
 def plugin(
     environ: Mapping[str, str], folder: Path, *words: str
 ) -> subprocess.CompletedProcess[str]:
-    """A command of the plugin, without a terminal.
+    """Return a command of the plugin, without a terminal.
 
     Args:
         environ: Names the cluster and the user.

@@ -109,7 +109,7 @@ class OperatorRelease:
         )
 
     def pods(self) -> list[dict[str, Any]]:
-        """Its pods."""
+        """Return its pods."""
         selector = f"--selector=app.kubernetes.io/instance={RELEASE}"
         found = self._cluster.kubectl(
             "--namespace", NAMESPACE, "get", "pods", selector, "--output=json"
@@ -118,7 +118,7 @@ class OperatorRelease:
         return listed
 
     def leader(self) -> dict[str, Any] | None:
-        """The pod that holds the Lease; none while no process does, or the pod is gone."""
+        """Return the pod that holds the Lease; none while no process does, or the pod is gone."""
         path = ("get", "lease", LEASE, "--output=jsonpath={.spec.holderIdentity}")
         holder = self._cluster.kubectl("--namespace", NAMESPACE, *path)
         name = holder.rpartition("_")[0]
@@ -138,7 +138,7 @@ class OperatorRelease:
             signal_process(pid, number)
 
     def roles(self) -> list[dict[str, Any]]:
-        """The Roles and ClusterRoles of its release."""
+        """Return the Roles and ClusterRoles of its release."""
         selector = f"--selector=app.kubernetes.io/instance={RELEASE}"
         found = self._cluster.kubectl(
             *("get", "roles,clusterroles", "--all-namespaces", selector, "--output=json")

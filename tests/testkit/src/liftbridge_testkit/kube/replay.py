@@ -188,7 +188,7 @@ async def replay(
     lines: Iterable[Line],
     port: Callable[[MemoryKube], Kube] | None = None,
 ) -> Difference | None:
-    """The first difference between a trace and a model that begins empty; None for none."""
+    """Return the first difference between a trace and a model that begins empty; None for none."""
     played = Replay(MemoryKube(collects=False), port)
     for line in lines:
         found = await played.play(line)
@@ -198,7 +198,7 @@ async def replay(
 
 
 def _named_by(line: Line) -> Iterator[Path]:
-    """Places that a request names."""
+    """Yield the places that a request names."""
     if "body" in line.asked:
         yield from _places(line.asked["body"])
     changes = line.asked.get("changes", ())
@@ -224,7 +224,7 @@ def _places(value: Any, at: Path = ()) -> Iterator[Path]:
 
 
 def _unlike(server: Any, model: Any, named: Named, at: Path = ()) -> Iterator[tuple[str, Any, Any]]:
-    """Places where an object of the model is another one."""
+    """Yield places where an object of the model is another one."""
     where = ".".join(at)
     if isinstance(server, dict) and isinstance(model, dict):
         for name in sorted({*server, *model}):

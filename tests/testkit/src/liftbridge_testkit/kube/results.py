@@ -87,7 +87,7 @@ class Result:
 
 
 def commit_key(root: Path = ROOT) -> str:
-    """The commit that is tried; one with changes has a mark of them behind it."""
+    """Return the commit that is tried; one with changes has a mark of them behind it."""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(
@@ -113,7 +113,7 @@ def write(result: Result, folder: Path = FOLDER) -> Path:
 
 
 def read_all(commit: str, folder: Path = FOLDER) -> dict[str, Result]:
-    """Results of a commit, by story."""
+    """Return the results of a commit, by story."""
     found = {}
     for path in sorted((folder / commit).glob("*.json")):
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -123,7 +123,7 @@ def read_all(commit: str, folder: Path = FOLDER) -> dict[str, Result]:
 
 
 def shard(stories: Mapping[str, float], number: int, count: int) -> list[str]:
-    """Stories of one shard, the same in every run: long ones first, each where least is.
+    """Return the stories of one shard, the same in every run: long ones first, each where least is.
 
     Args:
         stories: Minutes that each is expected to take.
@@ -142,12 +142,12 @@ def shard(stories: Mapping[str, float], number: int, count: int) -> list[str]:
 
 
 def pending(stories: Iterable[str], results: Mapping[str, Result]) -> list[str]:
-    """Stories that did not pass yet."""
+    """Return the stories that did not pass yet."""
     return [name for name in stories if name not in results or not results[name].passed]
 
 
 def report(commit: str, stories: Sequence[str], results: Mapping[str, Result]) -> str:
-    """All stories of a commit as a page of Markdown."""
+    """Return all stories of a commit as a page of Markdown."""
     rows = []
     for name in sorted({*stories, *results}):
         one = results.get(name)
@@ -176,7 +176,7 @@ def report(commit: str, stories: Sequence[str], results: Mapping[str, Result]) -
 
 
 def unused(found: Iterable[Result]) -> list[str]:
-    """Rights of the operator that no story used."""
+    """Return the rights of the operator that no story used."""
     each = [set(one.unused_rights) for one in found]
     if not each:
         return []

@@ -48,7 +48,7 @@ class Rights(NamedTuple):
 
 
 def granted(roles: Iterable[dict[str, Any]]) -> frozenset[str]:
-    """Rights that Roles and ClusterRoles grant, but for those that are for others."""
+    """Return the rights that Roles and ClusterRoles grant, but for those that are for others."""
     return frozenset(
         f"{verb} {_qualified(resource, group)}"
         for role in roles

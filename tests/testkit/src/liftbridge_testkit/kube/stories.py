@@ -122,7 +122,7 @@ def objects(
     stream: Mapping[str, Any],
     path: Path = MANIFEST,
 ) -> list[Object]:
-    """Objects of the manifest in a namespace, with changes.
+    """Return the objects of the manifest in a namespace, with changes.
 
     Args:
         namespace: Its name.
@@ -146,7 +146,7 @@ def objects(
 
 @cache
 def key() -> str:
-    """The commit that is tried, as it was when this process asked first."""
+    """Return the commit that is tried, as it was when this process asked first."""
     return os.environ.get(KEY_VARIABLE) or results.commit_key()
 
 
@@ -495,5 +495,5 @@ def story(
 
 
 def _seed_of(name: str) -> int:
-    """A seed for each story and commit, so that chance is other with each commit."""
+    """Return a seed for each story and commit, so that chance is other with each commit."""
     return int.from_bytes(blake2b(f"{key()} {name}".encode(), digest_size=4).digest())

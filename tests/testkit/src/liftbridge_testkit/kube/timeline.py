@@ -72,11 +72,11 @@ class Timeline:
     marks: list[Span] = field(default_factory=list)
 
     def of(self, kind: str, name: str = "") -> Iterator[Seen]:
-        """States of one kind, or of one object."""
+        """Return the states of one kind, or of one object."""
         return (one for one in self.seen if one.kind == kind and name in {"", one.name})
 
     def wanted(self, at: float) -> int:
-        """Pods that the StatefulSet was to have at a moment; 0 before there is one."""
+        """Return the pods that the StatefulSet was to have at a moment; 0 before there is one."""
         found = 0
         for one in self.of(SET, self.cluster):
             if one.at > at:
@@ -184,7 +184,7 @@ def downs(timeline: Timeline) -> list[Down]:
 
 
 def most_down(found: Sequence[Down], begin: float = 0.0, end: float = float("inf")) -> list[str]:
-    """The largest set of brokers that were down at once within an interval, by name."""
+    """Return the largest set of brokers that were down at once within an interval, by name."""
     most: list[str] = []
     for moment in [begin, *(one.begin for one in found if begin <= one.begin <= end)]:
         at_once = sorted({one.pod for one in found if one.begin <= moment < one.end})
@@ -194,7 +194,7 @@ def most_down(found: Sequence[Down], begin: float = 0.0, end: float = float("inf
 
 
 def restart_spans(found: Sequence[Down], begin: float, end: float) -> list[Span]:
-    """Intervals of a roll, one for each restart within it.
+    """Return the intervals of a roll, one for each restart within it.
 
     Leaders move off before a broker goes and back after it came, so each interval reaches from the
     end of the restart before to its own end, and the last one to the end of the roll.
@@ -224,7 +224,7 @@ class Planned(NamedTuple):
 
 
 def planned(timeline: Timeline, mark: str) -> Planned:
-    """The first plan with steps that was published within a marked interval."""
+    """Return the first plan with steps that was published within a marked interval."""
     (span,) = [one for one in timeline.marks if one.name == mark]
     for one in timeline.of(CLUSTER, timeline.cluster):
         if one.body is None or not span.begin <= one.at <= span.end:
@@ -251,7 +251,7 @@ def isr_below(timeline: Timeline, least: int, spans: Iterable[Span]) -> list[str
 
 
 def stale_statuses(timeline: Timeline) -> list[str]:
-    """States of clusters and streams that tools would have taken for done too early."""
+    """Return the states of clusters and streams that tools would have taken for done too early."""
     found = []
     for one in timeline.seen:
         if one.kind in {CLUSTER, STREAM} and one.body is not None:

@@ -86,7 +86,7 @@ class Recorder:
         self._key = secrets.token_bytes(32)
 
     def of(self, kube: Kube, who: str = FIELD_MANAGER) -> Kube:
-        """The port, with everything that goes through it kept.
+        """Return the port, with everything that goes through it kept.
 
         Args:
             kube: Port that carries out requests.
@@ -151,14 +151,14 @@ class _RecordedKube:
 
 
 def answer_of(found: Any) -> dict[str, Any]:
-    """An answer of success."""
+    """Return an answer of success."""
     if isinstance(found, Listing):
         return {"items": list(found.items), "resource_version": found.resource_version}
     return {} if found is None else {"object": found}
 
 
 def error_of(error: KubeError) -> dict[str, Any]:
-    """A refusal; its text is not kept, since nothing depends on it."""
+    """Return a refusal; its text is not kept, since nothing depends on it."""
     made: dict[str, Any] = {
         "class": type(error).__name__,
         "status": error.status,
@@ -170,7 +170,7 @@ def error_of(error: KubeError) -> dict[str, Any]:
 
 
 def arguments_of(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments for a method of the port."""
+    """Return the arguments for a method of the port."""
     found = dict(asked)
     if "kind" in found:
         found["kind"] = kind_named(found["kind"])
@@ -180,12 +180,12 @@ def arguments_of(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kind_named(name: str) -> Kind:
-    """A kind by its name in traces, such as `apps/v1 StatefulSet`."""
+    """Return a kind by its name in traces, such as `apps/v1 StatefulSet`."""
     return _KINDS[name]
 
 
 def text_of(lines: Iterable[Line]) -> str:
-    """A trace as JSON, a line for each request."""
+    """Return a trace as JSON, a line for each request."""
     return "".join(json.dumps(line._asdict(), sort_keys=True) + "\n" for line in lines)
 
 
@@ -204,7 +204,7 @@ def _plain(value: Any) -> Any:
 
 
 def _hidden(value: Any, key: bytes) -> Any:
-    """Arguments or an answer, with hashes in the place of what is secret."""
+    """Return arguments or an answer, with hashes in the place of what is secret."""
     for one in (value.get("body"), value.get("object"), *(value.get("items") or ())):
         if one and one.get("kind") == "Secret":
             _hide(one, key)
@@ -231,7 +231,7 @@ def _hashed(value: Any, key: bytes) -> Any:
 
 
 def _numbered(lines: list[Line]) -> Iterator[Line]:
-    """Uids and versions by their order, and one moment for all."""
+    """Yield uids and versions by their order, and one moment for all."""
     text = text_of(lines)
     uids = {uid: number for number, uid in enumerate(dict.fromkeys(UID.findall(text)), 1)}
     text = UID.sub(lambda met: f"00000000-0000-0000-0000-{uids[met[0]]:012}", text)

@@ -99,7 +99,7 @@ async def judge(
 
 
 async def read_log(client: Client, stream: str, partition: int) -> list[Stored]:
-    """A partition from its first message to the last one that is committed now.
+    """Return a partition from its first message to the last one that is committed now.
 
     Raises:
         LiftbridgeError: It could not be read in time.

@@ -166,7 +166,7 @@ class IsrWatch(Worker):
 def in_sync(
     metadata: Metadata, streams: Mapping[str, int]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Replicas in sync of each partition of streams, and partitions without a leader."""
+    """Return the replicas in sync of each partition of streams, and partitions without a leader."""
     found = {
         f"{name}/{number}": one
         for name in streams

@@ -76,18 +76,18 @@ class Api:
         self._former: deque[Snapshot] = deque(maxlen=SNAPSHOTS)
 
     def next_version(self) -> int:
-        """A resource version that was not used before."""
+        """Return a resource version that was not used before."""
         self._version += 1
         self.writes += 1
         return self._version
 
     def next_uid(self, kind: str) -> str:
-        """A uid that was not used before."""
+        """Return a uid that was not used before."""
         self._uid += 1
         return f"{kind}-{self._uid}"
 
     def snapshot(self) -> Snapshot:
-        """Everything as it is now."""
+        """Return everything as it is now."""
         return Snapshot(
             self.resource,
             self.identity,
@@ -103,7 +103,7 @@ class Api:
         self._former.append(self.snapshot())
 
     def former(self, back: int) -> Snapshot:
-        """A former state, `back` ticks ago or the oldest that is kept."""
+        """Return a former state, `back` ticks ago or the oldest that is kept."""
         if not self._former:
             return self.snapshot()
         return self._former[max(len(self._former) - 1 - back, 0)]
@@ -192,7 +192,7 @@ class Api:
         self.resource = self._changed(_meant("resource", self.resource, version), changes)
 
     def pod(self, name: str, uid: str, version: int) -> Pod:
-        """The pod that is meant.
+        """Return the pod that is meant.
 
         Raises:
             ApiError: There is none, or it has changed since it was seen.
@@ -200,7 +200,7 @@ class Api:
         return _meant(f"pod {name}", self.pods.get(name), version, uid)
 
     def claim(self, name: str, uid: str, version: int) -> Claim:
-        """The claim that is meant.
+        """Return the claim that is meant.
 
         Raises:
             ApiError: There is none, or it has changed since it was seen.

@@ -138,7 +138,7 @@ class Brokers:
         self.processes[broker] = Process(broker, start_id, disk, self.now, level=level)
 
     def known_level(self) -> int:
-        """Latest rules that every broker knows, as each said when it registered last."""
+        """Return the latest rules that every broker knows, as each said when it registered last."""
         return min((one.level for one in self.registered.values()), default=1)
 
     def kill(self, broker: str) -> None:
@@ -175,7 +175,7 @@ class Brokers:
         return process is not None and process.disk.dir_id == member.data_dir_id
 
     def alive_voters(self) -> list[Member]:
-        """Voters that run."""
+        """Return the voters that run."""
         return [one for one, votes in self.members.items() if votes and self.is_alive(one)]
 
     @property
@@ -504,5 +504,5 @@ class Brokers:
                 raise InvariantError(f"{one.key}: acknowledged records up to {one.acked} are lost")
 
     def founders_alive(self) -> list[str]:
-        """Names of voters that run, in order."""
+        """Return the names of voters that run, in order."""
         return sorted((one.broker for one in self.alive_voters()), key=ordinal_of)

@@ -23,7 +23,7 @@ def _chunk(seeds: Sequence[int]) -> list[SeedResult]:
 
 
 def run_all(seeds: range, workers: int) -> Iterator[SeedResult]:
-    """Results as they come."""
+    """Yield results as they come."""
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         for future in as_completed([pool.submit(_chunk, chunk) for chunk in chunks]):

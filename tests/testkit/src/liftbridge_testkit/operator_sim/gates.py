@@ -39,7 +39,7 @@ class Gate:
 
 
 def read_gates() -> dict[str, Gate]:
-    """All entries by name."""
+    """Return all entries by name."""
     entries = yaml.safe_load(LIST.read_text(encoding="utf-8"))
     gates = [
         Gate(one["gate"], one["file"], one["old"], one["new"], one["scenario"]) for one in entries
@@ -60,7 +60,7 @@ def read_marks() -> dict[str, list[str]]:
 
 
 def without(gate: Gate) -> str:
-    """Source of the gate's file without it.
+    """Return the source of the gate's file without it.
 
     Raises:
         ValueError: There is no such mark, or its line has not exactly once what is to go.

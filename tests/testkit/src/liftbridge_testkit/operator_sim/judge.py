@@ -77,7 +77,7 @@ def founders(world: Stage, now: Identity, list_: tuple[Member, ...]) -> None:
 
 
 def _others_short(one: Replicas, broker: str, when: int) -> list[str]:
-    """Other replicas that were out of sync when the metadata was read."""
+    """Return other replicas that were out of sync when the metadata was read."""
     return [
         name
         for name in one.replicas
@@ -193,7 +193,7 @@ def wanted_full(seen: Seen) -> bool:
 
 
 def _away_before(world: Stage, name: str, when: int) -> list[str]:
-    """Brokers of the set that were away when the metadata was read."""
+    """Return the brokers of the set that were away when the metadata was read."""
     brokers = world.api.brokers
     found = []
     for ordinal in range(brokers.replicas if brokers else 0):

@@ -58,7 +58,7 @@ class Perturbation:
 
 
 def perturbations(body: Object) -> Iterator[Perturbation]:
-    """All of them, in the order of the object."""
+    """Yield all of them, in the order of the object."""
     for part in _METADATA:
         if body["metadata"].get(part):
             yield from _of(body["metadata"][part], ("metadata", part))
@@ -155,7 +155,7 @@ def _of(value: Any, place: Place) -> Iterator[Perturbation]:
 
 
 def _other(value: Any) -> Any:
-    """Another value of the same type."""
+    """Return another value of the same type."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
@@ -164,7 +164,7 @@ def _other(value: Any) -> Any:
 
 
 def _one_more(items: list[Any]) -> Any:
-    """Another item like those that are there."""
+    """Return another item like those that are there."""
     if not items:
         return ADDED
     made = copied(items[-1])

@@ -107,7 +107,7 @@ async def issue_at_once(
 
 
 def image_of(spec: ClusterSpec) -> str:
-    """The image of a version."""
+    """Return the image of a version."""
     return spec.image or f"liftbridge-broker:{spec.version}"
 
 
@@ -128,7 +128,7 @@ class UnreliableKube:
         self.rate = rate
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
-        """A call of the port."""
+        """Return a call of the port."""
         call: Callable[..., Awaitable[object]] = getattr(self._kube, name)
 
         async def unreliable(*args: object, **kwargs: object) -> object:
@@ -178,7 +178,7 @@ class ReconciledWorld:
         self._push()
 
     def restart(self, kube: Kube | None = None) -> ClusterReconciler:
-        """A new operator process, which remembers nothing."""
+        """Return a new operator process, which remembers nothing."""
         self.reconciler = ClusterReconciler(
             kube or self.kube,
             fence=self.fence,
@@ -230,7 +230,7 @@ class ReconciledWorld:
         return found
 
     def condition(self, kind: str) -> tuple[str, str]:
-        """Status and reason of a condition; empty for none."""
+        """Return status and reason of a condition; empty for none."""
         for one in self.status.get("conditions", ()):
             if one["type"] == kind:
                 return one["status"], one["reason"]
@@ -418,7 +418,7 @@ class ReconciledWorld:
             self._put(self._claim_as_made(claim))
 
     def _claim_as_made(self, claim: Claim) -> Object:
-        """A claim as its set's template has it, or as it is; and with its size."""
+        """Return a claim as its set's template has it, or as it is; and with its size."""
         live, identity = self._live(CLAIMS, claim.name), self.stage.api.identity
         made = _claim_body(claim, identity.cluster_id if identity else "")
         sets = self.kube.all_of(SETS)
@@ -527,7 +527,7 @@ def _claim_body(claim: Claim, cluster_id: str) -> Object:
 
 
 def _pod_body(pod: Pod, template: Object, live: Object | None) -> Object:
-    """A pod as kubelets and controllers write it."""
+    """Return a pod as kubelets and controllers write it."""
     metadata = (live or template)["metadata"]
     status: Object = {
         "conditions": [

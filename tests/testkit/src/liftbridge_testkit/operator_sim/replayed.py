@@ -47,7 +47,7 @@ _NEVER: Final = -1
 async def replay_values(
     lines: Iterable[Line], cluster: str, api: Api | None = None
 ) -> Difference | None:
-    """The first difference between a trace and the models, each of which begins empty.
+    """Return the first difference between a trace and the models, each of which begins empty.
 
     Args:
         lines: The trace.
@@ -77,7 +77,7 @@ class _Values:
         self._versions: dict[str, int] = {}
 
     def look(self, line: Line) -> Object | None:
-        """The object of a line as it is in memory."""
+        """Return the object of a line as it is in memory."""
         kind, namespace, name = line.place
         return self._played.model.look(kind_named(kind), namespace, name)
 
@@ -132,7 +132,7 @@ class _Values:
     # -- requests -----------------------------------------------------------------------------
 
     def _ask(self, kind: Kind, line: Line, before: Object | None) -> int:
-        """Code of the refusal; 0 for none."""
+        """Return the code of the refusal; 0 for none."""
         asked = self._played.arguments(line)
         try:
             match line.verb:
@@ -242,7 +242,7 @@ class _Values:
 
 
 def _resource_of(body: Object) -> Resource:
-    """The resource; its status is one text to the model."""
+    """Return the resource; its status is one text to the model."""
     status = json.dumps(body.get("status", {}), sort_keys=True)
     return Resource(body["metadata"]["uid"], version_of(body), _WANTED, plan_hash=status)
 
@@ -277,14 +277,14 @@ def _changes(before: Any, after: Any) -> dict[str, Any]:
 
 
 def _version(value: Any) -> Any:
-    """Resource version of an object or a value; None for none."""
+    """Return the resource version of an object or a value; None for none."""
     if isinstance(value, dict):
         return value["metadata"]["resourceVersion"]
     return getattr(value, "resource_version", None)
 
 
 def _plain(value: Any) -> Any:
-    """A value to compare; a trace has one moment for all times, which says nothing."""
+    """Return a value to compare; a trace has one moment for all times, which says nothing."""
     if value is None or isinstance(value, int):
         return value
     return {**_changes(None, value), "created_ms": 0}

@@ -31,12 +31,12 @@ TOKEN = "token"
 
 
 def names(count: int) -> tuple[str, ...]:
-    """Brokers of a cluster."""
+    """Return the brokers of a cluster."""
     return tuple(f"c-{one}" for one in range(count))
 
 
 def healthy(count: int = 3, **wanted: Any) -> Observation:
-    """A cluster at rest: one partition with as many replicas as brokers, at most three."""
+    """Return a cluster at rest: one partition with as many replicas as brokers, at most three."""
     all_ = names(count)
     founders = tuple(Member(name, f"dir-{name}") for name in all_[:3])
     voters = all_[: 5 if count >= 5 else min(count, 3)]
@@ -77,7 +77,7 @@ def healthy(count: int = 3, **wanted: Any) -> Observation:
 
 
 def pod(name: str, **changes: Any) -> Pod:
-    """A pod that has been ready for long."""
+    """Return a pod that has been ready for long."""
     made = Pod(
         name=name,
         ordinal=int(name.rpartition("-")[2]),
@@ -100,12 +100,12 @@ def _one_of(all_: tuple[Any, ...], is_it: Callable[[Any], bool], **changes: Any)
 
 
 def with_pod(seen: Observation, name: str, **changes: Any) -> Observation:
-    """The same with one pod changed."""
+    """Return a copy with one pod changed."""
     return replace(seen, pods=_one_of(seen.pods, lambda one: one.name == name, **changes))
 
 
 def with_claim(seen: Observation, name: str, **changes: Any) -> Observation:
-    """The same with one claim changed."""
+    """Return a copy with one claim changed."""
     return replace(seen, claims=_one_of(seen.claims, lambda one: one.name == name, **changes))
 
 
@@ -115,44 +115,44 @@ def with_report(seen: Observation, name: str, **changes: Any) -> Observation:
 
 
 def with_node(seen: Observation, name: str, **changes: Any) -> Observation:
-    """The same with the node of a pod changed."""
+    """Return a copy with the node of a pod changed."""
     at = f"node-{name}"
     return replace(seen, nodes=_one_of(seen.nodes or (), lambda one: one.name == at, **changes))
 
 
 def with_set(seen: Observation, **changes: Any) -> Observation:
-    """The same with the set changed."""
+    """Return a copy with the set changed."""
     assert seen.brokers is not None
     return replace(seen, brokers=replace(seen.brokers, **changes))
 
 
 def with_wanted(seen: Observation, **changes: Any) -> Observation:
-    """The same with another specification."""
+    """Return a copy with another specification."""
     return replace(seen, wanted=replace(seen.wanted, **changes))
 
 
 def with_metadata(seen: Observation, **changes: Any) -> Observation:
-    """The same with other metadata."""
+    """Return a copy with other metadata."""
     assert seen.metadata is not None
     return replace(seen, metadata=replace(seen.metadata, **changes))
 
 
 def with_broker(seen: Observation, name: str, **changes: Any) -> Observation:
-    """The same with one broker changed in the metadata."""
+    """Return a copy with one broker changed in the metadata."""
     assert seen.metadata is not None
     changed = _one_of(seen.metadata.brokers, lambda one: one.broker == name, **changes)
     return with_metadata(seen, brokers=changed)
 
 
 def with_member(seen: Observation, name: str, **changes: Any) -> Observation:
-    """The same with one member of the metadata group changed."""
+    """Return a copy with one member of the metadata group changed."""
     assert seen.metadata is not None
     changed = _one_of(seen.metadata.members, lambda one: one.member.broker == name, **changes)
     return with_metadata(seen, members=changed)
 
 
 def with_partition(seen: Observation, **changes: Any) -> Observation:
-    """The same with the partition changed."""
+    """Return a copy with the partition changed."""
     assert seen.metadata is not None
     return with_metadata(
         seen, partitions=tuple(replace(one, **changes) for one in seen.metadata.partitions)
@@ -160,12 +160,12 @@ def with_partition(seen: Observation, **changes: Any) -> Observation:
 
 
 def later(seen: Observation, ms: int) -> Observation:
-    """The same some time later."""
+    """Return a copy some time later."""
     return replace(seen, now_ms=seen.now_ms + ms)
 
 
 def led_by(seen: Observation, name: str) -> Observation:
-    """The same with another leader of partition and metadata."""
+    """Return a copy with another leader of partition and metadata."""
     return with_partition(with_metadata(seen, leader=name), leader=name)
 
 
@@ -184,7 +184,7 @@ def passes(seen: Observation, count: int = 8, memory: Memory | None = None) -> l
 
 
 def kinds(decisions: list[Decision]) -> list[str]:
-    """Names of the actions, repetitions left out."""
+    """Return the names of the actions, repetitions left out."""
     found: list[str] = []
     for one in decisions:
         name = type(one.action).__name__ if one.action is not None else ""
@@ -199,13 +199,13 @@ def waits(decisions: list[Decision]) -> set[str]:
 
 
 def recorded(seen: Observation, name: str = "c-2", **changes: Any) -> Observation:
-    """The same with a restart recorded, of the pod as it was before."""
+    """Return a copy with a restart recorded, of the pod as it was before."""
     made = Disruption(name, f"uid-{name}", TOKEN, seen.now_ms + 600_000, seen.now_ms, 1)
     return replace(seen, recorded=Recorded(disruption=replace(made, **changes)), budget=0)
 
 
 def came_back(seen: Observation, name: str = "c-2", **verification: Any) -> Observation:
-    """The same with the recorded pod made again, and what its broker says of the token."""
+    """Return a copy with the recorded pod made again, and what its broker says of the token."""
     seen = recorded(with_pod(seen, name, uid="new", revision=seen.wanted.revision), name)
     seen = with_report(with_broker(seen, name, start_id="new"), name, start_id="new")
     return replace(seen, verification=Verification(TOKEN, **{"is_complete": True, **verification}))

@@ -158,7 +158,7 @@ async def _clusters(cast: Cast) -> None:
 
 
 def _looking(cast: Cast) -> Callable[[str], Any]:
-    """Some passes over a cluster, with everything that a process has but brokers."""
+    """Return some passes over a cluster, with everything that a process has but brokers."""
     wall = SystemClock().wall
     secret_store = SecretStore(
         cast.operator,
@@ -331,7 +331,7 @@ def _claim(subject: Cluster, inputs: Inputs) -> Object:
 
 
 def _pod(template: Object) -> Object:
-    """A pod as the controller would make it, on no node."""
+    """Return a pod as the controller would make it, on no node."""
     metadata = {**template["metadata"], "name": names.broker(NAME, 0), "namespace": NAMESPACE}
     data = {"name": names.DATA_VOLUME, "emptyDir": {}}
     spec = {**template["spec"], "volumes": [*template["spec"]["volumes"], data]}

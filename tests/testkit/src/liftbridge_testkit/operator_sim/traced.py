@@ -82,27 +82,27 @@ class Cast(NamedTuple):
 
 
 async def tried(call: Awaitable[Any]) -> Any:
-    """A request that may be refused; None when it is."""
+    """Return a request that may be refused; None when it is."""
     with suppress(KubeError):
         return await call
     return None
 
 
 def config(name: str, **data: str) -> Object:
-    """A ConfigMap."""
+    """Return a ConfigMap."""
     metadata = {"name": name, "namespace": NAMESPACE, "labels": {"traced": name}}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
 def cluster(name: str, **spec: Any) -> Object:
-    """A LiftbridgeCluster."""
+    """Return a LiftbridgeCluster."""
     metadata = {"name": name, "namespace": NAMESPACE}
     named = {"apiVersion": API_VERSION, "kind": CLUSTER_KIND, "metadata": metadata}
     return {**named, "spec": {**SPEC, **spec}}
 
 
 def told(live: Object, **status: Any) -> Object:
-    """A status for a resource that was seen."""
+    """Return a status for a resource that was seen."""
     meant = {key: live["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
     return {key: live[key] for key in ("apiVersion", "kind")} | {
         "metadata": meant,

@@ -114,7 +114,7 @@ class Chaos:
         self.weather = Weather(self, seed)
 
     def run(self, steps: int) -> Life:
-        """Live for so many steps and recover; then a few times for a short while again.
+        """Return the live for so many steps and recover; then a few times for a short while again.
 
         What keeps a group from recovering is mostly repaired by chance while a life continues, so
         each end of one is another look.

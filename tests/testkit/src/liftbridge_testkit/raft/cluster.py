@@ -251,11 +251,11 @@ class RaftCluster:
         self.act(peer, lambda _: None)
 
     def running(self) -> list[Host]:
-        """Hosts that are up."""
+        """Return the hosts that are up."""
         return [host for host in self.hosts.values() if host.core is not None]
 
     def leader(self) -> RaftCore | None:
-        """The leader of the highest term, if there is one."""
+        """Return the leader of the highest term, if there is one."""
         leaders = [h.core for h in self.running() if h.core is not None and h.core.is_leader]
         return max(leaders, key=lambda core: core.term) if leaders else None
 

@@ -69,12 +69,12 @@ class Block:
         self.expected = expected
 
     def text(self, output: list[str]) -> str:
-        """The block with this output."""
+        """Return the block with this output."""
         return "\n".join([*self.before, *self.commands, "----", *output])
 
 
 def read_blocks(text: str) -> Iterator[Block]:
-    """Blocks of a script."""
+    """Yield the blocks of a script."""
     before: list[str] = []
     commands: list[str] = []
     expected: list[str] | None = None
@@ -273,7 +273,7 @@ class Script:
             self._lines.append(f"{number}: {message_text(message)}")
 
     def _chosen(self, words: list[str]) -> list[Message]:
-        """Messages on their way by number, or those with all the words in their text."""
+        """Return messages on their way by number, or those with all the words in their text."""
         network = self._cluster.network
         if words and words[0].isdigit():
             return [network[int(word) - 1] for word in words]

@@ -46,7 +46,7 @@ def members_text(configuration: Configuration) -> str:
 
 
 def message_text(message: Message) -> str:
-    """One line for a message."""
+    """Return one line for a message."""
     kind = type(message)
     head = f"{name_of(message.sender)}>{name_of(message.target)} {kind.__name__}"
     return f"{head} term={message.term}{_BODIES[kind](message)}"
@@ -155,10 +155,10 @@ def parse_message(words: list[str]) -> Message:
 
 
 def peers_of(words: list[str]) -> list[Peer]:
-    """Names to identities."""
+    """Return the names to identities."""
     return [peer_of(word) for word in words]
 
 
 def milliseconds(text: str) -> int:
-    """A duration in nanoseconds."""
+    """Return a duration in nanoseconds."""
     return int(text) * MS

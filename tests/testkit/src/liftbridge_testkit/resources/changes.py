@@ -122,7 +122,7 @@ def _of_field(
 
 
 def _values(node: Schema, depth: int) -> Iterator[Any]:
-    """Values of a field, the least of each kind."""
+    """Yield the values of a field, the least of each kind."""
     if "enum" in node:
         yield from node["enum"]
     elif node.get("x-kubernetes-int-or-string"):

@@ -34,13 +34,13 @@ FILES: Final = {names.CERT_KEY: b"cert", names.KEY_KEY: b"key", names.CA_KEY: b"
 
 
 def load_spec(path: Path, **changes: Any) -> ClusterSpec:
-    """The specification in a file, with top-level fields changed."""
+    """Return the specification in a file, with top-level fields changed."""
     given = yaml.safe_load(path.read_text(encoding="utf-8"))["spec"]
     return ClusterSpec.model_validate(given | changes)
 
 
 def cluster_of(spec: ClusterSpec, name: str = "orders", restart: str = "") -> Cluster:
-    """A cluster in the namespace of the tests."""
+    """Return a cluster in the namespace of the tests."""
     return Cluster(name, NAMESPACE, UID, spec, restart)
 
 
@@ -59,7 +59,7 @@ def inputs_for(spec: ClusterSpec, **changes: Any) -> Inputs:
 
 
 def everything(cluster: Cluster, inputs: Inputs) -> list[dict[str, Any]]:
-    """All objects of a cluster, in the order in which they are written."""
+    """Return all objects of a cluster, in the order in which they are written."""
     rendered = render(cluster, inputs)
     founders = tuple(
         (names.broker(cluster.name, ordinal), f"directory-{ordinal}") for ordinal in range(3)
@@ -89,7 +89,7 @@ def everything(cluster: Cluster, inputs: Inputs) -> list[dict[str, Any]]:
 
 
 def stateful_set(cluster: Cluster, inputs: Inputs, rendered: Rendered) -> dict[str, Any]:
-    """The set as it is created."""
+    """Return the set as it is created."""
     return workload.stateful_set(
         cluster,
         inputs,

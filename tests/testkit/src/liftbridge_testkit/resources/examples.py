@@ -41,7 +41,7 @@ class Example:
 
 
 def merged(value: Any, patch: Any) -> Any:
-    """A JSON merge patch applied: null removes, objects are merged, all else replaces."""
+    """Return a JSON merge patch applied: null removes, objects are merged, all else replaces."""
     if not isinstance(patch, dict):
         return patch
     result = dict(value) if isinstance(value, dict) else {}
@@ -54,7 +54,7 @@ def merged(value: Any, patch: Any) -> Any:
 
 
 def load_examples(path: Path) -> list[Example]:
-    """All examples of a table."""
+    """Return all examples of a table."""
     tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     base = tree["base"]
     found = []

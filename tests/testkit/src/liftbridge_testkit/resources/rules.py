@@ -30,7 +30,7 @@ EVALUATED_MAX: Final = 20_000
 
 
 def refusals(schema: Schema, value: Any, old: Any = _ABSENT, path: str = "") -> Iterator[Refusal]:
-    """Rules of the schema that the value breaks; `old` is what it replaces."""
+    """Yield the rules of the schema that the value breaks; `old` is what it replaces."""
     for entry in schema.get("x-kubernetes-validations", ()):
         is_transition = "oldSelf" in entry["rule"]
         if is_transition and old is _ABSENT:
@@ -51,7 +51,7 @@ def refusals(schema: Schema, value: Any, old: Any = _ABSENT, path: str = "") -> 
 
 
 def _same(old: Any, item: Any, keys: tuple[str, ...]) -> Any:
-    """The item of the former list with the same keys; only lists that are maps have one."""
+    """Return the item of the former list with the same keys; only lists that are maps have one."""
     if keys and isinstance(old, list):
         for candidate in old:
             if all(candidate.get(key) == item.get(key) for key in keys):
@@ -76,7 +76,7 @@ def _evaluated(expression: str, variables: str) -> Any:
 
 @lru_cache(maxsize=1)
 def _given(variables: str) -> dict[str, Any]:
-    """Variables of the rules of one place, which are asked one after the other."""
+    """Return the variables of the rules of one place, which are asked one after the other."""
     return {name: json_to_cel(value) for name, value in json.loads(variables).items()}
 
 
@@ -87,7 +87,7 @@ def _program(expression: str) -> Any:
 
 
 def _quantity(text: Any) -> Any:
-    """A quantity as thousandths, which compares exactly."""
+    """Return a quantity as thousandths, which compares exactly."""
     written = str(text)
     if written.endswith("m"):
         return celtypes.IntType(int(written[:-1]))

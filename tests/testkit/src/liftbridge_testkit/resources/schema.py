@@ -34,7 +34,7 @@ INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 
 
 def nodes(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
-    """Every schema within a schema, with its path."""
+    """Yield every schema within a schema, with its path."""
     yield path, schema
     for name, part in schema.get("properties", {}).items():
         yield from nodes(part, f"{path}.{name}")
@@ -72,7 +72,7 @@ def _bounds(node: Schema, *, is_metadata: bool) -> Iterator[str]:
 
 
 def defaulted(schema: Schema, value: Any) -> Any:
-    """The value with defaults of the schema filled in, top down, as the API server does."""
+    """Return the value with defaults of the schema filled in, top down, as the API server does."""
     if isinstance(value, dict):
         filled = dict(value)
         for name, part in schema.get("properties", {}).items():
@@ -87,7 +87,7 @@ def defaulted(schema: Schema, value: Any) -> Any:
 
 
 def unknown_fields(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
-    """Fields that strict validation refuses, and that are dropped otherwise."""
+    """Yield the fields that strict validation refuses, and that are dropped otherwise."""
     if isinstance(value, dict) and "properties" in schema and path != ".metadata":
         for name, part in value.items():
             known = schema["properties"].get(name)

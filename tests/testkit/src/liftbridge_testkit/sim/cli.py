@@ -63,7 +63,7 @@ def report(total: Sum, seconds: float, floors: Mapping[tuple[str, str], int]) ->
 
 
 def as_json(total: Sum, seconds: float, floors: Mapping[tuple[str, str], int]) -> str:
-    """The same for programs."""
+    """Return a copy for programs."""
     coverage: dict[str, dict[str, int]] = {}
     for (group, name), times in sorted(total.coverage.counts.items()):
         coverage.setdefault(group, {})[name] = times

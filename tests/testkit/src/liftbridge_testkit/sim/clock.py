@@ -30,17 +30,17 @@ class MachineClock:
         self._base_true = base_true
 
     def local(self, true_ns: int) -> Instant:
-        """Monotonic time at a true time."""
+        """Return the monotonic time at a true time."""
         passed = true_ns - self._base_true
         return Instant(self._base_local + passed + passed * self.drift_ppm // MILLION)
 
     def wall(self, true_ns: int) -> int:
-        """Unix nanoseconds at a true time."""
+        """Return Unix nanoseconds at a true time."""
         passed = true_ns - self._base_true
         return WALL_START_NS + true_ns + passed * self.drift_ppm // MILLION + self.wall_skew_ns
 
     def true(self, local_ns: int) -> int:
-        """First true time at which the monotonic clock shows at least `local_ns`."""
+        """Return the first true time at which the monotonic clock shows at least `local_ns`."""
         wanted = local_ns - self._base_local
         passed = wanted * MILLION // (MILLION + self.drift_ppm)
         true_ns = self._base_true + passed

@@ -24,7 +24,7 @@ from liftbridge_testkit.sim.world import Watcher, World
 
 
 def broker_on(machine: Machine) -> ClusterBroker | None:
-    """The broker on a machine, when its node is made."""
+    """Return the broker on a machine, when its node is made."""
     program = machine.program
     if program is None:
         return None
@@ -33,13 +33,13 @@ def broker_on(machine: Machine) -> ClusterBroker | None:
 
 
 def state_on(machine: Machine) -> ClusterState | None:
-    """Its metadata."""
+    """Return its metadata."""
     broker = broker_on(machine)
     return None if broker is None else broker.node.state
 
 
 def consensus_on(machine: Machine) -> RaftConsensus | None:
-    """Its member of the metadata group."""
+    """Return its member of the metadata group."""
     broker = broker_on(machine)
     return None if broker is None else broker.consensus
 
@@ -173,7 +173,7 @@ class ClusterAtlas(Watcher):
         return True
 
     def leading(self) -> list[Machine]:
-        """Machines that lead the metadata group or a partition, as they believe."""
+        """Return the machines that lead the metadata group or a partition, as they believe."""
         return [
             machine
             for machine in self.world.machines.values()
@@ -185,17 +185,17 @@ class ClusterAtlas(Watcher):
         ]
 
     def _damaged(self, but: Machine | None) -> list[Machine]:
-        """Machines with damage that is still in use, except one."""
+        """Return machines with damage that is still in use, except one."""
         machines = self.world.machines.values()
         return [one for one in machines if one is not but and one.files.is_damaged]
 
     def _in_danger(self) -> list[Machine]:
-        """Machines that may lose something by what has begun, whole as they are."""
+        """Return the machines that may lose something by what has begun, whole as they are."""
         machines = self.world.machines.values()
         return [one for one in machines if one.files.is_damaged or one.files.is_losing]
 
     def _newest(self) -> ClusterState | None:
-        """Newest metadata that any broker has applied, also when all were killed since."""
+        """Return newest metadata that any broker has applied, also when all were killed since."""
         states = [state_on(machine) for machine in self.world.machines.values()]
         known = [state for state in (*states, self._applied) if state is not None]
         return max(known, key=lambda state: state.applied_index, default=None)
@@ -238,7 +238,7 @@ class ClusterAtlas(Watcher):
 
 
 def _least_min_isr(state: ClusterState) -> int:
-    """Smallest minimum in sync of all partitions."""
+    """Return smallest minimum in sync of all partitions."""
     return min(
         (effective_min_isr(stream, one) for stream, one in state.partitions()), default=sys.maxsize
     )

@@ -109,7 +109,7 @@ class Faults(Watcher):
     # What kinds ask.
 
     def any_running(self) -> Machine | None:
-        """A machine whose process runs and is not paused, if so many may be down."""
+        """Return a machine whose process runs and is not paused, if so many may be down."""
         machines = list(self.world.machines.values())
         active = [one for one in machines if one.is_running and not one.is_paused]
         if len(machines) - len(active) >= self.plan.down_max:
@@ -128,7 +128,7 @@ class Faults(Watcher):
         return self.random.choice(list(self.world.machines.values()))
 
     def pair(self) -> tuple[str, str] | None:
-        """Two machines."""
+        """Return two machines."""
         names = list(self.world.machines)
         if len(names) < 2:
             return None

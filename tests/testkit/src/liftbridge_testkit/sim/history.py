@@ -99,7 +99,7 @@ class Frames:
     _known: dict[bytes, Record] = field(default_factory=dict)
 
     def records(self, piece: bytes | memoryview) -> Iterator[Record]:
-        """Records of whole frames, in order."""
+        """Yield the records of whole frames, in order."""
         known = self._known
         data = bytes(piece)
         for position, stop in frame_bounds(data):
@@ -179,7 +179,7 @@ class History:
     _tombstones: dict[tuple[PartitionId, bytes], list[Write]] = field(default_factory=dict)
 
     def new_publisher(self) -> int:
-        """Number of a publisher that no other one had in this run."""
+        """Return the number of a publisher that no other one had in this run."""
         number = len(self.next_sequences)
         self.next_sequences[number] = 0
         return number
@@ -267,7 +267,7 @@ class History:
             checker.on_leader(log)
 
     def find(self, record: Record) -> Write | None:
-        """The write of a record; `None` when there was none."""
+        """Return the write of a record; `None` when there was none."""
         identity = decode(record.name)
         return None if identity is None else self.writes.get(identity)
 

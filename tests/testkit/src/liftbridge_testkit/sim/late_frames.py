@@ -47,7 +47,7 @@ class LateFrames:
             self._kept[random.randrange(KEPT_MAX)] = frame
 
     def frame(self, brokers: list[str]) -> tuple[str, Channel, bytes] | None:
-        """One that was sent to one of `brokers` before; `None` before any was."""
+        """Return one that was sent to one of `brokers` before; `None` before any was."""
         if not self._kept:
             return None
         target, channel, payload = self._random.choice(self._kept)

@@ -366,7 +366,7 @@ class Life:
         return True
 
     def leader_of(self, stream: str, number: int) -> Partition | None:
-        """The partition object at its leader; `None` when there is none."""
+        """Return the partition object at its leader; `None` when there is none."""
         place = self.directory.find(stream, number)
         if place is None or place.leader is None:
             return None
@@ -382,7 +382,7 @@ def _has_other(machine: Machine, incarnation: int) -> bool:
 
 
 def final_log(partition: Partition, frames: Frames) -> FinalLog:
-    """All committed records of a partition, read as a subscriber reads them."""
+    """Return all committed records of a partition, read as a subscriber reads them."""
     log = partition.log
     records: list[Record] = []
     reader = log.reader(log.log_start_offset)

@@ -313,7 +313,7 @@ class Network:
             self._post(source, target, lane, deliver, subscription, arrival, payload)
 
     def _listeners(self, source: Endpoint, subject: str, *, hears_itself: bool) -> list[Named]:
-        """All without a queue group, and one of each group whose link stands."""
+        """Return all without a queue group, and one of each group whose link stands."""
         found: list[Named] = []
         groups: dict[tuple[str, str], list[Named]] = {}
         for named in self._table.lookup(subject):

@@ -24,7 +24,7 @@ class Published(NamedTuple):
 
 
 def parse_frames(data: bytes) -> list[Published]:
-    """Frames of the NATS client protocol; anything else is a bug of the sender."""
+    """Return the frames of the NATS client protocol; anything else is a bug of the sender."""
     found: list[Published] = []
     position = 0
     while position < len(data):

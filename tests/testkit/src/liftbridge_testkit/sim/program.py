@@ -21,11 +21,11 @@ class Shell(Protocol):
     """Clock, timer and observer of one process; implements `Clock`, `Timer` and `Observer`."""
 
     def now(self) -> Instant:
-        """Monotonic nanoseconds of the machine."""
+        """Return the monotonic time in nanoseconds of the machine."""
         ...
 
     def wall_ns(self) -> int:
-        """Unix nanoseconds, as the machine believes."""
+        """Return Unix nanoseconds, as the machine believes."""
         ...
 
     def arm(self, deadline: Instant) -> None:
@@ -68,7 +68,7 @@ class Ports:
     stopped: Callable[[], None]
 
     def new_id(self) -> str:
-        """A random id, as `secrets.token_hex(16)` gives a real process."""
+        """Return a random id, as `secrets.token_hex(16)` gives a real process."""
         return f"{self.random.getrandbits(128):032x}"
 
 

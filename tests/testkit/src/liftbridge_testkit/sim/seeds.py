@@ -68,7 +68,7 @@ class SeedResult:
 
 
 def kind_of(seed: int) -> str:
-    """Kind of world of a seed when none is asked for."""
+    """Return the kind of world of a seed when none is asked for."""
     return TURN[seed % len(TURN)]
 
 

@@ -57,7 +57,7 @@ class Sum:
         self.seeds += seeds
 
     def line(self, seconds: float) -> str:
-        """One line for people."""
+        """Return one line for people."""
         rate = self.events / max(self.busy_seconds, 1e-9)
         return (
             f"{self.seeds:,} seeds from {self.first} to {self.last}, {self.events:,} events, "
@@ -66,7 +66,7 @@ class Sum:
         )
 
     def lines(self, seconds: float, floors: Mapping[tuple[str, str], int]) -> list[str]:
-        """All of it for people: what was met, the rate, what is missing, what failed."""
+        """Return all of it for people: what was met, the rate, what is missing, what failed."""
         lines = self.coverage.table(floors)
         lines.append(self.line(seconds))
         lines += [f"below its floor: {line}" for line in self.coverage.below(floors)]
@@ -81,7 +81,7 @@ class Sum:
     # Between processes.
 
     def as_text(self) -> str:
-        """Everything but how seeds failed."""
+        """Return everything but how seeds failed."""
         return json.dumps(
             {
                 "seeds": (self.seeds, self.first, self.last),

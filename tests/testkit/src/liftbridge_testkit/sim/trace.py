@@ -49,12 +49,12 @@ class Trace:
         return self._digest.hexdigest()
 
     def tail(self, lines_max: int = LINES_KEPT) -> list[str]:
-        """The last lines, oldest first."""
+        """Return the last lines, oldest first."""
         return [format_line(line) for line in list(self._kept)[-lines_max:]]
 
 
 def format_line(line: tuple[int, str, str, tuple[Detail, ...]]) -> str:
-    """One line as text: seconds, where, what, details."""
+    """Return one line as text: seconds, where, what, details."""
     now, where, what, details = line
     seconds, rest = divmod(now, 1_000_000_000)
     return f"{seconds:4}.{rest // 1_000:06} {where:10} {what} {' '.join(map(_text, details))}"

@@ -33,7 +33,7 @@ def _ignore(_header: PeerHeader, _tail: bytes, _now: Instant) -> None:
 
 
 def peer_of(broker: str, disk_number: int) -> Peer:
-    """Identity of a machine with its present disk."""
+    """Return the identity of a machine with its present disk."""
     return Peer(BrokerId(broker), f"{broker}.{disk_number}")
 
 

@@ -66,19 +66,19 @@ NAMES = ("a", "b", "c", "d", "e", "f")
 
 
 def voter_on(machine: Machine) -> Voter | None:
-    """The member on a machine, when it takes part."""
+    """Return the member on a machine, when it takes part."""
     program = machine.program
     return cast("Voter", program) if program is not None and program.is_ready else None
 
 
 def state_on(machine: Machine) -> ClusterState | None:
-    """Its state."""
+    """Return its state."""
     voter = voter_on(machine)
     return None if voter is None else voter.driver.state
 
 
 def consensus_on(machine: Machine) -> RaftConsensus | None:
-    """The member itself."""
+    """Return the member itself."""
     voter = voter_on(machine)
     return None if voter is None else voter.consensus
 

@@ -65,7 +65,7 @@ class World:
         self._watchers_seen = 0
 
     def new_random(self) -> Random:
-        """A generator for one part of the world."""
+        """Return a generator for one part of the world."""
         return Random(self.random.getrandbits(64))
 
     @property
@@ -74,7 +74,7 @@ class World:
         return self.scheduler.now
 
     def add_machine(self, name: str, make: MakeProgram) -> Machine:
-        """A machine with an empty disk, not started, whose clocks are somewhat off."""
+        """Return a machine with an empty disk, not started, whose clocks are somewhat off."""
         random = self.new_random()
         clock = MachineClock(
             base_local=random.randrange(1, 1_000 * SECOND_NS),
@@ -87,13 +87,13 @@ class World:
         return machine
 
     def running(self) -> list[Machine]:
-        """Machines with a process, in order."""
+        """Return machines with a process, in order."""
         return [machine for machine in self.machines.values() if machine.program is not None]
 
     # What machines tell.
 
     def _watching(self, hook: str) -> list[Callable[..., None]]:
-        """Methods of that name of the watchers that have one of their own."""
+        """Return the methods of that name of the watchers that have one of their own."""
         if len(self.watchers) != self._watchers_seen:
             self._watchers_seen = len(self.watchers)
             self._hooks.clear()

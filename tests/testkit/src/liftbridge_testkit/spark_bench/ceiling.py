@@ -42,7 +42,7 @@ class Pipe(DataSourceReader):
         self.path, self.rows = options["path"], int(options["rows"])
 
     def partitions(self) -> list[InputPartition]:
-        """A task for each core."""
+        """Return a task for each core."""
         return [Task(self.rows // PARTITIONS)] * PARTITIONS
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -67,7 +67,7 @@ class StreamPipe(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"rows": 0}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """A micro-batch more."""
+        """Return a micro-batch more."""
         del limit
         return {"rows": min(self.rows, int(start["rows"]) + self.step)}
 
@@ -75,7 +75,7 @@ class StreamPipe(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """No-op: the source ends by itself."""
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """A task for each core."""
+        """Return a task for each core."""
         return [Task((end["rows"] - start["rows"]) // PARTITIONS)] * PARTITIONS
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -89,7 +89,7 @@ class Ceiling(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "ceiling"
 
     def schema(self) -> str:
@@ -97,18 +97,18 @@ class Ceiling(DataSource):
         return str(self.options["ddl"])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch."""
+        """Return a batch."""
         del schema
         return Pipe(self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """A stream."""
+        """Return a stream."""
         del schema
         return StreamPipe(self.options)
 
 
 def repeated(path: str, rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a file as one batch, so often that they come to a number."""
+    """Yield the rows of a file as one batch, so often that they come to a number."""
     batch = _batch(path)
     for _ in range(rows // batch.num_rows):
         yield batch

@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
     @classmethod
     def of_sample(cls, title: str, sample: Sample, target: int) -> Row:
-        """A rate, with what it cost."""
+        """Return a rate, with what it cost."""
         cpu = {
             name: seconds / sample.rows * _MICROSECONDS
             for name, seconds in sample.usage._asdict().items()
@@ -45,7 +45,7 @@ class Row(NamedTuple):
 
     @classmethod
     def of_figure(cls, title: str, figure: float, unit: str, target: float | None) -> Row:
-        """A figure by itself."""
+        """Return a figure by itself."""
         return cls(title, figure, unit, target, {}, {})
 
     @property
@@ -57,7 +57,7 @@ class Row(NamedTuple):
 
 
 def tables(rows: Sequence[Row]) -> str:
-    """Rates with their costs, and figures, each against what was asked for."""
+    """Return rates with their costs, and figures, each against what was asked for."""
     rates = [row for row in rows if row.unit == RATE]
     others = [row for row in rows if row.unit != RATE]
     parts = []

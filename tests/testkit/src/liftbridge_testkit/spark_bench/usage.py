@@ -77,7 +77,7 @@ class Meter:
 
 
 def _by_kind(pid: int, *, without: int) -> tuple[float, float]:
-    """Seconds of all JVMs below a process, and of all that is below those.
+    """Return the seconds of all JVMs below a process, and of all that is below those.
 
     Workers that have ended are counted by the process that awaited them; a JVM's own time does not
     hold them.

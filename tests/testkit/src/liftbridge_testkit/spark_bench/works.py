@@ -77,7 +77,7 @@ class Bench:
         spark.dataSource.register(Ceiling)
 
     def works(self) -> dict[str, Callable[[], list[Row]]]:
-        """Works by name, in their order."""
+        """Return the works by name, in their order."""
         return {
             **{f"read-{kind.name}": self._bulk(kind) for kind in streams.KINDS},
             "stream": self.stream,
@@ -134,7 +134,7 @@ class Bench:
         return frame
 
     def _piped(self, how: str, kind: Kind, rows: int) -> DataFrame:
-        """Rows of the ceiling that look as those of a stream."""
+        """Return the rows of the ceiling that look as those of a stream."""
         path = self._work_dir / f"{kind.name}.arrow"
         given = {"servers": self._broker.address, "subscribe": kind.name}
         if kind.has_headers:
@@ -163,7 +163,7 @@ class Bench:
         return sorted(samples, key=lambda one: one.rate)[ROUNDS // 2]
 
     def _streamed(self, frame: DataFrame) -> Sample:
-        """All micro-batches of a query but the first, which starts the workers."""
+        """Return all micro-batches of a query but the first, which starts the workers."""
         begins: list[Usage] = []
         seconds: list[float] = []
 
@@ -381,7 +381,7 @@ def _drain(frame: DataFrame) -> None:
 
 
 def _progress_of(query: StreamingQuery, count: int) -> list[StreamingQueryProgress]:
-    """Progress of a query's micro-batches that had rows, once there are so many."""
+    """Return the progress of a query's micro-batches that had rows, once there are so many."""
     deadline = perf_counter() + QUERY_SECONDS_MAX
     while perf_counter() < deadline:
         found = [one for one in query.recentProgress if one.numInputRows]

@@ -90,14 +90,14 @@ class Ledger:
 
 
 def by_deltalake(address: str, options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    """Records of the table as deltalake reads it."""
+    """Yield the records of the table as deltalake reads it."""
     table = DeltaTable(address, storage_options=dict(options) or None)
     for batch in table.to_pyarrow_dataset().to_batches(batch_size=65_536):
         yield _as_archived(batch)
 
 
 def by_our_source(options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    """Records as the data source reads them from archive and stream, by its own classes."""
+    """Yield records as the data source reads them from archive and stream, by its own classes."""
     from pyspark_liftbridge.source.batch import BatchReader  # noqa: PLC0415 - not in .venv
 
     reader = BatchReader(read_source({**options, "includeHeaders": "true"}, is_stream=False))
@@ -107,7 +107,7 @@ def by_our_source(options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
 
 
 def by_spark(spark: SparkSession, store: Store, folder: Path) -> Iterator[pa.RecordBatch]:
-    """Records as Spark reads the files that the log names.
+    """Yield records as Spark reads the files that the log names.
 
     Args:
         spark: A session.

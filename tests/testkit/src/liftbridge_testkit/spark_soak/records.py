@@ -27,7 +27,7 @@ RETRY_TIME: Final = timedelta(seconds=120)
 
 
 def values(partition: int, offsets: npt.NDArray[np.int64]) -> pa.Array:
-    """Values of records: no two alike, and nothing in them compresses."""
+    """Return the values of records: no two alike, and nothing in them compresses."""
     count = len(offsets)
     seeds = offsets.astype(np.uint64) * np.uint64(64) + np.uint64(partition << 56)
     places = np.arange(_WORDS, dtype=np.uint64)
@@ -43,7 +43,7 @@ def values(partition: int, offsets: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def counts(records: int, partitions: int) -> dict[int, int]:
-    """Records of each partition, so many in all."""
+    """Return the records of each partition, so many in all."""
     return {
         one: records * (one + 1) // partitions - records * one // partitions
         for one in range(partitions)
@@ -112,7 +112,7 @@ class Publishing:
 
 
 def pieces(wanted: dict[int, int]) -> Iterator[pa.RecordBatch]:
-    """All records in pieces of one partition, in turn, in the order of their offsets."""
+    """Yield all records in pieces of one partition, in turn, in the order of their offsets."""
     for start in range(0, max(wanted.values()), PIECE_RECORDS):
         for partition, count in wanted.items():
             offsets = np.arange(start, min(start + PIECE_RECORDS, count), dtype=np.int64)

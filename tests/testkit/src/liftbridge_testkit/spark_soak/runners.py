@@ -82,7 +82,7 @@ class Runner:
         shutil.rmtree(self.folder / "local", ignore_errors=True)
 
     def log_end(self) -> str:
-        """The last lines of what it told."""
+        """Return the last lines of what it told."""
         log = self.folder / "log"
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         return "\n".join(lines[-20:])
@@ -107,7 +107,7 @@ def kill_session(session: int) -> None:
 
 
 def living(session: int) -> list[int]:
-    """Processes of a session, without those that only wait to be buried."""
+    """Return the processes of a session, without those that only wait to be buried."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -22,7 +22,7 @@ def _cut(faults: Breaking, ways: Ways) -> Undo:
 
 
 def _ways_of(faults: Breaking, name: str) -> Ways:
-    """All ways from and to a machine."""
+    """Return all ways from and to a machine."""
     others = [other for other in faults.world.machines if other != name]
     return (*((name, other) for other in others), *((other, name) for other in others))
 

@@ -33,7 +33,7 @@ class Atlas(Protocol):
         ...
 
     def leading(self) -> list[Machine]:
-        """Machines that lead something, the group or a partition, as they believe."""
+        """Return the machines that lead something, the group or a partition, as they believe."""
         ...
 
 
@@ -67,7 +67,7 @@ class Breaking(Protocol):
     random: Random
 
     def any_running(self) -> Machine | None:
-        """A machine whose process runs and is not paused, if so many may be down."""
+        """Return a machine whose process runs and is not paused, if so many may be down."""
         ...
 
     def any_leading(self) -> Machine | None:
@@ -79,7 +79,7 @@ class Breaking(Protocol):
         ...
 
     def pair(self) -> tuple[str, str] | None:
-        """Two machines, when there are as many."""
+        """Return two machines, when there are as many."""
         ...
 
 

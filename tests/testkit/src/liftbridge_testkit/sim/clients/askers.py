@@ -198,7 +198,7 @@ class Asker:
         held.position = max(held.values, default=-1) + 1
 
     def take(self, piece: bytes | memoryview) -> Iterator[Record]:
-        """Records of frames."""
+        """Return the records of frames."""
         return self._history.frames.records(piece)
 
 

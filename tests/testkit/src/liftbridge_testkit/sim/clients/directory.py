@@ -38,7 +38,7 @@ class Directory:
         self.random = self.world.new_random()
 
     def serving(self) -> list[Machine]:
-        """Machines whose broker takes requests."""
+        """Return machines whose broker takes requests."""
         return [
             machine
             for machine in self.world.machines.values()
@@ -46,7 +46,7 @@ class Directory:
         ]
 
     def state(self) -> ClusterState | None:
-        """Metadata of some serving broker; `None` when none serves."""
+        """Return the metadata of some serving broker; `None` when none serves."""
         serving = self.serving()
         if not serving:
             return None
@@ -55,7 +55,7 @@ class Directory:
         return program.node.state
 
     def states(self) -> list[ClusterState]:
-        """Metadata of every broker that serves or is paused."""
+        """Return the metadata of every broker that serves or is paused."""
         programs = [serving_on(machine) for machine in self.world.machines.values()]
         return [program.node.state for program in programs if program is not None]
 
@@ -75,5 +75,5 @@ class Directory:
         )
 
     def any_machine(self) -> Machine:
-        """Some machine, running or not: what a client tries without knowing anything."""
+        """Return some machine, running or not: what a client tries without knowing anything."""
         return self.random.choice(list(self.world.machines.values()))

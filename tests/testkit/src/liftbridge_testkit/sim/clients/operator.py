@@ -83,7 +83,7 @@ class Operator:
         self.calls.call("operator", leader, serve, done)
 
     def _act(self, voter: Voter) -> str:
-        """One step at a leader; its name, empty for none."""
+        """Return one step at a leader; its name, empty for none."""
         consensus = voter.consensus
         if not consensus.is_leader:
             return ""

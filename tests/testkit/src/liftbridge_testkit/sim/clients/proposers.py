@@ -296,7 +296,7 @@ class Proposer:
     # -- commands -----------------------------------------------------------------------------
 
     def _command(self, name: str) -> tuple[Command, bool]:
-        """A command, and whether its bytes are its own."""
+        """Return a command, and whether its bytes are its own."""
         random, number = self._random, self._proposals.next_number
         stream = StreamName(random.choice(STREAMS))
         machine = self._world.machines[BrokerId(name)]
@@ -326,7 +326,7 @@ class Proposer:
         return InitPublisher(stream=stream, publisher=f"op{number}"), True
 
     def _on_belief(self, state: ClusterState, name: str) -> Command | None:
-        """A command that rests on what a member knows: epochs, leaders, in-sync sets."""
+        """Return a command that rests on what a member knows: epochs, leaders, in-sync sets."""
         random = self._random
         brokers = [broker for broker in state.brokers.values() if not broker.removed]
         if brokers and random.random() < 0.3:

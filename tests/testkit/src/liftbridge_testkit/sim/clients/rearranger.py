@@ -108,7 +108,7 @@ class Rearranger:
         self._later()
 
     def _uncordon_all(self, state: ClusterState | None) -> bool:
-        """Request it; return whether there was a need, or no broker to learn it from."""
+        """Return request it; return whether there was a need, or no broker to learn it from."""
         if state is None:
             return True
         cordoned = [one.broker for one in state.brokers.values() if one.cordoned]

@@ -33,11 +33,11 @@ class _Clock:
     wall: int
 
     def now(self) -> Instant:
-        """Monotonic nanoseconds."""
+        """Return the monotonic time in nanoseconds."""
         return self.time
 
     def wall_ns(self) -> int:
-        """Nanoseconds since the Unix epoch."""
+        """Return nanoseconds since the Unix epoch."""
         return self.wall
 
 
@@ -49,7 +49,7 @@ class _Port:
         self._sent: list[bytes] = []
 
     def room(self, _stream_id: int) -> int:
-        """A client that takes everything."""
+        """Return a client that takes everything."""
         return 1 << 20
 
     def begin(self, _stream_id: int, _fields: Sequence[tuple[bytes, bytes]]) -> None:

@@ -71,7 +71,7 @@ def range_of(batch: bytes) -> tuple[int, int]:
 
 
 def frames_of(batch: bytes) -> bytes:
-    """The records of a batch as they are sent."""
+    """Return the records of a batch as they are sent."""
     return batch[_HEADER.size :]
 
 

@@ -83,7 +83,7 @@ class CopyRules(Watcher):
                 self._check_members(newest, state, before)
 
     def _copies(self, partition_id: PartitionId) -> Iterator[_Copy]:
-        """Replicas at brokers that have a session and did not give the replica up."""
+        """Yield the replicas at brokers that have a session and did not give the replica up."""
         for machine in self._world.machines.values():
             broker = broker_on(machine)
             if broker is None or broker.registration is None:
@@ -222,13 +222,13 @@ def runs_of(partition: Partition) -> Runs:
 
 
 def _with_ends(runs: Runs, partition: Partition) -> list[tuple[int, int, int]]:
-    """Runs with the offset behind their last record."""
+    """Return runs with the offset behind their last record."""
     ends = [*(start for _, start in runs[1:]), int(partition.log.log_end_offset)]
     return [(epoch, start, ends[at]) for at, (epoch, start) in enumerate(runs)]
 
 
 def followed_epoch(node: Node, partition: Partition) -> int:
-    """Leader epoch that a follower fetches in; 0 when this broker does not follow."""
+    """Return the leader epoch that a follower fetches in; 0 when this broker does not follow."""
     cluster = node.cluster
     following = None if cluster is None else cluster.replicas.following.get(partition.partition_id)
     return 0 if following is None else int(following.core.state.leader_epoch)

@@ -55,7 +55,7 @@ class TrueLog:
     is_unsettled: bool = False
 
     def epoch_at(self, offset: int) -> int:
-        """Leader epoch of a committed record."""
+        """Return the leader epoch of a committed record."""
         return next(epoch for start, epoch in reversed(self.runs) if start <= offset)
 
     def commit(self, end: int, epoch_at: Callable[[int], int]) -> None:
@@ -125,7 +125,7 @@ class ReplicationRules(Watcher):
                     listen(machine, broker, partition, before, look)
 
     def committed_end(self, partition: PartitionId) -> int:
-        """Offset that follows the last committed record of a partition."""
+        """Return the offset that follows the last committed record of a partition."""
         found = self.logs.get(partition)
         return 0 if found is None else found.high_watermark
 

@@ -27,7 +27,7 @@ from liftbridge_testkit.sim.scripts.stage import Rule, Stage, duration_ns, split
 
 
 def _way(words: Sequence[str]) -> tuple[str, str, Sequence[str]]:
-    """Source, target and kinds of `A>B kind...`."""
+    """Return source, target and kinds of `A>B kind...`."""
     way, *kinds = words
     source, _, target = way.partition(">")
     return source, target or "*", kinds or ["*"]
@@ -107,7 +107,7 @@ def _answer(answer: object) -> str:
 
 
 def _former(states: Sequence[PartitionState], name: BrokerId) -> int:
-    """Session of a replica before the present one."""
+    """Return the session of a replica before the present one."""
     present = states[-1].replica_epoch(name)
     known = [state.replica_epoch(name) for state in states]
     return next(one for one in reversed(known) if one is not None and one != present)

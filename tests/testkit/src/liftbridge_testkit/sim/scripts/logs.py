@@ -111,7 +111,7 @@ class _Nobody:
 def _open(
     stage: Stage, machine: Machine, stream: StreamState, state: PartitionState
 ) -> tuple[LogStore, PartitionLog]:
-    """The store of a machine and the log of a partition in it."""
+    """Return the store of a machine and the log of a partition in it."""
     tokens = count(1)
     store = open_store(
         machine.files,
@@ -171,7 +171,7 @@ class _Writer:
         log.append(batch, read_header(batch, 0), timestamps[-1])
 
     def _value(self, name: str) -> bytes:
-        """Value of the message of this name, which was sent without an answer."""
+        """Return the value of the message of this name, which was sent without an answer."""
         stage = self._stage
         if name not in stage.writes:
             history = stage.life.history

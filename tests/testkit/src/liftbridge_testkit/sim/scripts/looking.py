@@ -67,7 +67,7 @@ def values(stage: Stage, words: Sequence[str]) -> str:
 
 
 def _records(stage: Stage, partition: Partition) -> list[Record]:
-    """All records, committed or not."""
+    """Return all records, committed or not."""
     reader = partition.log.reader(partition.log.log_start_offset)
     found: list[Record] = []
     while slices := reader.read(1 << 20, partition.log.log_end_offset).slices:

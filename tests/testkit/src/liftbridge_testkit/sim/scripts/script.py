@@ -58,7 +58,7 @@ class Script:
     steps: dict[int, Step] = field(default_factory=dict)
 
     def text(self, outputs: dict[int, Sequence[str]]) -> str:
-        """The script with these outputs, by the index of the command's line."""
+        """Return the script with these outputs, by the index of the command's line."""
         found: list[str] = []
         for index, line in enumerate(self.lines):
             found.append(line)

@@ -51,7 +51,7 @@ def duration_ns(text: str) -> int:
 
 
 def split_options(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Plain words, and those of the form `name=value`."""
+    """Return plain words, and those of the form `name=value`."""
     plain = [word for word in words if "=" not in word]
     options = dict(word.split("=", 1) for word in words if "=" in word)
     return plain, options
@@ -237,17 +237,17 @@ class Stage:
     # -- finding ------------------------------------------------------------------------------
 
     def machine(self, name: str) -> Machine:
-        """A machine by its name."""
+        """Return a machine by its name."""
         return self.world.machines[BrokerId(name)]
 
     def broker(self, name: str) -> ClusterBroker:
-        """Its broker, which must run."""
+        """Return its broker, which must run."""
         broker = broker_on(self.machine(name))
         assert broker is not None, f"{name} does not run"
         return broker
 
     def newest(self, place: str) -> PartitionState:
-        """A partition as the newest applied metadata have it."""
+        """Return a partition as the newest applied metadata have it."""
         stream, _, number = place.partition("/")
         found: tuple[int, PartitionState] | None = None
         for machine in self.world.machines.values():
@@ -262,7 +262,7 @@ class Stage:
         return found[1]
 
     def metadata(self) -> ClusterState:
-        """The newest applied metadata."""
+        """Return the newest applied metadata."""
         states = [state_on(machine) for machine in self.world.machines.values()]
         return max(
             (state for state in states if state is not None),
@@ -270,7 +270,7 @@ class Stage:
         )
 
     def replica(self, name: str, place: str) -> Partition:
-        """A replica on a machine."""
+        """Return a replica on a machine."""
         return self.broker(name).node.partitions[self.newest(place).partition_id]
 
     # -- time ---------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _stories(folder: Path, parts: Sequence[str]) -> list[Path]:
-    """Files of stories with one of these in their names."""
+    """Return the files of stories with one of these in their names."""
     paths = sorted(folder.glob("*.txt"))
     return [path for path in paths if not parts or any(part in path.name for part in parts)]
 
