@@ -29,7 +29,6 @@ CROWDED = {
     "broker/src/liftbridge_broker/storage": 44,
     "broker/src/liftbridge_broker/wire": 23,
     "client/src/liftbridge_client/cli": 25,
-    "operator/src/liftbridge_operator/planning": 22,
     "spark/src/pyspark_liftbridge/archive": 26,
 }
 

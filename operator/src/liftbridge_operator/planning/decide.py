@@ -6,7 +6,6 @@ from dataclasses import replace
 from liftbridge_operator.planning import (
     balance,
     bootstrap,
-    classes,
     clock,
     gate,
     growth,
@@ -16,8 +15,7 @@ from liftbridge_operator.planning import (
     replacement,
     roll,
     rules,
-    scale_in,
-    scale_out,
+    scaling,
     status,
     stuck,
     suspension,
@@ -86,7 +84,7 @@ def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
     yield lambda: balance.close_budget(view, made)
     yield lambda: suspension.restore(view)
     yield lambda: growth.remake_set(view, memory)
-    yield lambda: classes.replace_unbound(view)
+    yield lambda: replacement.replace_unbound(view)
     yield lambda: stuck.take_back(view)
     yield lambda: stuck.replace_first(view, made)
     yield lambda: bootstrap.found(view)
@@ -96,18 +94,18 @@ def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
     yield lambda: roll.finish(view, memory, made)  # gate ONE_AT_A_TIME
     yield lambda: membership.follow(view)
     yield lambda: rules.bound_moves(view)
-    yield lambda: scale_in.revert(view)
+    yield lambda: scaling.revert(view)
     yield lambda: balance.cordon(view)
     yield lambda: replacement.replace_volume(view)
-    yield lambda: scale_out.bring_back(view)
-    yield lambda: scale_in.shrink(view, memory, made) if scale_in.is_begun(view) else None
+    yield lambda: scaling.bring_back(view)
+    yield lambda: scaling.shrink(view, memory, made) if scaling.is_begun(view) else None
     yield lambda: balance.mark_good(view)
     # Restarts that wait for consent or a window do not hold up a drain.
     is_held = gate.may_disrupt(view, made) is not None
     yield lambda: balance.leave_ahead(view) if is_held else None
     yield lambda: roll.start(view, memory, made)
-    yield lambda: scale_in.shrink(view, memory, made)
-    yield lambda: scale_out.grow(view)
+    yield lambda: scaling.shrink(view, memory, made)
+    yield lambda: scaling.grow(view)
     yield lambda: rules.raise_level(view)
     yield lambda: balance.leave_ahead(view)
     yield lambda: balance.restore_leaders(view)

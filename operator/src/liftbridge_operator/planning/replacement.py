@@ -1,8 +1,12 @@
-"""Replace the lost volume of a broker, on request, when nothing needs the old one.
+"""Replace lost volumes, and claims that have no volume yet.
 
-Steps: gate, proof that the process has ended, vote removed, claim deleted, pod deleted; the set
-recreates both, and the broker joins as a learner that copies everything. Done when the claim has
-another uid.
+`replace_volume`: on request, when nothing needs the old volume. Steps: gate, proof that the process
+has ended, vote removed, claim deleted, pod deleted; the set recreates both, and the broker joins as
+a learner that copies everything. Done when the claim has another uid.
+
+`replace_unbound`: a claim cannot be changed before it has a volume. A claim without one holds no
+data, so a wrong or deleted storage class, or a size that no driver provides, is fixed by changing
+the resource.
 """
 
 from liftbridge_operator.planning import plan
@@ -19,6 +23,18 @@ def replace_volume(view: View) -> Outcome | None:
     """Return the next step for the first broker whose volume is to be replaced."""
     waiting = plan.to_replace(view)
     return _step(view, waiting[0]) if waiting else None
+
+
+def replace_unbound(view: View) -> Outcome | None:
+    """Delete the next claim to recreate, and then the pod that waits for it."""
+    for claim in plan.unbound(view):
+        if not claim.is_terminating:
+            gone = DeleteClaim(claim.name, claim.uid, claim.resource_version, is_alone=True)
+            return Outcome(REPLACING, gone)
+        pod = view.pods.get(view.name(claim.ordinal))
+        if pod is not None and not pod.node and not pod.is_terminating:  # gate WAITS_FOR_CLAIM
+            return Outcome(REPLACING, DeletePod(pod.name, pod.uid, pod.resource_version))
+    return None
 
 
 def _step(view: View, request: Replacement) -> Outcome:

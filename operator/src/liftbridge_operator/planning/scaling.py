@@ -1,9 +1,11 @@
-"""Scale in by one broker without losing a record: the highest, once it holds nothing.
+"""Scale by one broker: out with its pod first, and in without losing a record.
 
-Steps: metadata leadership transferred, cordon, replicas moved, seen empty twice, vote removed,
-directory marked as retired, claim marked as kept, and only then a smaller set. A request withdrawn
-half-way ends the cordon; after the directory is retired it completes and the broker returns as a
-new one.
+Out: the set grows by one; `membership` adds the learner and perhaps a vote.
+
+In: the highest broker leaves, once it holds nothing. Steps: metadata leadership transferred,
+cordon, replicas moved, seen empty twice, vote removed, directory marked as retired, claim marked as
+kept, and only then a smaller set. A request withdrawn half-way ends the cordon; after the directory
+is retired it completes and the broker returns as a new one.
 """
 
 from dataclasses import replace
@@ -23,13 +25,48 @@ from liftbridge_operator.planning.actions import (
 )
 from liftbridge_operator.planning.decision import Memory, Outcome, Plan, Wait
 from liftbridge_operator.planning.observation import BrokerSet, Member, Partition
+from liftbridge_operator.planning.plan import to_bring_back
 from liftbridge_operator.planning.roll import heir_of
 from liftbridge_operator.planning.view import View, ordinal_of
 
+SCALING_UP = "ScalingUp"
 SCALING_DOWN = "ScalingDown"
 MOVES_MAX = 100
 EMPTY_APART_MS = 2_000
 EMPTY_GAP_MAX_MS = 60_000
+
+
+def grow(view: View) -> Outcome | None:
+    """Grow the set by one when all present brokers have joined."""
+    brokers = view.seen.brokers
+    if brokers is None or not brokers.replicas or brokers.replicas >= view.wanted.replicas:
+        return None
+    if brokers.revision == brokers.bad_revision:
+        return None
+    if view.metadata is None:
+        return None  # a new broker needs a metadata leader to join
+    for name in view.names:
+        if not view.members.get(name) or name in view.absent():  # gate JOINED
+            wait = Wait("BrokersNotReady", name, "the broker is ready and let in")
+            return Outcome(SCALING_UP, waits=(wait,))
+    return _one_more(view, brokers)
+
+
+def bring_back(view: View) -> Outcome | None:
+    """Start a broker beyond the set that has a vote or replicas: its removal was not complete."""
+    brokers = view.seen.brokers
+    if brokers is None or not to_bring_back(view):  # gate FORGOTTEN
+        return None
+    return _one_more(view, brokers)
+
+
+def _one_more(view: View, brokers: BrokerSet) -> Outcome:
+    kept = view.claims.get(view.name(brokers.replicas))
+    if kept is not None and kept.is_retired:  # gate UNMARK
+        mark = MarkClaim(kept.name, kept.uid, kept.resource_version, is_retired=False)
+        return Outcome(SCALING_UP, mark)
+    larger = SetReplicas(brokers.uid, brokers.resource_version, brokers.replicas + 1)
+    return Outcome(SCALING_UP, larger)
 
 
 def victim_of(view: View) -> str:
