@@ -181,7 +181,7 @@ proto: install ## Generate proto/src/liftbridge_proto from the .proto files
 	@$(PY) proto/generate.py $(if $(BREAKING),--breaking)
 
 crds: install ## Generate deploy/crds from the models of the operator
-	@$(PY) -m liftbridge_operator.crds
+	@$(PY) -m liftbridge_operator.model.crds
 
 scan: install $(SCANNER)/.installed ## Check what the charts and the operator create, and the Dockerfiles, with checkov
 	@$(PY) deploy/scan.py --checkov $(SCANNER)/bin/checkov

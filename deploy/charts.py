@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import yaml
 
-from liftbridge_operator.catalogue.load import ConditionSpec, load_catalogue
-from liftbridge_operator.crds.definitions import RESOURCES, Resource, definition
+from liftbridge_operator.model.catalogue.load import ConditionSpec, load_catalogue
+from liftbridge_operator.model.crds.definitions import RESOURCES, Resource, definition
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 HELM: Final = ROOT / "helm"

@@ -12,8 +12,8 @@ import pytest
 from kubernetes.client import ApiClient, ApiException, CustomObjectsApi
 from kubernetes.config import new_client_from_config
 
-from liftbridge_operator.crds.definitions import NOT_SEEN, RESOURCES, definition
 from liftbridge_operator.model.base import GROUP, VERSION
+from liftbridge_operator.model.crds.definitions import NOT_SEEN, RESOURCES, definition
 from liftbridge_testkit.kube.cluster import Kubernetes
 from liftbridge_testkit.kube.definitions import in_place
 from liftbridge_testkit.resources.examples import FOLDER, Example, load_examples

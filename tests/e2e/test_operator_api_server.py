@@ -12,7 +12,6 @@ from random import Random
 
 import pytest
 
-from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.kube.client import KubeClient, connect
 from liftbridge_operator.kube.errors import (
     AlreadyExistsError,
@@ -34,12 +33,13 @@ from liftbridge_operator.kube.kinds import (
     STREAMS,
 )
 from liftbridge_operator.kube.port import Preconditions, Propagation
-from liftbridge_operator.runtime.clock import SystemClock
-from liftbridge_operator.runtime.lease import Lease
-from liftbridge_operator.runtime.process import ExitCode, run
-from liftbridge_operator.runtime.reconciler import Key
-from liftbridge_operator.runtime.settings import Settings
-from liftbridge_operator.runtime.watches import RESOURCES
+from liftbridge_operator.model.catalogue.names import EventReason
+from liftbridge_operator.process.clock import SystemClock
+from liftbridge_operator.process.lease import Lease
+from liftbridge_operator.process.process import ExitCode, run
+from liftbridge_operator.process.reconciler import Key
+from liftbridge_operator.process.settings import Settings
+from liftbridge_operator.process.watches import RESOURCES
 from liftbridge_testkit.kube.control_plane import ADMIN, ControlPlane
 from liftbridge_testkit.kube.memory import MemoryKube
 

@@ -14,8 +14,8 @@ import pytest
 
 from liftbridge_operator.kube.client import KubeClient, connect
 from liftbridge_operator.kube.kinds import CERTIFICATES, PROMETHEUS_RULES, SERVICE_MONITORS
-from liftbridge_operator.runtime.metrics import Metrics
-from liftbridge_operator.runtime.watches import OWNED, RESOURCES, Watches, watch_settings
+from liftbridge_operator.process.metrics import Metrics
+from liftbridge_operator.process.watches import OWNED, RESOURCES, Watches, watch_settings
 from liftbridge_testkit.kube.audit import read
 from liftbridge_testkit.kube.cluster import run
 from liftbridge_testkit.kube.control_plane import ADMIN

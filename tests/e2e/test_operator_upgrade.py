@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from liftbridge_operator.crds.definitions import RESOURCES, definition
+from liftbridge_operator.cluster.reconciling.ports import Itself
+from liftbridge_operator.cluster.reconciling.reconciler import ClusterReconciler
 from liftbridge_operator.kube.client import KubeClient, connect
 from liftbridge_operator.kube.kinds import CLUSTERS, SETS
-from liftbridge_operator.reconciling.ports import Itself
-from liftbridge_operator.reconciling.reconciler import ClusterReconciler
-from liftbridge_operator.rendering import names
-from liftbridge_operator.runtime.clock import SystemClock
-from liftbridge_operator.runtime.reconciler import Key
+from liftbridge_operator.model import names
+from liftbridge_operator.model.crds.definitions import RESOURCES, definition
+from liftbridge_operator.process.clock import SystemClock
+from liftbridge_operator.process.reconciler import Key
 from liftbridge_operator.streams.feed import wall_ms
 from liftbridge_testkit.kube.cluster import CommandError, Kubernetes, run
 from liftbridge_testkit.kube.control_plane import ControlPlane

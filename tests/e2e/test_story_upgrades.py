@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from liftbridge_operator.rendering.revision import RENDERER
+from liftbridge_operator.cluster.rendering.revision import RENDERER
 from liftbridge_testkit.kube.cluster import CommandError
 from liftbridge_testkit.kube.definitions import next_chart, restore
 

@@ -9,15 +9,15 @@ from pydantic.fields import FieldInfo
 
 from liftbridge_broker.config.settings import Kind, Setting, Status
 from liftbridge_broker.config.table import SETTINGS
-from liftbridge_operator.catalogue.settings import INTEGER_MAX, load_settings
 from liftbridge_operator.model.base import Model
 from liftbridge_operator.model.broker_config import BrokerConfig, StreamDefaults
 from liftbridge_operator.model.broker_config import Setting as Mark
+from liftbridge_operator.model.catalogue.settings import INTEGER_MAX, load_settings
 from liftbridge_operator.model.cluster import FEATURE_LEVELS
 from liftbridge_operator.model.stream import StreamConfig
 from liftbridge_testkit.repository import ROOT
 
-COPY = ROOT / "operator" / "src" / "liftbridge_operator" / "catalogue" / "settings.yaml"
+COPY = ROOT / "operator" / "src" / "liftbridge_operator" / "model" / "catalogue" / "settings.yaml"
 HEADING = (
     "# Settings of brokers; written by `pytest tests/meta/test_broker_settings.py --rewrite`.\n"
 )

@@ -9,10 +9,10 @@ import jsonschema
 import pytest
 import yaml
 
-from liftbridge_operator.catalogue.load import load_catalogue
 from liftbridge_operator.kube.kinds import ALL_KINDS
-from liftbridge_operator.runtime.metrics import PREFIX
-from liftbridge_operator.runtime.settings import SETTINGS
+from liftbridge_operator.model.catalogue.load import load_catalogue
+from liftbridge_operator.process.metrics import PREFIX
+from liftbridge_operator.process.settings import SETTINGS
 from liftbridge_testkit.repository import ROOT
 
 _SPEC = importlib.util.spec_from_file_location("charts", ROOT / "deploy" / "charts.py")
@@ -60,7 +60,7 @@ def metrics() -> set[str]:
     found = set(
         re.findall(r"`(liftbridge_[a-z_]+)`", (ROOT / "docs/reference/metrics.md").read_text())
     )
-    path = ROOT / "operator/src/liftbridge_operator/runtime/metrics.yaml"
+    path = ROOT / "operator/src/liftbridge_operator/process/metrics.yaml"
     rows = yaml.safe_load(path.read_text(encoding="utf-8"))["metrics"]
     return found | {PREFIX + row["name"] for row in rows}
 

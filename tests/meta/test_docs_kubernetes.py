@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import yaml
 
-from liftbridge_operator.catalogue import names
-from liftbridge_operator.catalogue.generate import names_text
-from liftbridge_operator.catalogue.load import ConditionSpec, Word, load_catalogue
-from liftbridge_operator.crds.definitions import RESOURCES, Resource, definition, files
+from liftbridge_operator.model.catalogue import names
+from liftbridge_operator.model.catalogue.generate import names_text
+from liftbridge_operator.model.catalogue.load import ConditionSpec, Word, load_catalogue
+from liftbridge_operator.model.crds.definitions import RESOURCES, Resource, definition, files
 from liftbridge_testkit.repository import ROOT
 from liftbridge_testkit.resources.schema import INT_OR_STRING, nodes
 
 DEPLOYED = ROOT / "deploy" / "crds"
 REFERENCE = ROOT / "docs" / "reference" / "kubernetes"
-NAMES = ROOT / "operator" / "src" / "liftbridge_operator" / "catalogue" / "names.py"
+NAMES = ROOT / "operator" / "src" / "liftbridge_operator" / "model" / "catalogue" / "names.py"
 CATALOGUE = load_catalogue()
 DEFINITION_BYTES_MAX = 200_000
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from liftbridge_operator.rendering.monitoring import BROKER_ALERTS
+from liftbridge_operator.cluster.rendering.monitoring import BROKER_ALERTS
 from liftbridge_testkit.repository import ROOT
 from liftbridge_testkit.resources.clusters import (
     PATHS,

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from liftbridge_operator.runtime.metrics import load_metrics
-from liftbridge_operator.runtime.settings import SETTINGS, Setting
-from liftbridge_operator.runtime.watches import OF_CLUSTERS, OF_PIPELINES, RESOURCES
+from liftbridge_operator.process.metrics import load_metrics
+from liftbridge_operator.process.settings import SETTINGS, Setting
+from liftbridge_operator.process.watches import OF_CLUSTERS, OF_PIPELINES, RESOURCES
 from liftbridge_testkit.repository import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "kubernetes" / "operator.md"
@@ -92,12 +92,12 @@ def test_every_metric_is_told_and_every_told_one_is_listed():
         for name in TOLD.findall(path.read_text(encoding="utf-8"))
     }
     assert set(load_metrics()) <= told
-    in_runtime = {
+    in_process = {
         name
-        for path in sorted((SOURCES / "runtime").glob("*.py"))
+        for path in sorted((SOURCES / "process").glob("*.py"))
         for name in TOLD.findall(path.read_text(encoding="utf-8"))
     }
-    assert in_runtime == set(load_metrics())
+    assert in_process == set(load_metrics())
 
 
 def test_chart_uses_metrics_and_variables_that_exist():

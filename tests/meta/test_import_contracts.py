@@ -24,6 +24,7 @@ CONTRACTS = {c["id"]: c for c in SETTINGS["tool"]["importlinter"]["contracts"]}
 BROKER = "broker/src/liftbridge_broker"
 CLIENT = "client/src/liftbridge_client"
 OPERATOR = "operator/src/liftbridge_operator"
+CLUSTER = f"{OPERATOR}/cluster"
 SPARK = "spark/src/pyspark_liftbridge"
 # The only parts of the broker that may know the clock, the event loop, files and sockets.
 SHELL = {"config", "api", "adapters", "server", "cli", "__main__"}
@@ -52,28 +53,54 @@ PLANTED = [
             "proto/src/liftbridge_proto/planted.py": "import socket\n",
         },
     ),
-    (
-        "operator-layers",
-        {f"{OPERATOR}/model/planted.py": "import liftbridge_operator.crds.structural\n"},
-    ),
+    ("operator-layers", {f"{OPERATOR}/model/planted.py": "import liftbridge_operator.kube.port\n"}),
     ("operator-layers", {f"{OPERATOR}/homeless/__init__.py": ""}),
+    ("cluster-layers", {f"{CLUSTER}/homeless/__init__.py": ""}),
+    (
+        "cluster-layers",
+        {f"{CLUSTER}/acting/planted.py": "import liftbridge_operator.cluster.reporting\n"},
+    ),
+    (
+        "cluster-values",
+        {f"{CLUSTER}/planning/planted.py": "import liftbridge_operator.kube.port\n"},
+    ),
+    (
+        "cluster-pass",
+        {f"{OPERATOR}/streams/planted.py": "import liftbridge_operator.cluster.securing\n"},
+    ),
+    ("model-layers", {f"{OPERATOR}/model/base.py": "import liftbridge_operator.model.cluster\n"}),
+    (
+        "model-layers",
+        {f"{OPERATOR}/model/catalogue/planted.py": "import liftbridge_operator.model.base\n"},
+    ),
+    (
+        "catalogue-apart",
+        {f"{OPERATOR}/model/planted.py": "import liftbridge_operator.model.catalogue.names\n"},
+    ),
+    (
+        "crds-apart",
+        {f"{OPERATOR}/model/planted.py": "import liftbridge_operator.model.crds.structural\n"},
+    ),
     ("operator-pure", {f"{OPERATOR}/model/planted.py": "import time\n"}),
-    ("operator-pure", {f"{OPERATOR}/catalogue/planted.py": "from kopf import on\n"}),
-    ("operator-pure", {f"{OPERATOR}/rendering/planted.py": "import random\n"}),
+    ("operator-pure", {f"{OPERATOR}/model/catalogue/planted.py": "from kopf import on\n"}),
+    ("operator-pure", {f"{CLUSTER}/rendering/planted.py": "import random\n"}),
     ("operator-pure", {f"{OPERATOR}/kube/intent.py": "import asyncio\n"}),
     ("operator-pure", {f"{OPERATOR}/pipelines/positions.py": "import time\n"}),
     (
         "operator-layers",
         {f"{OPERATOR}/pipelines/planted.py": "import liftbridge_operator.streams\n"},
     ),
-    ("operator-layers", {f"{OPERATOR}/kube/planted.py": "import liftbridge_operator.runtime\n"}),
-    ("operator-layers", {f"{OPERATOR}/runtime/planted.py": "import liftbridge_operator.streams\n"}),
-    ("kubernetes-adapter", {f"{OPERATOR}/brokers/planted.py": "import kubernetes.client\n"}),
-    ("kopf-watches", {f"{OPERATOR}/reconciling/planted.py": "import kopf\n"}),
-    ("operator-pure", {f"{OPERATOR}/certificates/planted.py": "import datetime\n"}),
+    ("operator-layers", {f"{OPERATOR}/kube/planted.py": "import liftbridge_operator.process\n"}),
+    ("operator-layers", {f"{OPERATOR}/process/planted.py": "import liftbridge_operator.streams\n"}),
     (
-        "operator-layers",
-        {f"{OPERATOR}/certificates/planted.py": "import liftbridge_operator.issuing.x509\n"},
+        "kubernetes-adapter",
+        {f"{CLUSTER}/brokers/planted.py": "import kubernetes.client\n"},
+    ),
+    ("kopf-watches", {f"{CLUSTER}/reconciling/planted.py": "import kopf\n"}),
+    ("operator-pure", {f"{CLUSTER}/certificates/planted.py": "import datetime\n"}),
+    (
+        "cluster-layers",
+        {f"{CLUSTER}/certificates/planted.py": "import liftbridge_operator.cluster.x509\n"},
     ),
     ("spark-pure", {f"{SPARK}/plan/planted.py": "import liftbridge_client\n"}),
     ("spark-pure", {f"{SPARK}/plan/planted.py": "from time import monotonic\n"}),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from liftbridge_operator.cluster.rendering.render import render
 from liftbridge_operator.kube import kinds
 from liftbridge_operator.kube.kinds import (
     BUDGETS,
@@ -38,8 +39,7 @@ from liftbridge_operator.kube.kinds import (
     Kind,
     kind_of,
 )
-from liftbridge_operator.rendering.render import render
-from liftbridge_operator.runtime.watches import OWNED, RESOURCES
+from liftbridge_operator.process.watches import OWNED, RESOURCES
 from liftbridge_testkit.kube.memory import MemoryKube
 from liftbridge_testkit.kube.rights import BINDS, granted
 from liftbridge_testkit.operator_sim.toured import NAMESPACE, SYSTEM, tour
@@ -74,38 +74,41 @@ OF_PIPELINES = frozenset(
 PRUNED = OF_PIPELINES - {SERVICE_ACCOUNTS, CONFIG_MAPS}
 MONITORS = frozenset({SERVICE_MONITORS, PROMETHEUS_RULES})
 SITES: dict[tuple[str, str, str], frozenset[Kind]] = {
-    ("acting/on_objects.py", "create_identity", "create"): frozenset({CONFIG_MAPS}),
-    ("acting/on_objects.py", "_check_set", "create"): frozenset({SETS}),
-    ("acting/on_objects.py", "create_set", "create"): frozenset({SETS}),
-    ("acting/on_objects.py", "keep_revision", "create"): frozenset({CONFIG_MAPS}),
-    ("acting/on_objects.py", "keep_token", "apply"): frozenset({CONFIG_MAPS}),
-    ("acting/on_objects.py", "set_budget", "apply"): frozenset({BUDGETS}),
-    ("acting/parts.py", "_patch", "patch"): frozenset({CLAIMS, PODS}),
-    ("acting/supply.py", "_bring", "apply"): RENDERED | MONITORS,
-    ("acting/supply.py", "_begin_with_ports", "create"): frozenset({SERVICES}),
-    ("acting/supply.py", "_configs", "create"): frozenset({CONFIG_MAPS}),
-    ("acting/supply.py", "_of_kind", "list_all"): RENDERED | MONITORS,
-    ("acting/supply.py", "_prune", "delete"): frozenset({SERVICES, NETWORK_POLICIES}) | MONITORS,
-    ("acting/supply.py", "_unlabelled", "get"): RENDERED | MONITORS,
-    ("acting/whole.py", "keep_whole", "patch"): RENDERED
+    ("cluster/acting/on_objects.py", "create_identity", "create"): frozenset({CONFIG_MAPS}),
+    ("cluster/acting/on_objects.py", "_check_set", "create"): frozenset({SETS}),
+    ("cluster/acting/on_objects.py", "create_set", "create"): frozenset({SETS}),
+    ("cluster/acting/on_objects.py", "keep_revision", "create"): frozenset({CONFIG_MAPS}),
+    ("cluster/acting/on_objects.py", "keep_token", "apply"): frozenset({CONFIG_MAPS}),
+    ("cluster/acting/on_objects.py", "set_budget", "apply"): frozenset({BUDGETS}),
+    ("cluster/acting/parts.py", "_patch", "patch"): frozenset({CLAIMS, PODS}),
+    ("cluster/acting/supply.py", "_bring", "apply"): RENDERED | MONITORS,
+    ("cluster/acting/supply.py", "_begin_with_ports", "create"): frozenset({SERVICES}),
+    ("cluster/acting/supply.py", "_configs", "create"): frozenset({CONFIG_MAPS}),
+    ("cluster/acting/supply.py", "_of_kind", "list_all"): RENDERED | MONITORS,
+    ("cluster/acting/supply.py", "_prune", "delete"): frozenset({SERVICES, NETWORK_POLICIES})
+    | MONITORS,
+    ("cluster/acting/supply.py", "_unlabelled", "get"): RENDERED | MONITORS,
+    ("cluster/acting/whole.py", "keep_whole", "patch"): RENDERED
     | MONITORS
     | OF_PIPELINES
     | {BUDGETS, SETS},
     ("kube/events.py", "_write", "create"): frozenset({EVENTS}),
-    ("observing/reads.py", "_one", "get"): frozenset({BUDGETS, CONFIG_MAPS, SETS}),
-    ("observing/reads.py", "_parts", "get"): frozenset({CLAIMS, PODS}),
-    ("observing/reads.py", "_parts", "list_all"): frozenset({CLAIMS, PODS}),
+    ("cluster/observing/reads.py", "_one", "get"): frozenset({BUDGETS, CONFIG_MAPS, SETS}),
+    ("cluster/observing/reads.py", "_parts", "get"): frozenset({CLAIMS, PODS}),
+    ("cluster/observing/reads.py", "_parts", "list_all"): frozenset({CLAIMS, PODS}),
     ("pipelines/apply.py", "_apply", "apply"): OF_PIPELINES,
     ("pipelines/apply.py", "_delete", "delete"): PRUNED,
     ("pipelines/apply.py", "_unlabelled", "get"): OF_PIPELINES,
     ("pipelines/apply.py", "_present", "list_all"): OF_PIPELINES,
     ("pipelines/reconciler.py", "_say", "apply_status"): frozenset({PIPELINES}),
-    ("reconciling/reconciler.py", "_apply_status", "apply_status"): frozenset({CLUSTERS}),
-    ("runtime/lease.py", "_create", "create"): frozenset({LEASES}),
-    ("runtime/resync.py", "_keys", "list_all"): frozenset(RESOURCES),
-    ("securing/secret_store.py", "_apply", "apply"): frozenset({CERTIFICATES, CONFIG_MAPS}),
-    ("securing/secret_store.py", "_get", "get"): frozenset({CERTIFICATES, CONFIG_MAPS, SECRETS}),
-    ("securing/secret_store.py", "_write", "create"): frozenset({SECRETS}),
+    ("cluster/reconciling/reconciler.py", "_apply_status", "apply_status"): frozenset({CLUSTERS}),
+    ("process/lease.py", "_create", "create"): frozenset({LEASES}),
+    ("process/resync.py", "_keys", "list_all"): frozenset(RESOURCES),
+    ("cluster/securing/secret_store.py", "_apply", "apply"): frozenset({CERTIFICATES, CONFIG_MAPS}),
+    ("cluster/securing/secret_store.py", "_get", "get"): frozenset(
+        {CERTIFICATES, CONFIG_MAPS, SECRETS}
+    ),
+    ("cluster/securing/secret_store.py", "_write", "create"): frozenset({SECRETS}),
     ("streams/reconciler.py", "_say", "apply_status"): frozenset({STREAMS}),
 }
 """Calls whose kind does not stand in them: file, function, method, and kinds it may be about."""

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from liftbridge_operator.planning import actions as act
-from liftbridge_operator.planning.decision import Plan, Step
-from liftbridge_operator.planning.observation import Member
+from liftbridge_operator.cluster.planning import actions as act
+from liftbridge_operator.cluster.planning.decision import Plan, Step
+from liftbridge_operator.cluster.planning.observation import Member
 from liftbridge_testkit.operator_sim import judge
 from liftbridge_testkit.operator_sim.api import Api
 from liftbridge_testkit.operator_sim.brokers import Brokers

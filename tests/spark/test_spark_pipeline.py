@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from liftbridge_client import SyncClient, connect_sync
-from liftbridge_operator.brokers.reach import Endpoint
+from liftbridge_operator.cluster.brokers.reach import Endpoint
 from liftbridge_operator.pipelines import names
 from liftbridge_operator.pipelines.grpc_positions import GrpcPositions
 from liftbridge_operator.pipelines.positions import Place, Position

@@ -9,19 +9,19 @@ from importlib import metadata
 from typing import Final
 from uuid import uuid4
 
-from liftbridge_operator.brokers.grpc_admin import GrpcAdmin, TlsMaterial
-from liftbridge_operator.issuing.x509 import CryptographyIssuer
+from liftbridge_operator.cluster.brokers.grpc_admin import GrpcAdmin, TlsMaterial
+from liftbridge_operator.cluster.reconciling.ports import ImageOf, Itself
+from liftbridge_operator.cluster.reconciling.reconciler import ClusterReconciler
+from liftbridge_operator.cluster.reconciling.sparing import SparingKube, SparingReconciler
+from liftbridge_operator.cluster.rendering.subject import Cluster
+from liftbridge_operator.cluster.securing.secret_store import SecretStore
+from liftbridge_operator.cluster.x509 import CryptographyIssuer
 from liftbridge_operator.kube.kinds import CLUSTERS, PIPELINES, STREAMS, Kind
+from liftbridge_operator.model import names
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.pipelines.assembly import pipeline_reconciler
-from liftbridge_operator.reconciling.ports import ImageOf, Itself
-from liftbridge_operator.reconciling.reconciler import ClusterReconciler
-from liftbridge_operator.reconciling.sparing import SparingKube, SparingReconciler
-from liftbridge_operator.rendering import names
-from liftbridge_operator.rendering.subject import Cluster
-from liftbridge_operator.runtime.process import Context
-from liftbridge_operator.runtime.reconciler import Reconciler
-from liftbridge_operator.securing.secret_store import SecretStore
+from liftbridge_operator.process.process import Context
+from liftbridge_operator.process.reconciler import Reconciler
 from liftbridge_operator.streams.assembly import stream_reconciler
 
 PASSWORD_CHARACTERS: Final = 40

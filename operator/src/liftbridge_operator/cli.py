@@ -13,10 +13,10 @@ import click
 
 from liftbridge_operator.app import make_reconcilers
 from liftbridge_operator.kube.errors import KubeError
-from liftbridge_operator.runtime.clock import SystemClock
-from liftbridge_operator.runtime.logs import configure_logs
-from liftbridge_operator.runtime.process import ExitCode, end_for_sure, in_place, run
-from liftbridge_operator.runtime.settings import (
+from liftbridge_operator.process.clock import SystemClock
+from liftbridge_operator.process.logs import configure_logs
+from liftbridge_operator.process.process import ExitCode, end_for_sure, in_place, run
+from liftbridge_operator.process.settings import (
     SETTINGS,
     Setting,
     Settings,

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from liftbridge_operator.certificates.subject_names import internal_names
-from liftbridge_operator.issuing.x509 import CryptographyIssuer
-from liftbridge_operator.rendering import names
-from liftbridge_operator.rendering.nats import auth_text
-from liftbridge_operator.rendering.render import render
+from liftbridge_operator.cluster.certificates.subject_names import internal_names
+from liftbridge_operator.cluster.rendering.nats import auth_text
+from liftbridge_operator.cluster.rendering.render import render
+from liftbridge_operator.cluster.x509 import CryptographyIssuer
+from liftbridge_operator.model import names
 from liftbridge_testkit.nats_client import WAIT_SECONDS_MAX, nats_client, settled
 from liftbridge_testkit.processes import NatsServer, free_port, program
 from liftbridge_testkit.resources.clusters import (

@@ -7,11 +7,11 @@ import pytest
 
 from liftbridge_broker.controller.commands import FEATURE_LEVEL
 from liftbridge_broker.server.admin import make_admin
-from liftbridge_operator.brokers.grpc_admin import GrpcAdmin, TlsMaterial
-from liftbridge_operator.brokers.port import Consent, Refusal, Told, Verified
-from liftbridge_operator.observing.answers import ask
-from liftbridge_operator.planning.actions import Move
-from liftbridge_operator.planning.observation import Disruption, Member, Metadata
+from liftbridge_operator.cluster.brokers.grpc_admin import GrpcAdmin, TlsMaterial
+from liftbridge_operator.cluster.brokers.port import Consent, Refusal, Told, Verified
+from liftbridge_operator.cluster.observing.answers import ask
+from liftbridge_operator.cluster.planning.actions import Move
+from liftbridge_operator.cluster.planning.observation import Disruption, Member, Metadata
 from liftbridge_testkit.admin_calls import admin_of, follower_of_metadata, leader_of_metadata
 from liftbridge_testkit.certs import Authority
 from liftbridge_testkit.cluster_world import ClusterWorld

@@ -11,12 +11,12 @@ import pytest
 from liftbridge_operator.kube.errors import FencedError
 from liftbridge_operator.kube.kinds import CLUSTERS, LEASES, PODS, STREAMS
 from liftbridge_operator.kube.port import Preconditions
-from liftbridge_operator.runtime.claims import CLAIM, HERE, RELEASE, SETTLED
-from liftbridge_operator.runtime.metrics import Metrics
-from liftbridge_operator.runtime.process import ExitCode, run
-from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
-from liftbridge_operator.runtime.settings import Settings
-from liftbridge_operator.runtime.watches import OWNED, RESOURCES, Watches, watch_settings
+from liftbridge_operator.process.claims import CLAIM, HERE, RELEASE, SETTLED
+from liftbridge_operator.process.metrics import Metrics
+from liftbridge_operator.process.process import ExitCode, run
+from liftbridge_operator.process.reconciler import Key, RequeueAfter
+from liftbridge_operator.process.settings import Settings
+from liftbridge_operator.process.watches import OWNED, RESOURCES, Watches, watch_settings
 from liftbridge_testkit.kube.http import ApiOverHttp
 from liftbridge_testkit.kube.memory import MemoryKube
 from liftbridge_testkit.processes import free_port
@@ -237,7 +237,7 @@ async def test_passes_that_have_begun_are_finished_and_the_lease_given_up(server
 async def test_namespace_that_another_release_claims_gets_no_pass_until_that_one_is_gone(
     server, work, monkeypatch
 ):
-    monkeypatch.setattr("liftbridge_operator.runtime.claims.LOOK_S", 0.1)
+    monkeypatch.setattr("liftbridge_operator.process.claims.LOOK_S", 0.1)
     claim = resource(LEASES, CLAIM, labels={RELEASE: HERE})
     server.kube.put(claim | {"spec": {"holderIdentity": "x/other", "leaseDurationSeconds": 3600}})
     server.kube.put(resource(CLUSTERS, "c"))

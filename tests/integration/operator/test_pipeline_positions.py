@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from liftbridge_client import connect_sync
-from liftbridge_operator.brokers.reach import Endpoint
+from liftbridge_operator.cluster.brokers.reach import Endpoint
 from liftbridge_operator.pipelines.grpc_positions import GrpcPositions
 from liftbridge_operator.pipelines.port import CursorError, SilentError, UnknownStreamError
 from liftbridge_operator.pipelines.positions import Place, Position

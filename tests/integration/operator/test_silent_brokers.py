@@ -7,7 +7,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from liftbridge_operator.brokers.reach import Endpoint
+from liftbridge_operator.cluster.brokers.reach import Endpoint
 from liftbridge_operator.pipelines.grpc_positions import BOUNDS, CURSOR, STREAMS, GrpcPositions
 from liftbridge_operator.pipelines.port import SilentError
 from liftbridge_operator.pipelines.positions import Place, Position

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from liftbridge_operator.brokers.reach import Endpoint
+from liftbridge_operator.cluster.brokers.reach import Endpoint
 from liftbridge_operator.streams import actions as act
 from liftbridge_operator.streams.changing import change
 from liftbridge_operator.streams.decide import decide_stream

@@ -2,7 +2,7 @@
 
 import pytest
 
-from liftbridge_operator.catalogue.settings import load_settings
+from liftbridge_operator.model.catalogue.settings import load_settings
 
 TABLE = load_settings()
 

@@ -5,16 +5,16 @@ from string import Formatter
 
 import pytest
 
-from liftbridge_operator.catalogue import names
-from liftbridge_operator.catalogue.generate import constant
-from liftbridge_operator.catalogue.load import (
+from liftbridge_operator.model.catalogue import names
+from liftbridge_operator.model.catalogue.generate import constant
+from liftbridge_operator.model.catalogue.load import (
     MESSAGE_LENGTH_MAX,
     Polarity,
     Presence,
     Text,
     load_catalogue,
 )
-from liftbridge_operator.crds.definitions import NOT_SEEN
+from liftbridge_operator.model.crds.definitions import NOT_SEEN
 
 CATALOGUE = load_catalogue()
 CONDITIONS = list(CATALOGUE.conditions.values())

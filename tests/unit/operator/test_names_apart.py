@@ -11,13 +11,13 @@ from itertools import combinations
 import pytest
 import yaml
 
-from liftbridge_operator.crds.definitions import RESOURCES, object_schema
+from liftbridge_operator.cluster.observing.reads import restart_name
+from liftbridge_operator.model import names
 from liftbridge_operator.model.cluster import BROKERS_MAX, ClusterSpec
-from liftbridge_operator.observing.reads import restart_name
+from liftbridge_operator.model.crds.definitions import RESOURCES, object_schema
 from liftbridge_operator.pipelines.render import render as render_pipeline
 from liftbridge_operator.pipelines.resources import pipeline_of
 from liftbridge_operator.pipelines.subject import Means, reach_of
-from liftbridge_operator.rendering import names
 from liftbridge_testkit.pipelines_memory import pipeline
 from liftbridge_testkit.resources.clusters import (
     FOLDER,

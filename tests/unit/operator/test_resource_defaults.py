@@ -9,8 +9,8 @@ import re
 import pytest
 import yaml
 
-from liftbridge_operator.crds import guard
-from liftbridge_operator.crds.definitions import RESOURCES, definition
+from liftbridge_operator.model.crds import guard
+from liftbridge_operator.model.crds.definitions import RESOURCES, definition
 from liftbridge_operator.model.stream import StreamSpec
 from liftbridge_operator.streams.resources import resource_of
 from liftbridge_testkit.repository import ROOT

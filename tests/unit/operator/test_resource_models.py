@@ -9,8 +9,6 @@ from liftbridge_broker.config.table import SETTINGS
 from liftbridge_broker.config.values import parse_duration
 from liftbridge_broker.errors import InvalidRequestError
 from liftbridge_broker.model.subjects import check_stream_name, check_subject
-from liftbridge_operator.catalogue import load
-from liftbridge_operator.crds.definitions import NOT_SEEN, RESOURCES, definition
 from liftbridge_operator.model import conditions
 from liftbridge_operator.model.base import camel
 from liftbridge_operator.model.broker_config import (
@@ -19,6 +17,7 @@ from liftbridge_operator.model.broker_config import (
     broker_settings,
     typed_settings,
 )
+from liftbridge_operator.model.catalogue import load
 from liftbridge_operator.model.cluster import BROKERS_MAX, ClusterSpec
 from liftbridge_operator.model.cluster_status import (
     BrokerStatus,
@@ -28,6 +27,7 @@ from liftbridge_operator.model.cluster_status import (
     RestartStatus,
     VolumeStatus,
 )
+from liftbridge_operator.model.crds.definitions import NOT_SEEN, RESOURCES, definition
 from liftbridge_operator.model.stream import StreamSpec
 from liftbridge_operator.model.values import duration_ns, size_bytes
 from liftbridge_testkit.resources.schema import defaulted, errors, faults, nodes

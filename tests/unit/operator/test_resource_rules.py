@@ -6,7 +6,7 @@ a slip is seen without a cluster.
 
 import pytest
 
-from liftbridge_operator.crds.definitions import RESOURCES, definition
+from liftbridge_operator.model.crds.definitions import RESOURCES, definition
 from liftbridge_testkit.resources.examples import FOLDER, Example, load_examples, merged
 from liftbridge_testkit.resources.rules import evaluate, refusals
 from liftbridge_testkit.resources.schema import created, defaulted, errors, nodes

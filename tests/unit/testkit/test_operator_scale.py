@@ -9,8 +9,8 @@ from typing import NamedTuple
 import grpc
 import pytest
 
-from liftbridge_operator.brokers.reach import Endpoint
-from liftbridge_operator.rendering import names
+from liftbridge_operator.cluster.brokers.reach import Endpoint
+from liftbridge_operator.model import names
 from liftbridge_operator.streams.grpc_streams import GrpcStreams
 from liftbridge_operator.streams.port import ChangedError, SilentError
 from liftbridge_proto import api_pb2

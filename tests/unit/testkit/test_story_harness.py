@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from liftbridge_operator.crds.definitions import RESOURCES
+from liftbridge_operator.model.crds.definitions import RESOURCES
 from liftbridge_testkit.kube.choose import Cluster
 from liftbridge_testkit.kube.cluster import CommandError, Kubernetes
 from liftbridge_testkit.kube.definitions import in_place

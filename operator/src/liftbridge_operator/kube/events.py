@@ -10,11 +10,11 @@ from datetime import datetime
 from random import Random
 from typing import Any, Final
 
-from liftbridge_operator.catalogue.load import load_catalogue
-from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.kube.errors import KubeError, NotFoundError
 from liftbridge_operator.kube.kinds import EVENTS
 from liftbridge_operator.kube.port import Kube, Object, Preconditions
+from liftbridge_operator.model.catalogue.load import load_catalogue
+from liftbridge_operator.model.catalogue.names import EventReason
 
 CONTROLLER: Final = "liftbridge.io/operator"
 REMEMBERED_MAX: Final = 2_000

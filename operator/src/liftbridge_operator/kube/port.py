@@ -89,7 +89,7 @@ class Kube(Protocol):
 
     Every call may raise `UnavailableError`, `ForbiddenError` and `UnauthorizedError`; every write
     also `FencedError`, `InvalidError` and `ConflictError`. Reads are answered by a quorum; only
-    `reconciling.sparing` caches them. Each call ends within a bound of the adapter.
+    `cluster.reconciling.sparing` caches them. Each call ends within a bound of the adapter.
     """
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object:

@@ -6,4 +6,7 @@ generated from here, so each field is defined once.
 
 A resource is read as the API server accepted it: unknown fields are ignored, since a newer
 definition may have accepted them, and CEL is not evaluated a second time.
+
+`names` has the names of the objects that belong to a cluster, `catalogue` everything that is
+reported about resources, and `crds` generates the definitions.
 """

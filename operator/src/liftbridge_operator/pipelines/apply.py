@@ -9,10 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from liftbridge_operator.acting.refused import refusal_of
-from liftbridge_operator.acting.whole import Kept, fought_for, keep_whole, shown
-from liftbridge_operator.catalogue.claim import Claim
-from liftbridge_operator.catalogue.names import Reason
+from liftbridge_operator.cluster.acting.refused import refusal_of
+from liftbridge_operator.cluster.acting.whole import Kept, fought_for, keep_whole, shown
+from liftbridge_operator.cluster.observing.objects import (
+    MANAGER,
+    is_owned_by,
+    label_of,
+    metadata_of,
+)
 from liftbridge_operator.kube.errors import (
     FencedError,
     KubeError,
@@ -32,10 +36,11 @@ from liftbridge_operator.kube.kinds import (
     kind_of,
 )
 from liftbridge_operator.kube.port import Kube, Object, Preconditions
-from liftbridge_operator.observing.objects import MANAGER, is_owned_by, label_of, metadata_of
+from liftbridge_operator.model.catalogue.claim import Claim
+from liftbridge_operator.model.catalogue.names import Reason
+from liftbridge_operator.model.names import MANAGED_BY
 from liftbridge_operator.pipelines import names
 from liftbridge_operator.pipelines.subject import Means
-from liftbridge_operator.rendering.names import MANAGED_BY
 
 WORKLOADS: Final = (DEPLOYMENTS, JOBS, CRON_JOBS)
 PRUNED: Final = (*WORKLOADS, SERVICES, ROLE_BINDINGS)

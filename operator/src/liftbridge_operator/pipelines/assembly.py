@@ -2,13 +2,13 @@
 
 from importlib import metadata
 
-from liftbridge_operator.brokers.reach import UnusableError, credentials_of, endpoints_of
+from liftbridge_operator.cluster.brokers.reach import UnusableError, credentials_of, endpoints_of
 from liftbridge_operator.kube.port import Object
 from liftbridge_operator.pipelines.grpc_positions import GrpcPositions
 from liftbridge_operator.pipelines.port import SilentError
 from liftbridge_operator.pipelines.reconciler import PipelineReconciler
 from liftbridge_operator.pipelines.subject import Means
-from liftbridge_operator.runtime.process import Context
+from liftbridge_operator.process.process import Context
 
 
 def pipeline_reconciler(context: Context) -> PipelineReconciler:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from liftbridge_operator.catalogue.claim import Claim
-from liftbridge_operator.catalogue.names import PipelineConditionType, Reason
+from liftbridge_operator.model.catalogue.claim import Claim
+from liftbridge_operator.model.catalogue.names import PipelineConditionType, Reason
 from liftbridge_operator.model.pipeline import PipelineMode, PipelineSpec, PipelineType
 from liftbridge_operator.pipelines.observation import Ended, Run, Workload, last_ended
 from liftbridge_operator.pipelines.positions import Positions, behind

@@ -14,8 +14,8 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message as ProtoMessage
 
-from liftbridge_operator.brokers.channels import open_channel
-from liftbridge_operator.brokers.reach import Endpoint
+from liftbridge_operator.cluster.brokers.channels import open_channel
+from liftbridge_operator.cluster.brokers.reach import Endpoint
 from liftbridge_operator.pipelines.port import CursorError, SilentError, UnknownStreamError
 from liftbridge_operator.pipelines.positions import Place, Position, Positions
 from liftbridge_proto import api_pb2

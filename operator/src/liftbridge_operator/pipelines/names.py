@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from liftbridge_operator.model import names as common
 from liftbridge_operator.model.base import GROUP
-from liftbridge_operator.rendering import names as common
 
 # Labels.
 PIPELINE: Final = common.PIPELINE

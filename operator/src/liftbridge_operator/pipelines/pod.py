@@ -2,12 +2,12 @@
 
 from typing import Final
 
+from liftbridge_operator.cluster.rendering.pod import security_context
+from liftbridge_operator.model import names as cluster_names
 from liftbridge_operator.model.pipeline import PipelineMode, PipelineType, Runtime
 from liftbridge_operator.pipelines import names
 from liftbridge_operator.pipelines.commands import arguments
 from liftbridge_operator.pipelines.subject import Authority, Object, Pipeline, Reach
-from liftbridge_operator.rendering import names as cluster_names
-from liftbridge_operator.rendering.pod import security_context
 
 USER: Final = 10_001
 GRACE_SECONDS: Final = 30

@@ -6,10 +6,10 @@ Every call ends within a bound of the adapter.
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.kube.port import Object
+from liftbridge_operator.model.catalogue.names import EventReason
 from liftbridge_operator.pipelines.positions import Positions
-from liftbridge_operator.runtime.reconciler import Key
+from liftbridge_operator.process.reconciler import Key
 
 
 class SilentError(Exception):

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from liftbridge_operator.acting.whole import Kept
-from liftbridge_operator.catalogue.claim import Claim
-from liftbridge_operator.catalogue.names import EventReason, PipelineConditionType, Reason
+from liftbridge_operator.cluster.acting.whole import Kept
+from liftbridge_operator.cluster.observing.times import moment_ms
+from liftbridge_operator.cluster.planning.clock import Moments
 from liftbridge_operator.kube.errors import (
     ForbiddenError,
     KubeError,
@@ -23,9 +23,10 @@ from liftbridge_operator.kube.errors import (
 )
 from liftbridge_operator.kube.kinds import CLUSTERS, PIPELINES
 from liftbridge_operator.kube.port import Kube, Object
+from liftbridge_operator.model.catalogue.claim import Claim
+from liftbridge_operator.model.catalogue.names import EventReason, PipelineConditionType, Reason
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.model.pipeline import PipelineMode, PipelineType
-from liftbridge_operator.observing.times import moment_ms
 from liftbridge_operator.pipelines import names
 from liftbridge_operator.pipelines.apply import (
     Applied,
@@ -58,9 +59,8 @@ from liftbridge_operator.pipelines.render import render
 from liftbridge_operator.pipelines.resources import UnreadableError, pipeline_of
 from liftbridge_operator.pipelines.status import is_same, status_of
 from liftbridge_operator.pipelines.subject import Means, Pipeline, UnreachableError, reach_of
-from liftbridge_operator.planning.clock import Moments
-from liftbridge_operator.runtime.clock import Clock
-from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
+from liftbridge_operator.process.clock import Clock
+from liftbridge_operator.process.reconciler import Key, RequeueAfter
 
 LOOK_SECONDS: Final = 30.0
 """Interval of passes over an active pipeline."""
@@ -105,7 +105,7 @@ class _Asked(NamedTuple):
 
 
 class PipelineReconciler:
-    """See `runtime.reconciler.Reconciler`."""
+    """See `process.reconciler.Reconciler`."""
 
     def __init__(
         self,

@@ -5,11 +5,11 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from liftbridge_operator.catalogue.claim import Claim
-from liftbridge_operator.catalogue.load import load_catalogue
-from liftbridge_operator.catalogue.names import PipelineConditionType
+from liftbridge_operator.cluster.observing.times import moment_text, since_text
+from liftbridge_operator.model.catalogue.claim import Claim
+from liftbridge_operator.model.catalogue.load import load_catalogue
+from liftbridge_operator.model.catalogue.names import PipelineConditionType
 from liftbridge_operator.model.pipeline import PIPELINE_KIND, PipelineStatus, PipelineType
-from liftbridge_operator.observing.times import moment_text, since_text
 from liftbridge_operator.pipelines import names, positions
 from liftbridge_operator.pipelines.conditions import Seen, conditions
 from liftbridge_operator.pipelines.observation import last_ended

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from liftbridge_operator.model import names as cluster_names
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.model.network import ClientAuth, ListenerType, TlsMode
 from liftbridge_operator.model.pipeline import PipelineSpec
-from liftbridge_operator.rendering import names as cluster_names
 
 Object: TypeAlias = dict[str, Any]
 

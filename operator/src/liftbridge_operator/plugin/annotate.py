@@ -8,13 +8,14 @@ on the current resource.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
+from liftbridge_operator.cluster.observing import marks
+from liftbridge_operator.cluster.observing.desired import LISTED_MAX, listed
+from liftbridge_operator.cluster.observing.objects import Json, annotation_of, uid_of
+from liftbridge_operator.cluster.observing.times import exact_text
 from liftbridge_operator.kube.errors import ConflictError, NotFoundError
 from liftbridge_operator.kube.kinds import CLUSTERS
 from liftbridge_operator.kube.port import Object, Preconditions
-from liftbridge_operator.observing import marks
-from liftbridge_operator.observing.desired import LISTED_MAX, listed
-from liftbridge_operator.observing.objects import Json, annotation_of, uid_of
-from liftbridge_operator.observing.times import exact_text
+from liftbridge_operator.model import names
 from liftbridge_operator.plugin.describe import KUBECTL, broker_names, is_approved, plan_of
 from liftbridge_operator.plugin.exits import PluginError
 from liftbridge_operator.plugin.lookup import (
@@ -27,7 +28,6 @@ from liftbridge_operator.plugin.lookup import (
 )
 from liftbridge_operator.plugin.port import Access
 from liftbridge_operator.plugin.tables import counted
-from liftbridge_operator.rendering import names
 
 ATTEMPTS_MAX: Final = 8
 

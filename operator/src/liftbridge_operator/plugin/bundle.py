@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+from liftbridge_operator.cluster.observing.objects import Json, metadata_of
+from liftbridge_operator.cluster.observing.times import moment_text
 from liftbridge_operator.kube.errors import ForbiddenError, KubeError, NotFoundError
 from liftbridge_operator.kube.kinds import (
     BUDGETS,
@@ -27,14 +29,12 @@ from liftbridge_operator.kube.kinds import (
     Kind,
 )
 from liftbridge_operator.kube.port import Object
-from liftbridge_operator.observing.objects import Json, metadata_of
-from liftbridge_operator.observing.times import moment_text
+from liftbridge_operator.model import names
 from liftbridge_operator.plugin import describe, lookup
 from liftbridge_operator.plugin.archive import Archive, as_json
 from liftbridge_operator.plugin.lookup import name_of, namespace_of
 from liftbridge_operator.plugin.port import Access
 from liftbridge_operator.plugin.redaction import Redactor
-from liftbridge_operator.rendering import names
 
 MIB: Final = 1 << 20
 FORMAT: Final = 1

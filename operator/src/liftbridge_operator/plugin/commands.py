@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from liftbridge_operator.cluster.observing.objects import Json
 from liftbridge_operator.kube.port import Object
-from liftbridge_operator.observing.objects import Json
+from liftbridge_operator.model import names
 from liftbridge_operator.plugin import annotate, bundle, describe, lookup
 from liftbridge_operator.plugin.describe import KUBECTL, Answer
 from liftbridge_operator.plugin.exits import ExitCode, PluginError
 from liftbridge_operator.plugin.lookup import name_of, place_of
 from liftbridge_operator.plugin.session import Session, until
 from liftbridge_operator.plugin.tables import counted
-from liftbridge_operator.rendering import names
 
 NOTHING_DONE: Final = "nothing was done"
 DIGITS_MAX: Final = 4

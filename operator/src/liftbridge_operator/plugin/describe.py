@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from liftbridge_operator.observing import marks
-from liftbridge_operator.observing.objects import Json, annotation_of, is_terminating
+from liftbridge_operator.cluster.observing import marks
+from liftbridge_operator.cluster.observing.objects import Json, annotation_of, is_terminating
+from liftbridge_operator.model import names
 from liftbridge_operator.plugin import lookup
 from liftbridge_operator.plugin.lookup import (
     condition_of,
@@ -16,7 +17,6 @@ from liftbridge_operator.plugin.lookup import (
 )
 from liftbridge_operator.plugin.port import COMMAND
 from liftbridge_operator.plugin.tables import NOTHING, age, counted, table, yes
-from liftbridge_operator.rendering import names
 
 KUBECTL: Final = "kubectl " + COMMAND.removeprefix("kubectl-")
 """Command by which users call the plugin."""

@@ -7,10 +7,10 @@ version. So no function here raises because of a resource's content.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from liftbridge_operator.cluster.observing.objects import Json, metadata_of
 from liftbridge_operator.kube.errors import ForbiddenError, NotFoundError
 from liftbridge_operator.kube.kinds import CLUSTERS, STREAMS
 from liftbridge_operator.kube.port import Object
-from liftbridge_operator.observing.objects import Json, metadata_of
 from liftbridge_operator.plugin.exits import ExitCode, PluginError
 from liftbridge_operator.plugin.port import Access
 

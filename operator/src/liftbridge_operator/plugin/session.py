@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from liftbridge_operator.cluster.observing.objects import Json
 from liftbridge_operator.kube.errors import UnavailableError
 from liftbridge_operator.kube.port import Object
-from liftbridge_operator.observing.objects import Json
 from liftbridge_operator.plugin import lookup
 from liftbridge_operator.plugin.exits import ExitCode, PluginError
 from liftbridge_operator.plugin.lookup import name_of, namespace_of, place_of

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from liftbridge_operator.observing.times import moment_ms
+from liftbridge_operator.cluster.observing.times import moment_ms
 
 NOTHING: Final = "-"
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))

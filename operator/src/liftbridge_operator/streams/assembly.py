@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from liftbridge_operator.brokers.reach import UnusableError, credentials_of, endpoints_of
+from liftbridge_operator.cluster.brokers.reach import UnusableError, credentials_of, endpoints_of
 from liftbridge_operator.kube.port import Kube, Object
-from liftbridge_operator.runtime.process import Context
+from liftbridge_operator.process.process import Context
 from liftbridge_operator.streams.feed import StreamFeed
 from liftbridge_operator.streams.grpc_streams import GrpcStreams
 from liftbridge_operator.streams.port import SilentError, StreamBrokers

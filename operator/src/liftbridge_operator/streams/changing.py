@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from liftbridge_operator.catalogue.names import EventReason
+from liftbridge_operator.model.catalogue.names import EventReason
 from liftbridge_operator.streams.actions import (
     Alter,
     Create,

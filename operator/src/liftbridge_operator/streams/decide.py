@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from liftbridge_operator.catalogue.claim import Claim
-from liftbridge_operator.catalogue.names import EventReason, Reason, StreamConditionType
+from liftbridge_operator.model.catalogue.claim import Claim
+from liftbridge_operator.model.catalogue.names import EventReason, Reason, StreamConditionType
 from liftbridge_operator.model.stream import (
     AdoptionPolicy,
     DeletionPolicy,

@@ -8,9 +8,9 @@ resource is released without it.
 from dataclasses import replace
 from typing import Final
 
-from liftbridge_operator.catalogue.claim import Claim
-from liftbridge_operator.catalogue.names import EventReason, Reason, StreamConditionType
 from liftbridge_operator.model.base import GROUP
+from liftbridge_operator.model.catalogue.claim import Claim
+from liftbridge_operator.model.catalogue.names import EventReason, Reason, StreamConditionType
 from liftbridge_operator.model.stream import DeletionPolicy, ManagementPolicy
 from liftbridge_operator.streams.actions import Delete, RemoveFinalizer
 from liftbridge_operator.streams.decide import (

@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
+from liftbridge_operator.cluster.observing.times import moment_text
 from liftbridge_operator.kube.errors import ForbiddenError, KubeError, NotFoundError
 from liftbridge_operator.kube.kinds import CLUSTERS
 from liftbridge_operator.kube.port import Kube, Object
-from liftbridge_operator.observing.times import moment_text
-from liftbridge_operator.runtime.clock import Clock
-from liftbridge_operator.runtime.reconciler import Key, Requests
+from liftbridge_operator.process.clock import Clock
+from liftbridge_operator.process.reconciler import Key, Requests
 from liftbridge_operator.streams.observation import (
     ClusterState,
     ObservedStream,

@@ -12,8 +12,8 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message as ProtoMessage
 
-from liftbridge_operator.brokers.channels import open_channel
-from liftbridge_operator.brokers.reach import Endpoint
+from liftbridge_operator.cluster.brokers.channels import open_channel
+from liftbridge_operator.cluster.brokers.reach import Endpoint
 from liftbridge_operator.streams import wire
 from liftbridge_operator.streams.observation import ObservedStream
 from liftbridge_operator.streams.port import ChangedError, RefusedError, SilentError

@@ -7,9 +7,9 @@ done; the next poll shows whether it was.
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.kube.port import Object
-from liftbridge_operator.runtime.reconciler import Key
+from liftbridge_operator.model.catalogue.names import EventReason
+from liftbridge_operator.process.reconciler import Key
 from liftbridge_operator.streams.observation import ObservedStream
 from liftbridge_operator.streams.settings import Value
 

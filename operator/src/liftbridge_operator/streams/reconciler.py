@@ -7,15 +7,15 @@ new one. A pass writes nothing when nothing changed.
 from dataclasses import replace
 from typing import Any, Final
 
-from liftbridge_operator.acting.refused import refusal_of
-from liftbridge_operator.catalogue.names import StreamConditionType
+from liftbridge_operator.cluster.acting.refused import refusal_of
+from liftbridge_operator.cluster.observing.times import moment_text
 from liftbridge_operator.kube.errors import ForbiddenError, KubeError, NotFoundError
 from liftbridge_operator.kube.kinds import NAMESPACES, STREAMS
 from liftbridge_operator.kube.port import Fence, Kube, Object, Preconditions
+from liftbridge_operator.model.catalogue.names import StreamConditionType
 from liftbridge_operator.model.stream import ManagementPolicy
-from liftbridge_operator.observing.times import moment_text
-from liftbridge_operator.runtime.clock import Clock
-from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
+from liftbridge_operator.process.clock import Clock
+from liftbridge_operator.process.reconciler import Key, RequeueAfter
 from liftbridge_operator.streams.actions import (
     AddFinalizer,
     Create,
@@ -62,7 +62,7 @@ ASKS_MAX: Final = 3
 
 
 class StreamReconciler:
-    """See `runtime.reconciler.Reconciler`."""
+    """See `process.reconciler.Reconciler`."""
 
     def __init__(
         self,

@@ -6,16 +6,16 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from liftbridge_operator.catalogue.claim import Claim
-from liftbridge_operator.catalogue.load import ReasonSpec, load_catalogue
-from liftbridge_operator.catalogue.names import Reason, StreamConditionType, WaitFor
+from liftbridge_operator.cluster.observing.times import moment_ms, moment_text, since_text
+from liftbridge_operator.model.catalogue.claim import Claim
+from liftbridge_operator.model.catalogue.load import ReasonSpec, load_catalogue
+from liftbridge_operator.model.catalogue.names import Reason, StreamConditionType, WaitFor
 from liftbridge_operator.model.stream import (
     PARTITIONS_SHOWN_MAX,
     STREAM_KIND,
     ManagementPolicy,
     StreamStatus,
 )
-from liftbridge_operator.observing.times import moment_ms, moment_text, since_text
 from liftbridge_operator.streams.decide import Decision
 from liftbridge_operator.streams.observation import ObservedStream, Resource, Told
 from liftbridge_operator.streams.settings import asked_of, settings_of

@@ -3,7 +3,7 @@
 The operator is stopped first and its Lease acquired, so that no process adds a finalizer again.
 Then the operator's finalizer is removed from each `Stream`, and nothing else changes. Messages stay
 at the brokers, also those of streams that are being deleted: an uninstall does not request their
-deletion. Namespaces of another release are left alone (`runtime.claims`); a release for some
+deletion. Namespaces of another release are left alone (`process.claims`); a release for some
 namespaces adds no finalizer to its streams.
 """
 
@@ -15,9 +15,9 @@ import structlog
 from liftbridge_operator.kube.errors import ConflictError, NotFoundError, UnavailableError
 from liftbridge_operator.kube.kinds import DEPLOYMENTS, STREAMS
 from liftbridge_operator.kube.port import Kube, Object, Preconditions
-from liftbridge_operator.runtime.claims import AllClaims
-from liftbridge_operator.runtime.clock import Clock
-from liftbridge_operator.runtime.lease import Lease
+from liftbridge_operator.process.claims import AllClaims
+from liftbridge_operator.process.clock import Clock
+from liftbridge_operator.process.lease import Lease
 from liftbridge_operator.streams.marks import FINALIZER
 
 LEASE_S: Final = 120.0

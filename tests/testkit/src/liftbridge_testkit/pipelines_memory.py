@@ -26,7 +26,7 @@ from liftbridge_operator.pipelines.port import PipelineBrokers, UnknownStreamErr
 from liftbridge_operator.pipelines.positions import Place, Position, Positions
 from liftbridge_operator.pipelines.reconciler import PipelineReconciler
 from liftbridge_operator.pipelines.subject import Means
-from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
+from liftbridge_operator.process.reconciler import Key, RequeueAfter
 from liftbridge_testkit.kube.memory import MemoryKube
 from liftbridge_testkit.streams_memory import HeardEvents, ManualClock, SeenBoard
 

@@ -11,11 +11,11 @@ from dataclasses import replace as changed
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.kube.errors import FencedError
 from liftbridge_operator.kube.port import Object
+from liftbridge_operator.model.catalogue.names import EventReason
 from liftbridge_operator.model.stream import StreamSpec
-from liftbridge_operator.runtime.reconciler import Key
+from liftbridge_operator.process.reconciler import Key
 from liftbridge_operator.streams.observation import (
     ObservedPartition,
     ObservedStream,
@@ -193,7 +193,7 @@ class MemoryStreams:
 
 
 class ManualClock:
-    """See `runtime.clock.Clock`; time passes in `pass_time`.
+    """See `process.clock.Clock`; time passes in `pass_time`.
 
     Attributes:
         set_back: Time by which the time of day was set back.
@@ -287,7 +287,7 @@ class HeardEvents:
 
 
 class AskedPasses:
-    """See `runtime.reconciler.Requests`.
+    """See `process.reconciler.Requests`.
 
     Attributes:
         keys: Resources that are to be looked at.

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from liftbridge_operator.kube.kinds import STREAMS
 from liftbridge_operator.kube.port import Object, Preconditions
-from liftbridge_operator.runtime.reconciler import Key
+from liftbridge_operator.process.reconciler import Key
 from liftbridge_operator.streams.feed import StreamFeed
 from liftbridge_operator.streams.reconciler import StreamReconciler
 from liftbridge_testkit.kube.memory import MemoryKube

@@ -5,10 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from liftbridge_operator.acting.context import RefusedError
-from liftbridge_operator.acting.perform import DEEDS, perform
-from liftbridge_operator.acting.refused import refusal_of
-from liftbridge_operator.brokers.port import Refusal
+from liftbridge_operator.cluster.acting.context import RefusedError
+from liftbridge_operator.cluster.acting.perform import DEEDS, perform
+from liftbridge_operator.cluster.acting.refused import refusal_of
+from liftbridge_operator.cluster.brokers.port import Refusal
+from liftbridge_operator.cluster.planning import actions as act
 from liftbridge_operator.kube.errors import (
     ConflictError,
     FencedError,
@@ -16,7 +17,6 @@ from liftbridge_operator.kube.errors import (
     InvalidError,
     UnavailableError,
 )
-from liftbridge_operator.planning import actions as act
 from liftbridge_testkit.operator_sim.reconciled import OpenFence
 
 

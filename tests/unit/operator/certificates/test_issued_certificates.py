@@ -5,13 +5,13 @@ import time
 
 import pytest
 
-from liftbridge_operator.certificates.port import Pair
-from liftbridge_operator.certificates.subject_names import (
+from liftbridge_operator.cluster.certificates.port import Pair
+from liftbridge_operator.cluster.certificates.subject_names import (
     NAMES_MAX,
     internal_names,
     subject_names,
 )
-from liftbridge_operator.issuing.x509 import CryptographyIssuer, bundle
+from liftbridge_operator.cluster.x509 import CryptographyIssuer, bundle
 from liftbridge_testkit.resources.clusters import PATHS, cluster_of, load_spec
 
 ISSUER = CryptographyIssuer()

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from liftbridge_operator.certificates.port import Known
-from liftbridge_operator.certificates.rotation import (
+from liftbridge_operator.cluster.certificates.port import Known
+from liftbridge_operator.cluster.certificates.rotation import (
     BACKDATED_S,
     IssueLeaf,
     MakeAuthority,

@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.kube.errors import ForbiddenError
 from liftbridge_operator.kube.events import REMEMBERED_MAX, REPEAT_S, Events
 from liftbridge_operator.kube.kinds import EVENTS
+from liftbridge_operator.model.catalogue.names import EventReason
 from liftbridge_testkit.kube.memory import MemoryKube
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from liftbridge_operator.observing.objects import (
+from liftbridge_operator.cluster.observing.objects import (
     budget_of,
     bytes_of,
     claim_of,
@@ -13,9 +13,9 @@ from liftbridge_operator.observing.objects import (
     pod_of,
     set_of,
 )
-from liftbridge_operator.observing.reads import broker_pods, data_claims
-from liftbridge_operator.observing.times import moment_ms
-from liftbridge_operator.planning.observation import Member, StuckCause
+from liftbridge_operator.cluster.observing.reads import broker_pods, data_claims
+from liftbridge_operator.cluster.observing.times import moment_ms
+from liftbridge_operator.cluster.planning.observation import Member, StuckCause
 
 BORN = "2026-11-21T10:00:00Z"
 CHANGED = "2026-11-21T10:05:00Z"

@@ -2,8 +2,7 @@
 
 import pytest
 
-from liftbridge_operator.model.operations import Weekday, Window
-from liftbridge_operator.observing.times import (
+from liftbridge_operator.cluster.observing.times import (
     exact_text,
     is_open,
     moment_ms,
@@ -11,6 +10,7 @@ from liftbridge_operator.observing.times import (
     next_opening_ms,
     unknown_zones,
 )
+from liftbridge_operator.model.operations import Weekday, Window
 
 
 def window(**fields):

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from liftbridge_operator.catalogue.claim import Claim
-from liftbridge_operator.catalogue.load import load_catalogue
-from liftbridge_operator.catalogue.names import PipelineConditionType as Type
-from liftbridge_operator.catalogue.names import Reason
+from liftbridge_operator.model.catalogue.claim import Claim
+from liftbridge_operator.model.catalogue.load import load_catalogue
+from liftbridge_operator.model.catalogue.names import PipelineConditionType as Type
+from liftbridge_operator.model.catalogue.names import Reason
 from liftbridge_operator.model.pipeline import PipelineSpec
 from liftbridge_operator.pipelines.conditions import Progress, Seen, conditions
 from liftbridge_operator.pipelines.observation import Ended, Run, Workload, run_of, workload_of

@@ -6,8 +6,8 @@ import shlex
 import pytest
 import yaml
 
-from liftbridge_operator.crds.definitions import RESOURCES, definition
 from liftbridge_operator.model.cluster import ClusterSpec
+from liftbridge_operator.model.crds.definitions import RESOURCES, definition
 from liftbridge_operator.pipelines.render import render
 from liftbridge_operator.pipelines.resources import pipeline_of
 from liftbridge_operator.pipelines.subject import Means, reach_of

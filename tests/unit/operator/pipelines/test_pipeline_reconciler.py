@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from liftbridge_operator.catalogue.names import EventReason
+from liftbridge_operator.cluster.observing.times import moment_ms
 from liftbridge_operator.kube.errors import ForbiddenError, InvalidError
 from liftbridge_operator.kube.kinds import (
     CLUSTERS,
@@ -19,7 +19,7 @@ from liftbridge_operator.kube.kinds import (
     SERVICE_ACCOUNTS,
     SERVICES,
 )
-from liftbridge_operator.observing.times import moment_ms
+from liftbridge_operator.model.catalogue.names import EventReason
 from liftbridge_operator.pipelines.port import CursorError, SilentError
 from liftbridge_operator.pipelines.reconciler import (
     ASK_SECONDS,
@@ -28,8 +28,8 @@ from liftbridge_operator.pipelines.reconciler import (
     RECOVERED_MS,
 )
 from liftbridge_operator.pipelines.subject import Means
-from liftbridge_operator.runtime.dispatcher import PASS_SECONDS_MAX
-from liftbridge_operator.runtime.queue import WorkQueue
+from liftbridge_operator.process.dispatcher import PASS_SECONDS_MAX
+from liftbridge_operator.process.queue import WorkQueue
 from liftbridge_testkit.pipelines_memory import KEY, PipelineWorld
 
 ONCE = {"mode": "Once"}

@@ -5,7 +5,7 @@ Each field of the schema is changed, and changed back: objects and conditions ar
 
 import pytest
 
-from liftbridge_operator.crds.definitions import RESOURCES, definition
+from liftbridge_operator.model.crds.definitions import RESOURCES, definition
 from liftbridge_operator.pipelines.apply import KINDS
 from liftbridge_testkit.kube.fields import copied
 from liftbridge_testkit.operator_sim.perturbed import content

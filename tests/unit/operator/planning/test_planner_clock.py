@@ -9,15 +9,15 @@ from dataclasses import fields, is_dataclass, replace
 
 import pytest
 
-from liftbridge_operator.planning import actions as act
-from liftbridge_operator.planning import decision as decisions
-from liftbridge_operator.planning import observation as observations
-from liftbridge_operator.planning import refusals
-from liftbridge_operator.planning.decide import decide
-from liftbridge_operator.planning.decision import Memory, Token
-from liftbridge_operator.planning.observation import StuckCause
-from liftbridge_operator.planning.refusals import BACKOFF_MAX_MS, Refusal
-from liftbridge_operator.planning.roll import TOKEN_LEFT_MS
+from liftbridge_operator.cluster.planning import actions as act
+from liftbridge_operator.cluster.planning import decision as decisions
+from liftbridge_operator.cluster.planning import observation as observations
+from liftbridge_operator.cluster.planning import refusals
+from liftbridge_operator.cluster.planning.decide import decide
+from liftbridge_operator.cluster.planning.decision import Memory, Token
+from liftbridge_operator.cluster.planning.observation import StuckCause
+from liftbridge_operator.cluster.planning.refusals import BACKOFF_MAX_MS, Refusal
+from liftbridge_operator.cluster.planning.roll import TOKEN_LEFT_MS
 from liftbridge_testkit.operator_sim.samples import (
     came_back,
     healthy,

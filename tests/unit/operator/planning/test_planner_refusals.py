@@ -5,12 +5,12 @@ from typing import get_args
 
 import pytest
 
-from liftbridge_operator.planning import actions as act
-from liftbridge_operator.planning import refusals
-from liftbridge_operator.planning.decide import decide
-from liftbridge_operator.planning.decision import Memory
-from liftbridge_operator.planning.observation import Member
-from liftbridge_operator.planning.refusals import Refusal
+from liftbridge_operator.cluster.planning import actions as act
+from liftbridge_operator.cluster.planning import refusals
+from liftbridge_operator.cluster.planning.decide import decide
+from liftbridge_operator.cluster.planning.decision import Memory
+from liftbridge_operator.cluster.planning.observation import Member
+from liftbridge_operator.cluster.planning.refusals import Refusal
 from liftbridge_testkit.operator_sim.samples import (
     NOW,
     healthy,

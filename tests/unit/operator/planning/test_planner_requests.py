@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from liftbridge_operator.cluster.observing import marks
+from liftbridge_operator.cluster.observing.desired import LISTED_MAX, wanted_of
+from liftbridge_operator.cluster.planning import actions as act
+from liftbridge_operator.cluster.planning import plan
+from liftbridge_operator.cluster.planning.decide import decide
+from liftbridge_operator.cluster.planning.decision import Memory
+from liftbridge_operator.cluster.planning.observation import Node, StuckCause
+from liftbridge_operator.cluster.reporting.events import of_action
 from liftbridge_operator.model.cluster import ClusterSpec
-from liftbridge_operator.observing import marks
-from liftbridge_operator.observing.desired import LISTED_MAX, wanted_of
-from liftbridge_operator.planning import actions as act
-from liftbridge_operator.planning import plan
-from liftbridge_operator.planning.decide import decide
-from liftbridge_operator.planning.decision import Memory
-from liftbridge_operator.planning.observation import Node, StuckCause
-from liftbridge_operator.reporting.events import of_action
 from liftbridge_testkit.operator_sim.samples import (
     came_back,
     healthy,

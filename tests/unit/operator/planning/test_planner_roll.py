@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from liftbridge_operator.planning import actions as act
-from liftbridge_operator.planning.decide import decide
-from liftbridge_operator.planning.decision import Memory, Token, TokenAnswer
-from liftbridge_operator.planning.observation import (
+from liftbridge_operator.cluster.planning import actions as act
+from liftbridge_operator.cluster.planning.decide import decide
+from liftbridge_operator.cluster.planning.decision import Memory, Token, TokenAnswer
+from liftbridge_operator.cluster.planning.observation import (
     Disruption,
     Node,
     Partition,
     Recorded,
     StuckCause,
 )
-from liftbridge_operator.planning.roll import remember
+from liftbridge_operator.cluster.planning.roll import remember
 from liftbridge_testkit.operator_sim.samples import (
     TOKEN,
     came_back,

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from liftbridge_operator.planning import actions as act
-from liftbridge_operator.planning.decide import decide
-from liftbridge_operator.planning.decision import Memory
-from liftbridge_operator.planning.observation import Claim, Recorded, Replacement
+from liftbridge_operator.cluster.planning import actions as act
+from liftbridge_operator.cluster.planning.decide import decide
+from liftbridge_operator.cluster.planning.decision import Memory
+from liftbridge_operator.cluster.planning.observation import Claim, Recorded, Replacement
 from liftbridge_testkit.operator_sim.samples import (
     NOW,
     came_back,

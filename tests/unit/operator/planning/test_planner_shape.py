@@ -3,10 +3,10 @@
 from dataclasses import replace
 from itertools import product
 
-from liftbridge_operator.planning import actions as act
-from liftbridge_operator.planning.decide import decide
-from liftbridge_operator.planning.decision import Memory
-from liftbridge_operator.planning.observation import (
+from liftbridge_operator.cluster.planning import actions as act
+from liftbridge_operator.cluster.planning.decide import decide
+from liftbridge_operator.cluster.planning.decision import Memory
+from liftbridge_operator.cluster.planning.observation import (
     Member,
     MemberReport,
     Observation,

@@ -8,10 +8,10 @@ from typing import get_args, get_origin, get_type_hints
 
 import pytest
 
-from liftbridge_operator.planning import actions as act
-from liftbridge_operator.planning.decide import decide
-from liftbridge_operator.planning.decision import Memory
-from liftbridge_operator.planning.observation import Observation
+from liftbridge_operator.cluster.planning import actions as act
+from liftbridge_operator.cluster.planning.decide import decide
+from liftbridge_operator.cluster.planning.decision import Memory
+from liftbridge_operator.cluster.planning.observation import Observation
 from liftbridge_testkit.operator_sim.samples import healthy
 from liftbridge_testkit.operator_sim.world import World
 

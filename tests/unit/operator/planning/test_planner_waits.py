@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from liftbridge_operator.planning.decide import decide
-from liftbridge_operator.planning.decision import Memory
-from liftbridge_operator.planning.observation import Replacement
+from liftbridge_operator.cluster.planning.decide import decide
+from liftbridge_operator.cluster.planning.decision import Memory
+from liftbridge_operator.cluster.planning.observation import Replacement
 from liftbridge_testkit.operator_sim.samples import (
     NOW,
     healthy,

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from liftbridge_operator.cluster.observing.times import moment_ms
 from liftbridge_operator.kube.errors import ForbiddenError, NotFoundError
 from liftbridge_operator.kube.kinds import CLUSTERS, STREAMS
-from liftbridge_operator.observing.times import moment_ms
 from liftbridge_operator.plugin import describe, lookup
 from liftbridge_operator.plugin.exits import ExitCode, PluginError
 from liftbridge_operator.plugin.tables import age, counted, table

@@ -2,8 +2,8 @@
 
 from copy import deepcopy
 
+from liftbridge_operator.cluster.observing.reads import restart_name
 from liftbridge_operator.kube.kinds import ALL_KINDS, CLAIMS, CLUSTERS, PODS, kind_of
-from liftbridge_operator.observing.reads import restart_name
 from liftbridge_testkit.operator_sim.reconciled import NAME, NAMESPACE, ReconciledWorld
 
 SPEC = {"listeners": [{"name": "internal"}, {"name": "other", "port": 9293}]}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from liftbridge_operator.cluster.planning.observation import StuckCause
 from liftbridge_operator.kube.errors import (
     FencedError,
     ForbiddenError,
@@ -17,7 +18,6 @@ from liftbridge_operator.kube.kinds import (
     SERVICES,
     SETS,
 )
-from liftbridge_operator.planning.observation import StuckCause
 from liftbridge_testkit.operator_sim.reconciled import NAME, NAMESPACE, ReconciledWorld
 
 GIB = 1 << 30

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 import yaml
 
-from liftbridge_operator.crds.definitions import RESOURCES, definition
+from liftbridge_operator.cluster.rendering.render import render
 from liftbridge_operator.kube.kinds import (
     BUDGETS,
     CLAIMS,
@@ -23,7 +23,7 @@ from liftbridge_operator.kube.kinds import (
     SETS,
 )
 from liftbridge_operator.model.cluster import ClusterSpec
-from liftbridge_operator.rendering.render import render
+from liftbridge_operator.model.crds.definitions import RESOURCES, definition
 from liftbridge_testkit.kube.fields import copied
 from liftbridge_testkit.operator_sim.perturbed import content
 from liftbridge_testkit.operator_sim.reconciled import ReconciledWorld

@@ -2,9 +2,9 @@
 
 import pytest
 
+from liftbridge_operator.cluster.planning.observation import StuckCause
 from liftbridge_operator.kube.kinds import CONFIG_MAPS, SETS
-from liftbridge_operator.planning.observation import StuckCause
-from liftbridge_operator.rendering import names
+from liftbridge_operator.model import names
 from liftbridge_testkit.operator_sim.reconciled import NAME, NAMESPACE, ReconciledWorld
 
 REST_PASSES = 8

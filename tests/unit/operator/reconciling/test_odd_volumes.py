@@ -6,8 +6,8 @@ attributes that does not exist, likewise. Nothing else is held up, and each has 
 
 import pytest
 
+from liftbridge_operator.cluster.observing.objects import claim_of
 from liftbridge_operator.kube.kinds import CLAIMS
-from liftbridge_operator.observing.objects import claim_of
 from liftbridge_testkit.operator_sim.reconciled import ReconciledWorld
 
 MINUTE_PASSES = 24

@@ -1,8 +1,8 @@
 """An operator of another release takes over: it restarts nobody, and does nothing by halves."""
 
+from liftbridge_operator.cluster.planning.observation import StuckCause
 from liftbridge_operator.kube.kinds import SETS
-from liftbridge_operator.planning.observation import StuckCause
-from liftbridge_operator.rendering import names
+from liftbridge_operator.model import names
 from liftbridge_testkit.operator_sim.reconciled import ReconciledWorld
 
 REST_PASSES = 8

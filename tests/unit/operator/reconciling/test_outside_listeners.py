@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from liftbridge_operator.cluster.observing.reads import Reads
+from liftbridge_operator.cluster.planning.observation import SelfReport
+from liftbridge_operator.cluster.reconciling.reached import listeners_of, node_addresses, reached_of
+from liftbridge_operator.cluster.rendering.subject import Reached
 from liftbridge_operator.kube.errors import UnavailableError
 from liftbridge_operator.kube.kinds import CONFIG_MAPS, PODS, SERVICES, SETS
-from liftbridge_operator.observing.reads import Reads
-from liftbridge_operator.planning.observation import SelfReport
-from liftbridge_operator.reconciling.reached import listeners_of, node_addresses, reached_of
-from liftbridge_operator.rendering.subject import Reached
 from liftbridge_testkit.operator_sim.reconciled import NAME, NAMESPACE, ReconciledWorld
 from liftbridge_testkit.resources.clusters import PATHS, cluster_of, inputs_for, load_spec
 

@@ -21,7 +21,7 @@ from liftbridge_operator.kube.kinds import (
     SERVICES,
     SETS,
 )
-from liftbridge_operator.rendering import names
+from liftbridge_operator.model import names
 from liftbridge_testkit.kube.fields import copied
 from liftbridge_testkit.operator_sim.perturbed import (
     content,

@@ -8,10 +8,10 @@ import asyncio
 
 import pytest
 
+from liftbridge_operator.cluster.observing import failed_creates
+from liftbridge_operator.cluster.observing.times import moment_text
 from liftbridge_operator.kube.errors import ForbiddenError, InvalidError, UnavailableError
 from liftbridge_operator.kube.kinds import EVENTS, SETS
-from liftbridge_operator.observing import failed_creates
-from liftbridge_operator.observing.times import moment_text
 from liftbridge_testkit.operator_sim.reconciled import NAMESPACE, ReconciledWorld
 
 MINUTE_PASSES = 24

@@ -2,6 +2,13 @@
 
 import pytest
 
+from liftbridge_operator.cluster.reconciling.sparing import (
+    HELD_S,
+    UNSEEN_S,
+    RememberedError,
+    SparingKube,
+    SparingReconciler,
+)
 from liftbridge_operator.kube.errors import NotFoundError, UnavailableError
 from liftbridge_operator.kube.kinds import (
     CLUSTERS,
@@ -13,16 +20,9 @@ from liftbridge_operator.kube.kinds import (
     kind_of,
 )
 from liftbridge_operator.kube.port import Preconditions
-from liftbridge_operator.reconciling.sparing import (
-    HELD_S,
-    UNSEEN_S,
-    RememberedError,
-    SparingKube,
-    SparingReconciler,
-)
-from liftbridge_operator.rendering import names
-from liftbridge_operator.runtime.reconciler import Key
-from liftbridge_operator.runtime.watches import OWNED, key_of
+from liftbridge_operator.model import names
+from liftbridge_operator.process.reconciler import Key
+from liftbridge_operator.process.watches import OWNED, key_of
 from liftbridge_testkit.kube.memory import MemoryKube
 from liftbridge_testkit.operator_sim.reconciled import (
     NAME,

@@ -2,8 +2,8 @@
 
 import pytest
 
+from liftbridge_operator.cluster.observing.times import moment_ms
 from liftbridge_operator.kube.kinds import SERVICES
-from liftbridge_operator.observing.times import moment_ms
 from liftbridge_testkit.operator_sim.reconciled import NAMESPACE, TICK_MS, ReconciledWorld
 
 DAYS_MS = 3 * 86_400_000

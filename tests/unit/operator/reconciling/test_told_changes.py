@@ -2,8 +2,11 @@
 
 import pytest
 
-from liftbridge_operator.brokers.grpc_admin import TlsMaterial
-from liftbridge_operator.brokers.port import Refusal
+from liftbridge_operator.cluster.brokers.grpc_admin import TlsMaterial
+from liftbridge_operator.cluster.brokers.port import Refusal
+from liftbridge_operator.cluster.planning.observation import StuckCause
+from liftbridge_operator.cluster.reconciling.ports import Issued
+from liftbridge_operator.cluster.reporting.account import Certificates
 from liftbridge_operator.kube.errors import ForbiddenError, InvalidError, NotFoundError
 from liftbridge_operator.kube.kinds import (
     BUDGETS,
@@ -17,9 +20,6 @@ from liftbridge_operator.kube.kinds import (
     SETS,
 )
 from liftbridge_operator.kube.port import Propagation
-from liftbridge_operator.planning.observation import StuckCause
-from liftbridge_operator.reconciling.ports import Issued
-from liftbridge_operator.reporting.account import Certificates
 from liftbridge_testkit.operator_sim.reconciled import NAME, NAMESPACE, ReconciledWorld
 
 MONITORED = {"monitoring": {"serviceMonitor": {"enabled": True}}}

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from liftbridge_operator.crds.definitions import RESOURCES, object_schema
+from liftbridge_operator.cluster.rendering.render import render
+from liftbridge_operator.cluster.rendering.workload import record_of
 from liftbridge_operator.model.cluster import ClusterSpec
-from liftbridge_operator.rendering.render import render
-from liftbridge_operator.rendering.workload import record_of
+from liftbridge_operator.model.crds.definitions import RESOURCES, object_schema
 from liftbridge_testkit.resources.clusters import PATHS, cluster_of, inputs_for, load_spec
 
 SCHEMA = next(object_schema(one) for one in RESOURCES if one.kind == "LiftbridgeCluster")

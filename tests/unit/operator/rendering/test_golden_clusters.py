@@ -6,8 +6,8 @@ A change of a golden file is a change of what users get: read it before you keep
 import pytest
 import yaml
 
+from liftbridge_operator.cluster.rendering.subject import owner
 from liftbridge_operator.kube.kinds import kind_of
-from liftbridge_operator.rendering.subject import owner
 from liftbridge_testkit.resources.clusters import (
     FOLDER,
     PATHS,

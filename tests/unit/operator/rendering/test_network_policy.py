@@ -2,7 +2,7 @@
 
 import pytest
 
-from liftbridge_operator.rendering.guards import network_policy
+from liftbridge_operator.cluster.rendering.guards import network_policy
 from liftbridge_testkit.resources.clusters import PATHS, cluster_of, inputs_for, load_spec
 
 PATH = {path.stem: path for path in PATHS}

@@ -8,13 +8,12 @@ import yaml
 
 from liftbridge_broker.config.listeners import read_addresses
 from liftbridge_broker.config.load import load
-from liftbridge_operator.model.network import ListenerType
-from liftbridge_operator.rendering import addresses, names
-from liftbridge_operator.rendering.identity import identity, read_identity
-from liftbridge_operator.rendering.render import configs_of, render
-from liftbridge_operator.rendering.revision import RENDERER
-from liftbridge_operator.rendering.subject import Reached
-from liftbridge_operator.rendering.workload import (
+from liftbridge_operator.cluster.rendering import addresses
+from liftbridge_operator.cluster.rendering.identity import identity, read_identity
+from liftbridge_operator.cluster.rendering.render import configs_of, render
+from liftbridge_operator.cluster.rendering.revision import RENDERER
+from liftbridge_operator.cluster.rendering.subject import Reached
+from liftbridge_operator.cluster.rendering.workload import (
     Marks,
     kept_configuration,
     kept_revision,
@@ -23,6 +22,8 @@ from liftbridge_operator.rendering.workload import (
     record_of,
     stateful_set,
 )
+from liftbridge_operator.model import names
+from liftbridge_operator.model.network import ListenerType
 from liftbridge_testkit.resources import clusters
 from liftbridge_testkit.resources.clusters import PATHS, cluster_of, inputs_for, load_spec
 

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from liftbridge_operator.catalogue import names
-from liftbridge_operator.catalogue.generate import constant
-from liftbridge_operator.catalogue.load import load_catalogue
+from liftbridge_operator.cluster.planning.decide import decide
+from liftbridge_operator.cluster.planning.decision import Memory
+from liftbridge_operator.cluster.planning.observation import Replacement, StuckCause
+from liftbridge_operator.cluster.reporting.account import Account, Certificates
+from liftbridge_operator.cluster.reporting.conditions import conditions
+from liftbridge_operator.model.catalogue import names
+from liftbridge_operator.model.catalogue.generate import constant
+from liftbridge_operator.model.catalogue.load import load_catalogue
 from liftbridge_operator.model.cluster import ClusterSpec
-from liftbridge_operator.planning.decide import decide
-from liftbridge_operator.planning.decision import Memory
-from liftbridge_operator.planning.observation import Replacement, StuckCause
-from liftbridge_operator.reporting.account import Account, Certificates
-from liftbridge_operator.reporting.conditions import conditions
 from liftbridge_testkit.operator_sim.samples import (
     NOW,
     healthy,

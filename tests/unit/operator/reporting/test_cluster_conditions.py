@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from liftbridge_operator.catalogue.load import load_catalogue
-from liftbridge_operator.catalogue.names import ClusterConditionType
+from liftbridge_operator.cluster.observing.desired import memory_of, recorded_of
+from liftbridge_operator.cluster.planning.decide import decide
+from liftbridge_operator.cluster.planning.decision import Memory
+from liftbridge_operator.cluster.planning.observation import Recorded, SetShape
+from liftbridge_operator.cluster.reporting.account import Account, Certificates
+from liftbridge_operator.cluster.reporting.conditions import conditions
+from liftbridge_operator.cluster.reporting.status import Surroundings, status_of
+from liftbridge_operator.model.catalogue.load import load_catalogue
+from liftbridge_operator.model.catalogue.names import ClusterConditionType
 from liftbridge_operator.model.cluster import ClusterSpec
-from liftbridge_operator.observing.desired import memory_of, recorded_of
-from liftbridge_operator.planning.decide import decide
-from liftbridge_operator.planning.decision import Memory
-from liftbridge_operator.planning.observation import Recorded, SetShape
-from liftbridge_operator.reporting.account import Account, Certificates
-from liftbridge_operator.reporting.conditions import conditions
-from liftbridge_operator.reporting.status import Surroundings, status_of
 from liftbridge_testkit.operator_sim.samples import (
     healthy,
     later,

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from liftbridge_operator.kube.errors import FencedError, ForbiddenError, UnavailableError
 from liftbridge_operator.kube.kinds import LEASES, STREAMS
-from liftbridge_operator.runtime.claims import (
+from liftbridge_operator.process.claims import (
     CERTAIN_S,
     CLAIM,
     CLAIM_TIMES,
@@ -20,8 +20,8 @@ from liftbridge_operator.runtime.claims import (
     LeaderFence,
     NamespaceClaims,
 )
-from liftbridge_operator.runtime.lease import Lease, LeaseLostError, LeaseTimes
-from liftbridge_operator.runtime.reconciler import Key
+from liftbridge_operator.process.lease import Lease, LeaseLostError, LeaseTimes
+from liftbridge_operator.process.reconciler import Key
 from liftbridge_testkit.kube.clock import ManualClock
 from liftbridge_testkit.kube.memory import MemoryKube
 

@@ -9,10 +9,10 @@ from structlog.testing import capture_logs
 
 from liftbridge_operator.kube.errors import FencedError, NotFoundError, UnavailableError
 from liftbridge_operator.kube.kinds import CLUSTERS, STREAMS
-from liftbridge_operator.runtime.dispatcher import Dispatcher
-from liftbridge_operator.runtime.metrics import Metrics
-from liftbridge_operator.runtime.queue import WorkQueue
-from liftbridge_operator.runtime.reconciler import Key, RefusedError, RequeueAfter
+from liftbridge_operator.process.dispatcher import Dispatcher
+from liftbridge_operator.process.metrics import Metrics
+from liftbridge_operator.process.queue import WorkQueue
+from liftbridge_operator.process.reconciler import Key, RefusedError, RequeueAfter
 from liftbridge_testkit.kube.clock import ManualClock
 
 A, B, C = (Key(CLUSTERS, "n", name) for name in "abc")

@@ -8,7 +8,7 @@ import pytest
 
 from liftbridge_operator.kube.errors import FencedError, UnavailableError
 from liftbridge_operator.kube.kinds import LEASES
-from liftbridge_operator.runtime.lease import Lease, LeaseLostError, LeaseTimes
+from liftbridge_operator.process.lease import Lease, LeaseLostError, LeaseTimes
 from liftbridge_testkit.kube.clock import ManualClock
 from liftbridge_testkit.kube.memory import MemoryKube
 

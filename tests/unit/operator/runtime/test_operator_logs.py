@@ -8,7 +8,7 @@ import logging
 import pytest
 import structlog
 
-from liftbridge_operator.runtime.logs import MASK, configure_logs, mask_text
+from liftbridge_operator.process.logs import MASK, configure_logs, mask_text
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from liftbridge_operator import cli
-from liftbridge_operator.runtime.settings import (
+from liftbridge_operator.process.settings import (
     SETTINGS,
     Settings,
     SettingsError,

@@ -16,10 +16,10 @@ from liftbridge_operator.kube.kinds import (
     PODS,
     STREAMS,
 )
-from liftbridge_operator.runtime.metrics import ConditionBoard, Metrics, load_metrics
-from liftbridge_operator.runtime.reconciler import Key
-from liftbridge_operator.runtime.resync import RETRY_S, SPREAD, Resync
-from liftbridge_operator.runtime.watches import Owners, key_of
+from liftbridge_operator.process.metrics import ConditionBoard, Metrics, load_metrics
+from liftbridge_operator.process.reconciler import Key
+from liftbridge_operator.process.resync import RETRY_S, SPREAD, Resync
+from liftbridge_operator.process.watches import Owners, key_of
 from liftbridge_testkit.kube.clock import ManualClock
 from liftbridge_testkit.kube.memory import MemoryKube
 

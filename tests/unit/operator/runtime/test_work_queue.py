@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liftbridge_operator.kube.kinds import CLUSTERS
-from liftbridge_operator.runtime.queue import (
+from liftbridge_operator.process.queue import (
     BACKOFF_MAX_S,
     FAILURE_SPACING_S,
     REQUEUE_MAX_S,
     SPACING_S,
     WorkQueue,
 )
-from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
+from liftbridge_operator.process.reconciler import Key, RequeueAfter
 
 A, B = Key(CLUSTERS, "n", "a"), Key(CLUSTERS, "n", "b")
 

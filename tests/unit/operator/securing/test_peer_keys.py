@@ -14,12 +14,12 @@ import pytest
 
 from liftbridge_broker.errors import ConfigError
 from liftbridge_broker.wire.peer_keys import Keyring, parse_keys
-from liftbridge_operator.issuing.x509 import CryptographyIssuer
+from liftbridge_operator.cluster.reconciling.ports import Served
+from liftbridge_operator.cluster.securing.peer_keys import OPEN, PeerKeys, key_id, mounted_keys
+from liftbridge_operator.cluster.securing.secret_store import SecretStore
+from liftbridge_operator.cluster.x509 import CryptographyIssuer
 from liftbridge_operator.kube.errors import UnavailableError
 from liftbridge_operator.kube.kinds import SECRETS
-from liftbridge_operator.reconciling.ports import Served
-from liftbridge_operator.securing.peer_keys import OPEN, PeerKeys, key_id, mounted_keys
-from liftbridge_operator.securing.secret_store import SecretStore
 from liftbridge_testkit.kube.memory import MemoryKube
 from liftbridge_testkit.resources.clusters import (
     NAMESPACE,

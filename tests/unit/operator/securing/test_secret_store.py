@@ -7,8 +7,12 @@ from hashlib import sha256
 
 import pytest
 
-from liftbridge_operator.certificates.port import Pair
-from liftbridge_operator.issuing.x509 import CryptographyIssuer
+from liftbridge_operator.cluster.certificates.port import Pair
+from liftbridge_operator.cluster.reconciling.ports import Served
+from liftbridge_operator.cluster.rendering.nats import PASSWORDS
+from liftbridge_operator.cluster.securing.family import SPREAD_S
+from liftbridge_operator.cluster.securing.secret_store import SecretStore
+from liftbridge_operator.cluster.x509 import CryptographyIssuer
 from liftbridge_operator.kube.errors import (
     ForbiddenError,
     InvalidError,
@@ -17,11 +21,7 @@ from liftbridge_operator.kube.errors import (
 )
 from liftbridge_operator.kube.kinds import CERTIFICATES, CONFIG_MAPS, SECRETS
 from liftbridge_operator.model.cluster import ClusterSpec
-from liftbridge_operator.reconciling.ports import Served
-from liftbridge_operator.rendering.names import CLUSTER, CLUSTER_ID
-from liftbridge_operator.rendering.nats import PASSWORDS
-from liftbridge_operator.securing.family import SPREAD_S
-from liftbridge_operator.securing.secret_store import SecretStore
+from liftbridge_operator.model.names import CLUSTER, CLUSTER_ID
 from liftbridge_testkit.kube.memory import MemoryKube
 from liftbridge_testkit.resources.clusters import (
     CLUSTER_ID as ID,

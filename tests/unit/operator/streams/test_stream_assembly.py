@@ -8,7 +8,7 @@ import pytest
 
 from liftbridge_operator.kube.errors import NotFoundError
 from liftbridge_operator.kube.kinds import CLUSTERS, STREAMS
-from liftbridge_operator.runtime.reconciler import Key
+from liftbridge_operator.process.reconciler import Key
 from liftbridge_operator.streams.assembly import connect_brokers, stream_reconciler
 from liftbridge_operator.streams.port import SilentError
 from liftbridge_testkit.kube.memory import MemoryKube

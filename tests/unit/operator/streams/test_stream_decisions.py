@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from liftbridge_operator.catalogue.load import load_catalogue
-from liftbridge_operator.catalogue.names import EventReason, Reason, StreamConditionType
+from liftbridge_operator.cluster.observing.times import moment_ms
+from liftbridge_operator.model.catalogue.load import load_catalogue
+from liftbridge_operator.model.catalogue.names import EventReason, Reason, StreamConditionType
 from liftbridge_operator.model.stream import DeletionPolicy, StreamStatus
-from liftbridge_operator.observing.times import moment_ms
 from liftbridge_operator.streams import actions as act
 from liftbridge_operator.streams.decide import change_of, decide_stream
 from liftbridge_operator.streams.deletion import decide_deletion

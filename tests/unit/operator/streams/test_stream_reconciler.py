@@ -5,8 +5,6 @@ from datetime import timedelta
 
 import pytest
 
-from liftbridge_operator.catalogue.names import EventReason
-from liftbridge_operator.crds.definitions import RESOURCES, definition
 from liftbridge_operator.kube.errors import (
     FencedError,
     ForbiddenError,
@@ -14,8 +12,10 @@ from liftbridge_operator.kube.errors import (
     UnavailableError,
 )
 from liftbridge_operator.kube.kinds import CLUSTERS, NAMESPACES, STREAMS
+from liftbridge_operator.model.catalogue.names import EventReason
+from liftbridge_operator.model.crds.definitions import RESOURCES, definition
 from liftbridge_operator.model.stream import StreamStatus
-from liftbridge_operator.runtime.reconciler import Key
+from liftbridge_operator.process.reconciler import Key
 from liftbridge_operator.streams.feed import (
     CONNECTED_SECONDS,
     HEARD_SECONDS,

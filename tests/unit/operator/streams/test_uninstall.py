@@ -9,8 +9,8 @@ import pytest
 from liftbridge_operator.kube.errors import ConflictError, UnavailableError
 from liftbridge_operator.kube.kinds import DEPLOYMENTS, LEASES, STREAMS
 from liftbridge_operator.kube.port import Preconditions
-from liftbridge_operator.runtime.claims import CLAIM, EVERYWHERE, HERE, RELEASE
-from liftbridge_operator.runtime.lease import Lease, LeaseTimes
+from liftbridge_operator.process.claims import CLAIM, EVERYWHERE, HERE, RELEASE
+from liftbridge_operator.process.lease import Lease, LeaseTimes
 from liftbridge_operator.streams.marks import FINALIZER
 from liftbridge_operator.streams.uninstall import ATTEMPTS_MAX, uninstall
 from liftbridge_testkit.kube.clock import ManualClock

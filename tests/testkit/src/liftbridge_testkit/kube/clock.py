@@ -1,4 +1,4 @@
-"""A clock of the operator's runtime that only moves when a test moves it."""
+"""A clock of the operator's process that only moves when a test moves it."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -17,22 +17,22 @@ class ManualClock:
         self._sequence = 0
 
     def now(self) -> float:
-        """See `runtime.clock.Clock`."""
+        """See `process.clock.Clock`."""
         return self._now
 
     def wall(self) -> datetime:
-        """See `runtime.clock.Clock`."""
+        """See `process.clock.Clock`."""
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self._now)
 
     async def sleep(self, seconds: float) -> None:
-        """See `runtime.clock.Clock`."""
+        """See `process.clock.Clock`."""
         future = asyncio.get_running_loop().create_future()
         self._sequence += 1
         self._sleepers.append((self._now + seconds, self._sequence, future))
         await future
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> None:
-        """See `runtime.clock.Clock`."""
+        """See `process.clock.Clock`."""
         async with asyncio.TaskGroup() as group:
             waiting: list[asyncio.Task[bool] | asyncio.Task[None]] = []
             waiting.append(group.create_task(event.wait()))

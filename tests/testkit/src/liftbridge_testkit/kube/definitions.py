@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from liftbridge_operator.crds import guard
-from liftbridge_operator.crds.definitions import RESOURCES, Resource, definition
+from liftbridge_operator.model.crds import guard
+from liftbridge_operator.model.crds.definitions import RESOURCES, Resource, definition
 from liftbridge_testkit.kube.cluster import CommandError
 from liftbridge_testkit.repository import ROOT
 

@@ -33,8 +33,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from liftbridge_operator.kube.client import KubeClient, connect
 from liftbridge_operator.kube.errors import NotFoundError
 from liftbridge_operator.kube.kinds import SECRETS, STREAMS
-from liftbridge_operator.rendering import names
-from liftbridge_operator.runtime.metrics import PREFIX, label_of
+from liftbridge_operator.model import names
+from liftbridge_operator.process.metrics import PREFIX, label_of
 from liftbridge_testkit.bench.report import machine, table
 from liftbridge_testkit.kube.audit import read, writes
 from liftbridge_testkit.kube.control_plane import ADMIN, ControlPlane

@@ -13,6 +13,8 @@ RoleBinding keeps its role. It has no controllers, defaults, schemas. `kube.fail
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from liftbridge_operator.cluster.observing.objects import claim_of
+from liftbridge_operator.cluster.planning.observation import Claim
 from liftbridge_operator.kube.errors import (
     AlreadyExistsError,
     ApplyConflictError,
@@ -51,8 +53,6 @@ from liftbridge_operator.kube.port import (
     check_delete,
     patch_body,
 )
-from liftbridge_operator.observing.objects import claim_of
-from liftbridge_operator.planning.observation import Claim
 from liftbridge_testkit.kube.fields import (
     copied,
     has_fields,

@@ -16,9 +16,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from liftbridge_operator.cluster.observing.objects import bytes_of
 from liftbridge_operator.kube.errors import KubeError
 from liftbridge_operator.kube.port import Kube
-from liftbridge_operator.observing.objects import bytes_of
 from liftbridge_testkit.kube.fields import paths_of
 from liftbridge_testkit.kube.memory import MemoryKube, pointer
 from liftbridge_testkit.kube.trace import UID, Line, answer_of, arguments_of, error_of

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from liftbridge_operator.brokers.port import Consent, Refusal, Told, Verified
-from liftbridge_operator.planning.actions import Move
-from liftbridge_operator.planning.observation import Member, Metadata
+from liftbridge_operator.cluster.brokers.port import Consent, Refusal, Told, Verified
+from liftbridge_operator.cluster.planning.actions import Move
+from liftbridge_operator.cluster.planning.observation import Member, Metadata
 from liftbridge_testkit.operator_sim.errors import ApiError
 from liftbridge_testkit.operator_sim.stage import Stage
 from liftbridge_testkit.operator_sim.told import metadata_of, reports_of

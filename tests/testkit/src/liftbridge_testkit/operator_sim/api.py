@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from liftbridge_operator.planning.observation import (
+from liftbridge_operator.cluster.planning.observation import (
     BrokerSet,
     Claim,
     Disruption,

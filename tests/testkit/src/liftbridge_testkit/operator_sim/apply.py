@@ -3,9 +3,9 @@
 from collections.abc import Generator
 from typing import Any
 
-from liftbridge_operator.planning import actions as act
-from liftbridge_operator.planning.decision import TokenAnswer
-from liftbridge_operator.rendering.settings import VOTERS
+from liftbridge_operator.cluster.planning import actions as act
+from liftbridge_operator.cluster.planning.decision import TokenAnswer
+from liftbridge_operator.cluster.rendering.settings import VOTERS
 from liftbridge_testkit.operator_sim import judge
 from liftbridge_testkit.operator_sim.errors import ApiError
 from liftbridge_testkit.operator_sim.stage import Seen, Stage

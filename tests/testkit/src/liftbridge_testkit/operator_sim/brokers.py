@@ -8,8 +8,8 @@ and are enough. Replicas leave the in-sync set when they are away and join it wi
 from dataclasses import dataclass, field
 from random import Random
 
-from liftbridge_operator.planning.observation import Member
-from liftbridge_operator.planning.view import ordinal_of
+from liftbridge_operator.cluster.planning.observation import Member
+from liftbridge_operator.cluster.planning.view import ordinal_of
 from liftbridge_testkit.operator_sim.errors import ApiError, InvariantError
 
 SESSION_MS = 3_000

@@ -22,7 +22,7 @@ from liftbridge_testkit.guards.removal import install
 from liftbridge_testkit.repository import ROOT
 
 LIST: Final = ROOT / "tests/sim/operator_gates.yaml"
-CODE: Final = ROOT / "operator/src/liftbridge_operator/planning"
+CODE: Final = ROOT / "operator/src/liftbridge_operator/cluster/planning"
 MARK: Final = re.compile(r"  # gate ([A-Z][A-Z_]*)$")
 CHILD_SECONDS: Final = 900.0
 

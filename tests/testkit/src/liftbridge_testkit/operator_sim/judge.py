@@ -4,10 +4,10 @@ A pass cannot know what happened after it had read the metadata; so what went aw
 is no fault of it. Everything before is.
 """
 
-from liftbridge_operator.planning import actions as act
-from liftbridge_operator.planning.decision import Plan
-from liftbridge_operator.planning.observation import Claim, Identity, Member, Pod
-from liftbridge_operator.planning.view import ordinal_of
+from liftbridge_operator.cluster.planning import actions as act
+from liftbridge_operator.cluster.planning.decision import Plan
+from liftbridge_operator.cluster.planning.observation import Claim, Identity, Member, Pod
+from liftbridge_operator.cluster.planning.view import ordinal_of
 from liftbridge_testkit.operator_sim.api import Resource
 from liftbridge_testkit.operator_sim.brokers import Replicas
 from liftbridge_testkit.operator_sim.errors import InvariantError

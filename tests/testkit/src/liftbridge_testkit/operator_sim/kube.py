@@ -7,7 +7,7 @@ deleted by force. A container that fails is started again in the same pod, with 
 from dataclasses import dataclass, replace
 from random import Random
 
-from liftbridge_operator.planning.observation import Claim, Node, Pod, StuckCause
+from liftbridge_operator.cluster.planning.observation import Claim, Node, Pod, StuckCause
 from liftbridge_testkit.operator_sim.api import Api
 from liftbridge_testkit.operator_sim.brokers import Brokers
 

@@ -7,16 +7,16 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 from random import Random
 
-from liftbridge_operator.planning.decide import decide
-from liftbridge_operator.planning.decision import Decision, Memory, TokenAnswer
-from liftbridge_operator.planning.observation import (
+from liftbridge_operator.cluster.planning.decide import decide
+from liftbridge_operator.cluster.planning.decision import Decision, Memory, TokenAnswer
+from liftbridge_operator.cluster.planning.observation import (
     Disruption,
     Observation,
     Recorded,
     Verification,
 )
-from liftbridge_operator.planning.roll import remember
-from liftbridge_operator.planning.suspension import size_after
+from liftbridge_operator.cluster.planning.roll import remember
+from liftbridge_operator.cluster.planning.suspension import size_after
 from liftbridge_testkit.operator_sim import judge
 from liftbridge_testkit.operator_sim.apply import apply
 from liftbridge_testkit.operator_sim.errors import ApiError

@@ -16,9 +16,24 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from liftbridge_operator.brokers.grpc_admin import TlsMaterial
-from liftbridge_operator.catalogue.load import load_catalogue
-from liftbridge_operator.catalogue.names import EventReason
+from liftbridge_operator.cluster.brokers.grpc_admin import TlsMaterial
+from liftbridge_operator.cluster.observing.objects import (
+    HOST_LABEL,
+    ZONE_LABEL,
+    budget_of,
+    claim_of,
+    identity_of,
+    set_of,
+)
+from liftbridge_operator.cluster.observing.times import exact_text
+from liftbridge_operator.cluster.planning.observation import Claim, Pod, StuckCause
+from liftbridge_operator.cluster.planning.refusals import Refusal
+from liftbridge_operator.cluster.planning.view import ordinal_of
+from liftbridge_operator.cluster.reconciling.ports import ImageOf, Issue, Issued, Itself, Served
+from liftbridge_operator.cluster.reconciling.reconciler import ClusterReconciler
+from liftbridge_operator.cluster.rendering.identity import ID_KEY
+from liftbridge_operator.cluster.rendering.subject import Cluster, Inputs, labels
+from liftbridge_operator.cluster.reporting.account import Certificates
 from liftbridge_operator.kube.errors import UnavailableError
 from liftbridge_operator.kube.kinds import (
     BUDGETS,
@@ -32,27 +47,12 @@ from liftbridge_operator.kube.kinds import (
     kind_of,
 )
 from liftbridge_operator.kube.port import Kube, Object
+from liftbridge_operator.model import names
+from liftbridge_operator.model.catalogue.load import load_catalogue
+from liftbridge_operator.model.catalogue.names import EventReason
 from liftbridge_operator.model.cluster import API_VERSION, CLUSTER_KIND, ClusterSpec
 from liftbridge_operator.model.values import size_bytes
-from liftbridge_operator.observing.objects import (
-    HOST_LABEL,
-    ZONE_LABEL,
-    budget_of,
-    claim_of,
-    identity_of,
-    set_of,
-)
-from liftbridge_operator.observing.times import exact_text
-from liftbridge_operator.planning.observation import Claim, Pod, StuckCause
-from liftbridge_operator.planning.refusals import Refusal
-from liftbridge_operator.planning.view import ordinal_of
-from liftbridge_operator.reconciling.ports import ImageOf, Issue, Issued, Itself, Served
-from liftbridge_operator.reconciling.reconciler import ClusterReconciler
-from liftbridge_operator.rendering import names
-from liftbridge_operator.rendering.identity import ID_KEY
-from liftbridge_operator.rendering.subject import Cluster, Inputs, labels
-from liftbridge_operator.reporting.account import Certificates
-from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
+from liftbridge_operator.process.reconciler import Key, RequeueAfter
 from liftbridge_testkit.kube.memory import MemoryKube
 from liftbridge_testkit.operator_sim.admin import ModelAdmin
 from liftbridge_testkit.operator_sim.brokers import Replicas

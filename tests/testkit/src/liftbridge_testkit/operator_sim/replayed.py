@@ -15,9 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any, Final
 
-from liftbridge_operator.kube.kinds import BUDGETS, CLAIMS, CLUSTERS, CONFIG_MAPS, PODS, SETS, Kind
-from liftbridge_operator.kube.port import FIELD_MANAGER, Object
-from liftbridge_operator.observing.objects import (
+from liftbridge_operator.cluster.observing.objects import (
     budget_of,
     claim_of,
     identity_of,
@@ -25,8 +23,10 @@ from liftbridge_operator.observing.objects import (
     set_of,
     version_of,
 )
-from liftbridge_operator.planning.observation import Wanted
-from liftbridge_operator.rendering import names
+from liftbridge_operator.cluster.planning.observation import Wanted
+from liftbridge_operator.kube.kinds import BUDGETS, CLAIMS, CLUSTERS, CONFIG_MAPS, PODS, SETS, Kind
+from liftbridge_operator.kube.port import FIELD_MANAGER, Object
+from liftbridge_operator.model import names
 from liftbridge_testkit.kube.memory import MemoryKube, patched
 from liftbridge_testkit.kube.replay import Difference, Replay
 from liftbridge_testkit.kube.trace import Line, kind_named

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from liftbridge_operator.planning.decide import decide
-from liftbridge_operator.planning.decision import Decision, Memory, TokenAnswer
-from liftbridge_operator.planning.observation import (
+from liftbridge_operator.cluster.planning.decide import decide
+from liftbridge_operator.cluster.planning.decision import Decision, Memory, TokenAnswer
+from liftbridge_operator.cluster.planning.observation import (
     BrokerReport,
     BrokerSet,
     Claim,
@@ -24,7 +24,7 @@ from liftbridge_operator.planning.observation import (
     Verification,
     Wanted,
 )
-from liftbridge_operator.planning.roll import remember
+from liftbridge_operator.cluster.planning.roll import remember
 
 NOW = 10_000_000
 TOKEN = "token"

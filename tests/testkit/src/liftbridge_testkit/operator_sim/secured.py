@@ -6,7 +6,8 @@ For checks that let writes of each kind fail, hang or be refused.
 import itertools
 from typing import Final
 
-from liftbridge_operator.issuing.x509 import CryptographyIssuer
+from liftbridge_operator.cluster.securing.secret_store import SecretStore
+from liftbridge_operator.cluster.x509 import CryptographyIssuer
 from liftbridge_operator.kube.kinds import (
     BUDGETS,
     CLAIMS,
@@ -22,7 +23,6 @@ from liftbridge_operator.kube.kinds import (
     Kind,
 )
 from liftbridge_operator.kube.port import Kube, Object
-from liftbridge_operator.securing.secret_store import SecretStore
 from liftbridge_testkit.operator_sim.reconciled import NAMESPACE, ReconciledWorld
 
 MONITORS: Final = (SERVICE_MONITORS, PROMETHEUS_RULES)

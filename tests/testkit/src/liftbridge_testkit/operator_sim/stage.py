@@ -6,8 +6,8 @@ from hashlib import sha256
 from random import Random
 from typing import Final
 
-from liftbridge_operator.planning.decision import Decision, Plan
-from liftbridge_operator.planning.observation import Node, Observation, Wanted
+from liftbridge_operator.cluster.planning.decision import Decision, Plan
+from liftbridge_operator.cluster.planning.observation import Node, Observation, Wanted
 from liftbridge_testkit.operator_sim.api import Api, Resource, Snapshot
 from liftbridge_testkit.operator_sim.brokers import Brokers
 from liftbridge_testkit.operator_sim.kube import Kube

@@ -1,6 +1,6 @@
 """Answers of the model's brokers, as values of the planner."""
 
-from liftbridge_operator.planning.observation import (
+from liftbridge_operator.cluster.planning.observation import (
     BrokerReport,
     MemberReport,
     Metadata,

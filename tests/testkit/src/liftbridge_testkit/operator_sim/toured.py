@@ -8,12 +8,21 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from liftbridge_operator.acting import on_objects
-from liftbridge_operator.acting.context import ActionContext
-from liftbridge_operator.acting.supply import forget_revisions
 from liftbridge_operator.app import make_password
-from liftbridge_operator.catalogue.names import EventReason
-from liftbridge_operator.issuing.x509 import CryptographyIssuer
+from liftbridge_operator.cluster.acting import on_objects
+from liftbridge_operator.cluster.acting.context import ActionContext
+from liftbridge_operator.cluster.acting.supply import forget_revisions
+from liftbridge_operator.cluster.observing.objects import metadata_of, set_of
+from liftbridge_operator.cluster.observing.reads import read
+from liftbridge_operator.cluster.planning import actions as act
+from liftbridge_operator.cluster.planning.decision import Wait
+from liftbridge_operator.cluster.reconciling.ports import Itself
+from liftbridge_operator.cluster.reconciling.reconciler import ClusterReconciler
+from liftbridge_operator.cluster.rendering import nats
+from liftbridge_operator.cluster.rendering.render import render
+from liftbridge_operator.cluster.rendering.subject import Cluster, Inputs, labels
+from liftbridge_operator.cluster.securing.secret_store import SecretStore
+from liftbridge_operator.cluster.x509 import CryptographyIssuer
 from liftbridge_operator.kube.events import Events
 from liftbridge_operator.kube.kinds import (
     CLAIMS,
@@ -27,23 +36,15 @@ from liftbridge_operator.kube.kinds import (
     kind_of,
 )
 from liftbridge_operator.kube.port import Object, Preconditions
+from liftbridge_operator.model import names
+from liftbridge_operator.model.catalogue.names import EventReason
 from liftbridge_operator.model.cluster import API_VERSION, CLUSTER_KIND, ClusterSpec
-from liftbridge_operator.observing.objects import metadata_of, set_of
-from liftbridge_operator.observing.reads import read
 from liftbridge_operator.pipelines.reconciler import PipelineReconciler
 from liftbridge_operator.pipelines.subject import Means
-from liftbridge_operator.planning import actions as act
-from liftbridge_operator.planning.decision import Wait
-from liftbridge_operator.reconciling.ports import Itself
-from liftbridge_operator.reconciling.reconciler import ClusterReconciler
-from liftbridge_operator.rendering import names, nats
-from liftbridge_operator.rendering.render import render
-from liftbridge_operator.rendering.subject import Cluster, Inputs, labels
-from liftbridge_operator.runtime.claims import CLAIM, HERE, RELEASE, AllClaims
-from liftbridge_operator.runtime.clock import SystemClock
-from liftbridge_operator.runtime.lease import Lease
-from liftbridge_operator.runtime.reconciler import Key
-from liftbridge_operator.securing.secret_store import SecretStore
+from liftbridge_operator.process.claims import CLAIM, HERE, RELEASE, AllClaims
+from liftbridge_operator.process.clock import SystemClock
+from liftbridge_operator.process.lease import Lease
+from liftbridge_operator.process.reconciler import Key
 from liftbridge_operator.streams.feed import StreamFeed
 from liftbridge_operator.streams.reconciler import StreamReconciler
 from liftbridge_testkit.operator_sim.admin import ModelAdmin

@@ -10,9 +10,16 @@ from itertools import count
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from liftbridge_operator.acting import on_objects
-from liftbridge_operator.acting.context import ActionContext
-from liftbridge_operator.catalogue.names import EventReason
+from liftbridge_operator.cluster.acting import on_objects
+from liftbridge_operator.cluster.acting.context import ActionContext
+from liftbridge_operator.cluster.observing.objects import identity_of, set_of
+from liftbridge_operator.cluster.observing.reads import read
+from liftbridge_operator.cluster.planning import actions as act
+from liftbridge_operator.cluster.planning.observation import Member
+from liftbridge_operator.cluster.reconciling.ports import Itself
+from liftbridge_operator.cluster.reconciling.reconciler import ClusterReconciler
+from liftbridge_operator.cluster.rendering.render import render
+from liftbridge_operator.cluster.rendering.subject import Cluster, Inputs, labels
 from liftbridge_operator.kube.errors import KubeError
 from liftbridge_operator.kube.events import Events
 from liftbridge_operator.kube.kinds import (
@@ -29,19 +36,12 @@ from liftbridge_operator.kube.kinds import (
     kind_of,
 )
 from liftbridge_operator.kube.port import FIELD_MANAGER, Kube, Object, Preconditions, Propagation
+from liftbridge_operator.model import names
+from liftbridge_operator.model.catalogue.names import EventReason
 from liftbridge_operator.model.cluster import API_VERSION, CLUSTER_KIND, ClusterSpec
-from liftbridge_operator.observing.objects import identity_of, set_of
-from liftbridge_operator.observing.reads import read
-from liftbridge_operator.planning import actions as act
-from liftbridge_operator.planning.observation import Member
-from liftbridge_operator.reconciling.ports import Itself
-from liftbridge_operator.reconciling.reconciler import ClusterReconciler
-from liftbridge_operator.rendering import names
-from liftbridge_operator.rendering.render import render
-from liftbridge_operator.rendering.subject import Cluster, Inputs, labels
-from liftbridge_operator.runtime.clock import SystemClock
-from liftbridge_operator.runtime.lease import Lease
-from liftbridge_operator.runtime.reconciler import Key
+from liftbridge_operator.process.clock import SystemClock
+from liftbridge_operator.process.lease import Lease
+from liftbridge_operator.process.reconciler import Key
 from liftbridge_testkit.operator_sim.admin import ModelAdmin
 from liftbridge_testkit.operator_sim.reconciled import (
     EPOCH_MS,

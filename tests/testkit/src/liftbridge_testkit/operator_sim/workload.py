@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from liftbridge_operator.planning.observation import Replacement, StuckCause, Wanted
+from liftbridge_operator.cluster.planning.observation import Replacement, StuckCause, Wanted
 from liftbridge_testkit.operator_sim.brokers import Replicas
 from liftbridge_testkit.operator_sim.kube import level_of
 from liftbridge_testkit.operator_sim.stage import Stage

@@ -8,20 +8,20 @@ from typing import Any, Final
 
 import yaml
 
-from liftbridge_operator.certificates.subject_names import subject_names
-from liftbridge_operator.model.cluster import ClusterSpec
-from liftbridge_operator.model.network import TlsMode
-from liftbridge_operator.rendering import (
+from liftbridge_operator.cluster.certificates.subject_names import subject_names
+from liftbridge_operator.cluster.rendering import (
     cert_manager,
     guards,
     identity,
-    names,
     nats,
     secrets,
     workload,
 )
-from liftbridge_operator.rendering.render import render
-from liftbridge_operator.rendering.subject import Cluster, Inputs, Reached, Rendered
+from liftbridge_operator.cluster.rendering.render import render
+from liftbridge_operator.cluster.rendering.subject import Cluster, Inputs, Reached, Rendered
+from liftbridge_operator.model import names
+from liftbridge_operator.model.cluster import ClusterSpec
+from liftbridge_operator.model.network import TlsMode
 from liftbridge_testkit.repository import ROOT
 
 FOLDER: Final = ROOT / "tests" / "unit" / "operator" / "rendering"

@@ -1,0 +1,136 @@
+"""Convert messages of the Admin service into the planner's values."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from liftbridge_operator.cluster.brokers.port import Consent, Told, Verified
+from liftbridge_operator.cluster.planning.observation import (
+    BrokerReport,
+    Member,
+    MemberReport,
+    Metadata,
+    Partition,
+    SelfReport,
+)
+from liftbridge_proto.ext.v1 import admin_pb2
+
+BLOCKERS_MAX: Final = 20
+_MILLISECOND_NS: Final = 1_000_000
+
+
+def process_of(start_id: str) -> str:
+    """Return the pod UID in a start id, which is the UID, a dot, and random text."""
+    return start_id.partition(".")[0]
+
+
+def told(said: admin_pb2.IdentityResponse, status: admin_pb2.BrokerStatusResponse | None) -> Told:
+    """Build a process' report; its connections are not queried before it has a cluster."""
+    report = SelfReport(
+        broker=said.broker,
+        start_id=process_of(said.start_id),
+        data_dir_id=said.data_dir_id,
+        cluster_id=said.cluster_id,
+        has_metadata=said.has_metadata,
+        is_retired=said.is_retired,
+        is_nats_connected=status is None
+        or (status.is_nats_connected and status.are_peers_connected),
+        is_disk_full=status is not None and status.is_disk_full,
+        **({} if status is None else _details(status)),
+    )
+    return Told(report, said.metadata_leader)
+
+
+def _details(status: admin_pb2.BrokerStatusResponse) -> dict[str, Any]:
+    """Return the fields for people and for certificates."""
+    damage = [
+        f"{one.partition.stream}/{one.partition.partition}: {one.reason}" for one in status.offline
+    ]
+    return {
+        "nats_servers": len(status.nats_cluster) or 1,
+        "damage": damage[0] if damage else "",
+        "clock_ms": status.time // _MILLISECOND_NS,
+        "certificates": tuple((one.setting, one.fingerprint) for one in status.certificates),
+        "peer_keys": tuple(status.peer_keys),
+    }
+
+
+def metadata(
+    group: admin_pb2.ClusterStatusResponse,
+    brokers: admin_pb2.ListBrokersResponse,
+    partitions: Sequence[admin_pb2.PartitionStatus],
+) -> Metadata:
+    """Build the metadata from several answers of one leader."""
+    return Metadata(
+        cluster_id=group.cluster_id,
+        leader=group.metadata_leader,
+        term=group.term,
+        members=tuple(_member(one) for one in group.members),
+        brokers=tuple(_broker(one) for one in brokers.brokers),
+        partitions=tuple(_partition(one) for one in partitions),
+        feature_level=group.feature_level,
+        known_level=group.feature_level_available,
+        catch_up_rate=group.catch_up_rate,
+    )
+
+
+def _member(one: admin_pb2.MemberStatus) -> MemberReport:
+    return MemberReport(
+        Member(one.member.broker, one.member.data_dir_id),
+        is_voter=one.is_voter,
+        is_alive=one.is_alive,
+        match_index=one.match_index if one.HasField("match_index") else None,
+    )
+
+
+def _broker(one: admin_pb2.BrokerDescription) -> BrokerReport:
+    return BrokerReport(
+        broker=one.broker,
+        data_dir_id=one.data_dir_id,
+        start_id=process_of(one.start_id),
+        broker_epoch=one.broker_epoch,
+        is_fenced=one.is_fenced,
+        is_cordoned=one.is_cordoned,
+        is_draining=one.is_draining,
+        is_stopping=one.is_stopping,
+    )
+
+
+def _partition(one: admin_pb2.PartitionStatus) -> Partition:
+    return Partition(
+        stream=one.partition.stream,
+        number=one.partition.partition,
+        leader=one.leader,
+        partition_epoch=one.partition_epoch,
+        replicas=tuple(replica.broker for replica in one.replicas),
+        isr=tuple(one.isr),
+        min_isr=one.min_isr,
+        target=tuple(one.target),
+    )
+
+
+def consent(answer: admin_pb2.CheckRestartResponse) -> Consent:
+    """Build a restart consent: a token, or blockers."""
+    return Consent(
+        token=answer.token,
+        expires_ms=answer.expires // _MILLISECOND_NS,
+        partitions=answer.partitions,
+        blockers=_texts(answer.blockers),
+    )
+
+
+def verified(answer: admin_pb2.VerifyRestartResponse) -> Verified:
+    """Build the verification of a restart."""
+    kinds = {one.kind for one in answer.blockers}
+    return Verified(
+        is_complete=answer.is_complete,
+        is_other_directory=admin_pb2.RestartBlocker.KIND_OTHER_DIRECTORY in kinds,
+        blockers=_texts(answer.blockers),
+    )
+
+
+def _texts(blockers: Iterable[admin_pb2.RestartBlocker]) -> tuple[str, ...]:
+    found = [
+        one.text or admin_pb2.RestartBlocker.Kind.Name(one.kind).removeprefix("KIND_")
+        for one in blockers
+    ]
+    return tuple(found[:BLOCKERS_MAX])

@@ -1,0 +1,162 @@
+"""First boot and adoption: one identity, one list of founders, never a second history.
+
+The cluster's id is written before anything starts, the list of founders before any founder gets it.
+A broker with an empty directory never founds a cluster on its own. Existing volumes are adopted
+when they agree on one cluster; all brokers with a volume are started again, never fewer.
+"""
+
+from liftbridge_operator.cluster.planning.actions import (
+    Bootstrap,
+    CreateIdentity,
+    CreateSet,
+    WriteFounders,
+)
+from liftbridge_operator.cluster.planning.decision import Outcome, Wait
+from liftbridge_operator.cluster.planning.observation import Member, SelfReport
+from liftbridge_operator.cluster.planning.view import FOUNDERS_MAX, View
+
+BOOTSTRAPPING = "Bootstrapping"
+EXPANDING = "ExpandingVolumes"
+
+
+def kept_count(view: View) -> int:
+    """Return the number of brokers needed to serve all volumes in use, at least that recorded."""
+    ordinals = [one.ordinal for one in view.claims.values() if not one.is_retired]
+    ordinals += [pod.ordinal for pod in view.pods.values()]
+    return max(max(ordinals, default=-1) + 1, view.seen.recorded.size or 0)
+
+
+def conflict(view: View) -> Outcome | None:
+    """Report volumes and an identity that do not belong to one cluster."""
+    identity = view.seen.identity
+    ids = {one.cluster_id for one in view.claims.values() if one.cluster_id}
+    if identity is not None:
+        ids.add(identity.cluster_id)
+    foreign = {one.cluster_id for one in view.reports.values() if one.cluster_id} - ids
+    if len(ids) <= 1 and not (ids and foreign):  # gate ONE_CLUSTER
+        return None
+    odd = [
+        claim.name
+        for claim in view.claims.values()
+        if identity is None or claim.cluster_id != identity.cluster_id
+    ]
+    return Outcome(
+        "",
+        waits=(
+            Wait(
+                "Conflict",
+                odd[0] if odd else view.wanted.name,
+                "volumes and ConfigMap name one cluster",
+                is_stalled=True,
+            ),
+        ),
+    )
+
+
+def create(view: View) -> Outcome | None:
+    """Create the identity, then the set."""
+    identity = view.seen.identity
+    if identity is None:
+        ids = sorted({one.cluster_id for one in view.claims.values() if one.cluster_id})
+        known = ids[0] if ids else ""
+        # A rebuilt identity counts as started: its founders are no longer known.
+        is_started = bool(known)  # gate REBUILT
+        made = CreateIdentity(known or view.seen.fresh_cluster_id, is_started)
+        return Outcome(BOOTSTRAPPING, made)
+    if view.seen.brokers is not None:
+        if view.seen.brokers.is_terminating:
+            wait = Wait("SetTerminating", view.wanted.name, "the former set is gone")
+            return Outcome("Reconciling", waits=(wait,))
+        return None
+    if view.wanted.config_errors and not view.seen.recorded.shape:
+        return Outcome("", waits=(invalid(view),))
+    if view.seen.recorded.shape is not None:
+        progressing = EXPANDING
+    else:
+        progressing = "Reconciling" if identity.is_started else BOOTSTRAPPING
+    return Outcome(progressing, wanted_set(view, identity.cluster_id))
+
+
+def invalid(view: View) -> Wait:
+    """Return the wait for a configuration that brokers accept."""
+    return Wait(
+        "InvalidSpec", view.wanted.name, "; ".join(view.wanted.config_errors[:3]), is_stalled=True
+    )
+
+
+def wanted_set(view: View, cluster_id: str) -> CreateSet:
+    """Return the creation of the set: in the recorded shape, else as specified."""
+    shape = view.seen.recorded.shape
+    kept = kept_count(view)
+    if shape is not None:
+        replicas = max(shape.replicas, 0)
+        return CreateSet(
+            cluster_id,
+            replicas,
+            shape.revision,
+            shape.good_revision,
+            shape.bad_revision,
+            view.wanted.claim_bytes,
+        )
+    replicas = 0 if view.wanted.is_suspended else max(view.wanted.replicas, kept)  # gate ADOPT
+    return CreateSet(cluster_id, replicas, view.wanted.revision, "", "", view.wanted.claim_bytes)
+
+
+def found(view: View) -> Outcome | None:
+    """Write the founders once all of them wait with empty directories; then bootstrap them."""
+    identity = view.seen.identity
+    if identity is None or view.metadata is not None:
+        return None
+    if identity.is_started:
+        return _tell(view, identity.founders)
+    names = [view.name(ordinal) for ordinal in range(min(view.size, FOUNDERS_MAX))]
+    waiting: list[SelfReport] = []
+    for name in names:
+        said, pod = view.reports.get(name), view.pods.get(name)
+        if said is None or pod is None or said.start_id != pod.uid:
+            wait = Wait("BrokersNotReady", name, "the broker answers for the first time")
+            return Outcome(BOOTSTRAPPING, waits=(wait,))
+        waiting.append(said)
+    if any(one.has_metadata or one.cluster_id for one in view.reports.values()):  # gate EMPTY
+        wait = Wait("QuorumLost", view.wanted.name, "its volumes are brought back", is_stalled=True)
+        return Outcome("", waits=(wait,))
+    if not waiting:
+        return None
+    founders = tuple(Member(one.broker, one.data_dir_id) for one in waiting)
+    return Outcome(BOOTSTRAPPING, WriteFounders(identity.resource_version, founders))
+
+
+def _tell(view: View, founders: tuple[Member, ...]) -> Outcome | None:
+    """Bootstrap listed founders without metadata; other brokers wait or are lost."""
+    identity = view.seen.identity
+    assert identity is not None
+    due, lost, unheard = [], [], []
+    for one in founders:
+        said = view.reports.get(one.broker)
+        if said is None:
+            unheard.append(one.broker)
+        elif said.has_metadata:
+            continue
+        elif said.data_dir_id == one.data_dir_id:  # gate FOUNDER
+            due.append(one)
+        else:
+            lost.append(one.broker)
+    if due:
+        return Outcome(BOOTSTRAPPING, Bootstrap(identity.cluster_id, founders, tuple(due)))
+    # Without a list of founders, every broker may have been one.
+    everybody = len(founders) or kept_count(view)
+    if unheard or len(view.reports) < everybody:
+        return None
+    if lost or not founders:
+        is_over = 2 * len(lost) >= len(founders) and not any(
+            one.has_metadata and one.broker not in lost for one in view.reports.values()
+        )
+        if is_over or 2 * len(lost) > len(founders):
+            wait = Wait(
+                "QuorumLost",
+                (lost or [view.wanted.name])[0],
+                "a majority of its volumes is brought back",
+                is_stalled=True,
+            )
+            return Outcome("", waits=(wait,))
+    return None

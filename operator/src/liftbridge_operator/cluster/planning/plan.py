@@ -1,0 +1,263 @@
+"""The plan: disruptions that the specification causes, published before any of them starts.
+
+Its hash covers the target and the kinds of risk, not the progress, so an approval is valid for the
+whole change. While the metadata does not answer, the kinds last published remain.
+"""
+
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from liftbridge_operator.cluster.planning.bootstrap import kept_count
+from liftbridge_operator.cluster.planning.decision import Plan, Step
+from liftbridge_operator.cluster.planning.observation import Claim, Pod, Replacement
+from liftbridge_operator.cluster.planning.view import NAMES_MAX, View, ordinal_of, voters_for
+
+STEPS_MAX: Final = 20
+UNREPLICATED: Final = "PartitionsWithOneReplica"
+METADATA: Final = "MetadataUnavailableDuringRestart"
+ASKED: Final = "annotation liftbridge.io/restart-pods"
+"""Cause of a requested restart, without a change of the specification."""
+HELD: Final = "replicas or a vote that it has"
+"""Cause of the return of a broker beyond the specified number."""
+WEAK_GATE: Final = "MinISRGate"
+LOWERED: Final = "ReplicationFactorLowered"
+DELETED: Final = "VolumeDeleted"
+CONSENTED: Final = frozenset({"Restart", "RemoveBroker"})
+"""Steps that wait for windows and approval."""
+DISRUPTIVE: Final = CONSENTED | {"ReplaceVolume", "Stop"}
+"""Steps that take brokers away."""
+
+
+def candidates(view: View) -> list[Pod]:
+    """Return pods to replace, in the order of their restarts.
+
+    Brokers that lead nothing come first, then learners, voters, and the metadata leader last;
+    among those first the zone already started, then the fewest leaderships, then the highest
+    ordinal.
+    """
+    old = [
+        view.pods[name] for name in view.names if name in view.pods and view.is_due(view.pods[name])
+    ]
+    waiting = {pod.zone for pod in old}
+    begun = {pod.zone for pod in view.pods.values() if pod.revision == view.revision} & waiting
+
+    def key(pod: Pod) -> tuple[int, bool, int, int]:
+        leads = len(view.leads(pod.name))
+        return _group(view, pod.name, leads), pod.zone not in begun, leads, -pod.ordinal
+
+    return sorted(old, key=key)
+
+
+def _group(view: View, broker: str, leads: int) -> int:
+    if view.metadata is not None and view.metadata.leader == broker:
+        return 3
+    if not leads:
+        return 0
+    return 2 if view.is_voter(broker) else 1
+
+
+def make(view: View) -> Plan:
+    """Make the plan of the remaining steps, with the hash of the whole change."""
+    due = candidates(view)
+    steps = [Step("GrowVolume", one.name, "spec.storage") for one, _ in resized(view)]
+    steps += [
+        Step("ReplaceVolume", view.name(one.ordinal), "spec.storage") for one in unbound(view)
+    ]
+    steps += _replacements(view)
+    changed = ", ".join(view.wanted.causes) or "spec"
+    steps += [
+        Step("Restart", pod.name, changed if pod.revision != view.revision else ASKED)
+        for pod in due
+    ]
+    steps += _of_size(view)
+    if awaits_level(view) and (due or view.known_level >= view.wanted.feature_level):
+        steps.append(Step("RaiseFeatureLevel", view.wanted.name, "spec.featureLevel"))
+    if not steps:
+        return Plan()
+    risks = risks_of(view)
+    wanted = view.wanted.replicas
+    text = repr((view.wanted.revision, wanted, view.wanted.is_suspended, risks))
+    if view.wanted.restarts:  # gate APPROVED_RESTARTS
+        text += repr(sorted(view.wanted.restarts))
+    digest = sha256(text.encode()).hexdigest()[:12]
+    kinds = {one.what for one in steps}
+    return Plan(
+        digest,
+        tuple(steps[:STEPS_MAX]),
+        len(steps),
+        risks,
+        is_disruptive=not kinds.isdisjoint(DISRUPTIVE),
+        needs_consent=not kinds.isdisjoint(CONSENTED),
+    )
+
+
+class Asked(NamedTuple):
+    """Desired properties of a volume; empty texts for the default, or for none."""
+
+    size_bytes: int
+    class_name: str
+    attributes: str
+
+
+def in_use(view: View) -> list[tuple[Claim, Asked]]:
+    """Return claims in use, with the desired properties of each."""
+    wanted = view.wanted
+    kept = {one.ordinal for one in view.claims.values() if one.is_retired}
+    of_data = Asked(wanted.claim_bytes, wanted.claim_class, wanted.claim_attributes)
+    of_raft = Asked(wanted.raft_bytes, wanted.raft_class, wanted.raft_attributes)
+    found = [(one, of_data) for one in view.claims.values()]
+    found += [(one, of_raft) for one in view.seen.raft_claims]
+    return [(one, asked) for one, asked in found if one.ordinal not in kept]
+
+
+def resized(view: View) -> list[tuple[Claim, int]]:
+    """Return claims that have to request another size, with that size.
+
+    After an infeasible request the driver does not try a smaller size on its own: the claim then
+    requests the desired size, but more than its volume has, since no volume shrinks (KEP-1790).
+    """
+    found = []
+    for one, asked in in_use(view):
+        if one.is_terminating or not one.is_bound:
+            continue
+        least = max(asked.size_bytes, one.capacity_bytes + 1)
+        if one.requested_bytes < asked.size_bytes:
+            found.append((one, asked.size_bytes))
+        elif asked.size_bytes and one.infeasible and one.requested_bytes > least:
+            found.append((one, least))
+    return found
+
+
+def growing(view: View) -> list[Claim]:
+    """Return claims whose volume or file system is smaller than desired."""
+    return [
+        one
+        for one, asked in in_use(view)
+        if 0 < one.capacity_bytes < min(one.requested_bytes, asked.size_bytes)
+    ]
+
+
+def modified(view: View) -> list[tuple[Claim, str]]:
+    """Return claims whose volume lacks the desired attributes class, with that class."""
+    return [
+        (one, asked.attributes)
+        for one, asked in in_use(view)
+        if one.is_bound and asked.attributes and one.attributes_in_force != asked.attributes
+    ]
+
+
+def unbound(view: View) -> list[Claim]:
+    """Return claims in use without a volume that differ from the specification."""
+    brokers, wanted = view.seen.brokers, view.wanted
+    # A set that differs from the rendered one would create the same claim again. A claim created
+    # from the rendered set is accepted as it is, since an admission rule may have changed it.
+    if brokers is None or brokers.odd:
+        return []
+    if (brokers.claim_bytes, brokers.raft_bytes) != (wanted.claim_bytes, wanted.raft_bytes):
+        return []
+    return [
+        one
+        for one, asked in in_use(view)
+        if not one.is_bound  # gate UNBOUND
+        and one.created_ms <= brokers.created_ms
+        and not _is_as_asked(one, asked)
+    ]
+
+
+def _is_as_asked(claim: Claim, asked: Asked) -> bool:
+    """Return whether a claim matches the specification; any class matches the default one."""
+    return (
+        (not asked.class_name or claim.class_name == asked.class_name)
+        and claim.attributes_class == asked.attributes
+        and claim.requested_bytes == asked.size_bytes
+    )
+
+
+def awaits_level(view: View) -> bool:
+    """Return whether the desired feature level is higher than that in force."""
+    known = view.metadata
+    return known is not None and known.feature_level < view.wanted.feature_level  # gate LEVEL_UP
+
+
+def to_replace(view: View) -> list[Replacement]:
+    """Return unfinished replacements: the old claim exists, or the pod exists without a claim.
+
+    Where neither exists the set recreates both.
+    """
+    found = []
+    for one in view.wanted.replace:
+        claim = view.claims.get(one.broker)
+        is_left = one.broker in view.pods if claim is None else claim.uid == one.volume_uid
+        if is_left:
+            found.append(one)
+    return found
+
+
+def _replacements(view: View) -> list[Step]:
+    return [Step("ReplaceVolume", one.broker, "spec.replaceBrokers") for one in to_replace(view)]
+
+
+def _of_size(view: View) -> list[Step]:
+    """Return the steps that stop, start, add and remove brokers."""
+    wanted, brokers = view.wanted.replicas, view.seen.brokers
+    if view.wanted.is_suspended:
+        return [Step("Stop", name, "spec.suspend") for name in view.names]
+    if not view.size:
+        is_stopped = brokers is not None and not brokers.is_terminating
+        stopped = range(kept_count(view) or min(wanted, NAMES_MAX))
+        return [Step("Start", view.name(one), "spec.suspend") for one in stopped if is_stopped]
+    back = to_bring_back(view)
+    said = view.reports.get(view.name(len(view.names) - 1))
+    # A broker with a retired directory is removed even if wanted again; it returns as a new one.
+    is_going = not back and said is not None and said.is_retired
+    reached = len(view.names) + len(back)
+    staying = max(min(wanted, reached - is_going), 1)
+    leaving, coming = range(reached - 1, staying - 1, -1), range(staying, min(wanted, NAMES_MAX))
+    return [
+        *(Step("AddBroker", view.name(one), HELD) for one in back),
+        *(Step("RemoveBroker", view.name(one), "spec.replicas") for one in leaving),
+        *(Step("AddBroker", view.name(one), "spec.replicas") for one in coming),
+    ]
+
+
+def to_bring_back(view: View) -> range:
+    """Return ordinals beyond the set that hold a vote or replicas, or were not removed by us."""
+    if not view.names:
+        return range(0)
+    held = [name for one in view.partitions() for name in one.replicas]
+    held += [one.member.broker for one in view.voters()]
+    reached = max(max(map(ordinal_of, held), default=-1) + 1, view.seen.recorded.size or 0)
+    return range(len(view.names), min(reached, NAMES_MAX))
+
+
+def risks_of(view: View) -> tuple[str, ...]:
+    """Return the kinds of risk of the plan; a risk once taken remains part of it."""
+    if view.metadata is None:
+        return view.seen.recorded.risks
+    return (*_of_restarts(view), *_of_changes(view))
+
+
+def _of_changes(view: View) -> list[str]:
+    """Return risks of the changes; those taken stay listed, so that the plan's hash is stable."""
+    wanted, found = view.wanted, [] if view.wanted.needs_full_isr else [WEAK_GATE]
+    is_shrinking = 0 < wanted.replicas < view.size and not wanted.is_suspended
+    is_lowered = is_shrinking and any(
+        one.stream in wanted.automatic_factor and len(one.replicas) > wanted.replicas
+        for one in view.partitions()
+    )
+    if is_lowered or (is_shrinking and LOWERED in view.seen.recorded.risks):
+        found.append(LOWERED)
+    is_replaced = bool(_replacements(view))
+    if is_replaced or (is_shrinking and wanted.deletes_volumes):
+        found.append(DELETED)
+    return found
+
+
+def _of_restarts(view: View) -> tuple[str, ...]:
+    """Return the unavailability caused by restarting all brokers one after the other."""
+    found = []
+    if voters_for(min(view.size, view.wanted.replicas)) <= 2:
+        found.append(METADATA)
+    if any(len(one.replicas) == 1 for one in view.partitions()):
+        found.append(UNREPLICATED)
+    return tuple(found)

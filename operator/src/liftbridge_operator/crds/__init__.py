@@ -1,4 +1,0 @@
-"""The definitions of the custom resources, generated from the models.
-
-`python -m liftbridge_operator.crds [FOLDER]` writes them; without a folder, to `deploy/crds`.
-"""
