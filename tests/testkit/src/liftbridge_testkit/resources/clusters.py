@@ -1,6 +1,6 @@
 """Clusters that tests render: one of every kind, each with everything that is made of it.
 
-Each file in `tests/unit/operator/rendering/clusters` holds a specification.
+Each file in `tests/unit/operator/cluster/rendering/clusters` holds a specification.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.model.network import TlsMode
 from liftbridge_testkit.repository import ROOT
 
-FOLDER: Final = ROOT / "tests" / "unit" / "operator" / "rendering"
+FOLDER: Final = ROOT / "tests" / "unit" / "operator" / "cluster" / "rendering"
 PATHS: Final = sorted((FOLDER / "clusters").glob("*.yaml"))
 NAMESPACE: Final = "shop"
 CLUSTER_ID: Final = "4f2c7a9e"
