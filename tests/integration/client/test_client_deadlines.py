@@ -213,7 +213,7 @@ async def test_every_call_ends_within_its_one_deadline(server, mood, twin):
 async def test_connecting_ends_within_its_one_deadline(server, mood, kind):
     await server.become(mood)
     client = kind(server.address, **LIMITS)
-    enter = vars(type(client)).get("__aenter__") or vars(type(client))["__enter__"]
+    enter = getattr(type(client), "__aenter__", None) or type(client).__enter__
     error, seconds = await outcome(enter, client, {})
     assert isinstance(error, lb.RetriableError)
     assert seconds < CALL_SECONDS + LATE_SECONDS
