@@ -27,6 +27,7 @@ from liftbridge_broker.node.metadata.bootstrap import Beginning, Role, founded_b
 from liftbridge_broker.node.metadata.consensus import RaftConsensus
 from liftbridge_broker.node.metadata.driver import MetadataDriver
 from liftbridge_broker.node.metadata.joining import Joining
+from liftbridge_broker.node.metadata.opening import METADATA_DIRECTORY, open_member
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.peers.peer_link import NoPeers, PeerLink
 from liftbridge_broker.node.peers.peer_sessions import PeerSessions
@@ -42,7 +43,6 @@ from liftbridge_broker.raft.environment import Rng
 from liftbridge_broker.raft.types import Configuration, Peer
 from liftbridge_broker.server.told import tell_partitions
 from liftbridge_broker.server.wiring import (
-    METADATA_DIRECTORY,
     control_options,
     node_options,
     raft_options,
@@ -52,7 +52,6 @@ from liftbridge_broker.server.wiring import (
 )
 from liftbridge_broker.storage.compaction import CompactionRunner
 from liftbridge_broker.storage.directory import Identity
-from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.storage.raft_recovery import holds_metadata
 from liftbridge_broker.storage.retirement import is_retired, renew_retired, retire
 from liftbridge_broker.storage.start import open_store
@@ -277,21 +276,17 @@ class Core:
     ) -> MetadataDriver:
         clustering = self.options.clustering
         me = self.me
-        log = RaftLog.open(
+        _, self.consensus, recovered = open_member(
             self.files,
-            directory=METADATA_DIRECTORY,
-            bootstrap=Configuration((me,)) if beginning is None else beginning.configuration,
-            index_min=self.store.proven_index,
-            snapshots_kept=clustering.snapshot_retain,
-        )
-        self.consensus, recovered = RaftConsensus.open(
-            log,
             me,
             link,
             origin=secrets.token_bytes(ORIGIN_SIZE),
             sync_token=METADATA_TOKEN,
             rng=rng,
             now=self.clock.now(),
+            bootstrap=Configuration((me,)) if beginning is None else beginning.configuration,
+            index_min=self.store.proven_index,
+            snapshots_kept=clustering.snapshot_retain,
             options=raft_options(clustering),
         )
         for finding in recovered.findings:

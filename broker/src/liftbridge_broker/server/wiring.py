@@ -24,6 +24,7 @@ from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.subjects import internal_subject
 from liftbridge_broker.node.metadata.bootstrap import Role
 from liftbridge_broker.node.metadata.control import ControlOptions
+from liftbridge_broker.node.metadata.opening import METADATA_DIRECTORY
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.replicas.replica_host import ReplicationLimits
 from liftbridge_broker.raft.environment import RaftOptions
@@ -35,7 +36,6 @@ from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.store import StoreOptions
 
-METADATA_DIRECTORY: Final = "metadata"
 _TLS_VERSIONS: Final = {
     TlsVersion.TLS_1_2: ssl.TLSVersion.TLSv1_2,
     TlsVersion.TLS_1_3: ssl.TLSVersion.TLSv1_3,

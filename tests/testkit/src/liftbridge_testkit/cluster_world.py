@@ -2,10 +2,10 @@
 
 How a member of a cluster is built (`Member.start`), in this order:
 
-1. `open_store`, then `RaftLog.open` with the group that begins together, or an empty configuration
-   for a broker that is let in later;
+1. `open_store`;
 2. one `PeerLink` for everything the broker says; its `incarnation_id` is the one it registers with;
-3. `RaftConsensus.open` on the link, `MetadataDriver` on that, its callbacks leading to the node:
+3. `open_member` on the link, with the group that begins together, or an empty configuration for a
+   broker that is let in later; `MetadataDriver` on that, its callbacks leading to the node:
    `on_change` (records only), `on_restored`, `on_leader`;
 4. `Node(..., parts=ClusterParts(link, consensus, Joining(me, consensus, link, now), rng))`;
 5. `node.open_partitions(now)`, `store.begin(applied_index, now)`;
@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.adapters.memory.messaging import MemoryMessaging, Sent
@@ -37,9 +37,9 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
 from liftbridge_broker.model.subjects import internal_subject
 from liftbridge_broker.node.membership import ClusterParts
-from liftbridge_broker.node.metadata.consensus import RaftConsensus
 from liftbridge_broker.node.metadata.driver import MetadataDriver
 from liftbridge_broker.node.metadata.joining import Joining
+from liftbridge_broker.node.metadata.opening import open_member
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition.partition import Partition
@@ -53,11 +53,13 @@ from liftbridge_broker.ports.transport import EVERYONE, Channel
 from liftbridge_broker.raft.configuration import EMPTY
 from liftbridge_broker.raft.types import Configuration, Peer
 from liftbridge_broker.storage.directory import Identity
-from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.start import open_store
 from liftbridge_broker.storage.store import LogStore, StoreOptions
 from liftbridge_testkit.node_world import METADATA_TOKEN, START, START_WALL_NS, Answers
+
+if TYPE_CHECKING:
+    from liftbridge_broker.node.metadata.consensus import RaftConsensus
 
 MS = 1_000_000
 STEP_NS = 5 * MS
@@ -198,18 +200,18 @@ class Member:
             wall_ns=world.wall_ns,
         )
         self.store.on_failed = self.failures.append
-        log = RaftLog.open(self.files, bootstrap=bootstrap)
         rng = Random(f"{self.broker} {self.life} {world.seed}")
         sessions = unsigned_sessions(self.broker, f"run-{self.broker}-{self.life}")
         self.link = PeerLink(self.port, sessions, "cluster")
-        self.consensus, recovered = RaftConsensus.open(
-            log,
+        _, self.consensus, recovered = open_member(
+            self.files,
             self.peer,
             self.link,
             origin=f"{self.broker}-{self.life}".encode().ljust(16, b"."),
             sync_token=METADATA_TOKEN,
             rng=rng,
             now=world.now,
+            bootstrap=bootstrap,
         )
         driver = MetadataDriver(
             self.consensus,

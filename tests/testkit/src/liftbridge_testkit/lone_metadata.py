@@ -7,6 +7,7 @@ from random import Random
 from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.node.metadata.consensus import RaftConsensus
+from liftbridge_broker.node.metadata.opening import open_member
 from liftbridge_broker.node.peers.peer_link import NoPeers, PeerLink, unsigned_sessions
 from liftbridge_broker.ports.files import Token
 from liftbridge_broker.ports.metadata import (
@@ -17,7 +18,7 @@ from liftbridge_broker.ports.metadata import (
     Urgency,
 )
 from liftbridge_broker.raft.types import Configuration, Peer
-from liftbridge_broker.storage.raft_log import SNAPSHOTS_KEPT, RaftLog
+from liftbridge_broker.storage.raft_log import SNAPSHOTS_KEPT
 
 SYNC_TOKEN = Token(7)
 PEER = Peer(BrokerId("broker-1"), "data-dir-1")
@@ -34,22 +35,20 @@ def open_lone(
     now: Instant = START,
 ) -> tuple[RaftConsensus, RecoveredMetadata]:
     """Open the log of the only voter; it leads after two syncs."""
-    log = RaftLog.open(
-        files,
-        bootstrap=Configuration((PEER,)),
-        index_min=index_min,
-        snapshots_kept=snapshots_kept,
-    )
     life = next(_LIVES)
-    return RaftConsensus.open(
-        log,
+    member = open_member(
+        files,
         PEER,
         PeerLink(NoPeers(), unsigned_sessions(PEER.broker, f"run-{life}")),
         origin=life.to_bytes(16, "big"),
         sync_token=sync_token,
         rng=Random(life),
         now=now,
+        bootstrap=Configuration((PEER,)),
+        index_min=index_min,
+        snapshots_kept=snapshots_kept,
     )
+    return member.consensus, member.recovered
 
 
 def pump(files: MemoryFiles, consensus: RaftConsensus) -> list[MetadataEvent]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
 from liftbridge_broker.node.metadata.consensus import RaftConsensus
+from liftbridge_broker.node.metadata.opening import open_member
 from liftbridge_broker.node.peers.peer_link import PeerLink, unsigned_sessions
 from liftbridge_broker.node.peers.peers import Peers
 from liftbridge_broker.ports.files import Token
@@ -26,7 +27,6 @@ from liftbridge_broker.ports.metadata import (
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.configuration import EMPTY
 from liftbridge_broker.raft.types import Configuration, Peer
-from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.wire.peer import PeerHeader
 
 SYNC_TOKEN = Token(7)
@@ -129,18 +129,18 @@ class Member:
         self.life += 1
         self.token = 0
         self.events, self.outcomes, self.reads = [], [], []
-        log = RaftLog.open(self.files, bootstrap=bootstrap)
         sessions = unsigned_sessions(self.peer.broker, f"run-{self.life}")
         link = PeerLink(self.port, sessions, "cluster")
         origin = f"{self.peer.broker}-{self.life}".encode().ljust(16, b".")
-        self.consensus, self.recovered = RaftConsensus.open(
-            log,
+        _, self.consensus, self.recovered = open_member(
+            self.files,
             self.peer,
             link,
             origin=origin,
             sync_token=SYNC_TOKEN,
             rng=Random(f"{self.peer} {self.life}"),
             now=self.group.now,
+            bootstrap=bootstrap,
         )
         self.link = link
         self.peers = Peers(link, self.consensus.on_peer, _ignore, _ignore)

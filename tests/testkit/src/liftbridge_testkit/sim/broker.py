@@ -25,6 +25,7 @@ from liftbridge_broker.node.metadata.control import ControlOptions
 from liftbridge_broker.node.metadata.driver import MetadataDriver
 from liftbridge_broker.node.metadata.joining import Joining
 from liftbridge_broker.node.metadata.leader_wait import leader_wait_ns
+from liftbridge_broker.node.metadata.opening import open_member
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.peers.peer_link import PeerLink
@@ -244,20 +245,16 @@ class ClusterBroker:
 
     def _open_metadata(self, link: PeerLink, beginning: Beginning | None) -> MetadataDriver:
         ports, me = self.ports, self.me
-        log = RaftLog.open(
+        self.metadata_log, self.consensus, recovered = open_member(
             ports.files,
-            bootstrap=Configuration((me,)) if beginning is None else beginning.configuration,
-            index_min=self.store.proven_index,
-        )
-        self.metadata_log = log
-        self.consensus, recovered = RaftConsensus.open(
-            log,
             me,
             link,
             origin=bytes.fromhex(ports.new_id()),
             sync_token=METADATA_TOKEN,
             rng=ports.random,
             now=ports.process.now(),
+            bootstrap=Configuration((me,)) if beginning is None else beginning.configuration,
+            index_min=self.store.proven_index,
             options=self.settings.raft,
         )
         return MetadataDriver(

@@ -7,8 +7,8 @@ from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.model.subjects import internal_subject
-from liftbridge_broker.node.metadata.consensus import RaftConsensus
 from liftbridge_broker.node.metadata.driver import MetadataDriver
+from liftbridge_broker.node.metadata.opening import Member, open_member
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.peers.peer_link import NoPeers, PeerLink, unsigned_sessions
@@ -19,7 +19,6 @@ from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.types import Configuration, Peer
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.flush import FlushLimits
-from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.start import open_store
 from liftbridge_broker.storage.store import LogStore, StoreOptions
@@ -65,7 +64,7 @@ class LoneBroker:
         self.settings = settings
         self.is_ready = False
         self._store: LogStore | None = None
-        self._metadata: RaftConsensus | None = None
+        self._member: Member | None = None
         self._token = METADATA_TOKEN
 
     def _new_token(self) -> Token:
@@ -99,21 +98,20 @@ class LoneBroker:
         )
         store.on_failed = ports.failed
         me = Peer(store.identity.broker_id, store.identity.data_dir_id)
-        log = RaftLog.open(
-            ports.files, bootstrap=Configuration((me,)), index_min=store.proven_index
-        )
-        self._metadata, recovered = RaftConsensus.open(
-            log,
+        member = self._member = open_member(
+            ports.files,
             me,
             PeerLink(NoPeers(), unsigned_sessions(me.broker, ports.new_id())),
             origin=bytes.fromhex(ports.new_id()),
             sync_token=METADATA_TOKEN,
             rng=ports.random,
             now=shell.now(),
+            bootstrap=Configuration((me,)),
+            index_min=store.proven_index,
         )
         driver = MetadataDriver(
-            self._metadata,
-            recovered,
+            member.consensus,
+            member.recovered,
             on_change=lambda _index, records: self.node.on_change(records),
             on_failed=lambda error: ports.failed(error.text),
             snapshot_entries=settings.snapshot_entries,
@@ -195,7 +193,7 @@ class LoneBroker:
         """Stop in order: refuse, sync, mark the directory as clean."""
         del now, wall_ns
         assert self._store is not None
-        assert self._metadata is not None
+        assert self._member is not None
         if not self.is_ready:
             self._store.abandon()
             self.ports.stopped()
@@ -204,7 +202,7 @@ class LoneBroker:
         self.node.stop()
         try:
             self._store.close(self.node.state.brokers[self.node.broker].broker_epoch)
-            self._metadata.close()
+            self._member.consensus.close()
         except LiftbridgeError as error:
             self.ports.failed(error.text)
             return

@@ -8,6 +8,7 @@ from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.node.metadata.consensus import RaftConsensus
 from liftbridge_broker.node.metadata.driver import MetadataDriver
+from liftbridge_broker.node.metadata.opening import open_member
 from liftbridge_broker.node.peers.peer_link import PeerLink, unsigned_sessions
 from liftbridge_broker.node.peers.peers import Peers
 from liftbridge_broker.ports.files import FileEvent, Token
@@ -99,19 +100,17 @@ class Voter:
         ):
             # The identity did not survive though the log did: no process may speak in its name.
             raise LiftbridgeError("the data directory is another one's")
-        self.log = RaftLog.open(
-            ports.files, bootstrap=EMPTY if ports.disk_number else self.settings.bootstrap
-        )
         sessions = unsigned_sessions(self.me.broker, self._incarnation_id)
         link = PeerLink(ports.transport, sessions, CLUSTER_ID)
-        self.consensus, recovered = RaftConsensus.open(
-            self.log,
+        self.log, self.consensus, recovered = open_member(
+            ports.files,
             self.me,
             link,
             origin=bytes.fromhex(ports.new_id()),
             sync_token=METADATA_TOKEN,
             rng=ports.random,
             now=shell.now(),
+            bootstrap=EMPTY if ports.disk_number else self.settings.bootstrap,
             options=self.settings.options,
         )
         self._peers = Peers(link, self.consensus.on_peer, _ignore, _ignore)
