@@ -42,6 +42,10 @@ PLANTED = [
         "node-layers",
         {f"{BROKER}/node/reading/planted.py": "import liftbridge_broker.node.replicas\n"},
     ),
+    (
+        "node-layers",
+        {f"{BROKER}/node/upkeep/planted.py": "import liftbridge_broker.node.assembly\n"},
+    ),
     ("node-layers", {f"{BROKER}/node/homeless/__init__.py": ""}),
     ("deterministic", {f"{BROKER}/node/planted.py": "import time\n"}),
     ("deterministic", {f"{BROKER}/node/partition/planted.py": "import time\n"}),

@@ -16,10 +16,10 @@ from liftbridge_broker.api.admin_context import (
 from liftbridge_broker.api.tls import ServerTls
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.errors import UnavailableError
+from liftbridge_broker.node.assembly.core import Core
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.server.admin import check_admin_tls, make_admin
-from liftbridge_broker.server.core import Core
 from liftbridge_broker.server.services import make_context, register_streams
 from liftbridge_broker.server.wiring import server_tls
 

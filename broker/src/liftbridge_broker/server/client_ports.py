@@ -15,8 +15,9 @@ from liftbridge_broker.config.options import BrokerOptions, ListenerOptions
 from liftbridge_broker.config.values import Address
 from liftbridge_broker.errors import ConfigError, LiftbridgeError, UnavailableError
 from liftbridge_broker.model.listeners import ListenerAddress
-from liftbridge_broker.server.core import Core
-from liftbridge_broker.server.session import advertise
+from liftbridge_broker.node.assembly.core import Core
+from liftbridge_broker.node.assembly.session import advertise
+from liftbridge_broker.server.session import Waiting
 from liftbridge_broker.server.watching import FileWatch
 from liftbridge_broker.server.wiring import server_tls
 
@@ -32,7 +33,8 @@ class ClientPorts:
     Args:
         options: Options of the broker.
         core: The broker.
-        observer: Receives announced addresses and errors of the address file.
+        waiting: Lets time pass until the cluster has recorded them.
+        observer: Is notified of addresses, and of an unusable address file.
 
     Attributes:
         port: Port of the listener without a name, 0 before `bind`.
@@ -40,11 +42,14 @@ class ClientPorts:
         tls: Certificates of all listeners that speak TLS, after `bind`; `None` when none does.
     """
 
-    def __init__(self, options: BrokerOptions, core: Core, observer: StructlogObserver) -> None:
+    def __init__(
+        self, options: BrokerOptions, core: Core, waiting: Waiting, observer: StructlogObserver
+    ) -> None:
         """Create the ports, unbound."""
         self._options = options
         self._listeners = options.listeners
         self._core = core
+        self._waiting = waiting
         self._observer = observer
         self._watch = FileWatch((options.advertised_file,))
         self._telling: asyncio.Task[None] | None = None
@@ -130,7 +135,7 @@ class ClientPorts:
 
     async def _tell(self) -> None:
         try:
-            await advertise(self._core, self._told)
+            await self._waiting.run(advertise(self._core, self._told))
         except LiftbridgeError as error:
             self._refused(error)
 

@@ -6,7 +6,7 @@ from liftbridge_broker.adapters.nats.peers import NatsTransport
 from liftbridge_broker.adapters.observe.metrics import Sample
 from liftbridge_broker.controller.state import effective_min_isr
 from liftbridge_broker.model.ids import Instant
-from liftbridge_broker.server.core import Core
+from liftbridge_broker.node.assembly.core import Core
 
 
 def cluster_samples(core: Core, transport: NatsTransport, now: Instant) -> Mapping[str, Sample]:

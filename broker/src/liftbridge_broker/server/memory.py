@@ -1,6 +1,6 @@
 """A whole broker in memory, on the running event loop: for tests of Liftbridge users.
 
-The broker is the shipped one (`server.core`, `api`), behind a gRPC port on loopback. Its files,
+The broker is the shipped one (`node.assembly`, `api`), behind a gRPC port on loopback. Its files,
 its NATS and its clocks are in memory: a power failure loses unsynced data, time stands still until
 `advance`, and only the port is visible outside of this process. It starts no task and no thread;
 everything runs in callbacks of the loop.
@@ -23,9 +23,10 @@ from liftbridge_broker.config.load import load
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.errors import LiftbridgeError, UnavailableError
 from liftbridge_broker.model.ids import Instant
-from liftbridge_broker.server.core import Core
+from liftbridge_broker.node.assembly.core import Core
+from liftbridge_broker.server.core import make_core
 from liftbridge_broker.server.services import Api, make_api
-from liftbridge_broker.server.session import register
+from liftbridge_broker.server.session import Waiting, begin_session
 from liftbridge_broker.server.wiring import server_tls
 
 HOST: Final = "127.0.0.1"
@@ -70,6 +71,7 @@ class _Life:
     failure: Exception | None = None
     messaging: MemoryMessaging = field(init=False)
     _core: Core = field(init=False)
+    _waiting: Waiting = field(default_factory=Waiting)
     _gates: Gates = field(init=False)
     _health: Health = field(default_factory=Health)
     _api: Api | None = None
@@ -80,7 +82,15 @@ class _Life:
     def __post_init__(self) -> None:
         self._gates = Gates(self._on_failed)
         self.messaging = MemoryMessaging(on_published=self.wake)
-        self._core = Core(self.options, self.files, self.clock, self, self, self._on_failed)
+        self._core = make_core(
+            self.options,
+            self.files,
+            self.clock,
+            self,
+            self,
+            on_failed=self._on_failed,
+            on_change=self._waiting.wake,
+        )
 
     # Ports.
 
@@ -175,7 +185,7 @@ class _Life:
         options = self.options
         self._core.open_store()
         self._core.open(self.messaging, None, None)
-        await register(self._core, port)
+        await self._waiting.run(begin_session(self._core, options, port))
         api = self._api = make_api(options, self._core.node, self.clock, self, self._health)
         api.server.turns.on_bug = self._on_failed
         self._server = await asyncio.get_running_loop().create_server(

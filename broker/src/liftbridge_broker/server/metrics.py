@@ -16,12 +16,12 @@ from liftbridge_broker.api.transport import GrpcServer
 from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.node.assembly.core import Core
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import POLICY_ALL, POLICY_LEADER
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.server.cluster_metrics import cluster_samples
-from liftbridge_broker.server.core import Core
 from liftbridge_broker.storage.lookup import last_record_before
 from liftbridge_broker.storage.types import NO_TIMESTAMP
 

@@ -41,31 +41,26 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.subjects import INTERNAL_ROOT
-from liftbridge_broker.node.metadata.bootstrap import Beginning, Role
+from liftbridge_broker.node.assembly.core import Core
+from liftbridge_broker.node.assembly.session import hand_over, has_company
+from liftbridge_broker.node.metadata.bootstrap import Beginning
 from liftbridge_broker.node.node import Node
-from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.server.admin_port import AdminPort
 from liftbridge_broker.server.client_ports import ClientPorts
-from liftbridge_broker.server.core import Core
+from liftbridge_broker.server.core import make_core, scrub
 from liftbridge_broker.server.keys import read_keyring, renew_keys, tell_keys
 from liftbridge_broker.server.limits import raise_open_files, require_open_files
 from liftbridge_broker.server.metrics import BrokerMetrics, StartingMetrics
 from liftbridge_broker.server.readiness import awaited, hindrances
-from liftbridge_broker.server.search import Search
 from liftbridge_broker.server.services import make_api
-from liftbridge_broker.server.session import hand_over, has_company, register
+from liftbridge_broker.server.session import Waiting, begin_session
 from liftbridge_broker.server.shutdown import Steps
 from liftbridge_broker.server.watching import LOOK_SECONDS, FileWatch
-from liftbridge_broker.server.wiring import (
-    embedded_options,
-    nats_options,
-    role_of,
-    store_options,
-)
+from liftbridge_broker.server.wiring import embedded_options, nats_options, store_options
 
 SECOND_NS: Final = 1_000_000_000
 PACKAGE: Final = "liftbridge-broker"
@@ -99,10 +94,10 @@ class Broker:
     _files: DiskFiles = field(init=False)
     _compactor: CompactorProcess = field(init=False)
     _core: Core = field(init=False)
+    _waiting: Waiting = field(default_factory=Waiting)
     _links: NatsOptions = field(init=False)
     _nats: NatsMessaging = field(init=False)
     _transport: NatsTransport = field(init=False)
-    _search: Search | None = None
     _embedded: EmbeddedNats | None = None
     _grpc: GrpcServer | None = None
     _admin: AdminPort | None = None
@@ -145,10 +140,7 @@ class Broker:
 
     def _on_peer(self, channel: Channel, payload: bytes) -> None:
         """Handle a message that another broker sent to this one, or to every broker."""
-        if self._search is not None:
-            self._search.on_payload(channel, payload)
-        elif self._core.is_open:
-            self._core.on_peer(channel, payload)
+        self._core.on_peer(channel, payload)
 
     def on_link(self, *, connected: bool, reason: str) -> None:
         """Implement `ports.messaging.MessageSink`; the link has already notified the observer."""
@@ -223,7 +215,7 @@ class Broker:
         try:
             async with asyncio.TaskGroup() as tasks:
                 if await self._start(tasks, stop):
-                    scrubbing = tasks.create_task(self._core.scrub())
+                    scrubbing = tasks.create_task(scrub(self._core))
                     await self._serve(stop, reload)
                     scrubbing.cancel()
                 await self._drain(hurry)
@@ -242,7 +234,8 @@ class Broker:
                 self._core.open(self._nats, self._transport, await self._find_cluster(admin))
                 admin.begin()
             server = await self._bind()
-            await register(self._core, self.port, self._ports.advertised)
+            steps = begin_session(self._core, self.options, self.port, self._ports.advertised)
+            await self._waiting.run(steps)
             self._let_in(server)
 
         loop = asyncio.get_running_loop()
@@ -268,18 +261,19 @@ class Broker:
         self._files = DiskFiles(directory, post=post, deliver=self._on_file_events)
         self._compactor = CompactorProcess(directory, post=post, deliver=self._on_file_events)
         self._timer = LoopTimer(self._on_timer)
-        self._core = Core(
+        self._core = make_core(
             self.options,
             self._files,
             self._clock,
             self._timer,
             self.observer,
-            self._on_failed,
-            self._compactor,
-            read_keyring(self.options.clustering.secret_file),
+            on_failed=self._on_failed,
+            on_change=self._waiting.wake,
+            runner=self._compactor,
+            keys=read_keyring(self.options.clustering.secret_file),
         )
         tell_keys(self._core.keys, self.observer)
-        self._ports = ClientPorts(self.options, self._core, self.observer)
+        self._ports = ClientPorts(self.options, self._core, self._waiting, self.observer)
         self._core.open_store()
         require_open_files(len(self._core.store.unopened()))
         own = embedded_options(self.options) if self.options.nats.is_embedded else None
@@ -309,19 +303,18 @@ class Broker:
         return admin
 
     async def _find_cluster(self, admin: AdminPort) -> Beginning:
-        """Find a cluster for an empty directory, or found a new cluster."""
-        core, bootstrap = self._core, self.options.clustering.bootstrap
-        link = PeerLink(self._transport, core.sessions)
-        # A directory that left a cluster must be admitted by another, and founds no cluster.
-        role = Role.WAITER if core.was_retired else role_of(bootstrap)
-        self._search = Search(core.me, role, bootstrap.peers, link, self._clock, self.observer)
-        admin.context.found = _refuse_retired if core.was_retired else self._search.found
+        """Find a cluster for an empty directory, or found one."""
+        core = self._core
+        search = core.begin_search(self._transport, self._waiting.wake)
+        admin.context.found = _refuse_retired if core.was_retired else search.found
         try:
-            beginning = await self._search.run()
+            beginning = await self._waiting.find(search, self._clock)
         finally:
-            admin.context.found = self._search = None
+            admin.context.found = None
+            core.end_search()
         voters = [peer.broker for peer in beginning.configuration.voters]
-        fields = {"role": role.value, "is_founded": bool(beginning.cluster_id), "voters": voters}
+        role, is_founded = search.role.value, bool(beginning.cluster_id)
+        fields = {"role": role, "is_founded": is_founded, "voters": voters}
         self.observer.transition("cluster_found", fields)
         return beginning
 
@@ -540,7 +533,8 @@ class Broker:
 
     async def _hand_over(self) -> None:
         began = self._clock.now()
-        is_complete = await hand_over(self._core, self.options.hand_over_timeout_ns)
+        steps = hand_over(self._core, self.options.hand_over_timeout_ns)
+        is_complete = await self._waiting.run(steps)
         duration_ms = (self._clock.now() - began) // 1_000_000
         fields = {"is_complete": is_complete, "duration_ms": duration_ms}
         self.observer.transition("leaderships_handed_over", fields)

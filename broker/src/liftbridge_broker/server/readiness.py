@@ -1,6 +1,6 @@
 """Reasons why a broker takes no requests, for `/readyz` from the process start on."""
 
-from liftbridge_broker.server.core import Core
+from liftbridge_broker.node.assembly.core import Core
 
 
 def awaited(core: Core, *, is_connected: bool) -> str:

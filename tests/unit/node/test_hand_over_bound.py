@@ -1,11 +1,11 @@
 """A broker that stops waits for others to lead as long as it was told, and no longer."""
 
-import asyncio
 from types import SimpleNamespace
 
 import pytest
 
-from liftbridge_broker.server.session import hand_over
+from liftbridge_broker.model.steps import finish
+from liftbridge_broker.node.assembly.session import hand_over
 
 SECOND_NS = 1_000_000_000
 STEP_NS = SECOND_NS // 2
@@ -44,11 +44,8 @@ class Session:
 
 
 def core_of(looks):
-    changed = asyncio.Event()
-    changed.wait = _at_once
     return SimpleNamespace(
         clock=Clock(),
-        changed=changed,
         is_connected=True,
         consensus=SimpleNamespace(leader="b", voters=(), is_leader=False),
         node=SimpleNamespace(
@@ -60,19 +57,15 @@ def core_of(looks):
     )
 
 
-async def _at_once():
-    return True
-
-
 @pytest.mark.parametrize("seconds", [1, 10, 300])
-async def test_waiting_ends_at_the_bound(seconds):
+def test_waiting_ends_at_the_bound(seconds):
     core = core_of(looks=None)
-    assert not await hand_over(core, seconds * SECOND_NS)
+    assert not finish(hand_over(core, seconds * SECOND_NS))
     waited_ns = core.clock.now_ns - STEP_NS
     assert seconds * SECOND_NS <= waited_ns <= seconds * SECOND_NS + 2 * STEP_NS
 
 
-async def test_waiting_ends_when_others_lead():
+def test_waiting_ends_when_others_lead():
     core = core_of(looks=3)
-    assert await hand_over(core, 300 * SECOND_NS)
+    assert finish(hand_over(core, 300 * SECOND_NS))
     assert core.clock.now_ns < 10 * SECOND_NS

@@ -1,25 +1,20 @@
 """The search for the cluster, the first step of a broker with an empty data directory."""
 
-import asyncio
-import contextlib
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
 
-from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.node.assembly.progress import Progress
 from liftbridge_broker.node.metadata.bootstrap import Beginning, Discovery, Role
 from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.types import Peer
-from liftbridge_broker.server.progress import Progress
 from liftbridge_broker.wire.peer_membership import Claim
-
-SECOND_NS: Final = 1_000_000_000
 
 
 class Search:
-    """Drives `node.metadata.bootstrap.Discovery` with the loop's time and received messages.
+    """Drives `node.metadata.bootstrap.Discovery` with time and received messages.
 
     Args:
         me: This broker with its data directory.
@@ -27,7 +22,11 @@ class Search:
         peers: Brokers that found the cluster together.
         link: Link to other brokers; it has no cluster yet.
         clock: Time.
-        observer: Receives the cause of the wait every few seconds.
+        observer: Receives a message every few seconds about the cause of the wait.
+        on_arrived: Called when the search may have gone on.
+
+    Attributes:
+        role: See above.
     """
 
     def __init__(
@@ -38,14 +37,15 @@ class Search:
         link: PeerLink,
         clock: Clock,
         observer: Observer,
+        on_arrived: Callable[[], None],
     ) -> None:
         """Start now."""
         self._me = me
         self._link = link
-        self._role = role
+        self.role = role
         self._others = tuple(BrokerId(one) for one in peers if one != me.broker)
         self._clock = clock
-        self._arrived = asyncio.Event()
+        self._on_arrived = on_arrived
         self._progress = Progress(clock, observer)
         self._discovery = Discovery(me, role, self._others, link.send, clock.now())
 
@@ -54,28 +54,25 @@ class Search:
         message = self._link.receive(channel, payload)
         if message is not None:
             self._discovery.on_peer(message[0])
-            self._arrived.set()
+            self._on_arrived()
 
     def found(self, members: Sequence[Peer], cluster_id: str) -> bool:
         """Found the cluster that an operator describes; see `Discovery.found`."""
         is_new = self._discovery.found(members, cluster_id)
-        self._arrived.set()
+        self._on_arrived()
         return is_new
 
-    async def run(self) -> Beginning:
-        """Query until there is an outcome; without a founder, never return."""
+    def look(self) -> Beginning | None:
+        """Ask when it is time; return the outcome, `None` while there is none."""
         discovery = self._discovery
-        while True:
-            discovery.on_timer(self._clock.now())
-            if discovery.beginning is not None:
-                return discovery.beginning
+        discovery.on_timer(self._clock.now())
+        if discovery.beginning is None:
             self._progress.note(self._awaited())
-            self._arrived.clear()
-            deadline = discovery.next_deadline()
-            assert deadline is not None
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0, deadline - self._clock.now()) / SECOND_NS):
-                    await self._arrived.wait()
+        return discovery.beginning
+
+    def next_deadline(self) -> Instant | None:
+        """Latest time for the next `look`, `None` after the search."""
+        return self._discovery.next_deadline()
 
     def _awaited(self) -> str:
         """Describe the cause of the wait."""
@@ -84,10 +81,10 @@ class Search:
             own = _claimed(self._me.broker, self._discovery.claim)
             others = "; ".join(_claimed(*one) for one in contradictions.items())
             return f"agreement on the founders of the cluster: {own}; {others}"
-        if self._role is Role.PEER:
+        if self.role is Role.PEER:
             missing = ", ".join(one for one in self._others if one not in seekers)
             return f"an answer from {missing}, or from a cluster with a leader"
-        if self._role is Role.ALONE and seekers:
+        if self.role is Role.ALONE and seekers:
             found = ", ".join(sorted(seekers))
             return (
                 f"a cluster: {found} also wait for one; set clustering.raft.bootstrap.seed on one "
