@@ -1,17 +1,17 @@
 """Builds `BrokerOptions` from values: derived defaults, rules between settings, conversion."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import urlsplit
 
 from liftbridge_broker.config.build_cluster import check_clustering, clustering_options
+from liftbridge_broker.config.given import Given, Values
 from liftbridge_broker.config.listeners import WILDCARDS, listener_options
 from liftbridge_broker.config.options import (
     AdminOptions,
     BrokerOptions,
     CursorsOptions,
     DataOptions,
-    EffectiveSetting,
     FsyncOptions,
     GrpcOptions,
     LimitOptions,
@@ -21,15 +21,12 @@ from liftbridge_broker.config.options import (
     LogLevel,
     MetricsOptions,
     NatsOptions,
-    Origin,
     TlsOptions,
     TlsVersion,
 )
-from liftbridge_broker.config.settings import OFF, Kind, Status, Value, mask_url
-from liftbridge_broker.config.table import SETTINGS
+from liftbridge_broker.config.settings import OFF, mask_url
 from liftbridge_broker.config.values import Address
-from liftbridge_broker.errors import ConfigError
-from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamOptions, UncleanMode
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, UncleanMode
 
 _SECOND_NS: Final = 1_000_000_000
 _EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the original's default
@@ -45,29 +42,13 @@ _SNAPSHOT_THRESHOLD_DEFAULT: Final = 8192
 _NATS_SCHEMES: Final = frozenset({"nats", "tls"})
 
 
-class GivenValue(Protocol):
-    """A value with the place it came from (`load.Given`)."""
-
-    @property
-    def value(self) -> Value:
-        """The value."""
-
-    @property
-    def origin(self) -> Origin:
-        """Kind of source."""
-
-    @property
-    def source(self) -> str:
-        """Place, for messages."""
-
-
-def build_options(given: Mapping[str, GivenValue], notices: Sequence[str]) -> BrokerOptions:
+def build_options(given: Mapping[str, Given], notices: Sequence[str]) -> BrokerOptions:
     """Complete the given values with defaults, check them, and freeze them.
 
     Raises:
         ConfigError: Settings contradict each other or a text breaks a rule of its setting.
     """
-    values = _Values(given)
+    values = Values(given)
     _derive(values)
     check_clustering(values)
     _check_tls(values)
@@ -112,85 +93,7 @@ def build_options(given: Mapping[str, GivenValue], notices: Sequence[str]) -> Br
     )
 
 
-class _Values:
-    """Values by key, with typed accessors and the source of each value."""
-
-    def __init__(self, given: Mapping[str, GivenValue]) -> None:
-        self._given = given
-        self._values = {key: given[key].value for key in given}
-        for key, setting in SETTINGS.items():
-            if setting.default and key not in self._values:
-                self._values[key] = setting.read(setting.default)
-
-    def is_given(self, key: str) -> bool:
-        return key in self._given and self._values[key] not in ("", ())
-
-    def fill(self, key: str, value: Value) -> None:
-        """Set a derived default unless the setting was given."""
-        if not self.is_given(key):
-            self._values[key] = value
-
-    def put(self, key: str, value: Value) -> None:
-        """Replace a value by the one that it means, such as 0 by a default."""
-        self._values[key] = value
-
-    def number(self, key: str) -> int:
-        value = self._values[key]
-        assert isinstance(value, int)
-        return value
-
-    def flag(self, key: str) -> bool:
-        value = self._values[key]
-        assert isinstance(value, bool)
-        return value
-
-    def text(self, key: str) -> str:
-        value = self._values.get(key, "")
-        assert isinstance(value, str)
-        return value
-
-    def items(self, key: str) -> tuple[str, ...]:
-        value = self._values.get(key, ())
-        assert isinstance(value, tuple)
-        return value
-
-    def address(self, key: str) -> Address:
-        value = self._values[key]
-        assert isinstance(value, Address)
-        return value
-
-    def milliseconds(self, key: str) -> int:
-        """Return a duration in milliseconds; refuse less than one, which would become 0 ("off")."""
-        duration_ns = self.number(key)
-        if 0 < duration_ns < MILLISECOND_NS:
-            raise self.refusal(key, "is shorter than 1ms")
-        return duration_ns // MILLISECOND_NS
-
-    def refusal(self, key: str, text: str) -> ConfigError:
-        """Make an error whose text begins with the source of the setting."""
-        place = f"{self._given[key].source}: " if key in self._given else ""
-        return ConfigError(f"{place}{key} {text}")
-
-    def effective(self) -> tuple[EffectiveSetting, ...]:
-        """Return every effective setting, in the order of the table."""
-        shown = []
-        for key, setting in SETTINGS.items():
-            given = self._given.get(key)
-            empty: Value = () if setting.kind is Kind.LIST else ""
-            shown.append(
-                EffectiveSetting(
-                    key=key,
-                    text=setting.show(self._values.get(key, empty)),
-                    origin=given.origin if given else Origin.DEFAULT,
-                    source=given.source if given else "",
-                    is_reloadable=setting.is_reloadable,
-                    has_effect=setting.status is not Status.NO_EFFECT,
-                )
-            )
-        return tuple(shown)
-
-
-def _derive(values: _Values) -> None:
+def _derive(values: Values) -> None:
     """Fill in the defaults that depend on other settings."""
     host = values.text("host")
     if values.is_given("listen"):
@@ -219,7 +122,7 @@ def _derive(values: _Values) -> None:
         values.put("clustering.raft.snapshot.threshold", _SNAPSHOT_THRESHOLD_DEFAULT)
 
 
-def _derive_held(values: _Values) -> None:
+def _derive_held(values: Values) -> None:
     """Derive the bytes that all connections may hold: several largest messages, and all calls."""
     size = max(_HELD_BYTES_DEFAULT, 4 * values.number("grpc.max.message.bytes"))
     values.fill("grpc.send.max.bytes", size)
@@ -227,7 +130,7 @@ def _derive_held(values: _Values) -> None:
     values.fill("grpc.receive.max.bytes", max(size, call_bytes))
 
 
-def _derive_segments(values: _Values) -> None:
+def _derive_segments(values: Values) -> None:
     size = values.number("streams.segment.max.bytes") or _SEGMENT_BYTES_OF_ZERO
     values.put("streams.segment.max.bytes", min(size, _SEGMENT_BYTES_MAX))
     values.fill("streams.segment.max.age", 0)
@@ -236,7 +139,7 @@ def _derive_segments(values: _Values) -> None:
     values.put("streams.segment.max.age", max(age_ns, _SECOND_NS) if age_ns else 0)
 
 
-def _check_tls(values: _Values) -> None:
+def _check_tls(values: Values) -> None:
     """Refuse incomplete TLS settings: half of a protection must not pass for all of it."""
     _check_pair(values, "tls.cert", "tls.key")
     _check_pair(values, "admin.tls.cert", "admin.tls.key")
@@ -253,14 +156,14 @@ def _check_tls(values: _Values) -> None:
         raise values.refusal("tls.client.auth.enabled", "needs tls.client.auth.ca")
 
 
-def _check_pair(values: _Values, first: str, second: str) -> None:
+def _check_pair(values: Values, first: str, second: str) -> None:
     if values.is_given(first) and not values.is_given(second):
         raise values.refusal(first, f"needs {second}")
     if values.is_given(second) and not values.is_given(first):
         raise values.refusal(second, f"needs {first}")
 
 
-def _check_nats(values: _Values) -> None:
+def _check_nats(values: Values) -> None:
     if not values.items("nats.servers"):
         raise values.refusal("nats.servers", "is empty")
     for server in values.items("nats.servers"):
@@ -302,7 +205,7 @@ def _is_nats_url(server: str) -> bool:
     return url.scheme in _NATS_SCHEMES and bool(url.hostname) and port != 0
 
 
-def _listen(values: _Values) -> ListenOptions:
+def _listen(values: Values) -> ListenOptions:
     bound = values.address("listen")
     return ListenOptions(
         host=bound.host,
@@ -313,7 +216,7 @@ def _listen(values: _Values) -> ListenOptions:
     )
 
 
-def _tls(values: _Values) -> TlsOptions:
+def _tls(values: Values) -> TlsOptions:
     return TlsOptions(
         cert=values.text("tls.cert"),
         key=values.text("tls.key"),
@@ -323,7 +226,7 @@ def _tls(values: _Values) -> TlsOptions:
     )
 
 
-def _nats(values: _Values) -> NatsOptions:
+def _nats(values: Values) -> NatsOptions:
     return NatsOptions(
         servers=tuple(_with_scheme(server) for server in values.items("nats.servers")),
         user=values.text("nats.user"),
@@ -341,7 +244,7 @@ def _nats(values: _Values) -> NatsOptions:
     )
 
 
-def _streams(values: _Values) -> StreamOptions:
+def _streams(values: Values) -> StreamOptions:
     return StreamOptions(
         retention_bytes_max=values.number("streams.retention.max.bytes"),
         retention_messages_max=values.number("streams.retention.max.messages"),
@@ -362,7 +265,7 @@ def _streams(values: _Values) -> StreamOptions:
     )
 
 
-def _grpc(values: _Values) -> GrpcOptions:
+def _grpc(values: Values) -> GrpcOptions:
     return GrpcOptions(
         message_bytes_max=values.number("grpc.max.message.bytes"),
         concurrent_streams_max=values.number("grpc.max.concurrent.streams"),
@@ -378,7 +281,7 @@ def _grpc(values: _Values) -> GrpcOptions:
     )
 
 
-def _metrics(values: _Values) -> MetricsOptions:
+def _metrics(values: Values) -> MetricsOptions:
     bound = values.address("metrics.listen")
     return MetricsOptions(
         is_enabled=bound != OFF,
@@ -389,7 +292,7 @@ def _metrics(values: _Values) -> MetricsOptions:
     )
 
 
-def _admin(values: _Values) -> AdminOptions:
+def _admin(values: Values) -> AdminOptions:
     bound = values.address("admin.listen")
     tls = TlsOptions(
         cert=values.text("admin.tls.cert"),
@@ -400,7 +303,7 @@ def _admin(values: _Values) -> AdminOptions:
     return AdminOptions(is_enabled=bound != OFF, host=bound.host, port=bound.port, tls=tls)
 
 
-def _limits(values: _Values) -> LimitOptions:
+def _limits(values: Values) -> LimitOptions:
     return LimitOptions(
         streams_max=values.number("streams.max.count"),
         stream_partitions_max=values.number("streams.max.partitions"),

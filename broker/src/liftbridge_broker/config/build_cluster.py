@@ -1,14 +1,14 @@
 """The cluster's part of `BrokerOptions`: rules between settings, and conversion."""
 
 import re
-from typing import Final, Protocol
+from typing import Final
 
+from liftbridge_broker.config.given import Values
 from liftbridge_broker.config.options import (
     BootstrapOptions,
     ClusteringOptions,
     ReplicationOptions,
 )
-from liftbridge_broker.errors import ConfigError
 from liftbridge_broker.ports.transport import EVERYONE
 
 VOTERS_DEFAULT: Final = 5
@@ -22,35 +22,7 @@ _RAFT: Final = "clustering.raft."
 _REPLICA: Final = "clustering.replica."
 
 
-class ClusterValues(Protocol):
-    """Values by key (`build`)."""
-
-    def is_given(self, key: str) -> bool:
-        """Return whether the setting was given."""
-        ...
-
-    def number(self, key: str) -> int:
-        """A whole number."""
-        ...
-
-    def flag(self, key: str) -> bool:
-        """A boolean."""
-        ...
-
-    def text(self, key: str) -> str:
-        """A text, empty without one."""
-        ...
-
-    def items(self, key: str) -> tuple[str, ...]:
-        """A list."""
-        ...
-
-    def refusal(self, key: str, text: str) -> ConfigError:
-        """Make an error whose text begins with the source of the setting."""
-        ...
-
-
-def check_clustering(values: ClusterValues) -> None:
+def check_clustering(values: Values) -> None:
     """Refuse names that fit no subject, and settings that contradict each other.
 
     Raises:
@@ -76,7 +48,7 @@ def check_clustering(values: ClusterValues) -> None:
         )
 
 
-def _check_name(values: ClusterValues, key: str, name: str) -> None:
+def _check_name(values: Values, key: str, name: str) -> None:
     if len(name) > _NAME_LENGTH_MAX or not _SUBJECT_SAFE.fullmatch(name):
         raise values.refusal(
             key,
@@ -87,7 +59,7 @@ def _check_name(values: ClusterValues, key: str, name: str) -> None:
         raise values.refusal(key, f"cannot be {EVERYONE}, which stands for every broker")
 
 
-def _check_bootstrap(values: ClusterValues, server_id: str) -> None:
+def _check_bootstrap(values: Values, server_id: str) -> None:
     key = _RAFT + "bootstrap.peers"
     peers = values.items(key)
     for peer in peers:
@@ -101,7 +73,7 @@ def _check_bootstrap(values: ClusterValues, server_id: str) -> None:
             raise values.refusal(_RAFT + "bootstrap.wait", f"cannot be set together with {other}")
 
 
-def clustering_options(values: ClusterValues) -> ClusteringOptions:
+def clustering_options(values: Values) -> ClusteringOptions:
     """Convert the settings of the cluster."""
     return ClusteringOptions(
         server_id=values.text("clustering.server.id"),
@@ -123,7 +95,7 @@ def clustering_options(values: ClusterValues) -> ClusteringOptions:
     )
 
 
-def _bootstrap(values: ClusterValues) -> BootstrapOptions:
+def _bootstrap(values: Values) -> BootstrapOptions:
     peers = values.items(_RAFT + "bootstrap.peers")
     return BootstrapOptions(
         is_seed=values.flag(_RAFT + "bootstrap.seed") and not peers,
@@ -132,7 +104,7 @@ def _bootstrap(values: ClusterValues) -> BootstrapOptions:
     )
 
 
-def _replication(values: ClusterValues) -> ReplicationOptions:
+def _replication(values: Values) -> ReplicationOptions:
     silence_ns = values.number(_REPLICA + "max.leader.timeout")
     return ReplicationOptions(
         lag_ns=values.number(_REPLICA + "max.lag.time"),

@@ -1,32 +1,16 @@
 """Additional listeners for clients: joins their settings, which are lists, by name."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
+from liftbridge_broker.config.given import Values
 from liftbridge_broker.config.options import ListenerOptions
 from liftbridge_broker.config.settings import OFF
 from liftbridge_broker.config.values import Address, parse_address
-from liftbridge_broker.errors import ConfigError
 from liftbridge_broker.model.listeners import HOST_LENGTH_MAX, LISTENERS_MAX, is_listener_name
 
 WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
 _OTHER_PORTS: Final = ("listen", "metrics.listen", "admin.listen")
-
-
-class _Values(Protocol):
-    """Values by key, with typed accessors and sources (`build`)."""
-
-    def is_given(self, key: str) -> bool: ...
-
-    def flag(self, key: str) -> bool: ...
-
-    def text(self, key: str) -> str: ...
-
-    def items(self, key: str) -> tuple[str, ...]: ...
-
-    def address(self, key: str) -> Address: ...
-
-    def refusal(self, key: str, text: str) -> ConfigError: ...
 
 
 def read_addresses(items: Iterable[str]) -> dict[str, Address]:
@@ -51,7 +35,7 @@ def read_addresses(items: Iterable[str]) -> dict[str, Address]:
     return found
 
 
-def listener_options(values: _Values) -> tuple[ListenerOptions, ...]:
+def listener_options(values: Values) -> tuple[ListenerOptions, ...]:
     """Build the additional listeners, in the order given.
 
     Raises:
@@ -103,7 +87,7 @@ def advertised_of(told: Address | None, *hosts: str) -> tuple[str, int]:
     return host, 0 if told is None else told.port
 
 
-def _read(values: _Values, key: str) -> dict[str, Address]:
+def _read(values: Values, key: str) -> dict[str, Address]:
     try:
         return read_addresses(values.items(key))
     except ValueError as error:
@@ -111,14 +95,14 @@ def _read(values: _Values, key: str) -> dict[str, Address]:
 
 
 def _check_names(
-    values: _Values, key: str, names: Iterable[str], known: Mapping[str, Address]
+    values: Values, key: str, names: Iterable[str], known: Mapping[str, Address]
 ) -> None:
     for name in names:
         if name not in known:
             raise values.refusal(key, f"names {name[:40]!r}, which is not in listeners")
 
 
-def _check_ports(values: _Values, bound: Mapping[str, Address]) -> None:
+def _check_ports(values: Values, bound: Mapping[str, Address]) -> None:
     taken: list[tuple[str, Address]] = [(key, values.address(key)) for key in _OTHER_PORTS]
     for name, address in bound.items():
         owner = _owner_of(address, taken)

@@ -8,9 +8,10 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from liftbridge_broker.config.build import build_options
+from liftbridge_broker.config.given import Given
 from liftbridge_broker.config.options import BrokerOptions, Origin
 from liftbridge_broker.config.settings import (
     ENVIRONMENT_PREFIX,
@@ -35,20 +36,6 @@ _SERVICE_LINK_NAME: Final = re.compile(
     r".*_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 _SERVICE_LINK_VALUE: Final = re.compile(r"(tcp|udp|sctp)://.*")
-
-
-class Given(NamedTuple):
-    """A value from a file, the environment or a flag.
-
-    Attributes:
-        value: The value.
-        origin: Kind of source.
-        source: Place, for messages: `broker.yaml:12`, `LIFTBRIDGE_PORT`, `--port`.
-    """
-
-    value: Value
-    origin: Origin
-    source: str
 
 
 def load(
