@@ -84,7 +84,7 @@ async def server(source):
     monitor.start()
     server = ObserveServer(
         source=source,
-        health=source,
+        not_ready_reasons=source.not_ready_reasons,
         catalogue=CATALOGUE,
         monitor=monitor,
         samplers=[StructlogObserver(CATALOGUE).samples],
@@ -266,7 +266,10 @@ async def test_request_that_fails_by_a_bug_is_logged(http, source, caplog):
 async def test_address_in_use_is_refused_with_its_setting(server, http):
     del http
     other = ObserveServer(
-        source=Source(), health=Source(), catalogue=CATALOGUE, monitor=LoopMonitor()
+        source=Source(),
+        not_ready_reasons=Source().not_ready_reasons,
+        catalogue=CATALOGUE,
+        monitor=LoopMonitor(),
     )
     port = server.port
     with pytest.raises(

@@ -17,7 +17,8 @@ SECOND_NS = 10**9
 def test_compaction_that_ends_after_a_cut_removes_nothing() -> None:
     """The cut may be behind all that it made: what it read there made records go."""
     bed = StoreBed()
-    bed.runner = aside = CompactedAside(bed.files)
+    aside = CompactedAside(bed.files)
+    bed.runner = aside.submit
     bed.start({A: COMPACT})
     for key in (b"a", b"b", b"a", b"c"):
         bed.append(A, [b"." * 100], keys=[key])

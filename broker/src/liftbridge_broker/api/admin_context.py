@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from google.protobuf.message import Message
 
@@ -37,33 +37,22 @@ class Certificate(NamedTuple):
     fingerprint: str
 
 
-class Setting(Protocol):
-    """Interface of a setting in force."""
+class Setting(NamedTuple):
+    """A setting in force, as the configuration describes it.
 
-    @property
-    def key(self) -> str:
-        """Dotted name."""
-        ...
+    Attributes:
+        key: Dotted name.
+        text: Value; secrets are masked.
+        source: Source of the value; empty for the default.
+        is_reloadable: Whether a new value needs no restart.
+        has_effect: Whether the value has any effect.
+    """
 
-    @property
-    def text(self) -> str:
-        """Value; secrets are masked."""
-        ...
-
-    @property
-    def source(self) -> str:
-        """Source of the value; empty for the default."""
-        ...
-
-    @property
-    def is_reloadable(self) -> bool:
-        """Return whether a new value needs no restart."""
-        ...
-
-    @property
-    def has_effect(self) -> bool:
-        """Return whether the value has any effect."""
-        ...
+    key: str
+    text: str
+    source: str
+    is_reloadable: bool
+    has_effect: bool
 
 
 class Reloaded(NamedTuple):

@@ -2,38 +2,33 @@
 
 import asyncio
 import socket
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 _CLOSED: Final = 7
 _CLOSE_WAIT: Final = 8
 """States of `TCP_INFO` on Linux."""
 
 
-class _HasOptions(Protocol):
-    """A socket, or a transport's view of a socket."""
-
-    def getsockopt(self, level: int, name: int, size: int, /) -> bytes: ...
-
-
 def is_reset(client: socket.socket | asyncio.Transport) -> bool:
     """Return whether the client reset the connection, which the loop notices only at a read."""
     if isinstance(client, socket.socket):
-        return _state(client) == _CLOSED
-    # Once it is closing, its file descriptor may belong to another connection.
+        return _state(client.getsockopt) == _CLOSED
+    # Once it is closing, the number of its file may belong to another connection.
     found = None if client.is_closing() else client.get_extra_info("socket")
-    return found is not None and _state(found) == _CLOSED
+    return found is not None and _state(found.getsockopt) == _CLOSED
 
 
 def has_closed(client: socket.socket) -> bool:
     """Return whether the client closed its side."""
-    return _state(client) == _CLOSE_WAIT
+    return _state(client.getsockopt) == _CLOSE_WAIT
 
 
-def _state(client: _HasOptions) -> int:
-    """Return the state of the connection; 0 if the system does not report it."""
-    if not hasattr(socket, "TCP_INFO"):  # the in-memory broker runs on any system
+def _state(read_option: Callable[[int, int, int], bytes]) -> int:
+    """State of the connection, from an option of its socket; 0 where the system has none."""
+    if not hasattr(socket, "TCP_INFO"):  # the in-memory broker runs elsewhere than on Linux, too
         return 0
-    return client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+    return read_option(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
 
 
 def peer_text(name: object) -> str:

@@ -14,7 +14,7 @@ from liftbridge_broker.api.admin_context import (
     Setting,
 )
 from liftbridge_broker.api.tls import ServerTls
-from liftbridge_broker.config.options import BrokerOptions
+from liftbridge_broker.config.options import BrokerOptions, EffectiveSetting
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.node.assembly.core import Core
 from liftbridge_broker.ports.clock import Clock
@@ -45,7 +45,7 @@ class AdminPort:
         are_peers_connected: Callable[[], bool],
         nats: Callable[[], NatsFacts],
         restart_needed: Callable[[], Sequence[str]],
-        settings: Callable[[], Sequence[Setting]],
+        settings: Callable[[], Sequence[EffectiveSetting]],
         reload: Callable[[], Reloaded],
         client_tls: Callable[[], ServerTls | None],
     ) -> None:
@@ -77,7 +77,7 @@ class AdminPort:
             voters_max=options.clustering.voters_max,
             configuration_hash=options.fingerprint(),
             restart_needed=restart_needed,
-            settings=settings,
+            settings=lambda: tuple(map(_shown, settings())),
             reload=reload,
             is_retired=lambda: core.is_retired,
             retire=core.retire,
@@ -121,6 +121,10 @@ class AdminPort:
     async def close(self) -> None:
         """Close every connection."""
         await self._server.close()
+
+
+def _shown(one: EffectiveSetting) -> Setting:
+    return Setting(one.key, one.text, one.source, one.is_reloadable, one.has_effect)
 
 
 def certificates(

@@ -22,7 +22,7 @@ from liftbridge_broker.server.wiring import (
     role_of,
     store_options,
 )
-from liftbridge_broker.storage.compaction import CompactionRunner
+from liftbridge_broker.storage.compaction import SubmitCompaction
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.wire.peer_bodies import ORIGIN_SIZE
 from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
@@ -39,7 +39,7 @@ def make_core(
     *,
     on_failed: Callable[[LiftbridgeError], None],
     on_change: Callable[[], None],
-    runner: CompactionRunner | None = None,
+    runner: SubmitCompaction | None = None,
     keys: Keyring = OPEN_KEYRING,
 ) -> Core:
     """Create the core of one start; for the arguments see `Core`."""

@@ -172,7 +172,7 @@ class Broker:
         self._on_failed(error)
 
     def not_ready_reasons(self) -> list[str]:
-        """Implement `HealthSource`."""
+        """Reasons why the broker takes no requests; empty while it is ready."""
         are_linked = self._nats.is_connected, self._transport.is_connected
         if self._is_draining:
             return ["broker: stopping"]
@@ -269,7 +269,7 @@ class Broker:
             self.observer,
             on_failed=self._on_failed,
             on_change=self._waiting.wake,
-            runner=self._compactor,
+            runner=self._compactor.submit,
             keys=read_keyring(self.options.clustering.secret_file),
         )
         tell_keys(self._core.keys, self.observer)
@@ -375,7 +375,7 @@ class Broker:
         self._monitor.start()
         self._observe = ObserveServer(
             source=StartingMetrics(packages.version(PACKAGE), self._started_ns),
-            health=self,
+            not_ready_reasons=self.not_ready_reasons,
             catalogue=self.catalogue,
             monitor=self._monitor,
             samplers=(self.observer.samples,),

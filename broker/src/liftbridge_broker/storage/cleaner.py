@@ -8,7 +8,7 @@ nothing else, and retention precedes compaction.
 import heapq
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.ids import Instant, Offset, PartitionId
@@ -24,6 +24,7 @@ from liftbridge_broker.storage.retention import (
     first_within,
     limits_of,
 )
+from liftbridge_broker.storage.telling import Teller
 
 TICKS_MAX: Final = 16
 """Maximum number of logs handled in a turn; other due logs wait for the next turn."""
@@ -38,14 +39,6 @@ _SPREAD_BITS: Final = 64
 
 AgeClock = Callable[[Instant], int | None]
 """Returns the Unix time for the age of records; `None` while there is none."""
-
-
-class Tell(Protocol):
-    """Function that reports a transition of a log to the observer."""
-
-    def __call__(self, stored: StoredLog, kind: str, **values: object) -> None:
-        """Report a transition; its stream and partition are added."""
-        ...
 
 
 class Removals:
@@ -106,7 +99,7 @@ class Cleaner:
         save: Callable[[StoredLog], None],
         to_trash: Callable[[StoredLog, Sequence[str], int, Instant], None],
         compact: Callable[[StoredLog, Instant, int | None], None],
-        tell: Tell,
+        teller: Teller,
         guarded: Callable[[Callable[[], None], Instant], None],
     ) -> None:
         """Start without logs.
@@ -118,7 +111,7 @@ class Cleaner:
             save: Saves state that would be lost with removed batches, such as publishers.
             to_trash: Moves files to the trash, with a date.
             compact: Requests compaction.
-            tell: Reports to the observer.
+            teller: Reports to the observer.
             guarded: Runs disk work in a later turn; handles device errors.
         """
         self._journal = journal
@@ -127,7 +120,7 @@ class Cleaner:
         self._save = save
         self._to_trash = to_trash
         self._compact = compact
-        self._tell = tell
+        self._teller = teller
         self._guarded = guarded
         self.find_cursor: FindCursor = _find_nothing
         self.age_clock: AgeClock | None = None
@@ -176,7 +169,7 @@ class Cleaner:
             log.close_idle()
         if log.needs_roll(wall_ns):
             log.roll()
-            self._tell(stored, "segment_rolled", base_offset=log.log_end_offset)
+            self._teller.tell_of(stored, "segment_rolled", base_offset=log.log_end_offset)
             return
         self._trim(stored, now, age_ns)
         if stored.options.compact_enabled:
@@ -233,16 +226,18 @@ class Cleaner:
         wanted = _log_start(stored, age_ns, max(held, within))
         told = {"cursor": options.retention_cursor, "bytes": log.size_bytes}
         if unknown and unknown != stored.unknown_cursor:
-            self._tell(stored, "retention_waits", reason=unknown, **told)
+            self._teller.tell_of(stored, "retention_waits", reason=unknown, **told)
         stored.unknown_cursor = unknown
         if wanted > held:
             limit = options.retention_cursor_bytes_max
             told |= {"limit_bytes": limit, "log_start_offset": wanted}
             if cursor is CursorUnknown.UNANSWERED:
-                # The cursor may be above all removed offsets: no loss can be reported.
-                self._tell(stored, "retention_cursor_ignored", **told)
+                # It may be ahead of everything removed: no loss can be reported.
+                self._teller.tell_of(stored, "retention_cursor_ignored", **told)
             else:
-                self._tell(stored, "retention_cursor_passed", position=unknown or held, **told)
+                self._teller.tell_of(
+                    stored, "retention_cursor_passed", position=unknown or held, **told
+                )
         self.raise_log_start(stored, wanted, "retention", now)
 
     def _drop_segments(self, stored: StoredLog, offset: Offset, reason: str, now: Instant) -> None:
@@ -265,7 +260,7 @@ class Cleaner:
             return
         freed = bytes_before - log.size_bytes
         stored.counted_bytes = max(0, stored.counted_bytes - freed)
-        self._tell(
+        self._teller.tell_of(
             stored,
             "segments_deleted",
             segments=count_before - log.segment_count,

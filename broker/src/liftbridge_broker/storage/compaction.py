@@ -17,10 +17,10 @@ removed at the next start.
 """
 
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.logformat.batch import (
@@ -128,13 +128,9 @@ class CompactionResult(NamedTuple):
     map_end: Offset
 
 
-class CompactionRunner(Protocol):
-    """Compacts outside of the node, one job after the other."""
-
-    def submit(self, token: Token, job: CompactionJob) -> None:
-        """Start a job; a `FileEvent` with `encode_result` of its outcome, or an error, follows."""
-        ...
-
+SubmitCompaction = Callable[[Token, CompactionJob], None]
+"""Starts a job outside of the node, one after the other; a `FileEvent` with `encode_result` of its
+outcome, or an error, follows."""
 
 Steps = Generator[None, None, CompactionResult]
 

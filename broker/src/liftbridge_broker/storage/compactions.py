@@ -13,13 +13,13 @@ from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.model.ids import Instant, Offset, PartitionId
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.ports.files import FileEvent, Files, Token
-from liftbridge_broker.storage.cleaner import Removals, Tell
+from liftbridge_broker.storage.cleaner import Removals
 from liftbridge_broker.storage.compaction import (
     CompactionJob,
     CompactionResult,
-    CompactionRunner,
     SegmentRef,
     Steps,
+    SubmitCompaction,
     cleaned_path,
     compact,
     decode_result,
@@ -28,6 +28,7 @@ from liftbridge_broker.storage.dropped import note_dropped
 from liftbridge_broker.storage.flush import StoredLog
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.segment import CLEANED_SUFFIX, LOG_SUFFIX
+from liftbridge_broker.storage.telling import Teller
 from liftbridge_broker.storage.types import SegmentInfo
 
 STEP_PAUSE_NS: Final = 10 * MILLISECOND_NS
@@ -62,12 +63,12 @@ class Compactions:
     def __init__(
         self,
         files: Files,
-        runner: CompactionRunner | None,
+        runner: SubmitCompaction | None,
         removals: Removals,
         new_token: Callable[[], Token],
         *,
         save: Callable[[StoredLog], None],
-        tell: Tell,
+        teller: Teller,
     ) -> None:
         """Start with nothing to do; see `Cleaner` for the arguments."""
         self._files = files
@@ -75,7 +76,7 @@ class Compactions:
         self._removals = removals
         self._new_token = new_token
         self._save = save
-        self._tell = tell
+        self._teller = teller
         self.on_compacted: Callable[[PartitionId], None] = _ignore
         self._waiting: deque[tuple[StoredLog, int | None]] = deque()
         self._work: _Work | None = None
@@ -145,7 +146,7 @@ class Compactions:
             self._work = work = _Work(stored, job, now, stored.cut_count)
             if self._runner is not None:
                 work.token = self._new_token()
-                self._runner.submit(work.token, job)
+                self._runner(work.token, job)
             else:
                 work.steps = compact(self._files, job)
                 work.step_at = now
@@ -177,7 +178,7 @@ class Compactions:
                 self.on_compacted(stored.partition_id)
             stored.map_start = Offset(0) if is_complete else result.map_end
             stored.compacted_bytes = stored.log.size_bytes
-            self._tell(
+            self._teller.tell_of(
                 stored,
                 "log_compacted",
                 removed_messages=result.removed_count,
@@ -230,7 +231,7 @@ class Compactions:
         stored = work.stored
         is_told = not stored.is_closed and _is_as_it_was(work)
         if is_told:
-            self._tell(stored, "compaction_failed", reason=error.text)
+            self._teller.tell_of(stored, "compaction_failed", reason=error.text)
         self._end(now)
         # The error may concern a file that compaction wrote, which is not part of the log.
         if isinstance(error, CorruptionError) and error.path.endswith(LOG_SUFFIX) and is_told:

@@ -30,7 +30,7 @@ from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamO
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.storage.cleaner import AgeClock, Cleaner, Removals
-from liftbridge_broker.storage.compaction import CompactionRunner
+from liftbridge_broker.storage.compaction import SubmitCompaction
 from liftbridge_broker.storage.compactions import Compactions
 from liftbridge_broker.storage.cuts import announce_cuts, cut_logs, restart_log
 from liftbridge_broker.storage.directory import (
@@ -111,7 +111,7 @@ class LogStore:
         *,
         observer: Observer,
         new_token: Callable[[], Token],
-        runner: CompactionRunner | None,
+        runner: SubmitCompaction | None,
         now: Instant,
     ) -> None:
         """Take over the data that `open_store` read."""
@@ -130,7 +130,7 @@ class LogStore:
         self._removals = Removals(files, new_token)
         save = partial(save_publishers, files)
         self._compactions = Compactions(
-            files, runner, self._removals, new_token, save=save, tell=self._teller.tell_of
+            files, runner, self._removals, new_token, save=save, teller=self._teller
         )
         self._cleaner = Cleaner(
             journal,
@@ -139,7 +139,7 @@ class LogStore:
             save=save,
             to_trash=self._trash.take_segments,
             compact=self._compactions.request,
-            tell=self._teller.tell_of,
+            teller=self._teller,
             guarded=self._guarded,
         )
         self._logs: dict[PartitionId, StoredLog] = {}

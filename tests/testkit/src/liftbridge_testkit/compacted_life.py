@@ -65,7 +65,7 @@ class Replica:
         flush = FlushLimits(interval_ns=200 * MILLISECOND_NS, journal_ns=500 * MILLISECOND_NS)
         self.bed = StoreBed(options=StoreOptions(flush=flush, space=NO_LIMITS))
         self.aside = CompactedAside(self.bed.files)
-        self.bed.runner = self.aside
+        self.bed.runner = self.aside.submit
         self.bed.start({PARTITION: OPTIONS})
 
     @property

@@ -26,8 +26,8 @@ from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.storage.compaction import (
     CompactionJob,
     CompactionResult,
-    CompactionRunner,
     Steps,
+    SubmitCompaction,
     compact,
     encode_result,
 )
@@ -129,7 +129,7 @@ class StoreBed:
     transitions: list[tuple[str, Mapping[str, object]]] = field(default_factory=list)
     flushed: list[Flushed] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-    runner: CompactionRunner | None = None
+    runner: SubmitCompaction | None = None
     _token: int = 0
 
     @property

@@ -37,7 +37,7 @@ _END_SECONDS: Final = 5
 
 
 class CompactorProcess:
-    """The port `CompactionRunner` as a helper process, started with the first job."""
+    """Compacts in a helper process, started with the first job."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class CompactorProcess:
         self._is_ending = False
 
     def submit(self, token: Token, job: CompactionJob) -> None:
-        """Implement `CompactionRunner.submit`. A helper that died is replaced for the next job."""
+        """Implement `SubmitCompaction`. A helper that died is replaced for the next job."""
         line = encode_job(job)
         self._worker.submit(Job(token, lambda: self._ask(line), ()))
 

@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -51,14 +51,6 @@ def _is_own_fault(record: logging.LogRecord) -> bool:
 _LOG.addFilter(_is_own_fault)
 
 
-class HealthSource(Protocol):
-    """Reports why the broker does not take requests."""
-
-    def not_ready_reasons(self) -> Sequence[str]:
-        """Return reasons such as `nats: disconnected`; empty while the broker is ready."""
-        ...
-
-
 class ObserveServer:
     """Serves metrics and health.
 
@@ -71,7 +63,7 @@ class ObserveServer:
         self,
         *,
         source: MetricsSource,
-        health: HealthSource,
+        not_ready_reasons: Callable[[], Sequence[str]],
         catalogue: Catalogue,
         monitor: LoopMonitor,
         samplers: Sequence[Callable[[], Mapping[str, Sample]]] = (),
@@ -81,7 +73,8 @@ class ObserveServer:
 
         Args:
             source: Integers of the broker, until `set_source`.
-            health: Reports whether the broker accepts requests.
+            not_ready_reasons: Returns why it takes no requests, such as `nats: disconnected`; empty
+                while it is ready.
             catalogue: Known metrics.
             monitor: Lag and load of the loop, running.
             samplers: More samples of scope `broker`, such as `StructlogObserver.samples`.
@@ -91,7 +84,7 @@ class ObserveServer:
         self.port = 0
         self._samplers = (monitor.samples, *samplers)
         self._source = _Joined(source, self._samplers)
-        self._health = health
+        self._not_ready_reasons = not_ready_reasons
         self._catalogue = catalogue
         self._monitor = monitor
         self._process = process_collector()
@@ -212,7 +205,7 @@ class ObserveServer:
 
     async def _on_ready(self, request: web.Request) -> web.Response:
         del request
-        reasons = list(self._health.not_ready_reasons())
+        reasons = list(self._not_ready_reasons())
         status = 503 if reasons else 200
         return web.json_response({"ready": not reasons, "reasons": reasons}, status=status)
 

@@ -44,7 +44,7 @@ from liftbridge_broker.ports.timer import Timer
 from liftbridge_broker.ports.transport import Channel, Transport
 from liftbridge_broker.raft.environment import RaftOptions, Rng
 from liftbridge_broker.raft.types import Configuration, Peer
-from liftbridge_broker.storage.compaction import CompactionRunner
+from liftbridge_broker.storage.compaction import SubmitCompaction
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.raft_log import SNAPSHOTS_KEPT, RaftLog
 from liftbridge_broker.storage.raft_recovery import holds_metadata
@@ -157,7 +157,7 @@ class Core:
     new_origin: Callable[[], bytes]
     on_failed: Callable[[LiftbridgeError], None]
     on_change: Callable[[Change], None]
-    runner: CompactionRunner | None = None
+    runner: SubmitCompaction | None = None
     keys: Keyring = OPEN_KEYRING
     sessions: PeerSessions = field(init=False)
     store: LogStore = field(init=False)
