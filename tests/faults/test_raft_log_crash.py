@@ -6,8 +6,8 @@ from typing import NamedTuple
 import pytest
 
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex
+from liftbridge_broker.model.metadata_log import Entry, EntryKind, HardState, Peer
 from liftbridge_broker.ports.metadata import Committed, ProposalToken, Urgency
-from liftbridge_broker.raft.types import Entry, EntryKind, HardState, Peer
 from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.storage.raft_snapshots import snapshot_of
 from liftbridge_testkit.lone_metadata import open_lone

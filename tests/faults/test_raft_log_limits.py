@@ -6,8 +6,8 @@ import pytest
 
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.ids import Instant, MetadataIndex
+from liftbridge_broker.model.metadata_log import Entry, EntryKind, HardState
 from liftbridge_broker.ports.metadata import Committed, Failed, ProposalToken, Refused, Urgency
-from liftbridge_broker.raft.types import Entry, EntryKind, HardState
 from liftbridge_testkit.lone_metadata import open_lone
 from liftbridge_testkit.memory_files import Fault, MemoryFiles
 from liftbridge_testkit.raft_logs import ME, opened, persist

@@ -3,8 +3,8 @@
 from collections import Counter
 from random import Random
 
+from liftbridge_broker.model.fetching import ACCEPTED, FetchError, FetchPosition, Refused
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset, PartitionId
-from liftbridge_broker.replication.fetching import ACCEPTED, FetchError, FetchPosition, Refused
 from liftbridge_broker.replication.isr import MS
 from liftbridge_broker.replication.leader_session import LeaderSession, LeaderSessionLimits
 from liftbridge_broker.replication.sessions import FollowerSession, SessionLimits

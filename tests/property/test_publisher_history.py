@@ -10,8 +10,9 @@ from typing import NamedTuple
 import pytest
 
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
+from liftbridge_broker.ports.publishers import StampedBatch
 from liftbridge_broker.replication.publisher_history import PublisherHistory
-from liftbridge_broker.replication.publishers import PublisherTable, StampedBatch
+from liftbridge_broker.replication.publishers import PublisherTable
 
 PUBLISHERS = (1, 2, 3)
 STAMPS_FEW = 4

@@ -17,16 +17,16 @@ from liftbridge_broker.controller.commands import Bootstrap
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import CorruptionError, InvalidRequestError, LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId
-from liftbridge_broker.node.metadata.consensus import recovered_metadata
-from liftbridge_broker.node.metadata.driver import restore
-from liftbridge_broker.raft.types import (
-    TERM_LEAP_MAX,
+from liftbridge_broker.model.metadata_log import (
     Configuration,
     Entry,
     EntryKind,
     HardState,
     Snapshot,
 )
+from liftbridge_broker.node.metadata.consensus import recovered_metadata
+from liftbridge_broker.node.metadata.driver import restore
+from liftbridge_broker.raft.types import TERM_LEAP_MAX
 from liftbridge_broker.storage.directory import read_identity
 from liftbridge_broker.storage.offline import proven_index
 from liftbridge_broker.storage.raft_log import RaftLog

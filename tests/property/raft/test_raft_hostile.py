@@ -5,17 +5,10 @@ from typing import get_args
 
 import pytest
 
+from liftbridge_broker.model.metadata_log import Configuration, Entry, EntryKind, SnapshotMeta
 from liftbridge_broker.raft.configuration import encode
-from liftbridge_broker.raft.environment import MS
-from liftbridge_broker.raft.types import (
-    TERM_LEAP_MAX,
-    Configuration,
-    Drop,
-    Entry,
-    EntryKind,
-    Message,
-    SnapshotMeta,
-)
+from liftbridge_broker.raft.options import MS
+from liftbridge_broker.raft.types import TERM_LEAP_MAX, Drop, Message
 from liftbridge_testkit.raft.chaos import OPTIONS
 from liftbridge_testkit.raft.cluster import RaftCluster, Watch, peer_of
 

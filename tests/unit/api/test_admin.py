@@ -10,8 +10,8 @@ from liftbridge_broker.controller.commands import AdvertiseListeners, DeleteStre
 from liftbridge_broker.errors import ConfigError, GrpcStatus
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.listeners import ListenerAddress
+from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.node.metadata.bootstrap import Beginning, Discovery, Role
-from liftbridge_broker.raft.types import Configuration, Peer
 from liftbridge_broker.server.admin import ADMIN, check_admin_tls, is_loopback, make_admin
 from liftbridge_proto.ext.v1 import admin_pb2
 from liftbridge_testkit.admin_calls import (

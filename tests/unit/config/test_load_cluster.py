@@ -11,7 +11,7 @@ from liftbridge_broker.config.options import (
 )
 from liftbridge_broker.errors import ConfigError
 from liftbridge_broker.node.metadata.control import ControlOptions
-from liftbridge_broker.raft.environment import RaftOptions
+from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.replication.follower import FollowerLimits
 from liftbridge_broker.replication.isr import LeaderLimits
 from liftbridge_broker.replication.leader_session import LeaderSessionLimits

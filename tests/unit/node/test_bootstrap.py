@@ -4,11 +4,11 @@ from random import Random
 
 import pytest
 
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.metadata.bootstrap import Discovery, Role, founded_by
 from liftbridge_broker.ports.transport import EVERYONE
 from liftbridge_broker.raft.configuration import EMPTY
-from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_membership import Claim, Discover, DiscoverReply
 

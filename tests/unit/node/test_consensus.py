@@ -12,6 +12,7 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.node.metadata.proposals import (
     OPEN_NS,
     ORIGINS_MAX,
@@ -31,8 +32,8 @@ from liftbridge_broker.ports.metadata import (
     Urgency,
 )
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.raft.environment import RaftOptions
-from liftbridge_broker.raft.types import Peer, VoteReply
+from liftbridge_broker.raft.options import RaftOptions
+from liftbridge_broker.raft.types import VoteReply
 from liftbridge_broker.wire.peer import PeerHeader, encode
 from liftbridge_broker.wire.peer_bodies import RaftBody
 from liftbridge_broker.wire.peer_frame import open_frame

@@ -22,11 +22,11 @@ from liftbridge_broker.controller.replay import apply
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.model.ids import MetadataIndex, PartitionNumber, partition_id
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOverrides
 from liftbridge_broker.node.metadata.control import ControlOptions, ControlPlane
 from liftbridge_broker.node.scheduling.cluster_clock import ClockLimits, ClusterClock
 from liftbridge_broker.ports.metadata import LeaderChanged
-from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_bodies import (
     LeaderReport,

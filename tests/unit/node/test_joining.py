@@ -1,10 +1,10 @@
 """How a broker without a place in its cluster gets one, and answers others who look for one."""
 
 from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.node.metadata.joining import ASK_NS, CALL_NS, UNHEARD_NS, Joining
 from liftbridge_broker.node.peers.peer_link import PeerLink, unsigned_sessions
 from liftbridge_broker.ports.transport import EVERYONE, Channel
-from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.wire.peer import PeerHeader, decode
 from liftbridge_broker.wire.peer_frame import read_open
 from liftbridge_broker.wire.peer_membership import Discover, DiscoverReply, Join

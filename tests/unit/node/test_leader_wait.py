@@ -4,8 +4,8 @@ import pytest
 
 from liftbridge_broker.controller.commands import ShutDownBroker
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.node.metadata.leader_wait import HOPELESS_NS, LEADERLESS_NS, leader_wait_ns
-from liftbridge_broker.raft.types import Peer
 from liftbridge_testkit.controller_world import ControllerWorld
 
 

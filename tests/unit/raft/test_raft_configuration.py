@@ -1,12 +1,12 @@
 import pytest
 
+from liftbridge_broker.model.metadata_log import Configuration
 from liftbridge_broker.raft.configuration import EMPTY, changed, decode, encode, is_well_formed
 from liftbridge_broker.raft.membership import Membership
 from liftbridge_broker.raft.types import (
     AddLearner,
     BadConfigurationError,
     ConfigChangeRefusedError,
-    Configuration,
     Promote,
     Remove,
 )

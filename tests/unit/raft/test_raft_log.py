@@ -1,8 +1,7 @@
 import pytest
 
 from liftbridge_broker.errors import CorruptionError
-from liftbridge_broker.raft.log import TAIL_BYTES_KEPT, Log
-from liftbridge_broker.raft.types import (
+from liftbridge_broker.model.metadata_log import (
     Configuration,
     Entry,
     EntryKind,
@@ -10,6 +9,7 @@ from liftbridge_broker.raft.types import (
     Snapshot,
     SnapshotMeta,
 )
+from liftbridge_broker.raft.log import TAIL_BYTES_KEPT, Log
 from liftbridge_testkit.raft.cluster import peer_of
 from liftbridge_testkit.raft.storage import MemoryLog
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from liftbridge_broker.raft.environment import RaftOptions
+from liftbridge_broker.model.metadata_log import Configuration
+from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.raft.outbox import Outbox
 from liftbridge_broker.raft.progress import Progress, ProgressState
 from liftbridge_broker.raft.quorum import reached_by_majority, tally
@@ -10,7 +11,6 @@ from liftbridge_broker.raft.reads import LeaderReads, LocalReads
 from liftbridge_broker.raft.types import (
     AddLearner,
     AppendReply,
-    Configuration,
     NotRaftLeaderError,
     RaftBusyError,
     TimeoutNow,

@@ -5,14 +5,15 @@ from random import Random
 
 import pytest
 
-from liftbridge_broker.model.ids import BrokerId, Instant, Offset
-from liftbridge_broker.replication.fetching import (
+from liftbridge_broker.model.fetching import (
     ACCEPTED,
     Diverging,
     FetchedHead,
     FetchError,
     Refused,
+    SessionClock,
 )
+from liftbridge_broker.model.ids import BrokerId, Instant, Offset
 from liftbridge_broker.replication.follower import (
     Append,
     FollowerCore,
@@ -20,7 +21,7 @@ from liftbridge_broker.replication.follower import (
     RestartAt,
     Truncate,
 )
-from liftbridge_broker.replication.isr import LeaderLimits, SessionClock
+from liftbridge_broker.replication.isr import LeaderLimits
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_testkit.batches import PARTITION
 from liftbridge_testkit.replica_logs import ReplicaLog, partition_of

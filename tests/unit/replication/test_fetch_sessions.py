@@ -1,5 +1,6 @@
 """Fetch sessions of a pair of brokers: what travels, and when (KIP-227)."""
 
+from liftbridge_broker.model.fetching import ACCEPTED, Diverging, FetchError, FetchPosition, Refused
 from liftbridge_broker.model.ids import (
     BrokerId,
     Instant,
@@ -7,13 +8,6 @@ from liftbridge_broker.model.ids import (
     MetadataIndex,
     Offset,
     PartitionId,
-)
-from liftbridge_broker.replication.fetching import (
-    ACCEPTED,
-    Diverging,
-    FetchError,
-    FetchPosition,
-    Refused,
 )
 from liftbridge_broker.replication.isr import MS
 from liftbridge_broker.replication.leader_session import LeaderSession, LeaderSessionLimits

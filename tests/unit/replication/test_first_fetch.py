@@ -1,5 +1,6 @@
 """A fetch session before its first answer."""
 
+from liftbridge_broker.model.fetching import FetchPosition
 from liftbridge_broker.model.ids import (
     BrokerId,
     Instant,
@@ -8,7 +9,6 @@ from liftbridge_broker.model.ids import (
     Offset,
     PartitionId,
 )
-from liftbridge_broker.replication.fetching import FetchPosition
 from liftbridge_broker.replication.sessions import FollowerSession, SessionLimits
 
 

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
+from liftbridge_broker.model.fetching import FetchedHead, FetchError, FetchPosition
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset, PartitionId
 from liftbridge_broker.model.partitions import Copied
-from liftbridge_broker.replication.fetching import FetchedHead, FetchError, FetchPosition
 from liftbridge_broker.replication.follower import (
     Append,
     Damaged,

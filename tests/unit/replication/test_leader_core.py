@@ -3,15 +3,16 @@
 import pytest
 
 from liftbridge_broker import errors
-from liftbridge_broker.model.ids import Instant, LeaderEpoch, MetadataIndex, Offset
-from liftbridge_broker.replication.fetching import (
+from liftbridge_broker.model.fetching import (
     ACCEPTED,
     Diverging,
     FetchError,
     FetchPosition,
     Refused,
+    SessionClock,
 )
-from liftbridge_broker.replication.isr import MS, ProposalOutcome, SessionClock
+from liftbridge_broker.model.ids import Instant, LeaderEpoch, MetadataIndex, Offset
+from liftbridge_broker.replication.isr import MS, ProposalOutcome
 from liftbridge_testkit.batches import PARTITION
 from liftbridge_testkit.leader_world import (
     LAG,

@@ -3,8 +3,8 @@
 import pytest
 
 from liftbridge_broker import errors
+from liftbridge_broker.model.fetching import ACCEPTED, FetchError, Refused
 from liftbridge_broker.model.ids import Instant
-from liftbridge_broker.replication.fetching import ACCEPTED, FetchError, Refused
 from liftbridge_broker.replication.isr import MS, ProposalOutcome, outcome_of
 from liftbridge_testkit.leader_world import (
     ALL,

@@ -7,12 +7,9 @@ import pytest
 
 from liftbridge_broker.errors import CorruptionError, FencedPublisherError, OutOfOrderError
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PublisherId
+from liftbridge_broker.ports.publishers import StampedBatch
 from liftbridge_broker.replication.publisher_history import DRAIN_STAMPS, PublisherHistory
-from liftbridge_broker.replication.publishers import (
-    PublisherStamp,
-    PublisherTable,
-    StampedBatch,
-)
+from liftbridge_broker.replication.publishers import PublisherStamp, PublisherTable
 from liftbridge_testkit.fuzzing import Fuzz
 from liftbridge_testkit.headers import PublisherHeader
 

@@ -6,8 +6,8 @@ writes them. Only what is written again reaches the disk.
 
 import pytest
 
+from liftbridge_broker.model.metadata_log import HardState
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
-from liftbridge_broker.raft.types import HardState
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.storage.store import StoreOptions
 from liftbridge_testkit.memory_files import Fault, MemoryFiles

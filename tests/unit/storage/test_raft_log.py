@@ -4,8 +4,7 @@ import pytest
 
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.model.ids import BrokerId
-from liftbridge_broker.raft import configuration as configurations
-from liftbridge_broker.raft.types import (
+from liftbridge_broker.model.metadata_log import (
     Configuration,
     Entry,
     EntryKind,
@@ -13,6 +12,7 @@ from liftbridge_broker.raft.types import (
     Peer,
     SnapshotMeta,
 )
+from liftbridge_broker.raft import configuration as configurations
 from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.storage.raft_records import (
     RECORD_HEADER_SIZE,

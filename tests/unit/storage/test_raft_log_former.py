@@ -3,7 +3,7 @@
 import pytest
 
 from liftbridge_broker.errors import CorruptionError
-from liftbridge_broker.raft.types import EntryKind, HardState
+from liftbridge_broker.model.metadata_log import EntryKind, HardState
 from liftbridge_broker.storage.raft_recovery import FORMER_PREFIX
 from liftbridge_testkit.former_metadata import FormerLog
 from liftbridge_testkit.memory_files import MemoryFiles, PowerCutError

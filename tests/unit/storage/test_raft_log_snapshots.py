@@ -5,14 +5,8 @@ import pytest
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.logformat.checksum import crc32c
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.metadata_log import Configuration, Entry, EntryKind, HardState, Peer
 from liftbridge_broker.raft import configuration as configurations
-from liftbridge_broker.raft.types import (
-    Configuration,
-    Entry,
-    EntryKind,
-    HardState,
-    Peer,
-)
 from liftbridge_broker.storage.raft_log import CATCH_UP_ENTRIES, RESERVE_BYTES, RaftLog
 from liftbridge_broker.storage.raft_records import (
     FILE_HEADER_SIZE,

@@ -6,6 +6,13 @@ import pytest
 
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.logformat.checksum import crc32c
+from liftbridge_broker.model.fetching import (
+    FetchBody,
+    FetchedHead,
+    FetchError,
+    FetchPosition,
+    FetchReplyBody,
+)
 from liftbridge_broker.model.ids import (
     BrokerId,
     LeaderEpoch,
@@ -14,14 +21,7 @@ from liftbridge_broker.model.ids import (
     PartitionId,
     PublisherId,
 )
-from liftbridge_broker.raft.types import Peer
-from liftbridge_broker.replication.fetching import (
-    FetchBody,
-    FetchedHead,
-    FetchError,
-    FetchPosition,
-    FetchReplyBody,
-)
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.wire.peer import (
     OPEN_MESSAGES_MAX,
     PeerHeader,

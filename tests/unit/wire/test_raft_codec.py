@@ -4,15 +4,9 @@ import pytest
 
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.metadata_log import Configuration, Entry, EntryKind, Peer, SnapshotMeta
 from liftbridge_broker.raft import types as raft
-from liftbridge_broker.raft.types import (
-    Configuration,
-    Entry,
-    EntryKind,
-    Message,
-    Peer,
-    SnapshotMeta,
-)
+from liftbridge_broker.raft.types import Message
 from liftbridge_broker.wire.raft import (
     ENTRIES_MAX,
     INDEX_MAX,

@@ -16,13 +16,13 @@ from liftbridge_broker.controller.state import (
 )
 from liftbridge_broker.errors import FailedPreconditionError, InvalidRequestError, UnavailableError
 from liftbridge_broker.model.ids import BrokerId, PartitionId
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.metadata.group import is_alive
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.scheduling.steps import STEP, all_partitions, in_steps
-from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.replication.leader import ReplicaLag
 from liftbridge_proto.ext.v1 import admin_pb2
 

@@ -31,10 +31,10 @@ from liftbridge_broker.errors import (
     NotFoundError,
 )
 from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamName, number_of, stream_of
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.metadata.group import furthest_voter, is_alive
 from liftbridge_broker.node.scheduling.steps import STEP, all_partitions
-from liftbridge_broker.raft.types import Peer
 from liftbridge_proto.ext.v1 import admin_pb2
 
 

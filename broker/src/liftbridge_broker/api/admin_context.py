@@ -19,11 +19,11 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.metadata import MetadataConsensus
-from liftbridge_broker.raft.types import Peer
 from liftbridge_proto.ext.v1 import admin_pb2
 
 LIST_MAX = 1_000

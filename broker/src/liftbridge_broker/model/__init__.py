@@ -1,1 +1,1 @@
-"""Value types shared by all layers: identities, offsets, stream options. No behaviour, no I/O."""
+"""Value types shared by all layers: ids, offsets, options, metadata log. No behaviour, no I/O."""

@@ -41,8 +41,8 @@ from liftbridge_broker.node.replicas.replicas import Replicas
 from liftbridge_broker.node.scheduling.cluster_clock import ClusterClock
 from liftbridge_broker.node.upkeep.retention_cursors import RetentionCursors, RetentionCursorsHost
 from liftbridge_broker.ports.metadata import LeaderChanged
+from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.raft.environment import Rng
 from liftbridge_broker.storage.flush import effective_policy
 from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_bodies import LogInfo, MessagesLost

@@ -1,4 +1,4 @@
 """Interfaces of the deterministic layers to the outside, as structural types.
 
-Adapters and the test kit implement them.
+Adapters, storage, the node and the test kit implement them.
 """

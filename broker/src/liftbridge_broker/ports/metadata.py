@@ -11,8 +11,8 @@ from typing import NamedTuple, NewType, Protocol
 
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.ports.files import FileEvent
-from liftbridge_broker.raft.types import Peer
 
 ProposalToken = NewType("ProposalToken", int)
 """Number of a proposal of this node, from 1, rising; chosen by the proposer."""

@@ -1,8 +1,8 @@
 """A peer's term and vote, and the votes received from other peers (Raft 5.2)."""
 
+from liftbridge_broker.model.metadata_log import HardState, Peer
 from liftbridge_broker.raft.log import Log
 from liftbridge_broker.raft.quorum import tally
-from liftbridge_broker.raft.types import HardState, Peer
 
 
 class Ballot:

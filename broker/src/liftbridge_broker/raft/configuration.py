@@ -11,13 +11,12 @@ from struct import Struct
 from typing import Final
 
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.raft.types import (
     AddLearner,
     BadConfigurationError,
     ConfigChange,
     ConfigChangeRefusedError,
-    Configuration,
-    Peer,
     Promote,
     Remove,
 )

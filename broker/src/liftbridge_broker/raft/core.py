@@ -11,11 +11,14 @@ No message of a peer raises an error: invalid messages are dropped and counted b
 from collections.abc import Callable
 from typing import ClassVar
 
+from liftbridge_broker.model.metadata_log import Configuration, Entry, HardState, Peer, Snapshot
+from liftbridge_broker.ports.rng import Rng
+from liftbridge_broker.ports.stable_log import StableLog
 from liftbridge_broker.raft.ballot import Ballot
-from liftbridge_broker.raft.environment import RaftOptions, Rng, StableLog
 from liftbridge_broker.raft.follower import Follower
 from liftbridge_broker.raft.leader import Leader
 from liftbridge_broker.raft.log import Log
+from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.raft.outbox import Outbox
 from liftbridge_broker.raft.reads import LocalReads
 from liftbridge_broker.raft.status import PeerStatus, peer_statuses
@@ -26,11 +29,8 @@ from liftbridge_broker.raft.types import (
     Append,
     AppendReply,
     ConfigChange,
-    Configuration,
     Drop,
-    Entry,
     FromLeader,
-    HardState,
     Heartbeat,
     HeartbeatReply,
     InstallChunk,
@@ -38,14 +38,12 @@ from liftbridge_broker.raft.types import (
     LeaderChange,
     Message,
     NotRaftLeaderError,
-    Peer,
     PreVote,
     PreVoteReply,
     ReadIndex,
     ReadIndexReply,
     Ready,
     Role,
-    Snapshot,
     TimeoutNow,
     ToLeader,
     Vote,

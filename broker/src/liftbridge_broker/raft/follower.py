@@ -3,9 +3,10 @@
 The core has checked the term and the sender; the follower checks the content and answers.
 """
 
+from liftbridge_broker.model.metadata_log import Entry, EntryKind, Peer
 from liftbridge_broker.raft import configuration
-from liftbridge_broker.raft.environment import RaftOptions
 from liftbridge_broker.raft.log import Log
+from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.raft.outbox import Outbox
 from liftbridge_broker.raft.receiver import SnapshotReceiver, Taken
 from liftbridge_broker.raft.types import (
@@ -13,13 +14,10 @@ from liftbridge_broker.raft.types import (
     AppendReply,
     BadConfigurationError,
     Drop,
-    Entry,
-    EntryKind,
     Heartbeat,
     HeartbeatReply,
     InstallChunk,
     InstallChunkReply,
-    Peer,
 )
 
 

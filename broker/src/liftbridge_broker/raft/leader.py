@@ -8,9 +8,11 @@ message. Follows Raft 5.3 and 5.4, Diss. 3.10, 4, 6.4 and 10.2.1, and etcd/raft.
 from collections import deque
 from typing import Final
 
+from liftbridge_broker.model.metadata_log import Configuration, Entry, EntryKind, Peer
+from liftbridge_broker.ports.stable_log import StableLog
 from liftbridge_broker.raft import configuration
-from liftbridge_broker.raft.environment import RaftOptions, StableLog
 from liftbridge_broker.raft.log import Log
+from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.raft.outbox import Outbox
 from liftbridge_broker.raft.progress import Progress, ProgressState
 from liftbridge_broker.raft.quorum import majority, reached_by_majority
@@ -20,15 +22,11 @@ from liftbridge_broker.raft.types import (
     AppendReply,
     ConfigChange,
     ConfigChangeRefusedError,
-    Configuration,
     Drop,
-    Entry,
-    EntryKind,
     Heartbeat,
     HeartbeatReply,
     InstallChunk,
     InstallChunkReply,
-    Peer,
     Promote,
     RaftBusyError,
     RaftTooLargeError,

@@ -8,16 +8,11 @@ Follows `log.go` and `log_unstable.go` of etcd/raft.
 from typing import Final
 
 from liftbridge_broker.errors import CorruptionError
+from liftbridge_broker.model.metadata_log import Entry, EntryKind, HardState, Snapshot
+from liftbridge_broker.ports.stable_log import StableLog
 from liftbridge_broker.raft import configuration
-from liftbridge_broker.raft.environment import StableLog
 from liftbridge_broker.raft.membership import Membership
-from liftbridge_broker.raft.types import (
-    BadConfigurationError,
-    Entry,
-    EntryKind,
-    HardState,
-    Snapshot,
-)
+from liftbridge_broker.raft.types import BadConfigurationError
 
 TAIL_BYTES_KEPT: Final = 4 * 1024 * 1024
 """Size of the tail above which durable, uncommitted entries leave the memory."""

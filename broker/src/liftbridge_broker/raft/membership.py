@@ -7,7 +7,7 @@ needed to elect a leader (Diss. 4.2.2).
 
 from bisect import bisect_right
 
-from liftbridge_broker.raft.types import Configuration, Peer
+from liftbridge_broker.model.metadata_log import Configuration, Peer
 
 
 class Membership:

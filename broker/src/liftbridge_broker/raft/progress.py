@@ -9,8 +9,8 @@ from collections import deque
 from enum import IntEnum
 from typing import Final
 
-from liftbridge_broker.raft.environment import RaftOptions
-from liftbridge_broker.raft.types import SnapshotMeta
+from liftbridge_broker.model.metadata_log import SnapshotMeta
+from liftbridge_broker.raft.options import RaftOptions
 
 DENIALS_MIN: Final = 3
 """Consecutive refusals of acknowledged entries, one per heartbeat, that prove a loss rather than a

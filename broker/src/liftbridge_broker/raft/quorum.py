@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from liftbridge_broker.raft.types import Peer
+from liftbridge_broker.model.metadata_log import Peer
 
 
 def majority(voter_count: int) -> int:

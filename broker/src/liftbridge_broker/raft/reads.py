@@ -9,7 +9,8 @@ that. Leases are not used: a stopped clock must not make a read stale.
 from collections import deque
 from typing import NamedTuple
 
-from liftbridge_broker.raft.types import Peer, RaftBusyError, ReadState
+from liftbridge_broker.model.metadata_log import Peer
+from liftbridge_broker.raft.types import RaftBusyError, ReadState
 
 
 class _Read(NamedTuple):

@@ -3,8 +3,9 @@
 import hashlib
 from enum import IntEnum
 
+from liftbridge_broker.model.metadata_log import Snapshot, SnapshotMeta
 from liftbridge_broker.raft.configuration import is_well_formed
-from liftbridge_broker.raft.types import InstallChunk, Snapshot, SnapshotMeta
+from liftbridge_broker.raft.types import InstallChunk
 
 SHA256_BYTES = 32
 

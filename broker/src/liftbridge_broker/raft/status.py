@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.raft.leader import Leader
 from liftbridge_broker.raft.log import Log
 from liftbridge_broker.raft.progress import ProgressState
-from liftbridge_broker.raft.types import Peer
 
 
 class PeerStatus(NamedTuple):

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from liftbridge_broker.raft.environment import RaftOptions, Rng
+from liftbridge_broker.ports.rng import Rng
+from liftbridge_broker.raft.options import RaftOptions
 
 WATCHES_PER_ELECTION: Final = 4
 """Wake-ups requested within an election timeout, so that a stalled loop shows as a gap."""

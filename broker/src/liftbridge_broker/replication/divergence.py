@@ -1,7 +1,7 @@
 """Truncation point of a follower's log that diverges from its leader's (KIP-101, 279, 320, 595)."""
 
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
-from liftbridge_broker.replication.views import Epochs
+from liftbridge_broker.ports.replica_log import Epochs
 
 
 def truncation_target(

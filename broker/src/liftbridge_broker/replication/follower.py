@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.logformat.batch import BatchHeader, walk_verified
+from liftbridge_broker.model.fetching import FetchedHead, FetchError, FetchPosition
 from liftbridge_broker.model.ids import (
     OFFSET_MAX,
     BrokerId,
@@ -20,10 +21,10 @@ from liftbridge_broker.model.ids import (
     Offset,
 )
 from liftbridge_broker.model.partitions import NOT_COPIED, Copied, PartitionState
+from liftbridge_broker.ports.replica_log import LogView
+from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.replication.divergence import truncation_target
-from liftbridge_broker.replication.fetching import FetchedHead, FetchError, FetchPosition
 from liftbridge_broker.replication.isr import MS, NEVER
-from liftbridge_broker.replication.views import LogView, Rng
 
 NOT_ALIVE: Final = frozenset(
     {FetchError.NOT_LEADER, FetchError.UNKNOWN_PARTITION, FetchError.CORRUPT}

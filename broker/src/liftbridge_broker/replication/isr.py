@@ -16,6 +16,7 @@ from liftbridge_broker.errors import (
     NotControllerError,
     NotFoundError,
 )
+from liftbridge_broker.model.fetching import SessionClock
 from liftbridge_broker.model.ids import (
     OFFSET_MAX,
     BrokerId,
@@ -107,16 +108,6 @@ def outcome_of(error: LiftbridgeError | None) -> ProposalOutcome:
             return ProposalOutcome.SETTLED
         case _:
             return ProposalOutcome.UNKNOWN
-
-
-@dataclass(slots=True)
-class SessionClock:
-    """Time of a follower's last fetch; shared by all partitions of a fetch session (KIP-227).
-
-    A fetch confirms all positions sent before, so one value serves all of them.
-    """
-
-    last_fetch: Instant
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

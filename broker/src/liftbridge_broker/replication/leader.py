@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from liftbridge_broker.errors import NotEnoughReplicasError
-from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset
-from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.replication.fetching import (
+from liftbridge_broker.model.fetching import (
     ACCEPTED,
     Diverging,
     FetchError,
     FetchOutcome,
     FetchPosition,
     Refused,
+    SessionClock,
 )
+from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.ports.replica_log import LogView
 from liftbridge_broker.replication.isr import (
     MEMBER_ALREADY,
     NEVER,
@@ -29,11 +31,9 @@ from liftbridge_broker.replication.isr import (
     IsrProposal,
     LeaderLimits,
     ProposalOutcome,
-    SessionClock,
     laggards,
     may_join,
 )
-from liftbridge_broker.replication.views import LogView
 
 
 @dataclass(slots=True)

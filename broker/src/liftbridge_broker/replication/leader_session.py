@@ -8,10 +8,9 @@ session costs.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset, PartitionId
-from liftbridge_broker.replication.fetching import (
+from liftbridge_broker.model.fetching import (
     Accepted,
     Diverging,
     FetchBody,
@@ -21,8 +20,11 @@ from liftbridge_broker.replication.fetching import (
     FetchPosition,
     FetchReplyBody,
     Refused,
+    SessionClock,
 )
-from liftbridge_broker.replication.isr import MS, NEVER, SessionClock
+from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset, PartitionId
+from liftbridge_broker.ports.led_partition import LedPartition
+from liftbridge_broker.replication.isr import MS, NEVER
 from liftbridge_broker.replication.sessions import FULL
 
 KIB: Final = 1024
@@ -49,67 +51,6 @@ class LeaderSessionLimits(NamedTuple):
     resend_ns: int = 200 * MS
     reply_bytes_max: int = 1024 * KIB
     partition_bytes_max: int = 256 * KIB
-
-
-class LedPartition(Protocol):
-    """Interface of a led partition for the sessions of its followers.
-
-    The owner forwards the calls to its `LeaderCore`, and applies the results.
-    """
-
-    @property
-    def leader_epoch(self) -> LeaderEpoch:
-        """Leader epoch of this broker."""
-        ...
-
-    @property
-    def log_start_offset(self) -> Offset:
-        """First offset of the log."""
-        ...
-
-    @property
-    def log_end_offset(self) -> Offset:
-        """Offset the next record will get."""
-        ...
-
-    @property
-    def high_watermark(self) -> Offset:
-        """First offset that is not committed."""
-        ...
-
-    @property
-    def compacted_everywhere(self) -> Offset:
-        """The least compacted offset of all replicas."""
-        ...
-
-    @property
-    def dropped_offset(self) -> Offset:
-        """Offset below which tombstones may have been removed from the log."""
-        ...
-
-    def on_fetch(
-        self, replica: BrokerId, fetch: FetchPosition, clock: SessionClock, now: Instant
-    ) -> FetchOutcome:
-        """Check and record a position."""
-        ...
-
-    def on_answered(self, replica: BrokerId, asked_at: Instant) -> None:
-        """Note that records were sent for a position valid at `asked_at`."""
-        ...
-
-    def on_forgotten(self, replica: BrokerId) -> None:
-        """Note that the follower's fetches no longer cover this partition."""
-        ...
-
-    def read(
-        self, replica: BrokerId, offset: Offset, bytes_max: int
-    ) -> Sequence[bytes | memoryview] | None:
-        """Return whole batches of [offset, ...), at least one.
-
-        Empty if they must be read from disk first: the owner calls `LeaderSession.notify` once they
-        are available. `None` if they are damaged.
-        """
-        ...
 
 
 class Answer(NamedTuple):

@@ -17,19 +17,15 @@ last header of each publisher; retention does not.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from struct import Struct
 from struct import error as struct_error
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.model.ids import OFFSET_MAX, LeaderEpoch, Offset
-from liftbridge_broker.replication.publishers import (
-    PublisherStamp,
-    PublisherTable,
-    StampedBatch,
-    StoredPiece,
-)
+from liftbridge_broker.ports.publishers import PublisherLog, StampedBatch
+from liftbridge_broker.replication.publishers import PublisherStamp, PublisherTable, StoredPiece
 
 STAMPS_MAX: Final = 8_192
 """Headers held, about 400 bytes each; further headers are read from the log on demand."""
@@ -41,43 +37,6 @@ _MAGIC: Final = b"LBph"
 _VERSION: Final = 1
 _HEAD: Final = Struct(">4sHHII")
 _STAMP: Final = Struct(">QIqqqqq")
-
-
-class PublisherLog(Protocol):
-    """Interface of the partition's log for the history."""
-
-    @property
-    def log_start_offset(self) -> Offset:
-        """First offset whose header can be read."""
-        ...
-
-    @property
-    def log_end_offset(self) -> Offset:
-        """Offset the next record will get."""
-        ...
-
-    @property
-    def high_watermark(self) -> Offset:
-        """First offset not known to be committed."""
-        ...
-
-    @property
-    def settled_offset(self) -> Offset:
-        """Offset below which no crash can truncate: committed and synced."""
-        ...
-
-    def epoch_before(self, offset: Offset) -> LeaderEpoch:
-        """Return the leader epoch of the record before an offset, 0 if unknown."""
-        ...
-
-    def stamped(self, offset: Offset) -> Iterator[StampedBatch]:
-        """Return headers with a publisher from an offset on, at least from the log start.
-
-        Raises:
-            FilesError: The disk refused to read.
-            CorruptionError: A batch is damaged.
-        """
-        ...
 
 
 class _Stamp(NamedTuple):

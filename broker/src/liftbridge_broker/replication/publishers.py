@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as struct_error
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import (
     CorruptionError,
@@ -25,6 +25,7 @@ from liftbridge_broker.errors import (
     OutOfOrderError,
 )
 from liftbridge_broker.model.ids import OFFSET_MAX, LeaderEpoch, Offset, PublisherId
+from liftbridge_broker.ports.publishers import Registrations, StampedBatch
 
 HEADER_ID: Final = "Liftbridge-Publisher-Id"
 HEADER_EPOCH: Final = "Liftbridge-Publisher-Epoch"
@@ -71,45 +72,6 @@ class StoredPiece(NamedTuple):
     record_count: int
 
 
-class StampedBatch(Protocol):
-    """Batch header fields that replay reads; compaction may have removed records of the range."""
-
-    @property
-    def publisher_id(self) -> int:
-        """Publisher of the whole batch, 0 for none."""
-        ...
-
-    @property
-    def publisher_epoch(self) -> int:
-        """Epoch of the publisher."""
-        ...
-
-    @property
-    def first_sequence(self) -> int:
-        """Sequence of the record at `base_offset`."""
-        ...
-
-    @property
-    def base_offset(self) -> int:
-        """First offset of the range."""
-        ...
-
-    @property
-    def last_offset(self) -> int:
-        """Last offset of the range."""
-        ...
-
-    @property
-    def leader_epoch(self) -> int:
-        """Leader epoch of the records."""
-        ...
-
-    @property
-    def largest_timestamp(self) -> int:
-        """Largest timestamp in the batch."""
-        ...
-
-
 class _Extent(NamedTuple):
     """Sequences `first` to `last`, stored without gaps from `base_offset` on."""
 
@@ -126,20 +88,6 @@ class _Publisher:
     next_sequence: int
     last_timestamp: int
     extents: list[_Extent] = field(default_factory=list)
-
-
-class Registrations(Protocol):
-    """Registrations of publishers in the metadata applied here."""
-
-    @property
-    def applied_index(self) -> int:
-        """Index of the last command applied; ids of publishers are such indexes."""
-        ...
-
-    @property
-    def publisher_epochs(self) -> Mapping[PublisherId, int]:
-        """Epochs by publisher id."""
-        ...
 
 
 class PublisherTable:

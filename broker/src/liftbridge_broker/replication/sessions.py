@@ -10,8 +10,8 @@ A fetch or an answer that is lost ends the session: the next fetch is a full one
 
 from typing import Final, NamedTuple
 
+from liftbridge_broker.model.fetching import FetchBody, FetchPosition, FetchReplyBody
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId
-from liftbridge_broker.replication.fetching import FetchBody, FetchPosition, FetchReplyBody
 from liftbridge_broker.replication.isr import MS, NEVER
 
 SESSION_EPOCH_MAX: Final = 2**31 - 1

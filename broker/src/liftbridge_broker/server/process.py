@@ -40,6 +40,7 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.subjects import INTERNAL_ROOT
 from liftbridge_broker.node.assembly.core import Core
 from liftbridge_broker.node.assembly.session import hand_over, has_company
@@ -48,7 +49,6 @@ from liftbridge_broker.node.node import Node
 from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.server.admin_port import AdminPort
 from liftbridge_broker.server.client_ports import ClientPorts
 from liftbridge_broker.server.core import make_core, scrub

@@ -27,7 +27,7 @@ from liftbridge_broker.node.metadata.control import ControlOptions
 from liftbridge_broker.node.metadata.opening import METADATA_DIRECTORY
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.replicas.replica_host import ReplicationLimits
-from liftbridge_broker.raft.environment import RaftOptions
+from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.replication.follower import FollowerLimits
 from liftbridge_broker.replication.isr import LeaderLimits
 from liftbridge_broker.replication.leader_session import LeaderSessionLimits

@@ -18,9 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from liftbridge_broker.errors import FilesError
-from liftbridge_broker.ports.files import Files, Token
-from liftbridge_broker.raft.configuration import EMPTY
-from liftbridge_broker.raft.types import (
+from liftbridge_broker.model.metadata_log import (
     Configuration,
     Entry,
     EntryKind,
@@ -28,6 +26,8 @@ from liftbridge_broker.raft.types import (
     Snapshot,
     SnapshotMeta,
 )
+from liftbridge_broker.ports.files import Files, Token
+from liftbridge_broker.raft.configuration import EMPTY
 from liftbridge_broker.storage.raft_records import KIND_OF_ENTRY, RecordKind, encode_record
 from liftbridge_broker.storage.raft_recovery import (
     Found,

@@ -34,7 +34,7 @@ from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.logformat.checksum import crc32c, crc32c_extend
-from liftbridge_broker.raft.types import EntryKind
+from liftbridge_broker.model.metadata_log import EntryKind
 
 _FILE: Final = Struct(">4sHHQI")
 _CRC: Final = Struct(">I")

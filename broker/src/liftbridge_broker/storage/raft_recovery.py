@@ -14,8 +14,14 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import CorruptionError, FilesError
+from liftbridge_broker.model.metadata_log import (
+    Configuration,
+    Entry,
+    EntryKind,
+    HardState,
+    Snapshot,
+)
 from liftbridge_broker.ports.files import FileHandle, Files
-from liftbridge_broker.raft.types import Configuration, Entry, EntryKind, HardState, Snapshot
 from liftbridge_broker.storage.metadata_former import TERM, read_former
 from liftbridge_broker.storage.raft_records import (
     FileScan,

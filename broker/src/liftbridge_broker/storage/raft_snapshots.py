@@ -12,8 +12,8 @@ from struct import Struct
 from typing import Final
 
 from liftbridge_broker.errors import CorruptionError, FilesError
+from liftbridge_broker.model.metadata_log import Configuration, Snapshot, SnapshotMeta
 from liftbridge_broker.ports.files import Files
-from liftbridge_broker.raft.types import Configuration, Snapshot, SnapshotMeta
 from liftbridge_broker.storage.raft_state import decode_configuration, encode_configuration
 from liftbridge_broker.storage.smallfile import (
     NEW_SUFFIX,

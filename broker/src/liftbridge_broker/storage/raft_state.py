@@ -10,16 +10,10 @@ from typing import Final
 
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.metadata_log import Configuration, Entry, EntryKind, HardState, Peer
 from liftbridge_broker.raft import configuration as configurations
 from liftbridge_broker.raft.configuration import EMPTY
-from liftbridge_broker.raft.types import (
-    BadConfigurationError,
-    Configuration,
-    Entry,
-    EntryKind,
-    HardState,
-    Peer,
-)
+from liftbridge_broker.raft.types import BadConfigurationError
 from liftbridge_broker.storage.raft_records import ENTRY_OF_KIND, Record, RecordKind
 
 _BASE: Final = Struct(">QQHH")

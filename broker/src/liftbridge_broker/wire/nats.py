@@ -8,10 +8,11 @@ subscription, two lists; per message it allocates nothing but the payload.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from liftbridge_broker.model.ids import PartitionId
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
+from liftbridge_broker.ports.nats import ProtocolHandler
 
 LINE_BYTES_MAX: Final = 4096
 INFO_BYTES_MAX: Final = 65536
@@ -31,43 +32,6 @@ _NO_ARRIVAL: Final = Arrival("", "", b"")
 
 class NatsProtocolError(Exception):
     """The peer does not speak the NATS protocol; the connection is unusable from now on."""
-
-
-class ProtocolHandler(Protocol):
-    """Receives the parser's output, in the order of the byte stream.
-
-    Within one chunk, messages are delivered subscription by subscription; a control line is
-    delivered after all messages before it.
-    """
-
-    def on_messages(
-        self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
-    ) -> None:
-        """Receive messages of a subscription.
-
-        The lists have equal length and belong to the receiver.
-        """
-        ...
-
-    def on_ping(self) -> None:
-        """Handle a `PING`: the server requests a `PONG`."""
-        ...
-
-    def on_pong(self) -> None:
-        """Handle the answer to the earliest unanswered `PING`."""
-        ...
-
-    def on_ok(self) -> None:
-        """Handle `+OK`, sent only in verbose mode."""
-        ...
-
-    def on_error(self, text: str) -> None:
-        """Handle `-ERR`; the text has no quotes."""
-        ...
-
-    def on_info(self, body: bytes) -> None:
-        """Handle `INFO` with its unparsed JSON body."""
-        ...
 
 
 class _Head:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import WireError
+from liftbridge_broker.model.fetching import FetchBody, FetchReplyBody
 from liftbridge_broker.model.ids import (
     BrokerId,
     LeaderEpoch,
@@ -18,7 +19,6 @@ from liftbridge_broker.model.ids import (
     PartitionId,
     PublisherId,
 )
-from liftbridge_broker.replication.fetching import FetchBody, FetchReplyBody
 from liftbridge_broker.wire.peer_fetch import (
     decode_fetch,
     decode_fetch_reply,

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from liftbridge_broker.errors import WireError
-from liftbridge_broker.model.ids import LeaderEpoch, MetadataIndex, Offset, PartitionId
-from liftbridge_broker.replication.fetching import (
+from liftbridge_broker.model.fetching import (
     FetchBody,
     FetchedHead,
     FetchError,
     FetchPosition,
     FetchReplyBody,
 )
+from liftbridge_broker.model.ids import LeaderEpoch, MetadataIndex, Offset, PartitionId
 from liftbridge_proto.internal.v1 import peer_pb2 as pb
 
 PARTITIONS_MAX: Final = 1_000_000

@@ -6,7 +6,7 @@ Part of `wire.peer_bodies`: input from another process is checked, never asserte
 from typing import Final, NamedTuple
 
 from liftbridge_broker.model.ids import BrokerId
-from liftbridge_broker.raft.types import Peer
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.wire.peer_fields import bounded, name
 from liftbridge_proto.internal.v1 import peer_pb2 as pb
 

@@ -11,8 +11,9 @@ from google.protobuf.message import DecodeError
 
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.metadata_log import Configuration, Entry, EntryKind, Peer, SnapshotMeta
 from liftbridge_broker.raft import types as raft
-from liftbridge_broker.raft.types import Configuration, Entry, EntryKind, Message, Peer
+from liftbridge_broker.raft.types import Message
 from liftbridge_proto.internal.v1 import raft_pb2 as pb
 
 MESSAGE_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -261,7 +262,7 @@ def _install_chunk(message: pb.RaftMessage, sender: Peer, target: Peer, term: in
     configuration = Configuration(
         tuple(_peer(peer) for peer in body.voters), tuple(_peer(peer) for peer in body.learners)
     )
-    meta = raft.SnapshotMeta(
+    meta = SnapshotMeta(
         _number(body.last_index, "index"),
         _number(body.last_term, "term"),
         configuration,

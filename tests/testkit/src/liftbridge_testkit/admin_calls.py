@@ -12,9 +12,9 @@ from liftbridge_broker.api.call import Call, do_steps
 from liftbridge_broker.api.transport import GrpcServer
 from liftbridge_broker.errors import GrpcStatus, LiftbridgeError
 from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.ports.metadata import MetadataConsensus
-from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.server.admin import ADMIN, register_admin
 from liftbridge_proto.ext.v1 import admin_pb2
 from liftbridge_testkit.cluster_world import ClusterWorld

@@ -33,6 +33,7 @@ from liftbridge_broker.controller.commands import (
 from liftbridge_broker.controller.records import BrokerEpochAnswer
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamName
+from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
 from liftbridge_broker.model.subjects import internal_subject
@@ -51,7 +52,6 @@ from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.metadata import LeaderChanged
 from liftbridge_broker.ports.transport import EVERYONE, Channel
 from liftbridge_broker.raft.configuration import EMPTY
-from liftbridge_broker.raft.types import Configuration, Peer
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.start import open_store

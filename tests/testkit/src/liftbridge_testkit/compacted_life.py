@@ -14,10 +14,10 @@ from collections import Counter
 from random import Random
 from typing import Final
 
+from liftbridge_broker.model.fetching import ACCEPTED, Diverging, FetchedHead, Refused, SessionClock
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
-from liftbridge_broker.replication.fetching import ACCEPTED, Diverging, FetchedHead, Refused
 from liftbridge_broker.replication.follower import (
     Append,
     FollowerCore,
@@ -27,7 +27,7 @@ from liftbridge_broker.replication.follower import (
     Truncate,
     Wait,
 )
-from liftbridge_broker.replication.isr import LeaderLimits, SessionClock
+from liftbridge_broker.replication.isr import LeaderLimits
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.storage.log import PartitionLog

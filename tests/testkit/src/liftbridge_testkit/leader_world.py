@@ -2,16 +2,10 @@
 
 from collections.abc import Container
 
+from liftbridge_broker.model.fetching import FetchOutcome, FetchPosition, SessionClock
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, MetadataIndex, Offset
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.replication.fetching import FetchOutcome, FetchPosition
-from liftbridge_broker.replication.isr import (
-    MS,
-    IsrProposal,
-    LeaderLimits,
-    ProposalOutcome,
-    SessionClock,
-)
+from liftbridge_broker.replication.isr import MS, IsrProposal, LeaderLimits, ProposalOutcome
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_testkit.batches import PARTITION
 from liftbridge_testkit.replica_logs import ReplicaLog, partition_of

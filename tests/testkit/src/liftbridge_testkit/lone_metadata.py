@@ -6,6 +6,7 @@ from random import Random
 
 from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.node.metadata.consensus import RaftConsensus
 from liftbridge_broker.node.metadata.opening import open_member
 from liftbridge_broker.node.peers.peer_link import NoPeers, PeerLink, unsigned_sessions
@@ -17,7 +18,6 @@ from liftbridge_broker.ports.metadata import (
     RecoveredMetadata,
     Urgency,
 )
-from liftbridge_broker.raft.types import Configuration, Peer
 from liftbridge_broker.storage.raft_log import SNAPSHOTS_KEPT
 
 SYNC_TOKEN = Token(7)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
+from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.node.metadata.consensus import RaftConsensus
 from liftbridge_broker.node.metadata.opening import open_member
 from liftbridge_broker.node.peers.peer_link import PeerLink, unsigned_sessions
@@ -26,7 +27,6 @@ from liftbridge_broker.ports.metadata import (
 )
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.configuration import EMPTY
-from liftbridge_broker.raft.types import Configuration, Peer
 from liftbridge_broker.wire.peer import PeerHeader
 
 SYNC_TOKEN = Token(7)

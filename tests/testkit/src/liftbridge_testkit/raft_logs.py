@@ -1,8 +1,8 @@
 """A Raft log on files in memory, driven by hand."""
 
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.metadata_log import Configuration, Entry, EntryKind, HardState, Peer
 from liftbridge_broker.ports.files import Token
-from liftbridge_broker.raft.types import Configuration, Entry, EntryKind, HardState, Peer
 from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_testkit.memory_files import MemoryFiles
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from liftbridge_broker.controller.commands import FEATURE_LEVEL
+from liftbridge_broker.model.fetching import FetchedHead, FetchPosition, SessionClock
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.replication.fetching import FetchedHead, FetchPosition
 from liftbridge_broker.replication.follower import FollowerCore
-from liftbridge_broker.replication.isr import IsrProposal, ProposalOutcome, SessionClock
+from liftbridge_broker.replication.isr import IsrProposal, ProposalOutcome
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_testkit.replica_logs import Record, ReplicaLog
 

@@ -18,14 +18,9 @@ from liftbridge_broker.controller.commands import (
 )
 from liftbridge_broker.controller.state import effective_min_isr
 from liftbridge_broker.errors import LiftbridgeError, NotEnoughReplicasError
+from liftbridge_broker.model.fetching import ACCEPTED, Diverging, FetchedHead, Refused, SessionClock
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.replication.fetching import (
-    ACCEPTED,
-    Diverging,
-    FetchedHead,
-    Refused,
-)
 from liftbridge_broker.replication.follower import (
     Append,
     Damaged,
@@ -41,7 +36,6 @@ from liftbridge_broker.replication.isr import (
     IsrProposal,
     LeaderLimits,
     ProposalOutcome,
-    SessionClock,
     outcome_of,
 )
 from liftbridge_broker.replication.leader import LeaderCore

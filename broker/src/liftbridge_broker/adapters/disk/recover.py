@@ -28,17 +28,12 @@ from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import CorruptionError, FilesError, InvalidRequestError
 from liftbridge_broker.model.ids import MetadataIndex
+from liftbridge_broker.model.metadata_log import Configuration, HardState, Peer, Snapshot
 from liftbridge_broker.node.metadata.consensus import recovered_metadata
 from liftbridge_broker.node.metadata.driver import restore
 from liftbridge_broker.ports.files import FileEvent, Files
 from liftbridge_broker.raft.configuration import EMPTY
-from liftbridge_broker.raft.types import (
-    TERM_LEAP_MAX,
-    Configuration,
-    HardState,
-    Peer,
-    Snapshot,
-)
+from liftbridge_broker.raft.types import TERM_LEAP_MAX
 from liftbridge_broker.storage.directory import (
     Identity,
     note_known_index,

@@ -19,6 +19,7 @@ from liftbridge_broker.errors import (
     LiftbridgeError,
 )
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex
+from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.assembly.search import Search
 from liftbridge_broker.node.assembly.told import tell_partitions
@@ -40,10 +41,10 @@ from liftbridge_broker.ports.files import Files, Token
 from liftbridge_broker.ports.messaging import Messaging
 from liftbridge_broker.ports.metadata import LeaderChanged
 from liftbridge_broker.ports.observe import Observer
+from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.ports.timer import Timer
 from liftbridge_broker.ports.transport import Channel, Transport
-from liftbridge_broker.raft.environment import RaftOptions, Rng
-from liftbridge_broker.raft.types import Configuration, Peer
+from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.storage.compaction import SubmitCompaction
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.raft_log import SNAPSHOTS_KEPT, RaftLog

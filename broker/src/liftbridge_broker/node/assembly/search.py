@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 
 from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.node.assembly.progress import Progress
 from liftbridge_broker.node.metadata.bootstrap import Beginning, Discovery, Role
 from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.wire.peer_membership import Claim
 
 

@@ -27,10 +27,10 @@ from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import FailedPreconditionError
 from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.ports.transport import EVERYONE, Channel
 from liftbridge_broker.raft.configuration import EMPTY
-from liftbridge_broker.raft.types import Configuration, Peer
 from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_bodies import Body
 from liftbridge_broker.wire.peer_membership import NO_CLAIM, Claim, Discover, DiscoverReply

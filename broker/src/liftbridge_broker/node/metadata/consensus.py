@@ -22,6 +22,7 @@ from liftbridge_broker.errors import (
     WireError,
 )
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, earliest
+from liftbridge_broker.model.metadata_log import Entry, EntryKind, Peer
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.metadata.proposals import (
     PREFIX_SIZE,
@@ -49,18 +50,16 @@ from liftbridge_broker.ports.metadata import (
     Restored,
     Urgency,
 )
+from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.core import RaftCore
-from liftbridge_broker.raft.environment import RaftOptions, Rng
+from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.raft.types import (
     AddLearner,
     ConfigChange,
-    Entry,
-    EntryKind,
     FromLeader,
     Message,
     NotRaftLeaderError,
-    Peer,
     Promote,
     RaftBusyError,
     RaftRefusalError,

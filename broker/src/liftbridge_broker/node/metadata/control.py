@@ -19,6 +19,7 @@ from liftbridge_broker.controller.reports import LeaderReports
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, PartitionId, earliest
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.metadata.broker_sessions import SESSION_NS, BrokerSessions
 from liftbridge_broker.node.metadata.group import furthest_voter
@@ -28,7 +29,6 @@ from liftbridge_broker.node.peers.peer_link import Speaker
 from liftbridge_broker.node.scheduling.cluster_clock import DELAY_NS_MAX, ClusterClock, Date
 from liftbridge_broker.ports.metadata import LeaderChanged, MetadataConsensus
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_bodies import (
     LeaderReport,

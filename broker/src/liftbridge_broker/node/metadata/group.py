@@ -5,7 +5,7 @@ from typing import Protocol
 
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex
-from liftbridge_broker.raft.types import Peer
+from liftbridge_broker.model.metadata_log import Peer
 
 
 class Group(Protocol):

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.ports.transport import EVERYONE, Channel
-from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_membership import Discover, DiscoverReply, Join
 

@@ -5,9 +5,9 @@ from typing import Final
 
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.raft.quorum import majority
-from liftbridge_broker.raft.types import Peer
 
 LEADERLESS_NS: Final = 5_000 * MILLISECOND_NS
 """Wait while other voters may elect a leader (C13)."""

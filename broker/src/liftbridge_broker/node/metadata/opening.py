@@ -3,13 +3,14 @@
 from typing import Final, NamedTuple
 
 from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.node.metadata.consensus import DEFAULT_RAFT_OPTIONS, RaftConsensus
 from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.ports.files import Files, Token
 from liftbridge_broker.ports.metadata import RecoveredMetadata
+from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.raft.configuration import EMPTY
-from liftbridge_broker.raft.environment import RaftOptions, Rng
-from liftbridge_broker.raft.types import Configuration, Peer
+from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.storage.raft_log import SNAPSHOTS_KEPT, RaftLog
 
 METADATA_DIRECTORY: Final = "metadata"

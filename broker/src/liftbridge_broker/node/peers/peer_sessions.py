@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.raft.environment import Rng
 from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_frame import (
     NO_START,

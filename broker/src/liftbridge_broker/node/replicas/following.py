@@ -14,10 +14,10 @@ from liftbridge_broker.errors import (
     LiftbridgeError,
     NotLeaderError,
 )
+from liftbridge_broker.model.fetching import FetchedHead
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset, PartitionId
 from liftbridge_broker.node.partition.partition import NOT_LEADER_TEXT, Partition
 from liftbridge_broker.node.refusals import leader_changed
-from liftbridge_broker.replication.fetching import FetchedHead
 from liftbridge_broker.replication.follower import (
     Append,
     Damaged,

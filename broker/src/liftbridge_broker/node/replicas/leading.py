@@ -22,6 +22,7 @@ from liftbridge_broker.errors import (
     LiftbridgeError,
     NotEnoughReplicasAfterAppendError,
 )
+from liftbridge_broker.model.fetching import Accepted, FetchOutcome, FetchPosition, SessionClock
 from liftbridge_broker.model.ids import (
     BrokerId,
     Instant,
@@ -35,13 +36,7 @@ from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.roles import Role
 from liftbridge_broker.node.refusals import cut_off
 from liftbridge_broker.node.replicas.catch_up import CatchUp
-from liftbridge_broker.replication.fetching import Accepted, FetchOutcome, FetchPosition
-from liftbridge_broker.replication.isr import (
-    IsrProposal,
-    ProposalOutcome,
-    SessionClock,
-    outcome_of,
-)
+from liftbridge_broker.replication.isr import IsrProposal, ProposalOutcome, outcome_of
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_broker.storage.batch_reader import BatchReader
 from liftbridge_broker.storage.types import ReadNeed

@@ -11,6 +11,7 @@ from typing import Final
 from liftbridge_broker.controller.commands import Command, Leadership, Resign
 from liftbridge_broker.controller.state import StreamState, effective_min_isr, is_commit_mode
 from liftbridge_broker.errors import LiftbridgeError, WireError
+from liftbridge_broker.model.fetching import FetchBody, FetchReplyBody
 from liftbridge_broker.model.ids import (
     BrokerId,
     Instant,
@@ -30,9 +31,8 @@ from liftbridge_broker.node.replicas.following import Following
 from liftbridge_broker.node.replicas.leading import Leading
 from liftbridge_broker.node.replicas.replica_host import ReplicasHost, ReplicationLimits
 from liftbridge_broker.node.replicas.verifying import LogVerifications
+from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.raft.environment import Rng
-from liftbridge_broker.replication.fetching import FetchBody, FetchReplyBody
 from liftbridge_broker.replication.follower import FollowerCore
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_broker.replication.leader_session import Answer, LeaderSession

@@ -22,10 +22,10 @@ from liftbridge_broker.model.ids import (
     PartitionId,
     stream_of,
 )
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.metadata.group import Group, is_alive
 from liftbridge_broker.node.scheduling.steps import STEP, all_partitions, in_steps
-from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.wire.restart import HeldReplica, RestartRecord
 
 LAG_ENTRIES_MAX: Final = 100

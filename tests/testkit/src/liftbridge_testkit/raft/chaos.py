@@ -11,15 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.raft.configuration import EMPTY
 from liftbridge_broker.raft.core import RaftCore
-from liftbridge_broker.raft.environment import MS, RaftOptions
+from liftbridge_broker.raft.options import MS, RaftOptions
 from liftbridge_broker.raft.types import (
     AddLearner,
     Append,
     ConfigChange,
-    Configuration,
-    Peer,
     Promote,
     RaftRefusalError,
     Remove,

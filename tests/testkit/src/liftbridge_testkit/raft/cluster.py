@@ -9,19 +9,10 @@ from collections.abc import Callable
 from random import Random
 
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.metadata_log import Configuration, Entry, EntryKind, Peer, Snapshot
 from liftbridge_broker.raft.core import RaftCore
-from liftbridge_broker.raft.environment import RaftOptions
-from liftbridge_broker.raft.types import (
-    Configuration,
-    Drop,
-    Entry,
-    EntryKind,
-    Message,
-    Peer,
-    Ready,
-    Role,
-    Snapshot,
-)
+from liftbridge_broker.raft.options import RaftOptions
+from liftbridge_broker.raft.types import Drop, Message, Ready, Role
 from liftbridge_testkit.raft.storage import MemoryLog
 
 Report = Callable[[str], None]

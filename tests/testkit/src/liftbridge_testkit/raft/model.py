@@ -19,16 +19,9 @@ snapshots, is on disk before they hear of it, and so is what is to be applied.
 
 from collections import defaultdict
 
+from liftbridge_broker.model.metadata_log import Entry, EntryKind, Peer
 from liftbridge_broker.raft.core import RaftCore
-from liftbridge_broker.raft.types import (
-    Entry,
-    EntryKind,
-    InstallChunkReply,
-    Message,
-    Peer,
-    Ready,
-    VoteReply,
-)
+from liftbridge_broker.raft.types import InstallChunkReply, Message, Ready, VoteReply
 from liftbridge_testkit.raft.cluster import RaftCluster, Watch
 from liftbridge_testkit.raft.storage import MemoryLog
 

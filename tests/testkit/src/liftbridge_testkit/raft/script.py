@@ -30,20 +30,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from liftbridge_broker.model.metadata_log import Configuration, Entry, EntryKind, HardState
 from liftbridge_broker.raft.configuration import EMPTY
 from liftbridge_broker.raft.core import RaftCore
-from liftbridge_broker.raft.environment import RaftOptions
-from liftbridge_broker.raft.types import (
-    AddLearner,
-    Configuration,
-    Entry,
-    EntryKind,
-    HardState,
-    Message,
-    Promote,
-    RaftRefusalError,
-    Remove,
-)
+from liftbridge_broker.raft.options import RaftOptions
+from liftbridge_broker.raft.types import AddLearner, Message, Promote, RaftRefusalError, Remove
 from liftbridge_testkit.raft.cluster import Host, RaftCluster, name_of, peer_of
 from liftbridge_testkit.raft.texts import (
     host_text,

@@ -3,14 +3,14 @@
 import hashlib
 from collections.abc import Sequence
 
-from liftbridge_broker.raft.types import (
+from liftbridge_broker.model.metadata_log import (
     Configuration,
     Entry,
     EntryKind,
     HardState,
-    Ready,
     SnapshotMeta,
 )
+from liftbridge_broker.raft.types import Ready
 
 
 class MemoryLog:

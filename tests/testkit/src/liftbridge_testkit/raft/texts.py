@@ -2,25 +2,21 @@
 
 from collections.abc import Callable
 
+from liftbridge_broker.model.metadata_log import Configuration, Entry, EntryKind, Peer, SnapshotMeta
 from liftbridge_broker.raft.configuration import decode
-from liftbridge_broker.raft.environment import MS
+from liftbridge_broker.raft.options import MS
 from liftbridge_broker.raft.types import (
     Append,
     AppendReply,
-    Configuration,
-    Entry,
-    EntryKind,
     Heartbeat,
     HeartbeatReply,
     InstallChunk,
     InstallChunkReply,
     Message,
-    Peer,
     PreVote,
     PreVoteReply,
     ReadIndex,
     ReadIndexReply,
-    SnapshotMeta,
     TimeoutNow,
     Vote,
     VoteReply,

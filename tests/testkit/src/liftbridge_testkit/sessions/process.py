@@ -11,17 +11,18 @@ from typing import Final, NamedTuple, Protocol
 
 from liftbridge_broker.controller.commands import AlterPartition, Command, IsrMember
 from liftbridge_broker.controller.reports import LeaderReport
-from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset, PartitionId
-from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.node.replicas.leading import result_of
-from liftbridge_broker.replication.fetching import (
+from liftbridge_broker.model.fetching import (
     ACCEPTED,
     FetchBody,
     FetchedHead,
     FetchOutcome,
     FetchPosition,
     FetchReplyBody,
+    SessionClock,
 )
+from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset, PartitionId
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.node.replicas.leading import result_of
 from liftbridge_broker.replication.follower import (
     Append,
     Damaged,
@@ -32,13 +33,7 @@ from liftbridge_broker.replication.follower import (
     Truncate,
     Wait,
 )
-from liftbridge_broker.replication.isr import (
-    MS,
-    IsrProposal,
-    LeaderLimits,
-    ProposalOutcome,
-    SessionClock,
-)
+from liftbridge_broker.replication.isr import MS, IsrProposal, LeaderLimits, ProposalOutcome
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_broker.replication.leader_session import (
     Answer,

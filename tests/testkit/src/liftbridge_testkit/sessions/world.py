@@ -15,9 +15,9 @@ from liftbridge_broker.controller.commands import ChangeLeader, Command, Unfence
 from liftbridge_broker.controller.reports import LeaderReport, LeaderReports
 from liftbridge_broker.controller.state import effective_min_isr, is_commit_mode
 from liftbridge_broker.errors import LiftbridgeError, NoMetadataLeaderError
+from liftbridge_broker.model.fetching import FetchPosition
 from liftbridge_broker.model.ids import BrokerId, Instant, Offset, PartitionId
 from liftbridge_broker.model.streams import FsyncPolicy
-from liftbridge_broker.replication.fetching import FetchPosition
 from liftbridge_broker.replication.isr import MS, IsrProposal
 from liftbridge_testkit.controller_world import ControllerWorld
 from liftbridge_testkit.replica_brokers import Broker, Fetch, require

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from liftbridge_broker.controller.state import BrokerState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.subjects import internal_subject
 from liftbridge_broker.node.assembly.core import Change, Core, CoreOptions
 from liftbridge_broker.node.assembly.session import (
@@ -31,8 +32,7 @@ from liftbridge_broker.node.scheduling.opening_queue import OPENINGS_PER_TURN
 from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.raft.environment import RaftOptions
-from liftbridge_broker.raft.types import Peer
+from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.storage.store import StoreOptions

@@ -10,8 +10,9 @@ from random import Random
 
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.raft.types import Heartbeat, Peer
+from liftbridge_broker.raft.types import Heartbeat
 from liftbridge_broker.wire.peer import PeerHeader, decode, encode
 from liftbridge_broker.wire.peer_bodies import RaftBody
 from liftbridge_broker.wire.peer_frame import (

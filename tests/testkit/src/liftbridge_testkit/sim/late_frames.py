@@ -6,9 +6,9 @@ rules of replication must refuse it or bear it; what it was by the time it came 
 
 from typing import Final
 
+from liftbridge_broker.model.fetching import FetchBody
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.ports.transport import EVERYONE, Channel
-from liftbridge_broker.replication.fetching import FetchBody
 from liftbridge_broker.wire.peer import PeerHeader, decode
 from liftbridge_broker.wire.peer_frame import is_signed, read_open
 from liftbridge_testkit.sim.cluster_atlas import broker_on

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from liftbridge_broker.controller.commands import RegisterBroker
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.model.subjects import internal_subject
 from liftbridge_broker.node.metadata.driver import MetadataDriver
@@ -16,7 +17,6 @@ from liftbridge_broker.node.replicas.claims import verified_partitions
 from liftbridge_broker.ports.files import FileEvent, Token
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.raft.types import Configuration, Peer
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.storage.reserve import SpaceLimits

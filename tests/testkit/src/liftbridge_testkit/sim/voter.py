@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from liftbridge_broker.controller.commands import FEATURE_LEVEL, RegisterBroker, UnfenceBroker
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.node.metadata.consensus import RaftConsensus
 from liftbridge_broker.node.metadata.driver import MetadataDriver
 from liftbridge_broker.node.metadata.opening import open_member
@@ -16,8 +17,7 @@ from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.metadata import LeaderChanged
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.configuration import EMPTY
-from liftbridge_broker.raft.environment import RaftOptions
-from liftbridge_broker.raft.types import Configuration, Peer
+from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.storage.directory import DataDirectory, Identity
 from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.wire.peer import PeerHeader

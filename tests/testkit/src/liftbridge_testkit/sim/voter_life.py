@@ -12,8 +12,8 @@ from random import Random
 from typing import cast
 
 from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.model.metadata_log import Configuration
 from liftbridge_broker.node.metadata.consensus import RaftConsensus
-from liftbridge_broker.raft.types import Configuration
 from liftbridge_testkit.sim.breaking.parts import FaultPlan
 from liftbridge_testkit.sim.clients.calls import Calls
 from liftbridge_testkit.sim.clients.operator import Operator

@@ -13,9 +13,9 @@ from liftbridge_broker.controller.replay import apply, skip
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import MetadataIndex, PartitionId
+from liftbridge_broker.model.metadata_log import EntryKind
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.metadata.proposals import PREFIX_SIZE
-from liftbridge_broker.raft.types import EntryKind
 from liftbridge_broker.wire.metadata import decode_command
 from liftbridge_testkit.sim.cluster_atlas import broker_on
 from liftbridge_testkit.sim.machine import Machine

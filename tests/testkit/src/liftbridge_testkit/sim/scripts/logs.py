@@ -14,16 +14,11 @@ from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.logformat.batch import read_header, seal
 from liftbridge_broker.logformat.records import RecordEncoder
+from liftbridge_broker.model.fetching import FetchBody, FetchedHead, FetchPosition, FetchReplyBody
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, MetadataIndex, Offset
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.partition.runs import POLICY_LEADER
 from liftbridge_broker.ports.files import Token
-from liftbridge_broker.replication.fetching import (
-    FetchBody,
-    FetchedHead,
-    FetchPosition,
-    FetchReplyBody,
-)
 from liftbridge_broker.storage.directory import CLEAN, Identity
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.smallfile import remove_small_file

@@ -23,6 +23,7 @@ from liftbridge_broker.errors import FailedPreconditionError, LiftbridgeError
 from liftbridge_broker.groups.cursors import Cursor, CursorPosition, stamp
 from liftbridge_broker.logformat.frames import decode_frame, iter_frames
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName, stream_of
+from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
 from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.metadata.consensus import RaftConsensus
@@ -33,7 +34,6 @@ from liftbridge_broker.node.reading.subscription import (
     StopPosition,
     Subscription,
 )
-from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.wire.cursors import encode_cursor
 from liftbridge_testkit.sim.clients.calls import Answer, Lost, Serving
 from liftbridge_testkit.sim.clients.publishers import Sink

@@ -1,72 +1,11 @@
-"""Inputs of the core: its log on disk, a random source, and its options."""
+"""Options of the core."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
-
-from liftbridge_broker.raft.types import Entry, HardState, SnapshotMeta
+from typing import Final
 
 MS: Final = 1_000_000
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
-
-
-class Rng(Protocol):
-    """Random source of one node; `random.Random` is one."""
-
-    def randrange(self, stop: int, /) -> int:
-        """Return a number from 0 to `stop` - 1."""
-        ...
-
-
-class StableLog(Protocol):
-    """Interface of the durable log.
-
-    The core reads only entries that `RaftCore.persisted` reported as durable, or that existed at
-    the start; entries being written stay in the core's memory. The host may take snapshots and drop
-    entries up to them at any time, never above the last `Ready.committed`.
-    """
-
-    @property
-    def first_index(self) -> int:
-        """Lowest index with an entry; `last_index` + 1 if the log is empty."""
-        ...
-
-    @property
-    def last_index(self) -> int:
-        """Highest index with an entry, or the snapshot's index if no entry follows it."""
-        ...
-
-    @property
-    def snapshot_meta(self) -> SnapshotMeta:
-        """Newest snapshot; index 0 without a snapshot, with the configuration of the bootstrap.
-
-        `first_index` <= `snapshot_meta.last_index` + 1.
-        """
-        ...
-
-    def term_at(self, index: int) -> int | None:
-        """Return the term of the entry or snapshot at `index`: 0 for index 0, `None` if unknown."""
-        ...
-
-    def entries(self, low: int, high: int, bytes_max: int) -> Sequence[Entry]:
-        """Return entries from `low` to `high` - 1: at most `bytes_max` of data, at least one entry.
-
-        Called with `first_index` <= `low` < `high` <= `last_index` + 1 only.
-        """
-        ...
-
-    def hard_state(self) -> HardState:
-        """Return the last hard state written; called once, at the start."""
-        ...
-
-    def config_entries(self) -> Sequence[Entry]:
-        """Return the `CONFIG` entries after the snapshot, in order; called once, at the start."""
-        ...
-
-    def read_snapshot(self, index: int, position: int, bytes_max: int) -> bytes | None:
-        """Return bytes of snapshot `index` from `position` on; `None` if it was removed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Interfaces that the partition cores use: the log and a random source."""
+"""The log of a replica, as the cores of its partition read it."""
 
 from typing import Protocol
 
@@ -75,12 +75,4 @@ class LogView(Protocol):
     @property
     def epochs(self) -> Epochs:
         """Leader epochs."""
-        ...
-
-
-class Rng(Protocol):
-    """Random source of one node; `random.Random` is one."""
-
-    def randrange(self, stop: int, /) -> int:
-        """Return a number from 0 to `stop` - 1."""
         ...

@@ -4,10 +4,11 @@ They are sent as is (`internal/v1/peer.proto`) and used by the cores of both sid
 is needed. Offsets are exclusive ends.
 """
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from liftbridge_broker.model.ids import LeaderEpoch, MetadataIndex, Offset, PartitionId
+from liftbridge_broker.model.ids import Instant, LeaderEpoch, MetadataIndex, Offset, PartitionId
 
 
 class FetchError(IntEnum):
@@ -136,3 +137,13 @@ class Refused(NamedTuple):
 
 ACCEPTED: Final = Accepted()
 FetchOutcome = Accepted | Diverging | Refused
+
+
+@dataclass(slots=True)
+class SessionClock:
+    """Time of a follower's last fetch; shared by all partitions of a fetch session (KIP-227).
+
+    A fetch confirms all positions sent before, so one value serves all of them.
+    """
+
+    last_fetch: Instant
