@@ -1,4 +1,4 @@
-"""A leader's core with a log in memory, moved by hand."""
+"""A leader's core with a log in memory and a manual clock."""
 
 from collections.abc import Container
 
@@ -18,10 +18,10 @@ KNOWN = LeaderEpoch(-1)
 
 
 class LeaderWorld:
-    """One leader with a log; `now` moves by hand, and fetches tell what the test says.
+    """A leader with a log and a manual clock; the test chooses the content of fetches.
 
     Attributes:
-        now: Present time.
+        now: Current time.
         log: Its log.
         state: The partition as `lead` takes it.
         min_isr: In-sync replicas that a commit needs.
@@ -51,7 +51,7 @@ class LeaderWorld:
             self.core.on_established()
 
     def lead(self, kept: LeaderCore | None = None) -> LeaderCore:
-        """Return a core for the present state."""
+        """Create a core for the current state."""
         return LeaderCore(
             A,
             self.log,
@@ -75,7 +75,7 @@ class LeaderWorld:
         compacted: int = 0,
         at: int = 0,
     ) -> FetchOutcome:
-        """Return a fetch, `at` nanoseconds later; with the epoch before the offset unless told."""
+        """Send a fetch, `at` nanoseconds later; by default with the epoch before its offset."""
         self.now = Instant(self.now + at)
         clock = self.clocks.setdefault(replica, SessionClock(self.now))
         clock.last_fetch = self.now
@@ -104,12 +104,12 @@ class LeaderWorld:
         self.core.on_append(self.now)
 
     def propose(self, eligible: Container[BrokerId] = ALL, *, after: int = 0) -> IsrProposal | None:
-        """Return the proposal due `after` nanoseconds later."""
+        """Return the proposal that is due `after` nanoseconds later."""
         self.now = Instant(self.now + after)
         return self.core.next_proposal(self.now, eligible)
 
     def learn(self, state: PartitionState) -> None:
-        """Newer metadata."""
+        """Apply newer metadata."""
         self.core.on_state(
             state,
             min_isr=self.min_isr,
@@ -123,14 +123,14 @@ class LeaderWorld:
 
 
 def brokers(proposal: IsrProposal | None) -> str:
-    """Return the members that are proposed, as text; empty without a proposal."""
+    """Return the proposed members as text; empty without a proposal."""
     if proposal is None:
         return ""
     return "".join(broker for broker, _ in proposal.isr)
 
 
 def expanding() -> tuple[LeaderWorld, IsrProposal]:
-    """Return a leader that just proposed to take the third broker into sync."""
+    """Return a leader that has just proposed to add the third broker."""
     world = LeaderWorld(partition_of("ab"))
     for replica in (B, C):
         world.fetch(replica, 10)

@@ -1,6 +1,6 @@
-"""Work counted in lines of Python, so that the time of the machine says nothing.
+"""Work measured in lines of Python, independent of the speed of the machine.
 
-Some 10 million lines are a second.
+About 10 million lines take a second.
 """
 
 import sys
@@ -8,11 +8,11 @@ from types import FrameType
 from typing import Any, Final
 
 LINES_MAX: Final = 250_000
-"""Between two turns: about 20 ms, of the 50 ms that a turn may take."""
+"""Maximum number of lines between two turns: about 20 ms of the 50 ms that a turn may take."""
 
 
 class Lines:
-    """Lines of Python that run while it is entered."""
+    """Counts the lines of Python that run while it is entered."""
 
     def __init__(self) -> None:
         self.most = 0

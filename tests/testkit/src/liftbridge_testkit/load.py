@@ -1,8 +1,8 @@
-"""Publishers and readers that put a broker under load and write down what they learn.
+"""Publishers and readers that load a broker and record outcomes.
 
-They run beside the faults of a test, so each one survives a broker or NATS server that goes away:
-it ends (`GrpcPublisher`, `Follower`) or goes on when the server is back (`NatsPublisher`). What was
-in flight then stays unknown in the history, which `checker.check` knows how to judge.
+They run during the faults of a test, so they survive the loss of a broker or NATS server: they end
+(`GrpcPublisher`, `Follower`) or continue once the server is back (`NatsPublisher`). Messages in
+flight at that time stay unknown in the history, and `checker.check` accepts that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 WAIT_SECONDS_MAX: Final = 30.0
 _POLL_SECONDS: Final = 0.05
 
-# Answers that say for certain that nothing was stored.
+# Answers that prove that nothing was stored.
 _DEFINITE: Final = frozenset(
     {
         api_pb2.PublishAsyncError.BAD_REQUEST,
@@ -47,7 +47,7 @@ _ENVELOPE: Final = b"\xb9\x0e\x43\xb4\x00\x08\x00\x00"
 
 
 class Worker:
-    """A thread with a stop request, a count of successes and an error that is raised on join."""
+    """A thread with a stop request, a count of successes and an error that `join` raises."""
 
     def __init__(self, name: str) -> None:
         self.done_count = 0
@@ -57,23 +57,23 @@ class Worker:
         self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Send nothing more, wait for the answers in flight, and end."""
+        """Stop sending, wait for the answers in flight, and end."""
         self._stopping.set()
         self.join()
 
     def join(self) -> None:
-        """Wait for the end, which a broken connection brings too; raise what went wrong inside."""
+        """Wait for the end, also after a broken connection; raise the error of the thread."""
         self._thread.join(WAIT_SECONDS_MAX)
         assert not self._thread.is_alive(), f"{self._thread.name} hangs"
         if self.error is not None:
             raise self.error
 
     def wait_for(self, count: int, seconds_max: float = WAIT_SECONDS_MAX) -> None:
-        """Wait until it has succeeded this often."""
+        """Wait until the worker has succeeded this often."""
         with self._progress:
             reached = self._progress.wait_for(
                 lambda: self.done_count >= count or self.error is not None, seconds_max
@@ -83,7 +83,7 @@ class Worker:
         assert reached, f"{self._thread.name}: {self.done_count} of {count} in {seconds_max} s"
 
     def run(self) -> None:
-        """The work; returns when stopped or cut off."""
+        """Do the work until stopped or disconnected."""
         raise NotImplementedError
 
     def _succeeded(self, count: int = 1) -> None:
@@ -94,7 +94,7 @@ class Worker:
     def _guarded(self) -> None:
         try:
             self.run()
-        except BaseException as error:  # noqa: BLE001 - carried over to join()
+        except BaseException as error:  # noqa: BLE001 - raised by join()
             self.error = error
             with self._progress:
                 self._progress.notify_all()
@@ -123,14 +123,14 @@ class GrpcPublisher(Worker):
         self._is_cut = threading.Event()
 
     def run(self) -> None:
-        """Send on one thread of grpcio, take answers on this one."""
+        """Send on one thread of grpcio, and receive answers on this thread."""
         with grpc.insecure_channel(self._address) as channel:
             answers = api(channel).PublishAsync(self._requests())
             try:
                 for answer in answers:
                     self._take(answer)
             except grpc.RpcError:
-                return  # what is in flight stays unknown
+                return  # messages in flight stay unknown
             finally:
                 self._is_cut.set()
 
@@ -158,11 +158,11 @@ class GrpcPublisher(Worker):
 
 
 class NatsPublisher(Worker):
-    """Publishes over plain NATS, enveloped with an ack inbox; continues over restarts of anything.
+    """Publishes over plain NATS, in envelopes with an ack inbox; continues after any restart.
 
-    A message whose ack does not come within the patience of the window stays unknown, and the
-    window moves on, as it must when the broker was away while the message went by. With a pause
-    after each window the rate is bounded, for readers that must read all of it in between.
+    A message without an ack in time stays unknown, and the window advances, because the broker may
+    have been down at the time of the message. A pause after each window bounds the rate for readers
+    that must keep up.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class NatsPublisher(Worker):
         self._acked = asyncio.Event()
 
     def run(self) -> None:
-        """Run an event loop of its own."""
+        """Run an event loop in this thread."""
         asyncio.run(self._publish())
 
     async def _publish(self) -> None:
@@ -233,7 +233,7 @@ class NatsPublisher(Worker):
 
 
 class Follower(Worker):
-    """Subscribes from an offset and notes everything delivered, until stopped or cut off."""
+    """Subscribes from an offset and records all deliveries, until stopped or disconnected."""
 
     def __init__(self, history: History, address: str, stream: str, *, start: int = 0) -> None:
         super().__init__("follower")
@@ -253,7 +253,7 @@ class Follower(Worker):
             )
             self._call = call
             try:
-                next(call)  # the empty message that says "subscribed"
+                next(call)  # the empty message that confirms the subscription
                 for message in call:
                     self._delivered.append(Stored(message.offset, message.value))
                     self._succeeded()
@@ -268,12 +268,12 @@ class Follower(Worker):
 
 
 def api(channel: grpc.Channel) -> api_pb2_grpc.APIStub:
-    """Stub of the public API."""
+    """Return a stub of the public API."""
     return api_pb2_grpc.APIStub(channel)  # type: ignore[no-untyped-call] # generated
 
 
 def data(channel: grpc.Channel) -> data_pb2_grpc.DataStub:
-    """Stub of our data-plane additions."""
+    """Return a stub of the data API."""
     return data_pb2_grpc.DataStub(channel)  # type: ignore[no-untyped-call] # generated
 
 
@@ -294,7 +294,7 @@ def create_stream(
 
 
 def read_log(channel: grpc.Channel, stream: str, *, start: int = 0) -> list[Stored]:
-    """Read a partition from an offset to its end as of now; empty when there is nothing."""
+    """Read a partition from an offset to its current end; empty for no records."""
     call = api(channel).Subscribe(
         api_pb2.SubscribeRequest(
             stream=stream,
@@ -309,11 +309,11 @@ def read_log(channel: grpc.Channel, stream: str, *, start: int = 0) -> list[Stor
         next(call)
         found.extend(Stored(message.offset, message.value) for message in call)
     except grpc.RpcError as error:
-        # The end of a bounded subscription is an error code of its own.
+        # The end of a bounded subscription has its own error code.
         if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
             raise
     return found
 
 
 async def _ignore_error(_error: Exception) -> None:
-    """Lost connections are what the tests of this module make."""
+    """Ignore the error: tests of this module cause lost connections."""

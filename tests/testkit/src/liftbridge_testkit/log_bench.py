@@ -1,4 +1,4 @@
-"""A partition log in memory with its owner's part played: journal, syncs, restarts."""
+"""A partition log in memory with a simulated owner: journal, syncs, restarts."""
 
 from collections.abc import Callable, Sequence
 
@@ -20,13 +20,13 @@ UNLIMITED = LogLimits(0, 0)
 
 
 class LogBench:
-    """One log over `MemoryFiles`; the journal is durable at once.
+    """A log on `MemoryFiles`; the journal is durable immediately.
 
     Attributes:
         files: The data directory.
         log: The log as last opened.
         report: Report of opening it.
-        journal: Small state that a restart begins with, `None` as if it were lost.
+        journal: Small state for the next restart, `None` if lost.
         made: Maker of its batches.
     """
 
@@ -52,7 +52,7 @@ class LogBench:
         commit: bool = False,
         on_doubt: Callable[[], object] = lambda: None,
     ) -> RecoveryReport:
-        """Open the log from what the journal holds."""
+        """Open the log with the state in the journal."""
         self.log, self.report = PartitionLog.open(
             self.files,
             DIRECTORY,
@@ -66,7 +66,7 @@ class LogBench:
         return self.report
 
     def append(self, *values: bytes, timestamp: int = 1, epoch: int = 1, wall_ns: int = 0) -> bytes:
-        """Append one batch; returns its bytes."""
+        """Append one batch; return its bytes."""
         batch = self.made.make(self.log.log_end_offset, values, timestamp=timestamp, epoch=epoch)
         self.log.append(batch, header_of(batch), wall_ns)
         return batch
@@ -76,7 +76,7 @@ class LogBench:
         self.log.append(batch, header_of(batch), 0)
 
     def sync(self) -> None:
-        """Sync everything and journal it."""
+        """Sync everything and update the journal."""
         end = self.log.log_end_offset
         for handle in self.log.unsynced():
             self.files.sync(handle)
@@ -84,7 +84,7 @@ class LogBench:
         self.journal = self.log.state
 
     def stop(self) -> None:
-        """Close in order and journal it."""
+        """Close in order and update the journal."""
         self.log.close()
         self.journal = self.log.state
 
@@ -110,13 +110,13 @@ class LogBench:
 
 
 def snapshot(files: MemoryFiles, under: str = "") -> dict[str, bytes]:
-    """Return the contents of all files but notes of damage, to see that nothing was changed."""
+    """Return the contents of all files except notes of damage, to detect changes."""
     paths = [path for path in files.paths(under) if not path.endswith(DAMAGED_SUFFIX)]
     return {path: files.content(path) for path in paths}
 
 
 def damaged(data: bytes, position: int, size: int = 1) -> bytes:
-    """Return data with some bytes turned over."""
+    """Return data with some flipped bytes."""
     turned = bytes(byte ^ 0xFF for byte in data[position : position + size])
     return data[:position] + turned + data[position + size :]
 
@@ -137,7 +137,7 @@ def starts_of(batches: Sequence[bytes]) -> list[int]:
 
 
 def three_batches(*, synced: int) -> tuple[LogBench, list[bytes]]:
-    """Return a log of three batches of two records each, of which some batches are synced."""
+    """Return a log of three batches of two records each, some of which are synced."""
     bench = LogBench()
     batches = []
     for number in range(3):
@@ -168,7 +168,7 @@ def ten_batches(limits: LogLimits = UNLIMITED) -> LogBench:
 
 
 def read_all(reader: LogReader | BatchReader, max_bytes: int, end: int) -> int:
-    """Read to the end; how many records there were."""
+    """Read to the end; return the number of records."""
     count = 0
     while True:
         result = reader.read(max_bytes, Offset(end))

@@ -1,4 +1,4 @@
-"""Each module of a package imported alone: what depends on the order of imports fails there."""
+"""Imports each module of a package alone, to detect dependencies on the order of imports."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ for name in sys.argv[2:]:
     os.waitpid(child, 0)
 """
 _SHARED = "grpc numpy pyarrow.compute pyarrow.parquet typer"
-"""Slow modules of others, which are loaded once for all."""
+"""Slow modules of other packages, loaded once for all."""
 
 
 def modules_of(package: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The metadata of a broker alone, on files in memory."""
+"""The metadata of a single broker, on files in memory."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -67,7 +67,7 @@ def propose(consensus: RaftConsensus, token: int, urgency: Urgency = Urgency.ORD
 
 
 def commit(files: MemoryFiles, consensus: RaftConsensus, *tokens: int) -> int:
-    """Propose commands and see all of them committed; returns the index of the last entry."""
+    """Propose commands and wait until all are committed; return the index of the last entry."""
     for token in tokens:
         propose(consensus, token)
     committed = [event for event in pump(files, consensus) if isinstance(event, Committed)]
@@ -76,6 +76,6 @@ def commit(files: MemoryFiles, consensus: RaftConsensus, *tokens: int) -> int:
 
 
 def commands_of(recovered: RecoveredMetadata | Sequence[MetadataEvent]) -> list[bytes]:
-    """Return commands among recovered entries or events."""
+    """Return the commands among recovered entries or events."""
     found = recovered.entries if isinstance(recovered, RecoveredMetadata) else recovered
     return [one.command for one in found if isinstance(one, Committed) and one.command]

@@ -1,14 +1,12 @@
 """A proxy between clients and an HTTP server that loses requests and responses on demand.
 
-A request that came whole is passed on whole, and so is its answer. What becomes of each is decided
-by a function of the test:
+Whole requests and whole answers are forwarded. A function of the test decides the fate of each:
 
-- `PASS`: as if the proxy were not there;
+- `PASS`: as without the proxy;
 - `LOSE_REQUEST`: the connection is cut, and the server never receives it;
-- `LOSE_ANSWER`: the server does what it was asked to, and the connection is cut before the client
-  learns of that;
-- `NO_CONDITION`: the server is asked without the condition that it was asked with, as by a gateway
-  that knows none.
+- `LOSE_ANSWER`: the server executes the request, and the connection is cut before the client gets
+    the answer;
+- `NO_CONDITION`: the condition of the request is removed, as by a gateway that does not support it.
 """
 
 from __future__ import annotations
@@ -37,12 +35,12 @@ class Fate(Enum):
 
 
 class Request(NamedTuple):
-    """Input of a function that decides.
+    """A request, as input of the deciding function.
 
     Attributes:
         number: Number of earlier requests.
         method: `GET`, `PUT` and so on.
-        path: With its query.
+        path: Path with the query.
     """
 
     number: int
@@ -51,12 +49,12 @@ class Request(NamedTuple):
 
 
 class LossyProxy:
-    """See the module.
+    """A proxy that loses requests and answers.
 
     Attributes:
         port: Port on 127.0.0.1 that it listens on.
-        decide: Gives what becomes of a request; it may be another one at any time.
-        fates: Fate of each request, in the order in which they came.
+        decide: Decides the fate of a request; may be replaced at any time.
+        fates: Fate of each request, in order of arrival.
     """
 
     def __init__(self, target_port: int, decide: Callable[[Request], Fate] | None = None) -> None:
@@ -64,7 +62,7 @@ class LossyProxy:
 
         Args:
             target_port: Port of the server on 127.0.0.1.
-            decide: See the attribute; all is passed on without it.
+            decide: See the attribute; without it, everything is forwarded.
         """
         self.decide = decide or (lambda _request: Fate.PASS)
         self.fates: list[tuple[Request, Fate]] = []
@@ -81,11 +79,11 @@ class LossyProxy:
         return f"http://127.0.0.1:{self.port}"
 
     def count(self, fate: Fate) -> int:
-        """Return the requests that met a fate."""
+        """Count the requests with a fate."""
         return sum(one is fate for _, one in self.fates)
 
     def fate_of(self, method: str, path: str) -> Fate:
-        """Decide and note; one request at a time."""
+        """Decide and record a fate; one request at a time."""
         with self._lock:
             request = Request(len(self.fates), method, path)
             fate = self.decide(request)
@@ -151,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = str(len(data))
         for name, value in headers:
             if name.lower() == "content-length":
-                length = value  # an answer to HEAD has the length, and nothing that long
+                length = value  # an answer to HEAD has the length, but no body
             elif name.lower() not in _PER_HOP:
                 self.send_header(name, value)
         self.send_header("Content-Length", length)
@@ -172,4 +170,4 @@ class _Handler(BaseHTTPRequestHandler):
             pass  # trailers
         return b"".join(pieces)
 
-    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass_on  # noqa: N815 - as the base has it
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass_on  # noqa: N815 - as in the base

@@ -1,4 +1,4 @@
-"""The port `Files` in memory, as it is shipped for tests of users: the disk of our own."""
+"""The port `Files` in memory, as shipped for tests of users; also used by tests of this project."""
 
 from liftbridge_broker.adapters.memory.files import Fault, MemoryFiles, PowerCutError
 

@@ -1,4 +1,4 @@
-"""Members of a metadata group on files, a network and a clock in memory, driven by hand."""
+"""Members of a metadata group on files, a network and a clock in memory, driven by the test."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ SEPARATOR = b"\n"
 
 
 class Sent(NamedTuple):
-    """A payload on its way."""
+    """A payload in flight."""
 
     sender: BrokerId
     target: BrokerId
@@ -48,7 +48,7 @@ class Network:
 
     Attributes:
         broken: Pairs of sender and target between which everything is lost.
-        sent: Payloads on their way, oldest first.
+        sent: Payloads in flight, oldest first.
         carried: Number of carried messages so far.
     """
 
@@ -58,7 +58,7 @@ class Network:
     carried: int = 0
 
     def cut(self, one: BrokerId, others: list[BrokerId]) -> None:
-        """Part a broker from others, both ways."""
+        """Cut a broker off from the other brokers, in both directions."""
         for other in others:
             self.broken |= {(one, other), (other, one)}
 
@@ -77,7 +77,7 @@ class Port:
         return self.network.payload_bytes_max
 
     def send(self, broker: BrokerId, channel: Channel, payload: bytes) -> None:
-        """Put a payload on its way."""
+        """Send a payload."""
         assert channel is Channel.METADATA
         assert len(payload) <= self.network.payload_bytes_max
         if self.is_connected:
@@ -93,9 +93,9 @@ class Member:
 
     Attributes:
         told: Commands of its state, by applying events and snapshots, in order.
-        outcomes: Events that ended a proposal of this life.
+        outcomes: Events that ended proposals of this life.
         events: All events of this life.
-        peers: The way in for messages, while it lives.
+        peers: Receiver of messages, while it lives.
         link: Its link to the other members.
     """
 
@@ -103,7 +103,7 @@ class Member:
     link: PeerLink
 
     def __init__(self, group: "Group", peer: Peer) -> None:
-        """Begin without a life."""
+        """Create the member without a life."""
         self.group = group
         self.peer = peer
         self.files = MemoryFiles()
@@ -120,12 +120,12 @@ class Member:
 
     @property
     def running(self) -> RaftConsensus:
-        """Its consensus, while it lives."""
+        """Consensus of the current life."""
         assert self.consensus is not None
         return self.consensus
 
     def start(self, bootstrap: Configuration = EMPTY) -> None:
-        """Begin a life with what is on disk."""
+        """Begin a life with the data on disk."""
         self.life += 1
         self.token = 0
         self.events, self.outcomes, self.reads = [], [], []
@@ -151,7 +151,7 @@ class Member:
             self.apply(entry)
 
     def stop(self, *, power_cut: bool = False) -> None:
-        """End the life; with a power cut nothing that was not synced is left."""
+        """End the life; after a power cut, unsynced data is lost."""
         self.consensus = None
         if power_cut:
             self.files.crash(None)
@@ -159,7 +159,7 @@ class Member:
             self.files.kill()
 
     def propose(self, command: bytes, urgency: Urgency = Urgency.ORDINARY) -> int:
-        """Propose a command; returns its token."""
+        """Propose a command; return its token."""
         self.token += 1
         self.running.propose(ProposalToken(self.token), command, urgency)
         self.take()
@@ -171,7 +171,7 @@ class Member:
         self.take()
 
     def snapshot(self) -> None:
-        """Take a snapshot of everything told."""
+        """Take a snapshot of the whole state."""
         self.running.snapshot(MetadataIndex(self.applied_index), SEPARATOR.join(self.told))
         self.take()
 
@@ -203,11 +203,11 @@ class Member:
                     pass
 
     def leaders(self) -> list[LeaderChanged]:
-        """Return the changes of leadership that were told."""
+        """Return the reported changes of leadership."""
         return [event for event in self.events if isinstance(event, LeaderChanged)]
 
     def pump(self) -> bool:
-        """Let submitted syncs end; whether there was one."""
+        """Complete submitted syncs; return whether there was one."""
         events = self.files.pump() if self.consensus is not None else ()
         for event in events:
             self.running.on_file_event(event)
@@ -216,10 +216,10 @@ class Member:
 
 
 class Group:
-    """Some members, their network and their clock."""
+    """A group of members with their network and clock."""
 
     def __init__(self, count: int) -> None:
-        """Start `count` voters that begin together."""
+        """Start `count` voters that found the group together."""
         self.now = Instant(1)
         self.network = Network()
         self.members: dict[BrokerId, Member] = {}
@@ -234,7 +234,7 @@ class Group:
         return self.members[BrokerId(f"n{number}")]
 
     def add(self, number: int, disk: str) -> Member:
-        """Start a broker that belongs to no group yet."""
+        """Start a broker that does not belong to the group yet."""
         broker = BrokerId(f"n{number}")
         member = self.members[broker] = Member(self, Peer(broker, disk))
         member.start()
@@ -253,12 +253,12 @@ class Group:
 
     @property
     def followers(self) -> list[Member]:
-        """All living members but the leader."""
+        """All living members except the leader."""
         leader = self.leader
         return [member for member in self.alive if member is not leader]
 
     def settle(self) -> None:
-        """Carry every payload and let every sync end, until nothing moves."""
+        """Deliver all payloads and complete all syncs, until nothing is left."""
         while True:
             is_moving = False
             for member in self.alive:
@@ -270,7 +270,7 @@ class Group:
                 return
 
     def deliver(self, sent: Sent) -> None:
-        """Carry one payload, unless it is lost."""
+        """Deliver one payload, unless it is lost."""
         target = self.members.get(sent.target)
         if target is None or target.consensus is None:
             return
@@ -280,7 +280,7 @@ class Group:
             target.take()
 
     def run(self, milliseconds: int) -> None:
-        """Let time pass."""
+        """Advance the time."""
         for _ in range(0, milliseconds, 10):
             self.now = Instant(self.now + 10 * MS)
             for member in self.alive:
@@ -291,7 +291,7 @@ class Group:
             self.settle()
 
     def elect(self) -> Member:
-        """Let time pass until there is a leader that everybody follows."""
+        """Advance the time until there is a leader that all members follow."""
         for _ in range(100):
             self.run(100)
             believed = {member.running.leader for member in self.alive}
@@ -301,7 +301,7 @@ class Group:
         raise AssertionError("no leader within 10 s")
 
     def commit(self, *commands: bytes) -> None:
-        """Commit commands at the leader and let everybody apply them."""
+        """Commit commands at the leader and apply them at all members."""
         for command in commands:
             self.leader.propose(command)
         self.settle()

@@ -1,9 +1,8 @@
 """Applications that speak plain NATS, by nats-py.
 
 async with nats_client(server.url) as client:
-    answers = await client.subscribe("acks")
-    await settled(client)
-    ...                          # whoever publishes to `acks` now is heard
+    answers = await client.subscribe("acks") await settled(client) ... # messages to `acks` are
+    received from now on
 """
 
 from collections.abc import AsyncIterator
@@ -18,9 +17,9 @@ WAIT_SECONDS_MAX = 60.0
 
 @asynccontextmanager
 async def nats_client(url: str, **options: Any) -> AsyncIterator[Client]:
-    """A connection that is closed at the end, also after a failure.
+    """Yield a connection that is closed at the end, also after a failure.
 
-    One that is left open fails whatever test runs when its transports are collected.
+    An open connection would fail a later test when its transports are collected.
 
     Args:
         url: URL of the server.
@@ -36,11 +35,11 @@ async def nats_client(url: str, **options: Any) -> AsyncIterator[Client]:
 async def settled(client: Client) -> None:
     """Wait until the server has acted on all subscriptions and messages of a client so far.
 
-    `Client.flush` does not wait for them: its PING overtakes what still waits to be written. A
-    message to oneself goes through the same buffer as they do, and arrives after them.
+    `Client.flush` does not wait for them: its PING overtakes bytes that wait to be written. A
+    message to the client itself goes through the same buffer and arrives after them.
 
     Raises:
-        nats.errors.TimeoutError: It did not within `WAIT_SECONDS_MAX`.
+        nats.errors.TimeoutError: The message did not arrive within `WAIT_SECONDS_MAX`.
     """
     inbox = client.new_inbox()
     echo = await client.subscribe(inbox)

@@ -1,6 +1,6 @@
-"""Messages that anyone may publish on NATS to the subject of a stream, by arrival and content.
+"""Messages that any client may publish on NATS to the subject of a stream, by arrival and content.
 
-Small messages, since work is charged by message: the more of them a read brings, the longer it
+They are small, because work is charged by message: the more messages a read has, the longer it
 could take.
 """
 
@@ -13,13 +13,13 @@ from liftbridge_proto import api_pb2
 
 
 def header_lines(count: int) -> bytes:
-    """Return a block of NATS headers, as small as they can be."""
+    """Return a block of the smallest possible NATS headers."""
     lines = b"".join(b"%x:\r\n" % number for number in range(count))
     return b"NATS/1.0\r\n" + lines + CRLF if count else b""
 
 
 def enveloped(headers: int, inbox: str) -> bytes:
-    """Return a message in an envelope with headers of its own, which may ask for an ack."""
+    """Return a message in an envelope with its own headers, which may request an ack."""
     given = {f"{number:x}": b"" for number in range(headers)}
     return encode_publish(api_pb2.Message(headers=given, ackInbox=inbox, correlationId=inbox))
 
@@ -30,7 +30,7 @@ ARRIVALS: Final = {
     "a header": (Arrival("s", "", header_lines(1)),),
     "many headers": (Arrival("s", "", header_lines(1_000)),),
 }
-"""Ways to arrive, which take turns."""
+"""Ways of arrival, used in turn."""
 
 PAYLOADS: Final = {
     "empty": b"",
@@ -44,6 +44,6 @@ PAYLOADS: Final = {
 
 
 def published(subject: str, arrival: Arrival, payload: bytes) -> bytes:
-    """Return the bytes that a client writes to a NATS server to publish one on a subject."""
+    """Return the bytes with which a client publishes messages on a subject."""
     reply, headers = arrival.reply.encode(), arrival.headers
     return b"".join((publish_head(subject.encode(), len(payload), reply, headers), payload, CRLF))

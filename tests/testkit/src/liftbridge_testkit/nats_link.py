@@ -4,7 +4,7 @@
         messaging.subscribe(SubscriptionId(1), "foo", "")
         await sink.until(lambda: sink.payloads(1) == [b"x"])
 
-Waiting is for events, never for a time: `until` looks again after each event.
+Tests wait for events, never for a time: `until` checks again after each event.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ class Recorder:
         self._told.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until `condition` holds, looking again whenever something happened.
+        """Wait until `condition` holds; check it again after each event.
 
         Raises:
-            TimeoutError: It did not within `WAIT_SECONDS_MAX`.
+            TimeoutError: It did not hold within `WAIT_SECONDS_MAX`.
         """
         async with asyncio.timeout(WAIT_SECONDS_MAX):
             while not condition():
@@ -41,12 +41,12 @@ class Recorder:
 
 
 class RecordingSink(Recorder):
-    """Keeps what was delivered.
+    """Records deliveries.
 
     Attributes:
         deliveries: Calls of `on_messages`, in order.
         links: Calls of `on_link`, in order.
-        on_delivery: Called after each delivery, to hurt the link from within.
+        on_delivery: Called after each delivery, to disturb the link from inside.
     """
 
     def __init__(self) -> None:
@@ -59,14 +59,14 @@ class RecordingSink(Recorder):
     def on_messages(
         self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
     ) -> None:
-        """Keep messages."""
+        """Record messages."""
         self.deliveries.append((subscription, arrivals, payloads))
         self.tell()
         if self.on_delivery is not None:
             self.on_delivery()
 
     def on_link(self, *, connected: bool, reason: str) -> None:
-        """Keep the state of the link."""
+        """Record the state of the link."""
         self.links.append((connected, reason))
         self.tell()
         if connected and self.on_connected is not None:
@@ -87,14 +87,14 @@ class RecordingSink(Recorder):
 
 
 class RecordingObserver(Recorder):
-    """Keeps transitions."""
+    """Records transitions."""
 
     def __init__(self) -> None:
         super().__init__()
         self.transitions: list[tuple[str, dict[str, object]]] = []
 
     def transition(self, kind: str, fields: Mapping[str, object]) -> None:
-        """Keep one."""
+        """Record a transition."""
         self.transitions.append((kind, dict(fields)))
         self.tell()
 
@@ -107,7 +107,7 @@ class RecordingObserver(Recorder):
 async def linked(
     options: NatsOptions, sink: RecordingSink | None = None
 ) -> AsyncIterator[tuple[NatsMessaging, RecordingSink, RecordingObserver]]:
-    """A running adapter; closed at the end, which also ends its task."""
+    """Yield a running adapter; close it at the end, which also ends its task."""
     sink, observer = sink or RecordingSink(), RecordingObserver()
     messaging = NatsMessaging(options, sink, observer)
     await messaging.start()

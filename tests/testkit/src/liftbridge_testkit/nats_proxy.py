@@ -1,15 +1,15 @@
-"""A proxy between one broker and its NATS server: a network that can be hurt.
+"""A proxy between one broker and its NATS server: a network that tests can disturb.
 
-It stands for the broker's network card. What it does to a direction is done to all of the broker's
-connections, those that stand and those that come:
+It represents the broker's network card. A disturbance of a direction applies to all of the broker's
+connections, existing and new:
 
 - `hold`: bytes stop, connections stay, as when a cable is pulled; they arrive after `heal`;
-- `delay`: every piece arrives that much later, in order;
+- `delay`: every piece arrives later, in order;
 - `cut`: connections break, and new ones are refused;
-- `lose_to`: what the broker publishes to another broker's subjects is dropped, and nothing else, so
-  that two brokers may be cut off from each other while both see a third.
+- `lose_to`: only publishes of the broker to another broker's subjects are dropped, so that two
+    brokers may be cut off from each other while both reach a third.
 
-All of it happens in one thread with an event loop of its own.
+The proxy runs in one thread with its own event loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WAIT_SECONDS_MAX: Final = 10.0
 
 
 class Way(Enum):
-    """A direction, as the broker sees it."""
+    """A direction, from the broker's point of view."""
 
     OUT = "out"
     IN = "in"
@@ -41,7 +41,7 @@ BOTH: Final = (Way.OUT, Way.IN)
 
 
 class PublishFilter:
-    """Drops publishes to some subjects out of what a client sends to a NATS server.
+    """Drops publishes to some subjects from the output of a client.
 
     Attributes:
         dropped_count: Publishes that were dropped.
@@ -54,7 +54,7 @@ class PublishFilter:
         self.dropped_count = 0
 
     def take(self, data: bytes, prefixes: Iterable[str]) -> bytes:
-        """Return the part of `data` to forward; an incomplete line waits for its rest."""
+        """Return the part of `data` to forward; an incomplete line waits for the rest."""
         beginnings = tuple(prefix.encode() for prefix in prefixes)
         data, self._rest = self._rest + data, b""
         passed: list[bytes] = []
@@ -85,7 +85,7 @@ class PublishFilter:
 
 
 class _State:
-    """Present mode; used in the proxy's thread only."""
+    """Current mode; used only in the proxy's thread."""
 
     def __init__(self) -> None:
         self.open = {way: asyncio.Event() for way in BOTH}
@@ -97,14 +97,14 @@ class _State:
 
 
 class NatsProxy:
-    """See the module.
+    """A proxy between one broker and its NATS server.
 
     Attributes:
         port: Port on 127.0.0.1 that it listens on.
     """
 
     def __init__(self, target_port: int) -> None:
-        """Begin to listen; nothing is hurt.
+        """Begin to listen, without disturbance.
 
         Args:
             target_port: Port of the NATS server on 127.0.0.1.
@@ -123,7 +123,7 @@ class NatsProxy:
         """Address for the broker."""
         return f"nats://127.0.0.1:{self.port}"
 
-    # What is done to the network.
+    # Disturbances.
 
     def hold(self, *ways: Way) -> None:
         """Let nothing pass in these directions, or in both."""
@@ -135,7 +135,7 @@ class NatsProxy:
         self._do(do)
 
     def delay(self, seconds: float, *ways: Way) -> None:
-        """Let everything arrive later."""
+        """Delay all data."""
         self._do(
             lambda: self._state.delay_seconds.update(dict.fromkeys(ways or BOTH, seconds)),
         )
@@ -150,11 +150,11 @@ class NatsProxy:
         self._do(do)
 
     def lose_to(self, *prefixes: str) -> None:
-        """Drop what the broker publishes to subjects that begin so."""
+        """Drop publishes of the broker to subjects that begin with a prefix."""
         self._do(lambda: setattr(self._state, "lost_prefixes", prefixes))
 
     def heal(self) -> None:
-        """Hurt nothing any more."""
+        """End all disturbances."""
 
         def do() -> None:
             self._state.is_cut = False
@@ -166,7 +166,7 @@ class NatsProxy:
         self._do(do)
 
     def close(self) -> None:
-        """Break every connection and listen no longer."""
+        """Break all connections and stop listening."""
         if not self._thread.is_alive():
             return
         self._call(self._end())
@@ -221,7 +221,7 @@ class NatsProxy:
             writer.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry both directions until one of them ends."""
+        """Copy both directions until one ends."""
         there, back = await asyncio.open_connection("127.0.0.1", self._target_port)
         try:
             ways = [
@@ -248,7 +248,7 @@ class NatsProxy:
                 if way is Way.OUT:
                     data = filtered.take(data, self._state.lost_prefixes)
                 due = self._loop.time() + self._state.delay_seconds[way]
-                # Nothing at all, as when everything was dropped, would mean the end.
+                # An empty result, if everything was dropped, would mean the end.
                 if data:
                     await queue.put((due, data))
             await queue.put((self._loop.time(), b""))

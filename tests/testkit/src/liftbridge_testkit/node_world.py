@@ -1,7 +1,7 @@
-"""A whole node without I/O: files in memory, a NATS that is a list, a clock that the test turns.
+"""A whole node without I/O: files in memory, a list as NATS, a manual clock.
 
-Everything a node asks of its ports is noted. Nothing happens by itself: submitted file calls end in
-`settle`, which also carries messages round as a NATS server would; time goes on in `advance`.
+All calls of the node to its ports are recorded. Nothing happens automatically: `settle` completes
+submitted file calls and delivers messages as a NATS server would, and `advance` advances the time.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ NAMESPACE = "test-ns"
 METADATA_TOKEN = Token(1)
 PULL_BYTES = 1 << 20
 TURNS_MAX = 10_000
-"""Deadlines met in one `advance`; more of them are a timer that spins."""
+"""Maximum number of deadlines in one `advance`; more mean a timer that spins."""
 
 EARLIEST = Position(StartPosition.EARLIEST, 0, 0)
 NEVER = Position(StopPosition.ON_CANCEL, 0, 0)
@@ -65,7 +65,7 @@ NEVER = Position(StopPosition.ON_CANCEL, 0, 0)
 
 @dataclass(slots=True)
 class Answers:
-    """An ack sink that notes what it receives."""
+    """An ack sink that records its calls."""
 
     stored: list[Stored] = field(default_factory=list)
     errors: list[LiftbridgeError] = field(default_factory=list)
@@ -100,13 +100,13 @@ class Answers:
 
 @dataclass(slots=True)
 class Reading:
-    """A subscriber that takes what it can get whenever it is woken.
+    """A subscriber that reads all available records whenever it is woken.
 
     Attributes:
         frames: Records delivered so far.
         end: Reason of the end of the subscription, `None` while it is open.
-        is_taking: While false nothing is pulled, as when a client is slow.
-        pull_bytes: Bytes asked for at a time.
+        is_taking: Whether it reads; false for a slow client.
+        pull_bytes: Bytes requested at a time.
     """
 
     world: "NodeWorld"
@@ -120,7 +120,7 @@ class Reading:
     def open(
         self, partition: Partition, start: Position, stop: Position, *, is_reverse: bool
     ) -> "Reading":
-        """Open the subscription and take what is there."""
+        """Open the subscription and read available records."""
         self._subscription = Subscription.open(
             partition, self.world.node, self._wake, start=start, stop=stop, is_reverse=is_reverse
         )
@@ -132,7 +132,7 @@ class Reading:
         self.take()
 
     def take(self) -> None:
-        """Pull until nothing more comes."""
+        """Read until no more records are available."""
         subscription = self._subscription
         while self.is_taking and subscription is not None and self.end is None:
             slices, end, waits = subscription.pull(self.pull_bytes)
@@ -145,7 +145,7 @@ class Reading:
                 return
 
     def close(self) -> None:
-        """Leave, as a client that cancels."""
+        """Close the subscription, as a client that cancels."""
         assert self._subscription is not None
         self._subscription.close(self.world.now)
 
@@ -162,17 +162,17 @@ class Reading:
 
 @dataclass
 class NodeWorld:
-    """Owner of one node at a time over one set of files.
+    """Owner of a node, one at a time, on one set of files.
 
     Attributes:
-        files: The disk, which outlives nodes.
+        files: The disk, kept across nodes.
         defaults: The broker's settings of streams.
         record_bytes_max: Largest record.
         publishers_max: Idempotent publishers remembered for each partition.
         now: Monotonic nanoseconds.
         transitions: Reported transitions, in order.
         failures: Failures of the store and the metadata.
-        armed: Deadline the timer has.
+        armed: Deadline of the timer.
     """
 
     files: MemoryFiles = field(default_factory=MemoryFiles)
@@ -296,12 +296,12 @@ class NodeWorld:
         assert outcome == Done(), outcome
 
     def kill(self) -> None:
-        """End the process and keep what it wrote, then start again."""
+        """End the process but keep its written data, then start again."""
         self.files.kill()
         self.start()
 
     def crash(self, keep: Random | None = None) -> None:
-        """Cut the power, keep of what was not synced what `keep` chooses, and start again."""
+        """Cut the power, keep the unsynced data that `keep` chooses, and start again."""
         self.files.crash(keep)
         self.start()
 
@@ -315,7 +315,7 @@ class NodeWorld:
     # Turns.
 
     def settle(self) -> None:
-        """Let every file call end, carry every message round and do chores, until nothing moves."""
+        """Complete file calls, deliver messages and do chores, until nothing is left."""
         while True:
             events = self.files.pump()
             for event in events:
@@ -336,7 +336,7 @@ class NodeWorld:
             )
 
     def advance(self, duration_ns: int) -> None:
-        """Let time go on, with every deadline on the way."""
+        """Advance the time; fire every deadline on the way."""
         until = Instant(self.now + duration_ns)
         turns = 0
         while self.armed is not None and self.armed <= until:
@@ -348,10 +348,10 @@ class NodeWorld:
             self.settle()
         self.now = until
 
-    # What clients do.
+    # Actions of clients.
 
     def propose(self, command: Command) -> object:
-        """Give a command to the metadata and wait for the answer or refusal."""
+        """Propose a command and wait for the answer or refusal."""
         answers: list[object] = []
         self.node.propose(command, self.now, answers.append)
         if not answers:
@@ -369,7 +369,7 @@ class NodeWorld:
         is_internal: bool = False,
         **overrides: object,
     ) -> Partition:
-        """Create a stream and give back its first partition."""
+        """Create a stream and return its first partition."""
         outcome = self.propose(
             CreateStream(
                 name=StreamName(name),
@@ -385,7 +385,7 @@ class NodeWorld:
         return self.partition(name)
 
     def partition(self, name: str = "s", number: int = 0) -> Partition:
-        """Return a partition as the node has it now."""
+        """Return the current partition object of the node."""
         return self.node.find_partition(name, number)
 
     def init_publisher(self, name: str = "p", stream: str = "s") -> PublisherState:
@@ -402,7 +402,7 @@ class NodeWorld:
         publisher: PublisherStamp | None = None,
         **fields: object,
     ) -> Answers:
-        """Publish a run as gRPC does; nothing is pumped."""
+        """Publish a run as gRPC does, without pumping."""
         answers = Answers()
         run = PublishRun(
             list(values),
@@ -419,7 +419,7 @@ class NodeWorld:
     def deliver(
         self, subject: str, *payloads: bytes, reply: str = "", headers: bytes = b""
     ) -> None:
-        """Bring messages published on NATS, as one chunk for each subscription."""
+        """Deliver messages published on NATS, as one chunk for each subscription."""
         arrival = Arrival(subject, reply, headers)
         for subscription in self.messaging.receivers(subject, is_quiet=False):
             self.node.on_messages(
@@ -434,7 +434,7 @@ class NodeWorld:
         *,
         is_reverse: bool = False,
     ) -> Reading:
-        """Open a subscription that takes all it can get.
+        """Open a subscription that reads all available records.
 
         Raises:
             LiftbridgeError: The subscription was refused.
@@ -449,7 +449,7 @@ class NodeWorld:
         return dict(zip(reading.offsets, reading.values, strict=True))
 
     def look_up_cursor(self, partition: Partition, key: bytes) -> list[int | LiftbridgeError]:
-        """Ask for a cursor; the list gets the answer, at once or after `settle`."""
+        """Look up a cursor; the list gets the answer, immediately or after `settle`."""
         found: list[int | LiftbridgeError] = []
 
         def done(outcome: CursorPosition | LiftbridgeError) -> None:
@@ -460,7 +460,7 @@ class NodeWorld:
 
 
 def envelope(value: bytes = b"v", **fields: object) -> bytes:
-    """Return a message in the envelope of Liftbridge, with any fields of `proto.Message`."""
+    """Encode a message in the envelope of Liftbridge, with any fields of `proto.Message`."""
     return encode_publish(api_pb2.Message(value=value, **fields))  # type: ignore[arg-type] # by name
 
 

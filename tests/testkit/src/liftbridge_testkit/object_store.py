@@ -1,7 +1,7 @@
-"""An S3 server as a child process, for tests of archives: SeaweedFS, all of it in one process.
+"""An S3 server as a child process, for tests of archives: SeaweedFS in one process.
 
-It serves S3, and a REST catalog of Iceberg beside it, on 127.0.0.1. A bucket is made by the first
-object that is written to it.
+It serves S3 and a REST catalog of Iceberg on 127.0.0.1. The first object written to a bucket
+creates it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ SECRET: Final = "secret-of-tests"
 ENVIRONMENT: Final[Mapping[str, str]] = {
     "AWS_ACCESS_KEY_ID": KEY_ID,
     "AWS_SECRET_ACCESS_KEY": SECRET,
-    # Nothing is looked for on other machines.
+    # No requests to other machines.
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-"""Return the environment of a client of the store."""
+"""Environment of a client of the store."""
 
 OPEN_BUCKET: Final = "open"
-"""A bucket that takes requests without a signature, so that they can be changed on their way."""
+"""A bucket that accepts requests without a signature, so that tests can change them in transit."""
 
 SHELL_SECONDS_MAX: Final = 60.0
 _PROBE_SECONDS: Final = 1.0
@@ -46,7 +46,7 @@ class ObjectStore(ServerProcess):
         """Describe a server; `start` runs it.
 
         Args:
-            work_dir: Gets the log, the configuration and the data.
+            work_dir: Directory for the log, the configuration and the data.
             name: Distinguishes several servers in one directory.
         """
         super().__init__(name, work_dir, environment=None)
@@ -82,8 +82,8 @@ class ObjectStore(ServerProcess):
             for part, (port, grpc_port) in self._inner.items()
             for flag in (f"-{part}.port={port}", f"-{part}.port.grpc={grpc_port}")
         ]
-        # Sockets beside the data: the default is a shared place, by port. Names of sockets are
-        # short, so the path is as seen from the working directory.
+        # Sockets in the data directory, because the default is a shared directory. Names of sockets
+        # must be short, so the path is relative to the working directory.
         return [
             str(program("weed")),
             "-logtostderr=true",
@@ -94,7 +94,7 @@ class ObjectStore(ServerProcess):
             *inner,
             "-master.telemetry=false",
             "-master.volumeSizeLimitMB=64",
-            # Each bucket has several of its own; they take no room until something is in them.
+            # Each bucket has several volumes; they use no space while empty.
             "-volume.max=100",
             "-filer",
             f"-filer.localSocket={self.name}-filer.sock",
@@ -108,10 +108,10 @@ class ObjectStore(ServerProcess):
         ]
 
     def make_table_bucket(self, name: str) -> None:
-        """Make a bucket in which the catalog keeps tables of Iceberg; `s3://name` is a warehouse.
+        """Create a bucket in which the catalog keeps Iceberg tables; `s3://name` is a warehouse.
 
         Raises:
-            ProcessError: It was not made.
+            ProcessError: The bucket was not created.
         """
         peers = [
             f"-{part}=127.0.0.1:{port}.{grpc_port}"
@@ -131,7 +131,7 @@ class ObjectStore(ServerProcess):
             raise ProcessError(f"{self.name}: no table bucket {name}: {done.stdout}{done.stderr}")
 
     def is_ready(self) -> bool:
-        """Return whether S3 is served, and can be written to."""
+        """Return whether S3 is served and accepts writes."""
         ports = (self.port, self.catalog_port)
         paths = ("/readyz", "/v1/config")
         return all(_answers(port, path) for port, path in zip(ports, paths, strict=True))

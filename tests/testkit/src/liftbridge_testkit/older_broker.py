@@ -1,4 +1,4 @@
-"""A broker of an older version, as far as streams: it passes over what it does not know."""
+"""A broker of an older version, for streams only: it ignores unknown fields."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ _DATA: Final = "/liftbridge.ext.v1.Data/"
 
 
 class _Older(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generic when it runs
-    """Answers what is asked when streams are created and altered; the rest is UNIMPLEMENTED."""
+    """Answers the calls to create and alter streams; other calls are UNIMPLEMENTED."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -45,7 +45,7 @@ class _Older(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generic w
 
 @asynccontextmanager
 async def older_broker() -> AsyncIterator[str]:
-    """Run one on loopback; gives its address."""
+    """Run an older broker on loopback; yield its address."""
     server, handler = grpc.aio.server(), _Older()
     server.add_generic_rpc_handlers([handler])
     handler.port = server.add_insecure_port("127.0.0.1:0")

@@ -1,8 +1,8 @@
 """Programs and commands that a page of the documentation shows, for tests that run them.
 
-A test names what it runs by its mark, `@pytest.mark.shows("how-to/use-spark.md", "Write a frame")`,
+A test names its blocks by its mark, `@pytest.mark.shows("how-to/use-spark.md", "Write a frame")`,
 and takes it from the fixture `shown`. A block that no test can run has the reason in the line
-before it: `<!-- not run: it installs packages -->`.
+before: `<!-- not run: it installs packages -->`.
 """
 
 import re
@@ -36,7 +36,7 @@ class Block(NamedTuple):
 def sections(page: Path) -> dict[str, list[Block]]:
     """Return the blocks of a page by the title of their section, in the order of the page.
 
-    Text before the first title has the title "". Sections without a block are left out.
+    Text before the first title has the title "". Sections without a block are omitted.
     """
     text = page.read_text(encoding="utf-8")
     found = {
@@ -77,7 +77,7 @@ class Shown:
         self.titles = list(self._blocks)
 
     def take(self, title: str) -> list[Block]:
-        """Return the blocks of a section, for the test to run them all."""
+        """Return the blocks of a section; the test must run them all."""
         self._left.discard(title)
         return self._blocks[title]
 
@@ -99,18 +99,18 @@ def is_run(block: Block, languages: Sequence[str] = ()) -> bool:
 
 
 def commands(block: Block) -> list[str]:
-    """Return command lines of a block, those that go over several lines as one."""
+    """Return the command lines of a block; lines that continue are joined."""
     return [line for line in block.text.replace("\\\n", " ").splitlines() if line.strip()]
 
 
 def words_of(line: str) -> list[str]:
-    """Return the words of a command line, the program first, as a shell gives them to it.
+    """Return the words of a command line, the program first, as parsed by a shell.
 
     Raises:
-        ValueError: The shell runs something else in the line, or tells an error.
+        ValueError: The shell runs another program in the line, or reports an error.
     """
     program = line.split(maxsplit=1)[0]
-    # Nothing but the function is found, so what the shell would run besides is an error.
+    # Only the function is found, so any other program in the line is an error.
     script = f"""PATH=/none; {program}() {{ printf '%s\\0' "$@"; }}; {line}"""
     done = subprocess.run(
         ["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60

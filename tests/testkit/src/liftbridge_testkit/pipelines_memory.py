@@ -1,8 +1,7 @@
 """Archives in memory behind the port of the pipeline reconciler, and pipelines as manifests.
 
-brokers = MemoryArchives()
-brokers.put("orders", 0, high_watermark=10, archived=4)
-brokers.trouble = SilentError("nobody")     # the next questions are answered so
+brokers = MemoryArchives() brokers.put("orders", 0, high_watermark=10, archived=4) brokers.trouble =
+SilentError("nobody") # the next requests get this error
 
 world = PipelineWorld()                     # an operator over them
 world.put(mode="Once")
@@ -48,7 +47,10 @@ ARCHIVE: Final[dict[str, Any]] = {
 
 
 def pipeline(name: str = "p", namespace: str = "shop", **changes: Any) -> Object:
-    """A `StreamPipeline` that archives a stream without end; a change of None takes a field out."""
+    """Return a `StreamPipeline` that archives a stream continuously.
+
+    A change of None removes a field.
+    """
     spec = {key: value for key, value in (ARCHIVE | changes).items() if value is not None}
     return {
         "apiVersion": PIPELINES.api_version,
@@ -64,7 +66,7 @@ class MemoryArchives:
     Attributes:
         trouble: Raised instead of an answer; None for none.
         before_answer: Called before each answer.
-        asked: Streams and cursors that were asked for, in order.
+        asked: Requested streams and cursors, in order.
         answered: See `PipelineBrokers`.
         is_closed: Whether it is no longer used.
     """
@@ -80,7 +82,7 @@ class MemoryArchives:
     def put(
         self, stream: str, partition: int, *, high_watermark: int, archived: int, log_start: int = 0
     ) -> None:
-        """Say how far the archive of a partition has come."""
+        """Set the progress of the archive of a partition."""
         position = Position(log_start, high_watermark, archived)
         self._positions[Place(stream, partition)] = position
 
@@ -104,7 +106,7 @@ class PipelineWorld:
     """An operator, an API server and brokers.
 
     Attributes:
-        connections: Address that was to be asked first, of each connection that was made.
+        connections: First address of each connection that was made.
     """
 
     def __init__(self) -> None:
@@ -124,7 +126,7 @@ class PipelineWorld:
         connect: Callable[[Object, str], Awaitable[PipelineBrokers]] | None = None,
         **given: Any,
     ) -> PipelineReconciler:
-        """Return a process of the operator that remembers nothing yet."""
+        """Create an operator process without memory."""
         connect = connect or self.connect
         return PipelineReconciler(
             self.kube, connect, self.events, self.clock, board=self.board, means=means, **given
@@ -136,13 +138,13 @@ class PipelineWorld:
         return self.brokers
 
     def put_cluster(self, namespace: str = "shop", **spec: Any) -> None:
-        """The cluster, as a person."""
+        """Create the cluster, as a user."""
         metadata = {"name": "c", "namespace": namespace}
         named = {"apiVersion": CLUSTERS.api_version, "kind": CLUSTERS.kind, "metadata": metadata}
         self.kube.put({**named, "spec": CLUSTER | spec})
 
     def put(self, **changes: Any) -> None:
-        """The pipeline with another specification, as a person."""
+        """Write the pipeline with another specification, as a user."""
         wanted = pipeline(**changes)
         if self.kube.look(PIPELINES, "shop", "p") is None:
             self.kube.put(wanted)
@@ -150,14 +152,14 @@ class PipelineWorld:
             self.kube.edit(*KEY, lambda live: live.update(spec=wanted["spec"]))
 
     async def look(self, times: int = 1) -> RequeueAfter | None:
-        """Return passes."""
+        """Run passes."""
         again = None
         for _ in range(times):
             again = await self.reconciler.reconcile(KEY)
         return again
 
     def up(self) -> None:
-        """Act as the controllers: the Deployment has a pod that runs."""
+        """Act as the controllers: give the Deployment a running pod."""
 
         def ready(live: Object) -> None:
             generation = live["metadata"]["generation"]
@@ -177,7 +179,7 @@ class PipelineWorld:
         is_running: bool = False,
         message: str = "",
     ) -> None:
-        """A pod that runs, or that has ended."""
+        """Write a pod that runs or has ended."""
         now = (self.clock.wall()).strftime("%Y-%m-%dT%H:%M:%SZ")
         ended = {"exitCode": exit_code, "finishedAt": now, "message": message}
         state = {"running": {"startedAt": now}} if is_running else {}
@@ -213,7 +215,7 @@ class PipelineWorld:
         return found
 
     def workloads(self) -> list[tuple[str, str]]:
-        """Return kind and name of everything that runs the job."""
+        """Return kind and name of all objects that run the job."""
         return [
             (kind.kind, name)
             for kind in (DEPLOYMENTS, JOBS, CRON_JOBS)

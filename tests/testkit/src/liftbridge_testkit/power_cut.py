@@ -1,14 +1,14 @@
 """Random lives of a store, each ended by a power cut, checked against a model.
 
 A run makes a few partitions with fsync policies, small segments, retention and compaction drawn
-from its seed, works on them, and loses power at some write or sync, in recovery too. What then
-comes back must satisfy:
+from its seed, works on them, and loses power at some write or sync, also during recovery. The
+recovered state must satisfy:
 
 - every record reported as durable is there, or retention or compaction explains why not;
 - nothing is reported as durable before the device has it;
-- at each offset stands what was appended there and nothing else, and nothing behind the end;
+- each offset has exactly the record appended there, and there is nothing after the end;
 - a process that is killed, or stops in order, loses nothing at all;
-- a stop counts as clean only if it was, and the directory stays who it is;
+- a stop counts as clean only if it was, and the directory keeps its identity;
 - leader epochs agree with the records, and no deleted log comes back.
 
 One seed is replayed with `python -m liftbridge_testkit.power_cut --seed N --verbose`.
@@ -43,7 +43,7 @@ TRACE_LINES = 60
 
 
 class Record(NamedTuple):
-    """A record as the model knows it."""
+    """A record known to the model."""
 
     key: bytes
     value: bytes
@@ -51,7 +51,7 @@ class Record(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A record as it was read."""
+    """A record read from the store."""
 
     key: bytes
     value: bytes
@@ -63,12 +63,12 @@ class Model:
 
     Attributes:
         options: Settings of its stream.
-        records: Appended records, by offset, as far as they still may exist.
+        records: Appended records that may still exist, by offset.
         end: Log end of the running process.
-        durable_end: Below it everything was reported as durable.
+        durable_end: Offset below which everything was reported as durable.
         durable_start: Log start that certainly survives.
         start: Log start of the running process.
-        leader_epoch: Present epoch.
+        leader_epoch: Current leader epoch.
     """
 
     options: StreamOptions
@@ -104,7 +104,7 @@ class PowerCuts:
         self.operations = self._draw_operations()
 
     def run(self, cuts: int = CUTS_PER_SEED) -> None:
-        """Live until the power was cut so many times.
+        """Live until the power was cut `cuts` times.
 
         Raises:
             AssertionError: A rule is broken.
@@ -124,7 +124,7 @@ class PowerCuts:
         operation = self.random.choice(self.operations)
         operation()
 
-    # What a run draws.
+    # Random choices of a run.
 
     def _draw_store_options(self) -> StoreOptions:
         flush = FlushLimits(
@@ -181,7 +181,7 @@ class PowerCuts:
         keys = [self.random.choice((b"", b"a", b"b", b"c")) for _ in range(count)]
         values = [self._next_value() for _ in range(count)]
         self._note(f"append {partition >> 24} {model.end}+{count}")
-        # What a power cut inside of the append leaves is not known: it may be there.
+        # After a power cut during the append, the records may or may not exist.
         for offset, (key, value) in enumerate(zip(keys, values, strict=True), model.end):
             model.records[offset] = Record(key, value, model.leader_epoch)
         try:
@@ -210,7 +210,7 @@ class PowerCuts:
 
     def _stop_in_order(self) -> None:
         self._note("stop")
-        # A power cut at its very end may leave the marker.
+        # A power cut at the end of the stop may leave the marker.
         self.may_be_clean = True
         try:
             self.bed.store.close(broker_epoch=7)
@@ -234,11 +234,11 @@ class PowerCuts:
         partition, model = self._pick()
         low = max(model.start, model.end - 12)
         if model.options.compact_enabled:
-            # What was committed made others go, and is never cut by a correct node.
+            # Committed records have superseded others, and a correct node never truncates them.
             low = max(low, self.bed.log(partition).high_watermark)
         end = self.random.randint(low, model.end)
         self._note(f"truncate {partition >> 24} to {end}")
-        # The promise of durability ends where the cut was asked for.
+        # The promise of durability ends at the offset of the truncation.
         model.durable_end = min(model.durable_end, end)
         self.is_truncating = True
         try:
@@ -267,7 +267,7 @@ class PowerCuts:
             return
         partition, _ = self._pick()
         self._note(f"delete {partition >> 24}")
-        # The metadata knows it is gone, whatever happens from here on.
+        # The metadata records the deletion, whatever happens afterwards.
         del self.models[partition]
         self.deleting.add(partition)
         self.bed.store.delete((partition,), self.bed.now, self.bed.wall_ns)
@@ -315,7 +315,7 @@ class PowerCuts:
         bed.now = until
 
     def _note_starts(self) -> None:
-        """Retention moves log starts by itself."""
+        """Apply the log starts that retention has moved."""
         for partition, model in self.models.items():
             log = self.bed.store.log(partition)
             if log is not None:
@@ -335,7 +335,7 @@ class PowerCuts:
                 log.high_watermark = max(log.high_watermark, end)
 
     def _check_durable(self, log: PartitionLog, end: Offset) -> None:
-        """No ack before its sync: the device holds every byte that is reported as durable."""
+        """Check that every byte reported as durable is on the device."""
         for info in log.segments():
             if info.bytes and info.end <= end:
                 durable = self.bed.files.durable_content(info.path)
@@ -346,8 +346,9 @@ class PowerCuts:
     def _crash(self) -> None:
         while True:
             if self.random.random() < KILL_CHANCE and not self.is_truncating:
-                # Only the process died: what it wrote is visible, and not durable. Not within a
-                # truncation: what it removed may come back then, as if it had not begun.
+                # Only the process died: its writes are visible, but not durable. Not during a
+                # truncation: the removed data may then come back, as if the truncation had not
+                # begun.
                 self.bed.files.kill()
             else:
                 self.cut_count += 1
@@ -380,7 +381,7 @@ class PowerCuts:
             if bed.store.log(partition) is None:
                 self._open(partition)
         for partition in bed.store.unopened():
-            # The move to the trash was interrupted; a finished one must not come back.
+            # The move to the trash was interrupted; a log whose move completed must not come back.
             assert partition in self.deleting, f"deleted log {partition >> 24} came back"
             bed.store.delete((partition,), bed.now, bed.wall_ns)
         self.deleting.clear()
@@ -391,7 +392,7 @@ class PowerCuts:
         self._note("restarted")
 
     def _take_offline(self, partition: PartitionId, reason: str) -> None:
-        """Damage that must not be cut: only a lost sector may look like that; nothing is lost."""
+        """Accept an offline log: only a lost sector may look like rot; nothing is lost."""
         self._note(f"offline {partition >> 24}: {reason}")
         assert self.bed.files.lost_sector_count, f"offline without damage: {reason}"
         model = self.models.pop(partition)
@@ -478,7 +479,7 @@ class PowerCuts:
 
 
 def read_all(log: PartitionLog) -> dict[int, Found]:
-    """Return all records of a log, read as a subscriber reads them."""
+    """Return all records of a log, read like a subscriber."""
     reader = log.reader(log.log_start_offset)
     found: dict[int, Found] = {}
     while slices := reader.read(1 << 20, log.log_end_offset).slices:
@@ -492,14 +493,14 @@ def read_all(log: PartitionLog) -> dict[int, Found]:
 
 
 class PowerCutFailureError(AssertionError):
-    """A rule is broken; the text says by which seed, how to replay it, and what went before."""
+    """A rule is broken; the text has the seed, the command to replay it, and the events before."""
 
 
 def run_seed(seed: int, cuts: int = CUTS_PER_SEED, *, verbose: bool = False) -> PowerCuts:
     """Run one seed.
 
     Raises:
-        PowerCutFailureError: It broke a rule, or the store itself failed.
+        PowerCutFailureError: The seed broke a rule, or the store itself failed.
     """
     lives = PowerCuts(seed, verbose=verbose)
     try:

@@ -1,17 +1,17 @@
-"""Real servers as child processes: nats-server and the broker, started, hurt and measured.
+"""Real servers as child processes: nats-server and the broker, with faults and measurements.
 
-Tests and benchmarks use the programs that are shipped, not objects inside the test's own process.
-Everything here is synchronous: a call returns when what it names has happened, or raises
-`ProcessError` with the end of the server's log when it did not happen in time.
+Tests and benchmarks use the shipped programs, not objects inside the test's own process. All calls
+are synchronous: a call returns once it has taken effect, or raises `ProcessError` with the end of
+the server's log after a timeout.
 
     with NatsServer(tmp_path) as nats, Broker(tmp_path, nats_url=nats.url) as broker:
         ...                      # broker.address, broker.channel(), broker.stub()
         broker.kill()            # SIGKILL, as a crash does
         broker.start()           # same data directory, same port
 
-Servers listen on 127.0.0.1 only. Ports are drawn below the range the kernel hands out for
-outgoing connections, so that a restart finds its port free. Whatever is still running when the
-interpreter exits is killed.
+Servers listen on 127.0.0.1 only. Ports are chosen below the kernel's range for outgoing
+connections, so that a restart finds its port free. Servers that still run when the interpreter
+exits are killed.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
 READY_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
 _POLL_SECONDS = 0.02
-# Below the ephemeral range of Linux (32768), above what usual services take.
+# Below the ephemeral range of Linux (32768), above the ports of common services.
 _PORTS = range(12_000, 32_000)
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 _drawn: set[int] = set()
-"""Ports that this process drew: its own locks do not keep a process out."""
+"""Ports chosen by this process: its own locks do not exclude itself."""
 
 _running: weakref.WeakSet[ServerProcess] = weakref.WeakSet()
 
 
 class ProcessError(Exception):
-    """A server did not do in time what was asked of it."""
+    """A server did not do something in time."""
 
 
 def program(name: str) -> Path:
@@ -81,11 +81,11 @@ def program(name: str) -> Path:
 
 
 def free_port() -> int:
-    """Draw a free TCP port of 127.0.0.1 that no other test process drew.
+    """Choose a free TCP port of 127.0.0.1 that no other test process has chosen.
 
-    It stays drawn until this process ends, since a server may be started on it again and again. A
-    program that knows nothing of this may still take it; a server that then fails to listen exits,
-    which every wait in this module notices.
+    It stays reserved until this process ends, because a server may restart on it. Another program
+    may still use it; a server that then fails to listen exits, and every wait in this module
+    detects that.
     """
     draw = random.SystemRandom()
     for _ in range(200):
@@ -101,7 +101,7 @@ def free_port() -> int:
 
 
 def _is_drawn(port: int) -> bool:
-    """Draw a port by a lock on its byte of a file; the lock ends with this process."""
+    """Reserve a port by a lock on its byte of a file; the lock ends with this process."""
     if port in _drawn:
         return False
     try:
@@ -116,12 +116,12 @@ def _is_drawn(port: int) -> bool:
 
 @functools.cache
 def _ports_file() -> IO[bytes]:
-    """Return file with a byte for each port, open until this process ends."""
+    """Return the file with a byte for each port, open until this process ends."""
     return (Path(tempfile.gettempdir()) / f"liftbridge-ports-{os.getuid()}.lock").open("wb")
 
 
 class ServerProcess:
-    """A server that can be started again and again on the same files and ports.
+    """A server that can be restarted on the same files and ports.
 
     Attributes:
         name: Short name, part of file names.
@@ -134,8 +134,8 @@ class ServerProcess:
         self.work_dir = work_dir
         self.log_path = work_dir / f"{name}.log"
         self.starts = 0
-        # Bytecode is cached as on a user's machine, also where that is turned off for tests: half
-        # of a start would be compiling.
+        # Bytecode is cached as on a user's machine, even if tests disable that: otherwise compiling
+        # would take half of a start.
         cached = {"PYTHONDONTWRITEBYTECODE": ""}
         self._environment = {**os.environ, **cached, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -146,7 +146,7 @@ class ServerProcess:
         raise NotImplementedError
 
     def is_ready(self) -> bool:
-        """Return whether the server serves; never blocks for longer than a moment."""
+        """Return whether the server serves; never blocks for long."""
         raise NotImplementedError
 
     # Life
@@ -155,7 +155,7 @@ class ServerProcess:
         """Start the server and wait until it serves.
 
         Raises:
-            ProcessError: It exited or was not ready in time; it is not running then.
+            ProcessError: The server exited or was not ready in time; it was stopped.
         """
         self.spawn()
         try:
@@ -178,18 +178,19 @@ class ServerProcess:
             stderr=subprocess.STDOUT,
             env=self._environment,
             cwd=self.work_dir,
-            # Its own group: an interrupt at the terminal is for the test, which then stops it.
+            # Its own process group: an interrupt at the terminal is for the test, which then stops
+            # the server.
             start_new_session=True,
         )
         self.starts += 1
         _running.add(self)
 
     def kill(self) -> None:
-        """End the server and its children at once (SIGKILL); harmless when it is not running."""
+        """Kill the server and its children (SIGKILL); no-op if it is not running."""
         process = self._process
         if process is None:
             return
-        # The group outlives its leader while a child of it runs.
+        # The group survives its leader while a child runs.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -197,25 +198,25 @@ class ServerProcess:
         _running.discard(self)
 
     def kill_alone(self) -> None:
-        """SIGKILL the server only; its children go on, as after the kernel's OOM killer."""
+        """SIGKILL only the server; its children continue, as after the kernel's OOM killer."""
         self._popen().kill()
         self._popen().wait()
 
     def stop(self, *, seconds_max: float = STOP_SECONDS_MAX) -> int:
-        """Ask the server to end (SIGTERM) and return its exit code.
+        """Stop the server (SIGTERM) and return its exit code.
 
         Raises:
-            ProcessError: It was still running after `seconds_max`; it is killed then.
+            ProcessError: The server still ran after `seconds_max`, and was killed.
         """
         self.terminate()
         return self.wait(seconds_max=seconds_max)
 
     def terminate(self) -> None:
-        """Ask the server to end (SIGTERM) and do not wait for it."""
+        """Send SIGTERM to the server and do not wait."""
         self._popen().terminate()
 
     def wait(self, *, seconds_max: float = STOP_SECONDS_MAX) -> int:
-        """Wait until the server has ended by itself and return its exit code."""
+        """Wait until the server has exited by itself and return its exit code."""
         try:
             code = self._popen().wait(timeout=seconds_max)
         except subprocess.TimeoutExpired as error:
@@ -226,17 +227,17 @@ class ServerProcess:
         return code
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the server alone."""
+        """Send a signal only to the server."""
         self._popen().send_signal(number)
 
     def pause(self) -> None:
-        """Freeze the server (SIGSTOP) and see it frozen: its connections stay, nothing moves."""
+        """Freeze the server (SIGSTOP) and wait until it is frozen; its connections stay."""
         self.signal(signal.SIGSTOP)
         pid = self._popen().pid
         self.wait_until(lambda: _is_stopped(pid), "frozen")
 
     def resume(self) -> None:
-        """Let a frozen server go on (SIGCONT)."""
+        """Resume a frozen server (SIGCONT)."""
         self.signal(signal.SIGCONT)
 
     def is_alive(self) -> bool:
@@ -246,17 +247,17 @@ class ServerProcess:
     def wait_until(
         self, condition: Callable[[], bool], what: str, *, seconds_max: float = READY_SECONDS_MAX
     ) -> None:
-        """Wait until a condition about the running server holds.
+        """Wait until a condition of the running server holds.
 
         Raises:
-            ProcessError: The server ended, or the condition did not hold within `seconds_max`.
+            ProcessError: The server exited, or the condition did not hold within `seconds_max`.
         """
         process = self._popen()
         deadline = monotonic() + seconds_max
         while not condition():
             if monotonic() > deadline:
                 raise ProcessError(self._story(f"not {what} after {seconds_max} s"))
-            # Waits for the end of the process, which is news too, instead of sleeping blindly.
+            # Waits for the end of the process, which also matters, instead of sleeping.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = process.wait(timeout=_POLL_SECONDS)
                 raise ProcessError(self._story(f"exited with code {code} before it was {what}"))
@@ -313,7 +314,7 @@ class NatsServer(ServerProcess):
 
     Attributes:
         port: Its port; the same for every start.
-        store_dir: JetStream's files, when JetStream is on.
+        store_dir: JetStream's files, if JetStream is on.
     """
 
     def __init__(
@@ -326,12 +327,12 @@ class NatsServer(ServerProcess):
         config: str = "",
         arguments: Sequence[str] = (),
     ) -> None:
-        """Describe a server; `start` runs it.
+        """Configure a server; `start` runs it.
 
         Args:
-            work_dir: Gets the log, the configuration and JetStream's files.
+            work_dir: Directory for the log, the configuration and JetStream's files.
             name: Distinguishes several servers in one directory.
-            port: Fixed port, or one that is free now.
+            port: Fixed port, or None for a free port.
             jetstream: Whether streams of NATS itself are on (file storage below `work_dir`).
             config: Text of a configuration file, for authentication, TLS, limits.
             arguments: Further command-line arguments.
@@ -360,7 +361,7 @@ class NatsServer(ServerProcess):
         return [*command, *self._arguments]
 
     def is_ready(self) -> bool:
-        """Return whether a connection is greeted with INFO."""
+        """Return whether a connection receives INFO."""
         with (
             contextlib.suppress(OSError),
             socket.create_connection(("127.0.0.1", self.port), 1.0) as s,
@@ -374,7 +375,7 @@ class Broker(ServerProcess):
     """A `liftbridge-broker`.
 
     Attributes:
-        data_dir: Its data; kept over restarts.
+        data_dir: Data directory; kept across restarts.
         port: gRPC port; the same for every start.
         metrics_port: Port of `/metrics`, `/healthz`, `/readyz`.
         admin_port: Port for operators.
@@ -394,20 +395,20 @@ class Broker(ServerProcess):
         binary: Path | None = None,
         bootstrap: Sequence[str] = ("--raft-bootstrap-seed",),
     ) -> None:
-        """Describe a broker; `start` runs it.
+        """Configure a broker; `start` runs it.
 
         Args:
-            work_dir: Gets the log, the configuration and the data.
+            work_dir: Directory for the log, the configuration and the data.
             nats_url: NATS server to use; None runs the embedded one.
             name: Server id, and distinguishes several brokers in one directory.
-            port: Fixed gRPC port, or one that is free now.
-            config: Configuration keys, dotted or nested; written to a file. They win over what
-                this class sets by itself, flags excepted.
+            port: Fixed gRPC port, or None for a free port.
+            config: Configuration keys, dotted or nested; written to a file. They override the
+                settings of this class, except its flags.
             arguments: Further command-line arguments.
             environment: Variables beside those of this process.
             data_dir: Directory of the data, instead of one below `work_dir`.
             binary: Another broker program that takes the same flags, such as the original.
-            bootstrap: Flags that say how its cluster begins.
+            bootstrap: Flags that determine how its cluster is founded.
         """
         super().__init__(name, work_dir, environment=environment)
         self.data_dir = data_dir or work_dir / f"{name}-data"
@@ -427,7 +428,7 @@ class Broker(ServerProcess):
         return f"127.0.0.1:{self.port}"
 
     def metric(self, start: str) -> float:
-        """Sum of the samples of `/metrics` whose lines begin so."""
+        """Return the sum of the samples of `/metrics` whose lines begin with a text."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics") as answer:
             lines = answer.read().decode().splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(start))
@@ -439,11 +440,14 @@ class Broker(ServerProcess):
 
     @property
     def nats_url(self) -> str:
-        """The NATS server it uses, embedded or not."""
+        """URL of its NATS server, embedded or not."""
         return self._nats_url or f"nats://127.0.0.1:{self.nats_port}"
 
     def command(self) -> Sequence[str]:
-        """Arguments of the next start: flags of the original, so that it can be the original."""
+        """Return the arguments of the next start.
+
+        Only flags of the original, so that it can be run.
+        """
         command = [str(self._binary or program("liftbridge-broker"))]
         command += ["--data-dir", str(self.data_dir), "--port", str(self.port)]
         command += ["--server-id", self.name, *self._bootstrap]
@@ -454,8 +458,8 @@ class Broker(ServerProcess):
         return [*command, *self._arguments]
 
     def is_ready(self) -> bool:
-        """Return whether the health service says SERVING for `proto.API`."""
-        if not _listens(self.port):  # far cheaper to ask often than a gRPC channel
+        """Return whether the health service reports SERVING for `proto.API`."""
+        if not _listens(self.port):  # far cheaper to check often than with a gRPC channel
             return False
         with grpc.insecure_channel(self.address) as channel:
             request = health_pb2.HealthCheckRequest(service="proto.API")
@@ -506,16 +510,16 @@ def _tree(pid: int) -> list[int]:
 
 
 def _cpu_ticks(pid: int) -> int:
-    """utime + stime of one process (fields 14 and 15 of /proc/PID/stat), 0 when it is gone."""
+    """Return utime + stime of a process (fields 14 and 15 of /proc/PID/stat), 0 if it is gone."""
     with contextlib.suppress(OSError):
-        # The name, in parentheses, may hold spaces; fields are counted behind it.
+        # The name, in parentheses, may have spaces; fields are counted after it.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return int(fields[11]) + int(fields[12])
     return 0
 
 
 def _is_stopped(pid: int) -> bool:
-    """Return whether every thread of a process is stopped; a signal takes its time to reach all."""
+    """Return whether every thread of a process is stopped; a signal takes time to reach all."""
     states = [
         task.joinpath("stat").read_text().rpartition(")")[2].split()[0]
         for task in Path(f"/proc/{pid}/task").iterdir()

@@ -4,6 +4,6 @@ import sys
 
 
 def say(text: str) -> None:
-    """Show progress at once, also through a pipe."""
+    """Print progress and flush, also through a pipe."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

@@ -76,7 +76,7 @@ def _records(
 
 
 def check_replicas(replicas: Mapping[str, Sequence[ReplicaRecord]], count: int) -> list[Violation]:
-    """Return whether there are so many replicas, and all of them hold the same.
+    """Return violations for differences between the replicas, and for missing replicas.
 
     Args:
         replicas: Result of `read_replicas`, after everything was in sync and stopped.

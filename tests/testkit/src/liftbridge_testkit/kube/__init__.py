@@ -1,5 +1,5 @@
-"""Around the Kubernetes cluster of the end-to-end tests: what it needs, which one, its audit log.
+"""Tools for the Kubernetes cluster of the end-to-end tests: requirements, choice, audit log.
 
-The cluster itself is made by the scripts in `tests/e2e/cluster`, which call this with the
-machine's own Python: only the standard library is used here.
+The scripts in `tests/e2e/cluster` create the cluster and call this package with the machine's own
+Python, so it uses only the standard library.
 """

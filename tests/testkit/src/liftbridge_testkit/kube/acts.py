@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CLUSTER: Final = "c"
 READY_SECONDS_MAX: Final = 600
 WAIT_SECONDS: Final = 120
-"""One call of `kubectl wait`; longer waits are several."""
+"""Limit of one call of `kubectl wait`; longer waits take several calls."""
 
 POLL_SECONDS: Final = 0.5
 BROKER: Final = "liftbridge-broker"
@@ -29,7 +29,7 @@ NATS: Final = "nats-server"
 
 
 class Acts:
-    """Deeds within one namespace, on the cluster `c`.
+    """Actions within one namespace, on the cluster `c`.
 
     Attributes:
         kubernetes: Cluster on which it runs.
@@ -40,7 +40,7 @@ class Acts:
     def __init__(
         self, kubernetes: Kubernetes, namespace: str, rest: Callable[[float], object]
     ) -> None:
-        """Describe it; `rest` waits so many seconds."""
+        """Configure the actions; `rest` waits a number of seconds."""
         self.kubernetes = kubernetes
         self.namespace = namespace
         self.rest = rest
@@ -48,7 +48,7 @@ class Acts:
 
     @property
     def machines(self) -> Machines:
-        """Nodes and control plane, of the project's own cluster."""
+        """Nodes and control plane of the project's own cluster."""
         return Machines(self.kubernetes)
 
     def kubectl(self, *arguments: str, text: str = "") -> str:
@@ -64,28 +64,28 @@ class Acts:
 
     @property
     def cluster(self) -> Any:
-        """The LiftbridgeCluster; while its status is empty, nothing was reported yet."""
+        """Return the LiftbridgeCluster; its status is empty until the first report."""
         found = self.get("lbc", CLUSTER)
         found.setdefault("status", {})
         return found
 
     def change(self, **spec: Any) -> int:
-        """Change fields of the spec, as a merge; the generation that it made."""
+        """Merge changes into the spec; return the new generation."""
         patch = json.dumps({"spec": spec})
         path = ("patch", "lbc", CLUSTER, "--type=merge", "--patch", patch, "--output=json")
         generation: int = json.loads(self.kubectl(*path))["metadata"]["generation"]
         return generation
 
     def annotate(self, name: str, value: str) -> None:
-        """Write an annotation of the resource."""
+        """Set an annotation of the resource."""
         self.kubectl("annotate", "lbc", CLUSTER, f"{name}={value}", "--overwrite")
 
     def await_ready(self, seconds_max: float = READY_SECONDS_MAX) -> Any:
-        """Wait by `kubectl wait` until the cluster is ready; the cluster.
+        """Wait by `kubectl wait` until the cluster is ready; return the cluster.
 
         Raises:
-            AssertionError: It was not in time, with what it tells; or `kubectl wait` returned on
-                the status of an older generation.
+            AssertionError: It was not ready in time; the text has its status. Or `kubectl wait`
+                returned for the status of an older generation.
         """
         asked = self.cluster["metadata"]["generation"]
         self._await("lbc", CLUSTER, "Ready", seconds_max)
@@ -102,7 +102,7 @@ class Acts:
     def await_condition(
         self, condition: str, reason: str, seconds_max: float = READY_SECONDS_MAX
     ) -> Any:
-        """Wait until a condition of the cluster is True for a reason; the condition."""
+        """Wait until a condition of the cluster is True with a reason; return the condition."""
 
         def is_told() -> Any:
             for one in self.cluster["status"].get("conditions", ()):
@@ -115,10 +115,10 @@ class Acts:
     def until(
         self, condition: Callable[[], Any], what: str, seconds_max: float = READY_SECONDS_MAX
     ) -> Any:
-        """Wait until something holds, and return it; what is not there does not hold.
+        """Wait until a condition holds, and return its value; a missing object counts as false.
 
         Raises:
-            AssertionError: It did not in time; says what the cluster tells.
+            AssertionError: It did not hold in time; the text has the status of the cluster.
         """
         deadline = monotonic() + seconds_max
         while True:
@@ -144,7 +144,7 @@ class Acts:
         return "; ".join([*lines, f"waits: {status.get('waits')}"])
 
     def _await(self, kind: str, name: str, condition: str, seconds_max: float) -> None:
-        """Wait by `kubectl wait`, again while its time is over or the API server is away."""
+        """Wait by `kubectl wait`; repeat it after its timeout, or if the API server is away."""
         target = (f"--for=condition={condition}", f"{kind}/{name}")
 
         def is_told() -> bool:
@@ -154,7 +154,7 @@ class Acts:
         self.until(is_told, f"{kind}/{name} {condition}", seconds_max)
 
     def is_ready(self) -> bool:
-        """Return whether the cluster is ready for its present generation."""
+        """Return whether the cluster is ready for its current generation."""
         return is_waited_for(self.cluster)
 
     # Pods.
@@ -164,12 +164,12 @@ class Acts:
         return self.get("pod", f"{CLUSTER}-{number}")
 
     def node_of(self, number: int) -> str:
-        """Return the node that the pod of a broker is on."""
+        """Return the node of a broker's pod."""
         node: str = self.pod(number)["spec"]["nodeName"]
         return node
 
     def delete_pod(self, number: int) -> None:
-        """Delete the pod of a broker, as anybody may."""
+        """Delete the pod of a broker, as any user may."""
         self.kubectl("delete", "pod", f"{CLUSTER}-{number}", "--wait=false")
 
     def signal(self, number: int, kind: signal.Signals, program: str = BROKER) -> None:
@@ -178,14 +178,14 @@ class Acts:
         self.machines.signal_pod(pod["spec"]["nodeName"], pod["metadata"]["uid"], program, kind)
 
     def kill_pod(self, number: int, program: str = BROKER) -> None:
-        """`kill -9` to a program in the pod of a broker."""
+        """Send `kill -9` to a program in the pod of a broker."""
         self.signal(number, signal.SIGKILL, program)
 
     # Nodes and control plane.
 
     @contextmanager
     def crashed(self, node: str) -> Iterator[None]:
-        """A node is without power as long as the context is open."""
+        """Keep a node without power while the context is open."""
         self.machines.node("crash", node)
         try:
             yield
@@ -194,7 +194,7 @@ class Acts:
 
     @contextmanager
     def cut_off(self, node: str) -> Iterator[None]:
-        """A node is without a network as long as the context is open."""
+        """Keep a node without a network while the context is open."""
         self.machines.node("cut", node)
         try:
             yield
@@ -203,7 +203,7 @@ class Acts:
 
     @contextmanager
     def drained(self, node: str, seconds_max: int = 240) -> Iterator[None]:
-        """A node is drained, and taken into service again at the end of the context."""
+        """Drain a node; uncordon it at the end of the context."""
         command = ("drain", node, "--ignore-daemonsets", "--delete-emptydir-data")
         try:
             self.kubernetes.kubectl(*command, f"--timeout={seconds_max}s")

@@ -6,8 +6,8 @@
     archives.await_all("all")
     assert archives.faults("all") == []
 
-The archive is read from this machine, which reaches pods, and compared with the whole logs: so that
-something was lost, kept twice or changed is seen whatever it came from.
+The archive is read from this machine, which reaches pods, and compared with the whole logs. So
+lost, repeated and changed records are detected, whatever their cause.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PORT: Final = 8333
 KEYS: Final = {"access_key_id": "tests", "secret_access_key": "secret-of-tests"}
 STORE_SECONDS_MAX: Final = 120
 WHOLE_SECONDS_MAX: Final = 600
-"""Bound of a start of Spark and of two looks of the operator, on a busy machine."""
+"""Bound of a start of Spark and two observations of the operator, on a busy machine."""
 
 LABEL: Final = "liftbridge.io/pipeline"
 EXECUTOR_LABEL: Final = "liftbridge.io/executor-of"
@@ -50,15 +50,15 @@ Place = tuple[str, int]
 
 
 class Archives:
-    """Deeds to pipelines of a story, and what came of them."""
+    """Actions on pipelines of a story, and checks of their archives."""
 
     def __init__(self, story: Story, image: str) -> None:
-        """Describe it; `image` is that of Spark."""
+        """Configure the actions; `image` is the image of Spark."""
         self._story = story
         self._image = image
 
     def start_store(self, image: str) -> None:
-        """Run an object store beside the cluster; the Secret `bucket` has its keys."""
+        """Run an object store in the cluster; the Secret `bucket` has its keys."""
         text = MANIFEST.read_text(encoding="utf-8").replace("IMAGE", image)
         self._story.kubectl("apply", "--validate=strict", "-f", "-", text=text)
         rollout = ("rollout", "status", f"deployment/{STORE}", f"--timeout={STORE_SECONDS_MAX}s")
@@ -67,7 +67,7 @@ class Archives:
     # Pipelines.
 
     def apply(self, name: str, **spec: Any) -> None:
-        """Make a pipeline that archives all streams of the story to a root of its own."""
+        """Create a pipeline that archives all streams of the story to its own root."""
         given = {
             "type": "Archive",
             "clusterRef": {"name": "c"},
@@ -104,7 +104,7 @@ class Archives:
         return {one["type"]: (one["status"], one["reason"]) for one in conditions}
 
     def archived(self, name: str) -> dict[Place, int]:
-        """Return the first offset that is not archived of each partition, as the status tells."""
+        """Return the first offset that is not archived of each partition, from the status."""
         return {
             (one["stream"], one["partition"]): one["archivedOffset"] + 1
             for one in self.status(name).get("partitions", ())
@@ -121,7 +121,7 @@ class Archives:
         """Wait until a condition is reported.
 
         Raises:
-            AssertionError: It was not in time; says what the pipeline tells.
+            AssertionError: It was not reported in time; the text has the status of the pipeline.
         """
         self._until(
             name,
@@ -131,7 +131,7 @@ class Archives:
         )
 
     def await_all(self, name: str, seconds_max: float = WHOLE_SECONDS_MAX) -> None:
-        """Wait until a pipeline tells that all that is committed by now is archived."""
+        """Wait until the status of a pipeline shows that all records committed now are archived."""
         wanted = asyncio.run(self._ends())
         self._until(
             name,
@@ -166,11 +166,11 @@ class Archives:
     # Pods.
 
     def drivers(self, name: str) -> list[Any]:
-        """Return the pods that run the command, as far as they run."""
+        """Return the running pods that run the command."""
         return self._running(f"{LABEL}={name}")
 
     def executors(self, name: str) -> list[Any]:
-        """Return the pods that Spark made for it, as far as they run."""
+        """Return the running pods that Spark created for the pipeline."""
         return self._running(f"{EXECUTOR_LABEL}={name}")
 
     def _running(self, selector: str) -> list[Any]:
@@ -185,9 +185,12 @@ class Archives:
         ]
 
     def kill(self, pod: Any) -> None:
-        """`kill -9` to all that runs in a pod of Spark: the JVM, and the Python around it."""
+        """Send `kill -9` to all processes in a pod of Spark.
+
+        The JVM, and the Python that started it.
+        """
         node, uid = pod["spec"]["nodeName"], pod["metadata"]["uid"]
-        # What began the JVM goes first: no process is left that could report its end.
+        # Kill the parent of the JVM first, so that no process is left to report its end.
         found = [
             pid
             for program in ("python", "java")
@@ -206,15 +209,18 @@ class Archives:
         """Return the requests of the driver of a pipeline since the beginning of the story."""
         selector = f"--selector={EXECUTORS}=executors"
         found = self._story.kubernetes.kubectl("get", "clusterroles", selector, "--output=json")
-        # Without their labels: these roles are for others than the operator.
+        # Without their labels: these roles are not for the operator.
         roles = [one | {"metadata": {}} for one in yaml.safe_load(found)["items"]]
         user = f"system:serviceaccount:{self._story.namespace}:{name}-pipeline"
         return rights(roles, read(self._story.machines.audit_log), user, self._story.since)
 
-    # What came of it.
+    # Checks of archives.
 
     def faults(self, name: str) -> list[str]:
-        """Return how the archive differs from the logs of all streams; the load must have ended."""
+        """Return the differences between the archive and the logs of all streams.
+
+        End the load first.
+        """
         found: list[str] = []
         for stream in sorted(self._story.streams):
             table = self._table(name, stream)

@@ -1,10 +1,10 @@
-"""Read the API server's audit log: the author of each write, and the rights that were used.
+"""Read the API server's audit log: the author of each write, and the used rights.
 
-The log is `audit.log` in the state of the project's own cluster, one JSON object a line; see
-`audit-policy.yaml` beside its scripts for what it holds. Rotated parts are read before it.
+The log is `audit.log` in the state of the project's own cluster, one JSON object a line;
+`audit-policy.yaml` beside its scripts defines its content. Rotated parts are read before it.
 
 `python -m liftbridge_testkit.kube.audit FILE [USER]` prints the requests by user, verb and kind of
-object, those of one user alone when named.
+object, or only those of a named user.
 """
 
 import json
@@ -24,11 +24,12 @@ class Request(NamedTuple):
     """One answered request.
 
     Attributes:
-        at: When the API server got it.
+        at: Time at which the API server received it.
         user: Author, a service account as `system:serviceaccount:NAMESPACE:NAME`.
-        verb: As in a rule of RBAC.
-        resource: As in a rule of RBAC, with its group: `pods/status`, `streams.liftbridge.io`.
-        namespace: Namespace of the object; empty for those without.
+        verb: Verb as in a rule of RBAC.
+        resource: Resource as in a rule of RBAC, with its group: `pods/status`,
+            `streams.liftbridge.io`.
+        namespace: Namespace of the object; empty for cluster-wide objects.
         name: Name of the object; empty for lists and for generated names.
         code: HTTP status of the answer.
         is_forbidden: Whether the user has no right to it; a 403 may have other causes, such as a
@@ -51,7 +52,7 @@ class Request(NamedTuple):
 
 
 def parse(lines: Iterable[str]) -> Iterator[Request]:
-    """Requests about objects; one that is watched or read in parts counts once, at its end."""
+    """Yield requests about objects; a watch or a partial read counts once, at its end."""
     for line in lines:
         event = json.loads(line)
         found = event.get("objectRef")

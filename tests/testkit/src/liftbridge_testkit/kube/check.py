@@ -1,8 +1,8 @@
-"""Ask whether this machine can run the project's own cluster; say everything that is missing.
+"""Check whether this machine can run the project's own cluster; list everything that is missing.
 
-`python -m liftbridge_testkit.kube.check build|up` prints nothing when all is there. Otherwise it
-ends with one message that names each thing and, where a package brings it, the package. Where
-`CI` or `KUBE_INSTALL=1` is set and Debian's packages are all that is missing, it installs them.
+`python -m liftbridge_testkit.kube.check build|up` prints nothing if nothing is missing. Otherwise
+it ends with one message that names each missing part and its package, if there is one. If `CI` or
+`KUBE_INSTALL=1` is set and only Debian packages are missing, it installs them.
 """
 
 import ipaddress
@@ -61,7 +61,7 @@ def missing_packages(
     which: Callable[[str], str | None] = shutil.which,
     exists: Callable[[str], bool] = os.path.exists,
 ) -> dict[str, str]:
-    """Return programs and files that are not there, with the packages of Debian that bring them."""
+    """Return the missing programs and files, with the Debian packages that contain them."""
     path = {name: package for name, package in PROGRAMS.items() if which(name) is None}
     return path | {name: package for name, package in FILES.items() if not exists(name)}
 
@@ -70,10 +70,10 @@ def machine_faults(*, uid: int, system: str, mounts: str, unshared: bool) -> Ite
     """Yield the faults that no package fixes.
 
     Args:
-        uid: User that runs this.
+        uid: User id of this process.
         system: `sys.platform`.
         mounts: Content of `/proc/mounts`.
-        unshared: Whether namespaces could be made on trial.
+        unshared: Whether namespaces could be created in a trial.
     """
     if system != "linux":
         yield f"Linux: a node is a set of its namespaces, and this is {system}"
@@ -104,7 +104,7 @@ def go_fault(version: str) -> str:
 def overlapping_routes(
     routes: Iterable[Mapping[str, object]], networks: Sequence[str], bridge: str
 ) -> Iterator[str]:
-    """Yield the routes of this machine into networks of the cluster that are not the cluster's own.
+    """Yield routes of this machine that overlap networks of the cluster, except the cluster's own.
 
     Args:
         routes: Output of `ip -j route show table all`.
@@ -140,7 +140,7 @@ def networks_of(environ: Mapping[str, str]) -> list[str]:
 
 
 def message(faults: Sequence[str], packages: Mapping[str, str]) -> str:
-    """Return one text that names all that is missing, empty when nothing is."""
+    """Return one text that names all missing parts, empty for none."""
     lines = [f"  - {fault}" for fault in faults]
     if packages:
         names = sorted(set(packages.values()))
@@ -152,7 +152,7 @@ def message(faults: Sequence[str], packages: Mapping[str, str]) -> str:
 
 
 def main(purpose: str, environ: Mapping[str, str], run: Output = output) -> str:
-    """Check for `build` or `up`; the message, empty when all is there."""
+    """Check for `build` or `up`; return the message, empty if nothing is missing."""
     trial = ("unshare", "--mount", "--net", "--pid", "--fork", "echo", "made")
     faults = list(
         machine_faults(
@@ -177,7 +177,7 @@ def main(purpose: str, environ: Mapping[str, str], run: Output = output) -> str:
 
 
 def install(packages: Sequence[str]) -> None:
-    """Install packages of Debian; raises `CalledProcessError` when that fails."""
+    """Install Debian packages; raise `CalledProcessError` on failure."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in (("apt-get", "update", "-qq"), (*INSTALL, *packages)):
         subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)

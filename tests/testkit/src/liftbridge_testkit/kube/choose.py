@@ -1,7 +1,8 @@
 """Chooses the Kubernetes cluster of the end-to-end tests.
 
-`KUBECONFIG` when it is set: a user's cluster, which is neither made nor taken down here. Else
-kind, when Docker answers and `kind` is there. Else the project's own (`tests/e2e/cluster`).
+`KUBECONFIG` if it is set: a user's cluster, which is neither created nor removed. Otherwise kind,
+if Docker answers and `kind` is installed. Otherwise the project's own cluster
+(`tests/e2e/cluster`).
 
 `python -m liftbridge_testkit.kube.choose` prints the choice.
 """
@@ -14,7 +15,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 
 DOCKER_SECONDS_MAX = 20
-"""A Docker client whose daemon is away may wait for long."""
+"""Limit of a Docker call: a client whose daemon is away may wait long."""
 
 
 class Cluster(Enum):
@@ -26,7 +27,7 @@ class Cluster(Enum):
 
 
 def docker_answers() -> bool:
-    """Return whether a Docker daemon is there, not merely its client."""
+    """Return whether a Docker daemon answers."""
     try:
         done = subprocess.run(
             ["docker", "info"], check=False, capture_output=True, timeout=DOCKER_SECONDS_MAX

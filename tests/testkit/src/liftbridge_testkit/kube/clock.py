@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _TURNS: Final = 50
-"""Turns of the event loop after each step: as many as the longest chain of awaits needs."""
+"""Turns of the event loop after each step: the length of the longest chain of awaits."""
 
 
 class ManualClock:
-    """Time that a test moves; sleepers wake in the order of their times."""
+    """Time that a test moves; sleepers wake in the order of their deadlines."""
 
     def __init__(self) -> None:
         self._now = 100.0
@@ -43,11 +43,11 @@ class ManualClock:
                 task.cancel()
 
     def jump(self, seconds: float) -> None:
-        """Let time pass for everybody at once, as when the process was stopped."""
+        """Advance the time in one step, as after a stop of the process."""
         self._now += seconds
 
     async def advance(self, seconds: float = 0.0) -> None:
-        """Let time pass, and everything happen that happens meanwhile."""
+        """Advance the time, and wake sleepers at their deadlines."""
         end = self._now + seconds
         await self._settle()
         while due := sorted(entry for entry in self._sleepers if entry[0] <= end):

@@ -1,13 +1,13 @@
-"""The Kubernetes cluster of the end-to-end tests, from nothing to nothing.
+"""The Kubernetes cluster of the end-to-end tests: creation, use and removal.
 
     with running(choose(os.environ)) as cluster:
         image = cluster.image("broker")
         cluster.kubectl("apply", "-f", "-", text=manifest)
 
-The project's own cluster and one of kind are made and taken down again, unless the project's own
-was up before; a given one (`KUBECONFIG`) is used as it is, and its images are named by
-`LIFTBRIDGE_BROKER_IMAGE` and the like, since nothing is known of where it takes them from. Each
-step says how long it took.
+The project's own cluster and a kind cluster are created and removed again, unless the project's own
+cluster was already up. A given cluster (`KUBECONFIG`) is used as it is; variables such as
+`LIFTBRIDGE_BROKER_IMAGE` name its images, because its registries are unknown. Each step reports its
+duration.
 """
 
 import os
@@ -33,7 +33,7 @@ nodes: [{role: control-plane}, {role: worker}, {role: worker}, {role: worker}]
 """
 TAG = "e2e"
 COMMAND_SECONDS_MAX = 300.0
-"""One call of kubectl; `wait` and `rollout status` have bounds of their own below it."""
+"""Limit of one call of kubectl; `wait` and `rollout status` have lower limits."""
 
 
 class CommandError(Exception):
@@ -42,7 +42,7 @@ class CommandError(Exception):
 
 @dataclass(slots=True)
 class Kubernetes:
-    """A cluster that answers.
+    """A running cluster.
 
     Attributes:
         kind: Kind of the cluster.
@@ -53,23 +53,23 @@ class Kubernetes:
     environ: Mapping[str, str]
 
     def kubectl(self, *arguments: str, text: str = "") -> str:
-        """Run kubectl; its standard output.
+        """Run kubectl; return its standard output.
 
         Args:
             arguments: Arguments of kubectl.
             text: Standard input.
 
         Raises:
-            CommandError: It failed, or did not end in time.
+            CommandError: The command failed, or did not end in time.
         """
         return run(("kubectl", *arguments), self.environ, text=text)
 
     def image(self, part: str, dockerfile: str = "") -> str:
-        """Build the image of a part and bring it to every node; its name.
+        """Build the image of a part and load it on every node; return its name.
 
         Args:
-            part: What it is of.
-            dockerfile: Its file in the repository; `Dockerfile.<part>` without it.
+            part: Name of the part.
+            dockerfile: Dockerfile in the repository; by default `Dockerfile.<part>`.
 
         Raises:
             CommandError: The build failed, or the given cluster's image is not named.
@@ -92,10 +92,10 @@ class Kubernetes:
 
 @contextmanager
 def running(kind: Cluster) -> Iterator[Kubernetes]:
-    """A cluster of this kind, for as long as the context is open.
+    """Run a cluster of this kind while the context is open.
 
     Raises:
-        CommandError: It could not be made; what has been made of it is gone again.
+        CommandError: The cluster could not be created; its parts were removed again.
     """
     match kind:
         case Cluster.GIVEN:
@@ -145,12 +145,12 @@ def _kind() -> Iterator[Kubernetes]:
 
 
 def script(environ: Mapping[str, str], name: str, *arguments: str) -> None:
-    """Run a script of the project's own cluster, which shows its progress.
+    """Run a script of the project's own cluster, and show its progress.
 
     Raises:
-        CommandError: It failed.
+        CommandError: The script failed.
     """
-    # Its output goes straight on: what it starts in the background keeps the pipe open.
+    # Its output is not captured, because its background processes keep the pipe open.
     done = subprocess.run(
         [SCRIPTS / name, *arguments], check=False, env=environ, stdin=subprocess.DEVNULL
     )
@@ -159,10 +159,10 @@ def script(environ: Mapping[str, str], name: str, *arguments: str) -> None:
 
 
 def run(command: Sequence[str], environ: Mapping[str, str], *, text: str = "") -> str:
-    """Run a command at the root of the repository; its standard output.
+    """Run a command at the root of the repository; return its standard output.
 
     Raises:
-        CommandError: It failed, or did not end in time.
+        CommandError: The command failed, or did not end in time.
     """
     program = shutil.which(command[0], path=environ.get("PATH"))
     if program is None:
@@ -187,7 +187,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], *, text: str = "") -
 
 @contextmanager
 def timed(what: str) -> Iterator[None]:
-    """Say how long a step took, when it succeeded."""
+    """Print the duration of a step after its success."""
     started = monotonic()
     yield
     sys.stdout.write(f"e2e: {monotonic() - started:7.1f} s  {what}\n")

@@ -1,11 +1,12 @@
-"""An API server with its etcd, alone, on ports of their own: no nodes, no controllers.
+"""An API server and its etcd on separate ports, without nodes and controllers.
 
     with ControlPlane(folder) as plane:
         plane.kubernetes.kubectl("get", "namespaces")
         plane.kubeconfig("operator")        # of a user with all rights, whom the audit log names
 
 The programs are those of the project's own cluster (`tests/e2e/cluster/build.sh` builds them),
-which may run beside it. etcd writes nothing through to the disk: what is measured is not its disk.
+which may run at the same time. etcd does not sync to disk, because measurements must not include
+its disk.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class _ApiServer(ServerProcess):
 
 
 class ControlPlane:
-    """Both programs, for as long as the context is open.
+    """Runs both programs while the context is open.
 
     Attributes:
         kubernetes: Cluster for kubectl, as administrator.
@@ -109,10 +110,10 @@ class ControlPlane:
     """
 
     def __init__(self, folder: Path, programs: Path = PROGRAMS) -> None:
-        """Describe it.
+        """Configure both programs.
 
         Args:
-            folder: Gets all files.
+            folder: Directory of all files.
             programs: Directory of the programs.
 
         Raises:
@@ -138,7 +139,7 @@ class ControlPlane:
         """Start both.
 
         Raises:
-            ProcessError: One of them is not ready in time.
+            ProcessError: A program is not ready in time.
         """
         with ExitStack() as stack:
             for each in (self._etcd, self._server):
@@ -152,7 +153,7 @@ class ControlPlane:
         self._running.close()
 
     def kubeconfig(self, user: str, token: str = "") -> Path:
-        """Return the file by which one of `USERS` gets in, or an account that the token is of."""
+        """Write the kubeconfig of one of `USERS`, or of a token's account; return its path."""
         path = self._folder / f"{user}.kubeconfig"
         place = {
             "server": self._server.url,
@@ -171,7 +172,7 @@ class ControlPlane:
 
 
 def _answers(port: int, path: str, trust: ssl.SSLContext | None) -> bool:
-    """Return whether a path is answered with success."""
+    """Return whether a path answers with success."""
     place = ("127.0.0.1", port)
     if trust is None:
         connection = HTTPConnection(*place, timeout=2.0)

@@ -1,4 +1,4 @@
-"""Our definitions on a cluster, and those of other releases: with a field more, or with one less.
+"""Definitions of this release on a cluster, and of other releases with one field more or less.
 
 define(kubernetes)                  # there
 with in_place(kubernetes): ...      # there, and gone again where they had not been
@@ -34,14 +34,14 @@ DEPLOYED: Final = ROOT / "deploy" / "crds"
 CHART: Final = ROOT / "helm" / "liftbridge-operator"
 LATER: Final = {"type": "object", "properties": {"a": {"type": "string"}}}
 IN_FORCE_SECONDS_MAX: Final = 120.0
-"""The API server takes some time to put a policy into force, and to take it out of it."""
+"""Limit of waits: the API server takes some time to enforce a policy, or to stop that."""
 POLL_SECONDS: Final = 0.2
 
 Object = dict[str, Any]
 
 
 def define(kubernetes: Kubernetes) -> None:
-    """Our definitions, in use.
+    """Apply the definitions of this release, and wait until they are in use.
 
     Raises:
         CommandError: The API server refused.
@@ -52,10 +52,10 @@ def define(kubernetes: Kubernetes) -> None:
 
 
 def await_use(kubernetes: Kubernetes, *names: str) -> None:
-    """Wait until definitions are in use; `kubectl wait` fails on one that has no conditions yet.
+    """Wait until definitions are in use; `kubectl wait` fails if there are no conditions yet.
 
     Raises:
-        AssertionError: They are not in time.
+        AssertionError: They are not in use in time.
     """
     for name in names:
         until(partial(_is_in_use, kubernetes, name), f"{name} is in use")
@@ -69,7 +69,7 @@ def _is_in_use(kubernetes: Kubernetes, name: str) -> bool:
 
 @contextmanager
 def in_place(kubernetes: Kubernetes) -> Iterator[None]:
-    """Our definitions are on a cluster; one that did not have them loses them again.
+    """Apply the definitions while the context is open; remove them if they were not there before.
 
     Raises:
         CommandError: The API server refused.
@@ -89,8 +89,8 @@ def older(resource: Resource, place: str) -> Object:
     """Return the definition of a release that did not have a field yet.
 
     Args:
-        resource: Ours.
-        place: Path of the field below `spec`; no rule is about it.
+        resource: Definition of this release.
+        place: Path of the field below `spec`; no rule may use it.
     """
     body = definition(resource)
     schema = _specification(body)
@@ -132,7 +132,7 @@ def next_chart(folder: Path) -> Path:
 
 
 def refusal(kubernetes: Kubernetes, body: Object, *options: str) -> str:
-    """Return why a definition is refused; empty when it is accepted."""
+    """Return the reason why a definition is refused; empty if it is accepted."""
     apply = ("apply", "--server-side", "--force-conflicts", *options, "-f", "-")
     try:
         kubernetes.kubectl(*apply, text=json.dumps(body))
@@ -146,10 +146,10 @@ def _is_taken(kubernetes: Kubernetes, body: Object) -> bool:
 
 
 def restore(kubernetes: Kubernetes) -> None:
-    """Our definitions, over whatever there is, and their guard in force.
+    """Restore the definitions of this release and their guard, whatever was tried.
 
     Raises:
-        AssertionError: They are not, in time.
+        AssertionError: They are not restored in time.
     """
     kubernetes.kubectl(
         "delete", "validatingadmissionpolicybinding", guard.NAME, "--ignore-not-found"
@@ -162,7 +162,7 @@ def restore(kubernetes: Kubernetes) -> None:
 
 
 def until(condition: Callable[[], Any], what: str) -> None:
-    """Wait until something holds; a command that fails does not."""
+    """Wait until a condition holds; a failed command counts as false."""
     pause = threading.Event().wait
     deadline = monotonic() + IN_FORCE_SECONDS_MAX
     while True:

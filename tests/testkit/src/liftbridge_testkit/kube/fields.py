@@ -1,8 +1,8 @@
 """Server-side apply in memory: owners of fields, and results of merges.
 
-As the API server does it, with three simplifications: lists are maps only where `LIST_KEYS` says
-so, and atomic elsewhere, as are the objects of `_WHOLE`; nothing is defaulted; and no schema is
-asked.
+It works like the API server, with three simplifications: only lists in `LIST_KEYS` are maps, and
+all other lists are atomic, like the objects of `_WHOLE`; there are no defaults; and there is no
+schema.
 """
 
 import json
@@ -34,7 +34,7 @@ _KEYS_BY_ITEMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "brokers": (("id",), ("broker",)),
     "ports": (("containerPort", "protocol"), ("port", "protocol")),
 }
-"""Likewise, with other keys at each place: those of which every item has the first."""
+"""Likewise, with other keys at each place: used if every item has the first key."""
 
 _WHOLE = frozenset(
     {
@@ -50,7 +50,7 @@ _WHOLE = frozenset(
         "selector",
     }
 )
-"""Fields that are owned and replaced as a whole; of a list with keys, each of its items."""
+"""Fields that are owned and replaced as a whole; in a list with keys, each item."""
 
 _UNOWNED = {
     ("f:apiVersion",),
@@ -71,9 +71,9 @@ _UNOWNED = {
 
 
 def copied(value: _T) -> _T:
-    """Return a copy of JSON values, many times faster than a copy of anything."""
+    """Return a copy of JSON values, many times faster than `deepcopy`."""
     made: Any = value
-    if isinstance(value, dict):  # most of it is text, which needs no call
+    if isinstance(value, dict):  # most values are text, which needs no call
         made = {
             name: inner if type(inner) is str else copied(inner) for name, inner in value.items()
         }
@@ -91,7 +91,7 @@ def leaves(value: Any, at: Path = ()) -> Iterator[Path]:
         for name, inner in value.items():
             if at != ("f:metadata",) or name != "managedFields":
                 yield from leaves(inner, (*at, f"f:{name}"))
-    elif keys := _keys(at, value):  # an empty list of this kind has no owner
+    elif keys := _keys(at, value):  # an empty list with keys has no owner
         for item in value:
             here = (*at, _segment(item, keys))
             yield from leaves(item, here)
@@ -150,7 +150,7 @@ def merged(live: Any, intent: Any, at: Path = ()) -> Any:
 def _merged_items(
     live: Sequence[Any], intent: Sequence[Any], keys: tuple[str, ...], at: Path
 ) -> Iterator[Any]:
-    """Items of both lists: in the order of the intent, those of one alone where they stand.
+    """Merge the items of both lists: in the order of the intent, other items at their place.
 
     As structured-merge-diff orders them (`visitListItems` of typed/merge.go).
     """
@@ -159,7 +159,7 @@ def _merged_items(
     for name, item in zip(theirs, intent, strict=True):
         before = _find(live, {key: item[key] for key in keys if key in item})
         if before is not None:
-            mine[live.index(before)] = name  # it may have keys by default that no manager named
+            mine[live.index(before)] = name  # it may have default keys that no manager set
     meant, known = set(theirs), dict(zip(mine, live, strict=True))
     shared = [one for one in theirs if one in known]
     done: set[str] = set()
@@ -197,7 +197,7 @@ def without(value: Any, path: Path) -> None:
         keys = json.loads(segment[2:])
         item = _find(value, keys)
         if item is not None:
-            if len(rest) != 1 or rest[0][2:] not in keys:  # an item keeps its keys until it goes
+            if len(rest) != 1 or rest[0][2:] not in keys:  # an item keeps its keys until removal
                 without(item, rest)
             # An empty list has no owner, and goes with the item.
             if not rest or {part for part, inner in item.items() if inner != []} <= set(keys):
@@ -215,7 +215,7 @@ def without(value: Any, path: Path) -> None:
 
 
 def selects(selector: str, labels: Mapping[str, str]) -> bool:
-    """Return whether labels are what a selector of `a=b`, `a!=b`, `a` and `!a` asks for."""
+    """Return whether labels match a selector of `a=b`, `a!=b`, `a` and `!a`."""
     for part in filter(None, selector.split(",")):
         name, unequal, value = part.partition("!=")
         if unequal:
@@ -231,7 +231,7 @@ def selects(selector: str, labels: Mapping[str, str]) -> bool:
 
 
 def has_fields(selector: str, body: Mapping[str, Any]) -> bool:
-    """Return whether fields are what a selector of `a.b=c` asks for."""
+    """Return whether fields match a selector of `a.b=c`."""
     for part in filter(None, selector.split(",")):
         path, _, value = part.partition("=")
         found: Any = body

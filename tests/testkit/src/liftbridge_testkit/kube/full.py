@@ -1,8 +1,8 @@
 """`python -m liftbridge_testkit.kube.full --shard 1/4`: all stories, one part of them at a time.
 
-Which stories there are is asked of pytest; each is marked `story(NAME, minutes=N)`. Those that
-passed for this commit are left out, so that a run that was broken off goes on where it was. Each
-run writes one report over all stories of the commit, of all shards.
+Pytest finds the stories, each marked `story(NAME, minutes=N)`. Stories that passed for this commit
+are skipped, so that an interrupted run continues. Each run writes one report over all stories of
+the commit, of all shards.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 STORIES = ROOT / "tests" / "e2e"
 MINUTES = 4.0
-"""Defaults of a story."""
+"""Default duration of a story."""
 
 
 class Registered(NamedTuple):
     """A story that pytest found.
 
     Attributes:
-        test: Its test, as pytest is asked for it.
+        test: Test id for pytest.
         minutes: Expected duration.
     """
 
@@ -42,7 +42,7 @@ class Registered(NamedTuple):
 
 
 class Collector:
-    """Plugin of pytest that keeps what was found."""
+    """Plugin of pytest that collects the stories."""
 
     def __init__(self) -> None:
         self.stories: dict[str, Registered] = {}
@@ -77,7 +77,7 @@ def collect(folder: Path = STORIES) -> dict[str, Registered]:
 
 
 def numbers(text: str) -> tuple[int, int]:
-    """`2/4` as shard 2 of 4; raises `ArgumentTypeError` for anything else."""
+    """Parse `2/4` as shard 2 of 4; raise `ArgumentTypeError` for anything else."""
     number, slash, count = text.partition("/")
     if not (slash and number.isdecimal() and count.isdecimal()):
         raise argparse.ArgumentTypeError(f"{text!r} is no i/n, such as 1/4")
@@ -89,13 +89,13 @@ def numbers(text: str) -> tuple[int, int]:
 def chosen(
     stories: Mapping[str, Registered], shard: tuple[int, int], only: Sequence[str] = ()
 ) -> list[str]:
-    """Return the stories of a shard, or those of it that are named."""
+    """Return the stories of a shard, or the named stories in it."""
     minutes = {name: one.minutes for name, one in stories.items()}
     return [name for name in results.shard(minutes, *shard) if not only or name in only]
 
 
 def play(names: Sequence[str], stories: Mapping[str, Registered], commit: str) -> None:
-    """Run stories by pytest, in one process, so that images and the operator are made once."""
+    """Run stories by pytest in one process, so that images and the operator are set up once."""
     tests = [stories[name].test for name in names]
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-m", "e2e", "--timeout", "0"]
     subprocess.run(
@@ -114,14 +114,14 @@ def main(
     find: Callable[[], dict[str, Registered]] = collect,
     perform: Callable[[Sequence[str], Mapping[str, Registered], str], None] = play,
 ) -> int:
-    """Play what is pending of a shard; 1 when a story of it did not pass.
+    """Run the pending stories of a shard; return 1 if one did not pass.
 
     Args:
         arguments: Arguments of the command line.
         folder: Folder for results.
-        commit: Commit under test; asked of git when empty.
-        find: Tells which stories there are.
-        perform: Plays some of them, which leave results.
+        commit: Commit under test; from git if empty.
+        find: Returns the stories.
+        perform: Runs some stories, which write results.
     """
     parser = argparse.ArgumentParser(prog="full", description=__doc__.partition("\n")[0])
     parser.add_argument("--shard", type=numbers, default=(1, 1), help="i/n; all without it")

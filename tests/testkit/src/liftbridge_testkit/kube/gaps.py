@@ -17,9 +17,9 @@ class Span(NamedTuple):
     """A marked interval, such as the restart of one broker.
 
     Attributes:
-        name: What it is about.
-        begin: When it began.
-        end: When it ended; both in seconds since 1970.
+        name: Name of the interval.
+        begin: Begin in seconds since 1970.
+        end: End in seconds since 1970.
     """
 
     name: str
@@ -32,9 +32,9 @@ class GapFigures(NamedTuple):
 
     Attributes:
         measured: Number of pairs of partition and interval.
-        p50: Their median.
-        p99: What 99 of 100 do not exceed.
-        longest: The longest.
+        p50: Median gap.
+        p99: 99th percentile of the gaps.
+        longest: Longest gap.
     """
 
     measured: int
@@ -46,14 +46,14 @@ class GapFigures(NamedTuple):
 def longest_gap(acks: Sequence[float], begin: float, end: float) -> float:
     """Return the longest time between two acknowledgements that overlaps an interval.
 
-    It counts whole, including time outside of the interval: that is how long clients waited. A
-    partition that was never acknowledged before, or never again, has a gap that begins, or ends,
-    with the interval.
+    The whole gap counts, including time outside of the interval, because clients waited for that
+    time. A partition that was never acknowledged before, or never again, has a gap that begins, or
+    ends, with the interval.
 
     Args:
-        acks: When acknowledgements came, in order; seconds.
+        acks: Times of acknowledgements in order, in seconds.
         begin: Begin of the interval.
-        end: Its end, not before the begin.
+        end: End of the interval, not before its begin.
     """
     assert begin <= end
     first = max(bisect_left(acks, begin) - 1, 0)

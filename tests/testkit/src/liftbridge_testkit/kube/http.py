@@ -1,10 +1,10 @@
-"""The API server in memory over HTTP, for clients that are to be tried with their requests.
+"""The API server in memory over HTTP, to test clients with their real requests.
 
     async with ApiOverHttp(MemoryKube()) as api:
         os.environ["KUBECONFIG"] = str(api.write_kubeconfig(folder))
 
 It answers discovery, reads, lists by pages, watches with bookmarks, and all writes of the
-operator's port. Every request is kept, with its user agent; `api.refuse` plants answers.
+operator's port. It records every request with its user agent; `api.refuse` plants answers.
 """
 
 import asyncio
@@ -40,10 +40,10 @@ class Request(NamedTuple):
 
     Attributes:
         method: HTTP method.
-        path: Without the query.
+        path: Path without the query.
         query: Parameters.
         agent: `User-Agent`.
-        body: As JSON; None without one.
+        body: Body as JSON; None without a body.
         content: `Content-Type`.
     """
 
@@ -56,7 +56,7 @@ class Request(NamedTuple):
 
 
 class Planted(NamedTuple):
-    """An answer in place of the real one."""
+    """An answer instead of the real answer."""
 
     status: int
     headers: dict[str, str]
@@ -85,10 +85,10 @@ class ApiOverHttp:
         self._history: list[tuple[str, Object]] = []
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Wait until something holds that requests or changes of objects bring about.
+        """Wait until a condition holds that depends on requests or changes of objects.
 
         Raises:
-            TimeoutError: It does not, in `UNTIL_SECONDS_MAX`.
+            TimeoutError: It does not hold within `UNTIL_SECONDS_MAX`.
         """
         async with asyncio.timeout(UNTIL_SECONDS_MAX):
             while not is_so():
@@ -133,15 +133,15 @@ class ApiOverHttp:
         headers: dict[str, str] | None = None,
         path: str = "",
     ) -> None:
-        """Answer the next request of a method, to this path or to any, so."""
+        """Refuse the next request of a method, to this path or to any."""
         self._planted.append((method, path, Planted(status, headers or {}, text)))
 
     def hold(self, method: str, until: Callable[[], Awaitable[None]]) -> None:
-        """Answer the next request of a method only after this; it is carried out before."""
+        """Delay the answer to the next request of a method, which is executed before."""
         self._planted.append((method, "", until))
 
     def halve(self, method: str, until: Callable[[], Awaitable[None]]) -> None:
-        """Answer the next request of a method by half an answer, and not end it before this."""
+        """Answer the next request of a method by half an answer, and end it only at release."""
 
         async def told(request: web.Request) -> None:
             response = web.StreamResponse(headers={"Content-Length": "1000"})
@@ -152,23 +152,23 @@ class ApiOverHttp:
         self._halved.append((method, told))
 
     def fail_all(self, path: str, status: int, text: str = "", *, is_done: bool = False) -> None:
-        """Answer writes whose path has this in it so, carried out or not; none with status 0."""
+        """Answer all writes to paths with this text so, executed or not; status 0 for no answer."""
         told = json.dumps({"kind": "Status", "message": text})
         self._failing = (path, Planted(status, {}, told), is_done) if status else None
 
     def end_watches(self) -> None:
-        """End all watches that are open, as a server that goes away does."""
+        """End all open watches, as a server that stops."""
         for *_, queue in self._watchers:
             queue.put_nowait(_END)
 
     @property
     def watched(self) -> int:
-        """Watches that are open."""
+        """Open watches."""
         return len(self._watchers)
 
     @property
     def writes(self) -> list[Request]:
-        """Requests that are none for reading."""
+        """Requests that write."""
         return [one for one in self.requests if one.method != "GET"]
 
     # -- inside -------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class ApiOverHttp:
         metadata = {"resourceVersion": found.resource_version}
         if end < len(found.items):
             metadata["continue"] = str(end)
-        # As the real one: items of a list do not say what they are.
+        # As on the real server, items of a list have no kind.
         items = [
             {key: part for key, part in item.items() if key not in {"apiVersion", "kind"}}
             for item in found.items[start:end]
@@ -354,7 +354,7 @@ def _place(path: str) -> tuple[Kind, str, str, str]:
     """Return kind, namespace, name and sub-resource of an address.
 
     Raises:
-        NotFoundError: It leads to no kind.
+        NotFoundError: The address has no kind.
     """
     parts = path.strip("/").split("/")
     group, version, rest = ("", parts[1], parts[2:])
@@ -371,7 +371,7 @@ def _place(path: str) -> tuple[Kind, str, str, str]:
 
 
 def _discovery(path: str) -> Object | None:
-    """Answer of the addresses that say what there is."""
+    """Answer discovery requests."""
     groups = sorted({(kind.group, kind.version) for kind in ALL_KINDS if kind.group})
     if path == "/api":
         return {"kind": "APIVersions", "versions": ["v1"]}

@@ -1,4 +1,4 @@
-"""The history of one partition under load, as lines of JSON that outlive whoever wrote them.
+"""The history of one partition under load, as lines of JSON that survive the process.
 
 Each line has a moment `t` in seconds since 1970 and a kind `e`:
 
@@ -10,9 +10,9 @@ Each line has a moment `t` in seconds since 1970 and a kind `e`:
     {"t": 5.3, "e": "read", "r": 0, "o": 41, "raw": "00"}  bytes that were never published, as hex
     {"t": 5.4, "e": "error", "text": "..."}                the error of a client
 
-Values follow from publisher, message and size (`checker.encode`), so they are not written out. A
-journal keeps nothing in memory but the message that waits for its answer; `read` takes one
-partition at a time.
+Values are derived from publisher, message and size (`checker.encode`), so they are not written. A
+journal keeps only the message that waits for its answer in memory; `read` takes one partition at a
+time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def wall_seconds() -> float:
-    """Now, in seconds since 1970."""
+    """Return the current time in seconds since 1970."""
     return datetime.now(UTC).timestamp()
 
 
@@ -41,8 +41,8 @@ class Ack(NamedTuple):
     """One acknowledgement.
 
     Attributes:
-        sent: When the message left.
-        acked: When its answer was there; both in seconds since 1970.
+        sent: Time of sending.
+        acked: Time of the answer; both in seconds since 1970.
     """
 
     sent: float
@@ -52,19 +52,19 @@ class Ack(NamedTuple):
 class Journal:
     """Writes the history of one partition: of its publisher, of its reader, and of errors.
 
-    One message is under way at a time. After one whose answer was lost the publisher goes on under
-    another number: what is still on its way may be stored behind what follows it.
+    One message is in flight at a time. After a lost answer, the publisher continues under another
+    number, because the earlier message may be stored after later messages.
 
     Attributes:
         partition: Number of the partition.
         acked_count: Messages acknowledged.
         newest_acked: Highest offset acknowledged; -1 for none.
         newest_read: Highest offset that was read; -1 for none.
-        acked_at: When the last acknowledgement came, on the monotonic clock; the beginning before.
+        acked_at: Time of the last acknowledgement, on the monotonic clock; initially the start.
     """
 
     def __init__(self, path: Path, partition: int, now: Callable[[], float] | None = None) -> None:
-        """Begin a new file."""
+        """Create a new file."""
         self.partition = partition
         self.acked_count = 0
         self.newest_acked = -1
@@ -84,7 +84,7 @@ class Journal:
         self._next += 1
         self._waiting = identity
         self._write("sent", p=identity.publisher, s=identity.sequence, n=size)
-        # Written before it leaves: a run that is cut off knows what it may have stored.
+        # Written before the send, so that an interrupted run knows what it may have stored.
         self._file.flush()
         return identity.sequence, encode(identity, size)
 
@@ -106,7 +106,7 @@ class Journal:
         self._next = 0
 
     def delivered(self, record: Stored, subscription: int = 0) -> None:
-        """Write down what a reader got."""
+        """Record a message received by a reader."""
         identity = decode(record.value)
         if identity is None:
             self._write("read", r=subscription, o=record.offset, raw=record.value.hex())
@@ -116,14 +116,14 @@ class Journal:
         self.newest_read = max(self.newest_read, record.offset)
 
     def note_error(self, error: BaseException) -> None:
-        """Write down the error of a client."""
+        """Record the error of a client."""
         self._write("error", text=plain(error))
 
     def note_answer(self, count: int = 1) -> None:
-        """Answers are written down one by one."""
+        """No-op: answers are recorded one by one."""
 
     def close(self) -> None:
-        """Write the rest."""
+        """Flush and close the file."""
         self._file.close()
 
     def _answered(self, kind: str, sequence: int, **more: int) -> None:
@@ -140,7 +140,7 @@ class Journal:
 
 @dataclass(slots=True)
 class Account:
-    """A journal that was read.
+    """Content of a journal.
 
     Attributes:
         history: History that the checker compares with the log.
@@ -163,7 +163,7 @@ class Account:
     _deliveries: dict[int, list[Stored]] = field(default_factory=dict)
 
     def take(self, line: Mapping[str, int | float | str]) -> None:
-        """Take one line."""
+        """Process one line."""
         kind, moment = line["e"], float(line["t"])
         if kind == "read":
             self._take_read(line)
@@ -203,7 +203,7 @@ class Account:
 
 
 def read(path: Path) -> Account:
-    """Return a journal; a last line that was cut off with its writer is passed over."""
+    """Read a journal; ignore a truncated last line."""
     account = Account()
     with path.open(encoding="utf-8") as file:
         for line in file:

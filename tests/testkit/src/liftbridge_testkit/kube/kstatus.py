@@ -1,4 +1,4 @@
-"""Interprets a status as tools do: kstatus (Flux, Helm, kpt) and `kubectl wait`."""
+"""Interprets a status like tools: kstatus (Flux, Helm, kpt) and `kubectl wait`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def kstatus(body: Object) -> str:
 
 
 def is_waited_for(body: Object, condition: str = "Ready") -> bool:
-    """Return whether `kubectl wait --for=condition=...` returns at this moment.
+    """Return whether `kubectl wait --for=condition=...` would return now.
 
-    It passes over a condition that is about an older generation, when the condition, or else the
-    status, says which one it is about.
+    It ignores a condition of an older generation, if the condition, or else the status, has its
+    generation.
     """
     status = body.get("status", {})
     for one in status.get("conditions", ()):
@@ -39,10 +39,10 @@ def is_waited_for(body: Object, condition: str = "Ready") -> bool:
 
 
 def stale_claims(body: Object) -> list[str]:
-    """Return claims in a status about a specification that it does not belong to.
+    """Return claims of a status that do not apply to the current generation.
 
-    A resource may be Current, or waited for, only when the status and its condition Ready both are
-    about the present generation.
+    A resource may be Current, or waited for, only if the status and its condition Ready are both of
+    the current generation.
     """
     if kstatus(body) != "Current" and not is_waited_for(body):
         return []

@@ -1,8 +1,8 @@
 """The load of a story: streams under publishers and a reader from outside the cluster.
 
-One closed-loop publisher for each partition, and one reader for each, by our own client over one
-connection to each broker, all in one thread. What they send and learn goes to a journal for each
-partition (`journal`), and is compared with the whole log at the end.
+One closed-loop publisher and one reader for each partition, with the client of this project over
+one connection to each broker, all in one thread. A journal for each partition (`journal`) records
+sent messages and outcomes, and is compared with the whole log at the end.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from liftbridge_client import Client, TlsFiles
 
 RATE: Final = 20.0
-"""Messages of one publisher in a second."""
+"""Messages per second of a publisher."""
 
 DELIVERY_SECONDS_MAX: Final = 30.0
-"""Time for which the reader may read acknowledged messages after the last publish."""
+"""Time within which the reader must get all acknowledged messages after the last publish."""
 
 END_SECONDS_MAX: Final = 90.0
 
@@ -50,12 +50,12 @@ class Load(Worker):
         tls: TlsFiles | None = None,
         rate: float = RATE,
     ) -> None:
-        """Describe it; `start` begins.
+        """Configure the load; `start` begins.
 
         Args:
-            folder: Gets a journal for each partition.
-            servers: Addresses to begin with, `host:port` with commas. They, and those that brokers
-                tell of, must be reachable from here.
+            folder: Directory of the journals.
+            servers: First addresses, `host:port` with commas. They, and the addresses that brokers
+                return, must be reachable from this machine.
             streams: Number of partitions by stream; they exist.
             tls: TLS of the connections; none without it.
             rate: Messages of one publisher in a second.
@@ -73,11 +73,11 @@ class Load(Worker):
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether it was asked to publish no more."""
+        """Return whether publishing was asked to stop."""
         return self._stopping.is_set()
 
     def run(self) -> None:
-        """Run an event loop of its own."""
+        """Run an event loop in this thread."""
         try:
             asyncio.run(self._run())
         finally:
@@ -85,10 +85,10 @@ class Load(Worker):
                 journal.close()
 
     def wait_for_all(self, seconds_max: float, *, more: int = 1) -> None:
-        """Wait until every partition was acknowledged so many messages from now on.
+        """Wait until every partition has this many further acks.
 
         Raises:
-            AssertionError: One was not in time; names all of these.
+            AssertionError: A partition was not in time; the text names all of them.
         """
         wanted = {name: one.acked_count + more for name, one in self.journals.items()}
         deadline = monotonic() + seconds_max
@@ -103,7 +103,7 @@ class Load(Worker):
             self._stopping.wait(RETRY_SECONDS)
 
     def stop(self) -> None:
-        """Publish no more, let the reader get what is acknowledged, and end."""
+        """Stop publishing, let the reader receive all acknowledged messages, and end."""
         self._stopping.set()
         self._thread.join(END_SECONDS_MAX)
         super().stop()
@@ -124,7 +124,7 @@ class Load(Worker):
             await readers.aclose()
 
     async def _connected(self) -> Client:
-        """Return a client that is connected, whatever it takes: perhaps no broker answers yet."""
+        """Return a connected client; retry until a broker answers."""
         while True:
             client = client_of(self._servers, self._tls)
             try:

@@ -1,14 +1,14 @@
 """Measures the cost of many `Stream` resources to the operator: memory, starts, writes, repairs.
 
 `python -m liftbridge_testkit.kube.many` starts an API server with etcd (`control_plane`), a model
-of three brokers behind their port for operators (`model_brokers`), and the operator as it is
-shipped, with both of its reconcilers. There are no nodes: the cluster of the streams stays without
-pods, and the model shows the certificate that the operator makes for brokers. Then
+of three brokers behind their port for operators (`model_brokers`), and the shipped operator with
+both of its reconcilers. There are no nodes: the cluster of the streams has no pods, and the model
+presents the certificate that the operator issues for brokers. Then
 
 1. 5,000 resources (`--streams`) are created, and the operator started: it creates all streams;
-2. it is started again, with everything in place: until each resource had a pass and none waits;
-3. it is left alone for a minute (`--rest-seconds`), and its writes are counted from the audit log;
-4. streams are deleted behind its back, one after another, at moments of chance.
+2. it is started again, with everything in place, until each resource had a pass and none waits;
+3. it is idle for a minute (`--rest-seconds`), and its writes are counted from the audit log;
+4. streams are deleted directly at the brokers, one by one, at random moments.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ SECONDS_MAX: Final = 120.0
 POLL_SECONDS: Final = 0.25
 REPAIR_POLL_SECONDS: Final = 0.05
 LOOK_SECONDS: Final = 10.0
-"""Time between two looks of the operator: streams are deleted at any moment in between."""
+"""Time between two observations of the operator, within which streams are deleted."""
 
 
 class Figure(NamedTuple):
-    """One figure; `below` is None where nothing is asked of it."""
+    """A figure; `below` is None without a target."""
 
     title: str
     value: float
@@ -69,12 +69,12 @@ class Figure(NamedTuple):
 
     @property
     def is_met(self) -> bool:
-        """Return whether it is what was asked."""
+        """Return whether the figure meets its target."""
         return self.below is None or self.value < self.below
 
     @property
     def line(self) -> list[str]:
-        """Its line of the table."""
+        """Row of the table."""
         value = f"{self.value:,.0f}" if self.value == int(self.value) else f"{self.value:,.1f}"
         told = [self.title, f"{value} {self.unit}".rstrip()]
         if self.below is None:
@@ -87,9 +87,9 @@ class Passes(NamedTuple):
     """Operator's metrics of passes over streams.
 
     Attributes:
-        ended: Passes that have ended, however.
-        failed: Those that ended with a failure.
-        waiting: Resources that wait for a pass, or have one.
+        ended: Passes that have ended.
+        failed: Passes that failed.
+        waiting: Resources that wait for a pass or are in a pass.
     """
 
     ended: float
@@ -98,7 +98,7 @@ class Passes(NamedTuple):
 
 
 def passes_of(text: str) -> Passes:
-    """Read them from the exposition of the metrics."""
+    """Parse the metrics."""
     ended = failed = waiting = 0.0
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -117,10 +117,10 @@ class Operator(ServerProcess):
     """The operator as a process."""
 
     def __init__(self, folder: Path, kubeconfig: Path, relay: int) -> None:
-        """Describe it.
+        """Configure the operator.
 
         Args:
-            folder: Gets its log.
+            folder: Directory of its log.
             kubeconfig: Kubeconfig of its user.
             relay: Port of the proxy through which it reaches brokers.
         """
@@ -135,10 +135,10 @@ class Operator(ServerProcess):
         return [str(program("liftbridge-operator")), "run", "--listen", self._listen]
 
     async def passes(self, session: aiohttp.ClientSession) -> Passes:
-        """Return passes since its start; none before it has listed the resources.
+        """Return the passes since its start; none before it has listed the resources.
 
         Raises:
-            ProcessError: It has ended.
+            ProcessError: The operator has exited.
         """
         if not self.is_alive():
             raise ProcessError(self._story("ended by itself"))
@@ -158,12 +158,12 @@ class Operator(ServerProcess):
 
     @property
     def peak_mb(self) -> float:
-        """The most memory that it had resident at once, in MB of a million bytes."""
+        """Peak of its resident memory, in MB of a million bytes."""
         return peak_mb(Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8"))
 
 
 def peak_mb(status: str) -> float:
-    """`VmHWM` of a `/proc/PID/status`, in MB of a million bytes."""
+    """Parse `VmHWM` of `/proc/PID/status`, in MB of a million bytes."""
     line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) * 1_024 / 1e6
 
@@ -184,7 +184,7 @@ def body_of(number: int) -> dict[str, Any]:
 
 
 class Measurement:
-    """Everything, in turn."""
+    """All measurements, in sequence."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class Measurement:
         return len(writes(read(self._plane.audit_log), USER, since))
 
     async def certificate(self) -> ServerFiles:
-        """Create the cluster, and have the operator make the certificate of its brokers."""
+        """Create the cluster, and wait for the certificate of its brokers."""
         body = cluster(CLUSTER, NAMESPACE)
         await self._kube.create({name: body[name] for name in body if name != "status"})
         self._operator.spawn()
@@ -234,14 +234,14 @@ class Measurement:
         return found[0]
 
     async def create(self) -> None:
-        """Create all resources, many at once."""
+        """Create all resources, many concurrently."""
         begin = monotonic()
         await asyncio.gather(*(self._kube.create(body_of(one)) for one in range(self._count)))
         seconds = monotonic() - begin
         self._tell(Figure("resources created", self._count / seconds, "each second"))
 
     async def first_start(self) -> None:
-        """Start with resources whose streams are not there."""
+        """Start with resources whose streams do not exist."""
         since = datetime.now(UTC)
         seconds = await self._start(FIRST_SECONDS_MAX)
         marked = sum(bool(self._brokers.owner(f"many-{one}")) for one in range(self._count))
@@ -267,7 +267,7 @@ class Measurement:
         )
 
     async def rest(self) -> None:
-        """Leave it alone."""
+        """Measure the idle operator."""
         since, before = datetime.now(UTC), self._operator.cpu_seconds()
         await asyncio.sleep(self._rest)
         spent = self._operator.cpu_seconds() - before
@@ -277,7 +277,7 @@ class Measurement:
         )
 
     async def repair(self) -> None:
-        """Delete streams behind its back."""
+        """Delete streams at the brokers, and measure the repair."""
         taken: list[float] = []
         for one in self._rng.sample(range(self._count), self._repairs):
             name = f"many-{one}"
@@ -298,7 +298,7 @@ class Measurement:
         )
 
     async def _start(self, seconds_max: float) -> float:
-        """Start the operator; the time until each resource had a pass and none waits."""
+        """Start the operator; return the time until each resource had a pass and none waits."""
         begin = monotonic()
         self._operator.spawn()
 
@@ -319,7 +319,7 @@ async def until(
     seconds_max: float = SECONDS_MAX,
     poll: float = POLL_SECONDS,
 ) -> None:
-    """Ask again and again.
+    """Poll until a condition holds.
 
     Raises:
         ProcessError: It does not hold in time.
@@ -353,7 +353,7 @@ async def measure(options: argparse.Namespace, plane: ControlPlane, folder: Path
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="many", description=__doc__.partition("\n")[0])
     parser.add_argument("--streams", type=int, default=5_000, help="resources (5,000)")
     parser.add_argument("--rest-seconds", type=float, default=60.0, help="at rest (60)")
@@ -365,7 +365,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and tell; 1 when a figure is not what was asked."""
+    """Measure and print; return 1 if a figure misses its target."""
     options = options_of(arguments)
     about = machine(0.0)
     with tempfile.TemporaryDirectory(prefix="many-") as name:

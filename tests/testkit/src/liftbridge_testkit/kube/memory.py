@@ -5,9 +5,10 @@
     await kube.apply(intent)
     assert kube.writes == [Write("apply", kinds.SETS, "n", "c")]
 
-It keeps what the operator relies upon: uids and resource versions that change, preconditions,
-owners of fields, finalizers, status apart from the rest, no write where nothing changes, and that a
-RoleBinding keeps its role. It has no controllers, defaults, schemas. `kube.fail` plants failures.
+It implements the behaviour that the operator depends on: changing uids and resource versions,
+preconditions, owners of fields, finalizers, a separate status, no write without a change, and the
+fixed role of a RoleBinding. It has no controllers, defaults or schemas. `kube.fail` plants
+failures.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,12 +75,12 @@ _COLLECTED = {Propagation.ORPHAN: "orphan", Propagation.FOREGROUND: "foregroundD
 """Finalizers by which a deletion waits for the garbage collector."""
 
 CLAIM_FINALIZER = "kubernetes.io/pvc-protection"
-"""Each claim gets it; a controller takes it away when no pod has the claim."""
+"""Finalizer of each claim; a controller removes it once no pod uses the claim."""
 CREATED = "2026-01-01T00:00:00Z"
 
 
 class Write(NamedTuple):
-    """A write that was asked for, whatever came of it.
+    """A requested write, whatever its outcome.
 
     Attributes:
         verb: `create`, `apply`, `apply_status`, `patch` or `delete`.
@@ -116,9 +117,10 @@ class MemoryKube:
         changes: Number of writes that changed an object.
         on_change: Called with the event's type (`ADDED`, `MODIFIED`, `DELETED`) and the object.
         manager: Owner of created and patched fields.
-        collects: Whether the garbage collector is there, and done with everything at once.
+        collects: Whether the garbage collector exists, and acts immediately.
         admit: Called with verb and object before each write through the port; it may refuse.
-        stores: Called with what each write through the port would store; it may change it.
+        stores: Called with the object that each write through the port would store; it may change
+            the object.
     """
 
     def __init__(self, fence: Fence | None = None, *, collects: bool = True) -> None:
@@ -136,10 +138,13 @@ class MemoryKube:
         self._uid = 0
         self._failures: list[_Failure] = []
 
-    # -- by the side of the port --------------------------------------------------------------
+    # -- besides the port --------------------------------------------------------------
 
     def put(self, body: Mapping[str, Any], manager: str = "kubectl", part: str = "") -> Object:
-        """Write a whole object, status included, as another client; `part` is the subresource."""
+        """Write a whole object, including its status, as another client.
+
+        `part` is the subresource.
+        """
         value = copied(dict(body))
         key = _key(value)
         before = self._objects.get(key)
@@ -160,7 +165,7 @@ class MemoryKube:
         return self.put(value)
 
     def remove(self, kind: Kind, namespace: str, name: str) -> None:
-        """Take an object out, whatever its finalizers say."""
+        """Remove an object, regardless of its finalizers."""
         value = self._objects.pop((kind, namespace, name))
         self._version += 1
         value["metadata"]["resourceVersion"] = str(self._version)
@@ -172,7 +177,7 @@ class MemoryKube:
         return [copied(self._objects[key]) for key in found]
 
     def look(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """Return an object as it is; None for none."""
+        """Return an object; None for none."""
         return copied(self._objects.get((kind, namespace, name)))
 
     def names_of(self, kind: Kind) -> list[str]:
@@ -185,7 +190,7 @@ class MemoryKube:
         return str(self._version)
 
     def fail(self, error: KubeError, verb: str = "", kind: Kind | None = None) -> None:
-        """Have the next call of this verb (`get`, `list`, ... empty for any) and kind fail."""
+        """Let the next call of this verb (`get`, `list`, ... empty for any) and kind fail."""
         self._failures.append(_Failure(verb, kind, error))
 
     # -- the port -----------------------------------------------------------------------------
@@ -193,7 +198,7 @@ class MemoryKube:
     async def get(self, kind: Kind, namespace: str, name: str) -> Object:
         """See the port."""
         self._meet("get", kind)
-        # A real server takes an empty name for a list, and what is behind a slash for a part.
+        # A real server reads an empty name as a list, and text after a slash as a subresource.
         if not name or "/" in name:
             raise AssertionError(f"{name!r} is no name")
         return self._found(kind, namespace, name)
@@ -301,7 +306,7 @@ class MemoryKube:
         if not self.collects and propagation in _COLLECTED:
             held = metadata.setdefault("finalizers", [])
             held += {_COLLECTED[propagation]} - set(held)
-        # What runs on a node goes when its kubelet says so.
+        # A pod on a node is removed when its kubelet confirms that.
         runs = kind == PODS and value.get("spec", {}).get("nodeName") and grace_seconds != 0
         if metadata.get("finalizers") or runs:
             metadata.setdefault("deletionTimestamp", CREATED)
@@ -359,7 +364,7 @@ class MemoryKube:
         is_last = before is not None and before["metadata"].get("finalizers")
         if is_last and metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
             self.remove(*key)
-            return copied(value)  # as it was changed last; the deletion has a version of its own
+            return copied(value)  # the last state of the object; the deletion has its own version
         self._version += 1
         metadata["resourceVersion"] = str(self._version)
         if key[0] in _WITH_GENERATION:
@@ -441,7 +446,7 @@ def patched(
     else:
         for operation in changes:
             _json_patch(value, operation)
-    if kind_of(before) in _WITH_STATUS:  # each of the two writes leaves the other part as it is
+    if kind_of(before) in _WITH_STATUS:  # each of the two writes leaves the other part unchanged
         kept = "spec" if subresource == "status" else "status"
         value.pop(kept, None)
         value |= {kept: before[kept]} if kept in before else {}
@@ -457,14 +462,14 @@ def _key(body: Mapping[str, Any]) -> tuple[Kind, str, str]:
 
 
 def _check_role(value: Object, before: Object) -> None:
-    """Raise `InvalidError` for another role."""
+    """Raise `InvalidError` if a RoleBinding gets another role."""
     if value.get("roleRef") != before.get("roleRef"):
         message = "roleRef: Invalid value: cannot change roleRef"
         raise InvalidError(message, status=422, reason="Invalid")
 
 
 def _check_immutable(value: Object, before: Object) -> None:
-    """Raise `InvalidError` for other contents of a ConfigMap that is closed."""
+    """Raise `InvalidError` if an immutable ConfigMap gets other contents."""
     if any(value.get(name) != before.get(name) for name in ("data", "binaryData", "immutable")):
         message = "data: Forbidden: field is immutable when `immutable` is set"
         raise InvalidError(message, status=422, reason="Invalid")
@@ -483,7 +488,7 @@ def _keep_allocated(value: Object, before: Object) -> None:
 
 
 def _compare(before: Object, meant: Preconditions, *, is_patch: bool) -> None:
-    """Refuse what means another state; a patch would change the uid, which is invalid."""
+    """Refuse a write to another object or version; a patch of the uid is invalid."""
     metadata = before["metadata"]
     if meant.uid and meant.uid != metadata["uid"]:
         message = f"uid: {meant.uid} is meant, there is {metadata['uid']}"
@@ -495,10 +500,10 @@ def _compare(before: Object, meant: Preconditions, *, is_patch: bool) -> None:
 
 
 def _check_size(before: Claim, after: Claim) -> None:
-    """Refuse a claim that gets smaller, unless it stays larger than the volume is yet.
+    """Refuse to shrink a claim, unless it stays larger than its volume.
 
     Raises:
-        InvalidError: It does not, or something changes while it has no volume.
+        InvalidError: It would be smaller, or changes while it has no volume.
     """
     asked = [(one.requested_bytes, one.attributes_class) for one in (before, after)]
     if not before.is_bound and asked[0] != asked[1]:
@@ -511,7 +516,7 @@ def _check_size(before: Claim, after: Claim) -> None:
 
 
 def _generation(value: Object, before: Object | None) -> int:
-    """One more with each change of what is wanted; that it shall go is one as well."""
+    """Increment the generation with each change of the spec, and at the deletion."""
     if before is None:
         return 1
     is_other = value.get("spec") != before.get("spec")
@@ -561,10 +566,10 @@ def _merge_patch(value: Any, patch: Mapping[str, Any]) -> None:
 
 
 def _json_patch(value: Any, operation: Mapping[str, Any]) -> None:
-    """Carry one operation out.
+    """Execute one operation of a JSON patch.
 
     Raises:
-        InvalidError: There is no such place, or another value at it than a test says.
+        InvalidError: There is no such path, or a test finds another value.
     """
     *parents, last = pointer(operation["path"])
     try:
@@ -584,7 +589,7 @@ def _done(value: Any, last: str, operation: Mapping[str, Any]) -> bool:
         return True
     place: Any = int(last) if isinstance(value, list) else last
     match operation["op"]:
-        case "add" | "replace":  # a replacement of nothing is an addition
+        case "add" | "replace":  # replacing a missing value adds it
             value[place] = copied(operation["value"])
         case "remove":
             del value[place]
@@ -594,6 +599,6 @@ def _done(value: Any, last: str, operation: Mapping[str, Any]) -> bool:
 
 
 def pointer(path: str) -> Iterator[str]:
-    """Yield the names of fields on the way to a place, as a JSON patch says it."""
+    """Yield the field names on the path of a JSON patch."""
     for part in path.split("/")[1:]:
         yield part.replace("~1", "/").replace("~0", "~")

@@ -1,17 +1,17 @@
-"""A model of three brokers behind their real port for operators, over TLS, and the way to it.
+"""A model of three brokers behind their real admin port, over TLS, and a proxy to it.
 
     brokers = ModelBrokers("events")
     async with serving(brokers, certificate) as port, relaying(lambda: port) as relay:
-        ...                                 # an operator with `grpc_proxy` set to the relay's port
-        brokers.lose("orders")              # as somebody would who deletes it behind its back
+        ... # an operator with `grpc_proxy` set to the relay's port brokers.lose("orders") # as
+        another client that deletes it
 
-It keeps streams as messages of the protocol, and answers what the reconciler of streams asks:
+It keeps streams as messages of the protocol, and answers the requests of the stream reconciler:
 `ListBrokers`, `ListStreams`, `ListPartitions`, the creation, change and deletion of streams, and
-their marks. Anything else is answered with UNIMPLEMENTED. All replicas are always in sync.
+their marks. It answers other calls with UNIMPLEMENTED. All replicas are always in sync.
 
-An operator dials brokers by the names that their pods have in DNS, and checks that they show
-certificates for these. Without pods no server resolves such names; but gRPC leaves that to a proxy
-when it is given one, and the relay is a proxy that leads every name to the model.
+An operator connects to brokers by the DNS names of their pods, and checks their certificates for
+these names. Without pods no server resolves the names. But with a proxy, gRPC leaves that to the
+proxy, and the relay is a proxy that connects every name to the model.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ServerFiles(NamedTuple):
-    """Certificate and key that the model presents, and CAs that it trusts; all PEM."""
+    """Certificate and key that the model presents, and CAs that it trusts; all in PEM."""
 
     key: bytes
     cert: bytes
@@ -58,7 +58,7 @@ class ModelBrokers:
     Attributes:
         names: Names of the brokers.
         changes: Number of requested changes.
-        looks: Number of times that a client began to read everything.
+        looks: Number of times that a client began to list all streams.
     """
 
     def __init__(self, cluster: str) -> None:
@@ -72,21 +72,21 @@ class ModelBrokers:
         return len(self._held)
 
     def owner(self, name: str) -> str:
-        """Mark of a stream; empty for none, also without such a stream."""
+        """Return the owner of a stream; empty for none, or without such a stream."""
         held = self._held.get(name)
         return held.about.owner if held is not None else ""
 
     def lose(self, name: str) -> None:
-        """Delete a stream, as another client would."""
+        """Delete a stream, as another client."""
         del self._held[name]
 
-    # What is asked; a KeyError is a stream that is not there
+    # Requests; a KeyError is a missing stream
 
     def create(self, request: data_pb2.CreateStreamRequest) -> int:
-        """Create a stream; its id.
+        """Create a stream; return its id.
 
         Raises:
-            ValueError: It is there already.
+            ValueError: The stream exists.
         """
         self.changes += 1
         wanted = request.stream
@@ -117,10 +117,10 @@ class ModelBrokers:
         partitions[:] = [self._partition(about, number) for number in range(about.partitions)]
 
     def mark(self, request: admin_pb2.SetStreamOwnerRequest) -> None:
-        """Change the mark of a stream.
+        """Change the owner of a stream.
 
         Raises:
-            ValueError: It is another stream, or has another mark.
+            ValueError: The id or the owner of the stream differs.
         """
         self.changes += 1
         about = self._held[request.stream].about
@@ -130,7 +130,7 @@ class ModelBrokers:
         about.owner = request.owner
 
     def set_readonly(self, request: api_pb2.SetStreamReadonlyRequest) -> None:
-        """Refuse publishes, or accept them again."""
+        """Make a stream read-only, or writable again."""
         self.changes += 1
         for one in self._held[request.name].partitions:
             one.is_readonly = request.readonly
@@ -176,7 +176,7 @@ class ModelBrokers:
 
 
 def _defaults() -> api_pb2.CreateStreamRequest:
-    """Return the settings that a broker fills in; those that are not here are zero."""
+    """Return the settings that a broker fills in; missing settings are zero."""
     found = api_pb2.CreateStreamRequest()
     found.retentionMaxAge.value = 604_800_000
     found.cleanerInterval.value = 300_000
@@ -247,7 +247,7 @@ class _Api(api_pb2_grpc.APIServicer):
 
 
 async def _known(context: _Context, change: Callable[[Any], None], request: Any) -> None:
-    """Change a stream, or say why not."""
+    """Change a stream, or abort the call with the reason."""
     try:
         change(request)
     except KeyError as error:
@@ -258,7 +258,7 @@ async def _known(context: _Context, change: Callable[[Any], None], request: Any)
 
 @asynccontextmanager
 async def serving(brokers: ModelBrokers, files: ServerFiles) -> AsyncIterator[int]:
-    """Serve on a free port of loopback, for clients with a certificate; the port."""
+    """Serve on a free port of loopback, for clients with a certificate; yield the port."""
     server = grpc.aio.server()
     data_pb2_grpc.add_DataServicer_to_server(_Data(brokers), server)  # type: ignore[no-untyped-call]  # generated
     admin_pb2_grpc.add_AdminServicer_to_server(_Admin(brokers), server)  # type: ignore[no-untyped-call]  # generated
@@ -276,10 +276,10 @@ async def serving(brokers: ModelBrokers, files: ServerFiles) -> AsyncIterator[in
 
 @asynccontextmanager
 async def relaying(port: Callable[[], int]) -> AsyncIterator[int]:
-    """An HTTP proxy on loopback that leads whatever is asked for to one port; its own port.
+    """Run an HTTP proxy on loopback that connects every name to one port; yield its own port.
 
     Args:
-        port: Target; 0 while there is none, so that no broker is reached.
+        port: Returns the target; 0 if no broker is to be reached.
     """
     under_way: set[asyncio.Task[None]] = set()
 
@@ -321,7 +321,7 @@ async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, por
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One way, until its end; a connection that breaks is the end of both sides' calls anyhow."""
+    """Copy one direction until its end; a broken connection ends both directions anyway."""
     with contextlib.suppress(OSError):
         while data := await reader.read(_CHUNK):
             writer.write(data)

@@ -1,6 +1,6 @@
-"""Actions on the machines of the project's own cluster, its nodes and its control plane.
+"""Actions on the nodes and the control plane of the project's own cluster.
 
-Only that one can be hurt (`Cluster.OWN`); see `tests/e2e/cluster/node.sh` and `volume.sh`.
+Only that cluster can be disturbed (`Cluster.OWN`); see `tests/e2e/cluster/node.sh` and `volume.sh`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class Machines:
-    """Nodes, volumes and daemons of a cluster that was made here."""
+    """Nodes, volumes and daemons of the project's own cluster."""
 
     def __init__(self, cluster: Kubernetes) -> None:
-        """Raises `CommandError` for a cluster that a user set up."""
+        """Raise `CommandError` for any other cluster."""
         if cluster.kind is not Cluster.OWN:
             raise CommandError(f"the machines of a {cluster.kind.value} cluster cannot be hurt")
         self._cluster = cluster
@@ -39,15 +39,15 @@ class Machines:
         return self.state / "audit.log"
 
     def node(self, act: str, node: str, *arguments: str) -> str:
-        """`node.sh`: start, crash, destroy, cut, heal, pause, resume, stop, restart, exec."""
+        """Run `node.sh`: start, crash, destroy, cut, heal, pause, resume, stop, restart, exec."""
         return self._script("node.sh", act, node, *arguments)
 
     def volume(self, act: str, node: str, volume: str, *arguments: str) -> str:
-        """`volume.sh`: lose, readonly, path."""
+        """Run `volume.sh`: lose, readonly, path."""
         return self._script("volume.sh", act, node, volume, *arguments)
 
     def wipe_volume(self, node: str, volume: str) -> None:
-        """Remove everything in a volume that is a directory; it stays, empty."""
+        """Remove all files of a volume that is a directory; the empty directory stays."""
         for path in Path(self.volume("path", node, volume).strip()).iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
@@ -55,23 +55,23 @@ class Machines:
                 path.unlink()
 
     def kill_daemon(self, name: str) -> None:
-        """SIGKILL to a program of the control plane, such as `kube-apiserver`; it starts again."""
+        """SIGKILL a program of the control plane, such as `kube-apiserver`; it is restarted."""
         os.kill(int((self.state / f"{name}.main").read_text()), signal.SIGKILL)
 
     def retag(self, image: str, other: str) -> None:
-        """Let every node know an image by another name too."""
+        """Give an image another name on every node."""
         for path in sorted((self.state / "nodes").iterdir()):
             tag = ("ctr", "-n", "k8s.io", "images", "tag", "--force", image, other)
             self.node("exec", path.name, *tag)
 
     def load_images(self, *images: str) -> None:
-        """Bring images that were built to all nodes again, because one of them is new."""
+        """Load built images on all nodes again, because one of them is new."""
         folder = Path(self._cluster.environ.get("KUBE_OUT", self.state.parent / "out")) / "images"
         names = [image.replace("/", "_").replace(":", "_") for image in images]
         self._script("images.sh", "load", *(str(folder / f"{name}.tar") for name in names))
 
     def pids(self, node: str, pod_uid: str, program: str) -> list[int]:
-        """Processes of a pod whose command line has this word; as the machine numbers them."""
+        """Return the processes of a pod whose command line has this word, by the machine's pids."""
         prefix = self._cluster.environ.get("KUBE_PREFIX", "lbk")
         root = Path("/sys/fs/cgroup/pids") / prefix / node
         found: set[int] = set()
@@ -80,10 +80,10 @@ class Machines:
         return sorted(pid for pid in found if program in _command(pid))
 
     def signal_pod(self, node: str, pod_uid: str, program: str, number: signal.Signals) -> int:
-        """Send a signal to processes of a pod; how many there were.
+        """Send a signal to processes of a pod; return their number.
 
         Raises:
-            CommandError: There was none.
+            CommandError: There was no process.
         """
         found = self.pids(node, pod_uid, program)
         for pid in found:
@@ -93,7 +93,7 @@ class Machines:
         return len(found)
 
     def _script(self, name: str, *arguments: str) -> str:
-        # What a script starts in the background must not keep a pipe open.
+        # Background processes of a script must not keep a pipe open.
         output = self.state / "script.out"
         with output.open("w", encoding="utf-8") as file:
             done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Plugin of pytest: a story has passed when its test has, which may fail after it is over."""
+"""Plugin of pytest: a story has passed if its test has, which may fail after the story."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Outcomes:
-    """Corrects results of stories by the outcomes of tests, and keeps what explains failures.
+    """Corrects results of stories by the outcomes of tests, and keeps data that explains failures.
 
     Args:
         folder: Folder for results.
@@ -30,7 +30,7 @@ class Outcomes:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """See the class."""
+        """Implement the hook of pytest; see the class."""
         report = yield
         mark = item.get_closest_marker("story")
         if mark is not None and report.when == "call":

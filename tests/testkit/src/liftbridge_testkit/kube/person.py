@@ -1,4 +1,4 @@
-"""The API server in memory as a person with few rights meets it: behind the port of the plugin.
+"""The API server in memory for a user with few rights, behind the port of the plugin.
 
 kube = PersonKube()
 kube.put(cluster())
@@ -20,16 +20,16 @@ NAME = "orders"
 
 
 class PersonKube(MemoryKube):
-    """Objects, and what is no object.
+    """Objects, logs and the server version.
 
     Attributes:
-        logs: Text by pod, container, and whether it is that of the container before.
-        forbidden: Kinds that may not be read; `log` and `version` stand for what is none.
+        logs: Text by pod, container, and whether it is the previous container.
+        forbidden: Kinds that may not be read; also `log` and `version`.
         places: Targets of commands.
     """
 
     def __init__(self) -> None:
-        """Everything may be read, and nothing is there."""
+        """Create an empty server on which everything may be read."""
         super().__init__()
         self.logs: dict[tuple[str, str, bool], bytes] = {}
         self.forbidden: set[Kind | str] = set()
@@ -60,7 +60,7 @@ class PersonKube(MemoryKube):
 
 
 def reach_of(kube: PersonKube) -> Reach:
-    """Yield the way to it; the context's namespace is `shop`."""
+    """Yield the connection; the namespace of the context is `shop`."""
 
     @asynccontextmanager
     async def way(where: Where) -> AsyncIterator[Reached]:
@@ -107,7 +107,7 @@ def broker(number: int, **changes: Any) -> Object:
 def cluster(
     name: str = NAME, namespace: str = NAMESPACE, spec: Any = None, **status: Any
 ) -> Object:
-    """Return a resource as the operator keeps it, of three brokers that are well."""
+    """Return a resource as kept by the operator, with three healthy brokers."""
     brokers = [{**broker(one), "id": f"{name}-{one}"} for one in range(3)]
     return {
         "apiVersion": "liftbridge.io/v1alpha1",
@@ -139,7 +139,7 @@ def cluster(
 
 
 def plan(**changes: Any) -> Object:
-    """Return a plan that waits for its approval."""
+    """Return a plan that waits for approval."""
     return {
         "hash": "abc123",
         "generation": 1,
@@ -156,7 +156,7 @@ def plan(**changes: Any) -> Object:
 def stream(
     name: str, cluster_name: str = NAME, namespace: str = NAMESPACE, **status: Any
 ) -> Object:
-    """Return a stream that is well."""
+    """Return a healthy stream."""
     return {
         "apiVersion": "liftbridge.io/v1alpha1",
         "kind": "Stream",

@@ -1,4 +1,4 @@
-"""`kubectl liftbridge`, called as people do: kubectl finds the plugin on its PATH.
+"""`kubectl liftbridge`, called as by users: kubectl finds the plugin on its PATH.
 
 with_plugin(folder)
 done = plugin(kubernetes.environ, folder, "status", "c")
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 SECONDS_MAX: Final = 120
-"""Time limit of a command; commands that wait have a bound of their own."""
+"""Time limit of a command; commands that wait have a lower limit."""
 SHIM: Final = """\
 #!/bin/sh
 exec {python} -c 'from liftbridge_operator.plugin.cli import main; raise SystemExit(main())' "$@"
@@ -19,7 +19,7 @@ exec {python} -c 'from liftbridge_operator.plugin.cli import main; raise SystemE
 
 
 def with_plugin(folder: Path) -> None:
-    """Put the plugin into a folder, as its wheel puts it on the PATH."""
+    """Put the plugin into a folder, as its wheel does on the PATH."""
     shim = folder / "kubectl-liftbridge"
     shim.write_text(SHIM.format(python=sys.executable), encoding="utf-8")
     shim.chmod(0o755)
@@ -28,15 +28,15 @@ def with_plugin(folder: Path) -> None:
 def plugin(
     environ: Mapping[str, str], folder: Path, *words: str
 ) -> subprocess.CompletedProcess[str]:
-    """Return a command of the plugin, without a terminal.
+    """Run a command of the plugin, without a terminal.
 
     Args:
         environ: Names the cluster and the user.
-        folder: Folder of the plugin; the command works there.
+        folder: Folder of the plugin, and working directory of the command.
         words: Command and arguments.
 
     Raises:
-        TimeoutExpired: It took more than two minutes.
+        TimeoutExpired: The command took more than two minutes.
     """
     return subprocess.run(
         ["kubectl", "liftbridge", *words],

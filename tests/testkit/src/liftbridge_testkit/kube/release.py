@@ -1,6 +1,6 @@
-"""The operator of the stories: installed by its chart, killed and stopped, and read from.
+"""The operator of the stories: installation by its chart, kills, stops and logs.
 
-It has the name of the release in the tutorial, so that one follows on the other.
+It has the name of the release in the tutorial, so that the stories can follow the tutorial.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ USER: Final = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
 LEASE: Final = RELEASE
 INSTALL_SECONDS_MAX: Final = 180
 WRITES_MAX: Final = 12
-"""A random kill comes at one of so many writes after the moment it is asked for."""
+"""A random kill happens at one of this many writes after the request."""
 
 POLL_SECONDS: Final = 0.05
 PROGRAM: Final = "liftbridge-operator"
@@ -45,7 +45,7 @@ class OperatorRelease:
     def install(
         self, image: str, broker_image: str, *values: str, chart: Path | str = CHART
     ) -> None:
-        """Install it, or bring it to these values, and wait until it is ready.
+        """Install the release, or upgrade it to these values, and wait until it is ready.
 
         Args:
             image: Image of the operator, with its tag.
@@ -71,7 +71,7 @@ class OperatorRelease:
     def upgrade(self, *values: str) -> None:
         """Change values of the release, keep all other values, and wait until it is ready.
 
-        With `NAME=null` a value is again what the chart has for it.
+        `NAME=null` resets a value to that of the chart.
         """
         command = [
             *("helm", "upgrade", RELEASE, CHART, "--namespace", NAMESPACE),
@@ -86,15 +86,15 @@ class OperatorRelease:
         run(command, self._cluster.environ)
 
     def roll_back(self) -> None:
-        """Go back to the release before.
+        """Roll back to the previous release.
 
         Raises:
-            CommandError: Some of it was refused.
+            CommandError: An object was refused.
         """
         run(("helm", "rollback", RELEASE, "--namespace", NAMESPACE), self._cluster.environ)
 
     def uninstall(self) -> None:
-        """Remove it; definitions and resources stay."""
+        """Uninstall the release; definitions and resources stay."""
         run(
             (
                 "helm",
@@ -118,21 +118,21 @@ class OperatorRelease:
         return listed
 
     def leader(self) -> dict[str, Any] | None:
-        """Return the pod that holds the Lease; none while no process does, or the pod is gone."""
+        """Return the pod that holds the Lease; None if no process does, or the pod is gone."""
         path = ("get", "lease", LEASE, "--output=jsonpath={.spec.holderIdentity}")
         holder = self._cluster.kubectl("--namespace", NAMESPACE, *path)
         name = holder.rpartition("_")[0]
         return next((one for one in self.pods() if one["metadata"]["name"] == name), None)
 
     def signal_leader(self, number: signal.Signals) -> dict[str, Any] | None:
-        """Send a signal to the process that leads; its pod, or none without a leader."""
+        """Send a signal to the leading process; return its pod, or None without a leader."""
         pod = self.leader()
         if pod is not None:
             self.signal(pod, number)
         return pod
 
     def signal(self, pod: dict[str, Any], number: signal.Signals) -> None:
-        """Send a signal to the process in one of its pods; one that is gone gets none."""
+        """Send a signal to the process in one of its pods; no-op if the pod is gone."""
         node, uid = pod["spec"]["nodeName"], pod["metadata"]["uid"]
         for pid in Machines(self._cluster).pids(node, uid, PROGRAM):
             signal_process(pid, number)
@@ -158,12 +158,12 @@ class OperatorRelease:
                         self._cluster.kubectl("--namespace", NAMESPACE, "logs", name, since, *more)
                     )
                 except CommandError:
-                    continue  # there was no former one
+                    continue  # there is no former container
         return "\n".join(texts)
 
 
 def signal_process(pid: int, number: signal.Signals) -> None:
-    """Send a signal to a process that may be gone."""
+    """Send a signal to a process that may have ended."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
@@ -172,8 +172,8 @@ class Killer(Worker):
     """Kills the operator right after one of its writes, which it finds in the audit log.
 
     Attributes:
-        write: At which write from the beginning on.
-        killed: Logs at that time; empty while there were none.
+        write: Number of the write from the start on.
+        killed: Logs at that time; empty before.
     """
 
     def __init__(self, cluster: Kubernetes, operator: OperatorRelease, rng: Random) -> None:
@@ -185,7 +185,7 @@ class Killer(Worker):
         self.killed = ""
 
     def run(self) -> None:
-        """Read what is appended to the log until the write comes, or until stopped."""
+        """Follow the audit log until the write appears, or until stopped."""
         seen = 0
         with self._log.open(encoding="utf-8") as file:
             file.seek(self._begin)
@@ -215,7 +215,7 @@ class Killer(Worker):
 def appended(
     file: IO[str], is_over: Callable[[], bool], wait: Callable[[float], object]
 ) -> Iterator[str]:
-    """Whole lines that are appended to a file, as they come."""
+    """Yield whole lines appended to a file as they arrive."""
     rest = ""
     while not is_over():
         part = file.readline()

@@ -1,12 +1,12 @@
-"""Play a trace of an API server against the model of one, and find the first difference.
+"""Play a trace of an API server against the model of an API server, and find the first difference.
 
     found = await replay(lines)
     assert found is None, found
 
-Each answer is compared: success or the same refusal; the object; owners of its fields. Uids are the
-same or not, and resource versions equal or larger, where they were so in the trace. The model has
-no schemas, so that the server may have more in an object than the model, as long as no request ever
-named it: what a request wrote, or took away, is compared in both directions.
+Each answer is compared: success or the same refusal; the object; owners of its fields. Uids must be
+equal, and resource versions equal or larger, wherever they were in the trace. The model has no
+schemas, so the server may have fields that the model lacks, as long as no request named them.
+Fields that a request wrote or removed are compared in both directions.
 """
 
 import json
@@ -25,7 +25,7 @@ from liftbridge_testkit.kube.trace import UID, Line, answer_of, arguments_of, er
 
 Path = tuple[str, ...]
 Named = set[Path]
-"""Places in an object, with `*` for the items of a list, that some request named."""
+"""Paths in an object that a request named, with `*` for the items of a list."""
 
 _OWN_UID: Final = re.compile(r"\buid-\d+\b")
 _NEVER: Final = "999999999"
@@ -38,9 +38,9 @@ class Difference(NamedTuple):
 
     Attributes:
         number: Number of the line, from 1.
-        line: Request, and the answer of the server.
-        what: Place in the answer.
-        server: Value of the server there.
+        line: Request and answer of the server.
+        what: Path in the answer.
+        server: Value of the server.
         model: Value of the model.
     """
 
@@ -67,19 +67,19 @@ class _DiffersError(Exception):
 
 
 class Replay:
-    """One trace against one model.
+    """A trace played against a model.
 
     Attributes:
         model: The API server in memory.
-        named: Places that requests named so far, by object.
+        named: Paths that requests named so far, by object.
     """
 
     def __init__(self, model: MemoryKube, port: Callable[[MemoryKube], Kube] | None = None) -> None:
         """Create a replay at its beginning.
 
         Args:
-            model: Empty.
-            port: Port to ask in place of the model itself.
+            model: Empty model.
+            port: Port to call instead of the model itself.
         """
         self.model = model
         self.named: defaultdict[tuple[str, str, str], Named] = defaultdict(set)
@@ -89,7 +89,7 @@ class Replay:
         self._count = 0
 
     async def play(self, line: Line) -> Difference | None:
-        """Ask the model what was asked of the server; how its answer differs."""
+        """Send a request of the trace to the model; return the difference of the answers."""
         self._count += 1
         if not line.error:
             self.named[line.place] |= set(_named_by(line))
@@ -105,7 +105,7 @@ class Replay:
         return None
 
     def _version(self, theirs: str) -> str:
-        """Return the model's name of a resource version of the trace."""
+        """Return the model's resource version for a version of the trace."""
         if not theirs:
             return ""
         place = bisect_left(self._versions, (int(theirs),))
@@ -113,7 +113,7 @@ class Replay:
         return str(known[0][1]) if known and known[0][0] == int(theirs) else _NEVER
 
     def arguments(self, line: Line) -> dict[str, Any]:
-        """Return the request for the model, with its own uids and versions."""
+        """Return the request for the model, with the model's own uids and versions."""
         asked = json.loads(
             UID.sub(lambda met: self._uids.get(met[0], met[0]), json.dumps(line.asked))
         )
@@ -188,7 +188,7 @@ async def replay(
     lines: Iterable[Line],
     port: Callable[[MemoryKube], Kube] | None = None,
 ) -> Difference | None:
-    """Return the first difference between a trace and a model that begins empty; None for none."""
+    """Return the first difference between a trace and an initially empty model; None for none."""
     played = Replay(MemoryKube(collects=False), port)
     for line in lines:
         found = await played.play(line)
@@ -198,7 +198,7 @@ async def replay(
 
 
 def _named_by(line: Line) -> Iterator[Path]:
-    """Yield the places that a request names."""
+    """Yield the paths that a request names."""
     if "body" in line.asked:
         yield from _places(line.asked["body"])
     changes = line.asked.get("changes", ())
@@ -224,7 +224,7 @@ def _places(value: Any, at: Path = ()) -> Iterator[Path]:
 
 
 def _unlike(server: Any, model: Any, named: Named, at: Path = ()) -> Iterator[tuple[str, Any, Any]]:
-    """Yield places where an object of the model is another one."""
+    """Yield the paths at which the model's object differs."""
     where = ".".join(at)
     if isinstance(server, dict) and isinstance(model, dict):
         for name in sorted({*server, *model}):
@@ -244,7 +244,7 @@ def _unlike(server: Any, model: Any, named: Named, at: Path = ()) -> Iterator[tu
 _TOLD: Final = frozenset(
     ("metadata", name) for name in ("deletionTimestamp", "finalizers", "generation")
 )
-"""Return the fields that both the server and the model fill in."""
+"""Fields that both the server and the model fill in."""
 
 
 def _is_alike(server: Any, model: Any) -> bool:

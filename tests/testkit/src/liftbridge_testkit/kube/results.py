@@ -35,10 +35,10 @@ class Restart:
     """One restart of a broker.
 
     Attributes:
-        mark: Name of the interval it belongs to.
-        pod: Its pod.
-        begin: Seconds since 1970.
-        end: Seconds since 1970.
+        mark: Name of its interval.
+        pod: Pod of the broker.
+        begin: Begin in seconds since 1970.
+        end: End in seconds since 1970.
         gaps: Longest time without an acknowledgement, in seconds, by partition.
     """
 
@@ -54,20 +54,20 @@ class Result:
     """Outcome of a story.
 
     Attributes:
-        story: Its name.
+        story: Name of the story.
         commit: Commit under test; see `commit_key`.
-        passed: Whether everything held.
-        failures: What did not.
+        passed: Whether all checks passed.
+        failures: Failed checks.
         seconds: Total duration.
         seed: Seed of all random choices.
         marks: Seconds of each interval that the story named.
         counts: Messages acknowledged, refused, unknown, delivered, stored.
         restarts: Restarts of brokers within marked intervals.
         gaps: Longest gap of any partition in each marked interval.
-        killed: The write at which the operator was killed; empty when it was not.
+        killed: The write at which the operator was killed; empty if it was not killed.
         notes: Further figures.
         errors: Errors that clients received.
-        unused_rights: Rights of the operator that nothing used up to the end of the story.
+        unused_rights: Rights of the operator that were not used until the end of the story.
     """
 
     story: str
@@ -87,7 +87,7 @@ class Result:
 
 
 def commit_key(root: Path = ROOT) -> str:
-    """Return the commit that is tried; one with changes has a mark of them behind it."""
+    """Return the commit under test; with changes, a hash of them is appended."""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(
@@ -103,7 +103,7 @@ def commit_key(root: Path = ROOT) -> str:
 
 
 def write(result: Result, folder: Path = FOLDER) -> Path:
-    """Keep a result; its path."""
+    """Store a result; return its path."""
     path = folder / result.commit / f"{result.story}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
@@ -123,10 +123,12 @@ def read_all(commit: str, folder: Path = FOLDER) -> dict[str, Result]:
 
 
 def shard(stories: Mapping[str, float], number: int, count: int) -> list[str]:
-    """Return the stories of one shard, the same in every run: long ones first, each where least is.
+    """Return the stories of a shard, the same in every run.
+
+    Long ones first, to the least loaded shard.
 
     Args:
-        stories: Minutes that each is expected to take.
+        stories: Expected minutes of each story.
         number: Number of the shard, from 1 on.
         count: Number of shards.
     """

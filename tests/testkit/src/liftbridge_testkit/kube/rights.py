@@ -1,6 +1,6 @@
-"""Rights of the operator: what its roles grant, what it used of that, and what it was denied.
+"""Rights of the operator: granted by its roles, used, and denied.
 
-A right is written verb first, with the group behind the kind: `get pods`, `patch leases.apps`.
+A right is written verb first, with the group after the kind: `get pods`, `patch leases.apps`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from liftbridge_testkit.kube.audit import Request
 
 AGGREGATED = "rbac.authorization.k8s.io/aggregate-to-"
-"""Begins labels of roles that are for people, not for the operator."""
+"""Prefix of labels of roles that are for users, not for the operator."""
 
 EXECUTORS = "liftbridge.io/role"
-"""Label of the role for drivers of pipelines, which the operator gives and does not have."""
+"""Label of the role for drivers of pipelines, which the operator grants but does not have."""
 
 BINDS = "bind clusterroles.rbac.authorization.k8s.io"
-"""Right that whoever makes a RoleBinding is asked for as well; the audit log does not tell."""
+"""Right that creating a RoleBinding also requires; the audit log does not show its use."""
 
 BINDINGS = "rolebindings.rbac.authorization.k8s.io"
 CREATED = 201
@@ -32,8 +32,8 @@ class Rights(NamedTuple):
     """Rights of an account, and their use in a period.
 
     Attributes:
-        granted: All that its roles grant.
-        used: Requests that succeeded, or were refused for another reason than its rights.
+        granted: Rights that its roles grant.
+        used: Requests that succeeded, or were refused for a reason other than rights.
         denied: Requests without the right.
     """
 
@@ -43,12 +43,12 @@ class Rights(NamedTuple):
 
     @property
     def unused(self) -> list[str]:
-        """Granted for nothing."""
+        """Granted rights that were not used."""
         return sorted(self.granted - self.used)
 
 
 def granted(roles: Iterable[dict[str, Any]]) -> frozenset[str]:
-    """Return the rights that Roles and ClusterRoles grant, but for those that are for others."""
+    """Return the rights that Roles and ClusterRoles grant, except roles for others."""
     return frozenset(
         f"{verb} {_qualified(resource, group)}"
         for role in roles
@@ -77,15 +77,15 @@ def rights(
     since: datetime,
     starts: Sequence[tuple[datetime, datetime]] = (),
 ) -> Rights:
-    """Compare what a user may with what it did.
+    """Compare the rights of a user with its requests.
 
     Args:
-        roles: Its roles.
+        roles: Roles of the user.
         requests: Requests in the audit log.
-        user: Who.
+        user: Name of the user.
         since: Start for denials; a use counts at any time, such as at a start.
-        starts: When API servers started. One that is not ready yet knows no roles and denies
-            everything; only later denials are reported.
+        starts: Times at which API servers started. An API server that is not ready yet knows no
+            roles and denies everything; only later denials are reported.
     """
     used: set[str] = set()
     denied: set[str] = set()
@@ -98,11 +98,11 @@ def rights(
             if not one.is_forbidden:
                 used.add(f"{one.verb} {one.resource}")
                 if one.verb == "patch" and one.code == CREATED:
-                    # An apply of what was not there asks for both.
+                    # An apply of a new object needs both rights.
                     used.add(f"create {one.resource}")
                     used |= {BINDS} if one.resource == BINDINGS else set()
             elif one.namespace in ended:
-                continue  # its Roles go with it
+                continue  # its Roles are deleted with it
             elif one.at >= since and not any(begin <= one.at <= end for begin, end in starts):
                 denied.add(f"{one.verb} {one.resource}")
     return Rights(granted(roles), frozenset(used), frozenset(denied))

@@ -1,4 +1,4 @@
-"""One story: a cluster and streams from a manifest, load, watches, deeds, the check of everything.
+"""One story: a cluster and streams from a manifest, with load, watches, actions and checks.
 
     with story(stage, "image-roll") as s:
         with s.marked("roll"):
@@ -6,9 +6,9 @@
             s.await_ready()
         s.check_roll("roll", brokers=3)
 
-At the end, whatever the story is about: nothing acknowledged is lost or changed, readers got all of
-it in order, statuses never claimed more than was so, long waits were explained, and the operator
-met no bug. What a story found goes to `results`; everything it made is removed from the cluster.
+At the end of every story: no acknowledged message is lost or changed, readers got all of them in
+order, statuses never claimed more than was true, long waits were explained, and the operator met no
+bug. `results` stores the findings of a story; all its objects are removed from the cluster.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ GONE_SECONDS_MAX: Final = 180
 FIRST_ACKS_SECONDS_MAX: Final = 60.0
 CALM_SECONDS_MAX: Final = 120.0
 GAP_SECONDS_MAX: Final = 10.0
-"""Time for which a partition may lack an ack at one restart in a roll."""
+"""Maximum time without an ack of a partition at one restart in a roll."""
 
 KEY_VARIABLE: Final = "LIFTBRIDGE_STORIES_KEY"
 SEED_VARIABLE: Final = "LIFTBRIDGE_SEED"
@@ -89,9 +89,9 @@ class Stage:
         kubernetes: The cluster.
         operator: The operator in it.
         image: Image of the brokers.
-        next_image: The same under another name, to roll to.
+        next_image: The same image under another name, to roll to.
         operator_image: Image of the operator.
-        folder: Gets results.
+        folder: Directory of results.
     """
 
     kubernetes: Kubernetes
@@ -103,7 +103,7 @@ class Stage:
 
 
 def merged(base: Any, change: Any) -> Any:
-    """A value with changes in it: mappings are merged, everything else is replaced."""
+    """Merge changes into a value: mappings are merged, everything else is replaced."""
     if not (isinstance(base, dict) and isinstance(change, dict)):
         return change
     found = dict(base)
@@ -125,11 +125,11 @@ def objects(
     """Return the objects of the manifest in a namespace, with changes.
 
     Args:
-        namespace: Its name.
+        namespace: Name of the namespace.
         image: Image of the brokers.
         spec: Merged into the spec of the cluster; None removes a field.
         stream: Merged into the spec of each stream.
-        path: The manifest.
+        path: Path of the manifest.
     """
     found: list[Object] = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
     for one in found:
@@ -146,25 +146,25 @@ def objects(
 
 @cache
 def key() -> str:
-    """Return the commit that is tried, as it was when this process asked first."""
+    """Return the commit under test at the first call of this process."""
     return os.environ.get(KEY_VARIABLE) or results.commit_key()
 
 
 class Story(Acts):
-    """A story that plays; made by `story`.
+    """A running story; created by `story`.
 
     Attributes:
-        name: Its name, and its namespace.
+        name: Name of the story and of its namespace.
         stage: Stage of the story.
-        rng: Chance, by the seed of the story.
-        result: Its result.
+        rng: Random source, from the seed of the story.
+        result: Result of the story.
         timeline: Observed events.
         since: When it began.
-        withheld: Rights that the story took from the operator, which asks for them all the same.
+        withheld: Rights that the story took from the operator, which still requests them.
     """
 
     def __init__(self, stage: Stage, name: str, seed: int) -> None:
-        """Describe it."""
+        """Configure the story."""
         super().__init__(stage.kubernetes, f"story-{name}", threading.Event().wait)
         self.name = name
         self.stage = stage
@@ -194,7 +194,7 @@ class Story(Acts):
         stream: Mapping[str, Any],
         prepare: Callable[[], object],
     ) -> None:
-        """Make everything of the manifest, and watch it; see `story`."""
+        """Create all objects of the manifest, and watch them; see `story`."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         self.remove()
@@ -205,7 +205,7 @@ class Story(Acts):
         self.apply()
 
     def apply(self) -> None:
-        """Write the objects of the story, again after a deletion."""
+        """Write the objects of the story, also again after a deletion."""
         text = yaml.safe_dump_all(self._objects)
         self.kubernetes.kubectl("apply", "--validate=strict", "-f", "-", text=text)
 
@@ -227,7 +227,7 @@ class Story(Acts):
         self.load.wait_for_all(FIRST_ACKS_SECONDS_MAX, more=3)
 
     def bootstrap(self) -> str:
-        """Addresses of the brokers that this machine reaches, as the status tells them."""
+        """Return the addresses of brokers that this machine reaches, from the status."""
 
         def told() -> str:
             for one in self.cluster["status"].get("listeners", ()):
@@ -239,7 +239,7 @@ class Story(Acts):
         return found
 
     def trust(self) -> None:
-        """Take the authorities that clients are to trust from where the operator publishes them."""
+        """Read the CAs for clients from the object that the operator publishes."""
         if self.cluster["spec"].get("tls", {}).get("mode") != "Generated":
             return
         found = self.get("configmap", f"{CLUSTER}-ca")["data"]["ca.crt"]
@@ -248,16 +248,16 @@ class Story(Acts):
         self.tls = TlsFiles(ca=path)
 
     def kill_operator_at_a_write(self) -> None:
-        """Kill the operator at one of its next writes, drawn by chance."""
+        """Kill the operator at one of its next writes, chosen at random."""
         self._killer = Killer(self.kubernetes, self.stage.operator, self.rng)
         self.result.notes["kill at write"] = self._killer.write
         self._killer.start()
 
-    # Within.
+    # During the story.
 
     @contextmanager
     def marked(self, name: str) -> Iterator[None]:
-        """Name an interval; gaps between acknowledgements are reported for each."""
+        """Name an interval; gaps between acknowledgements are reported for it."""
         began = wall_seconds()
         started = monotonic()
         try:
@@ -270,29 +270,28 @@ class Story(Acts):
             sys.stdout.flush()
 
     def await_acks(self, seconds_max: float = CALM_SECONDS_MAX, more: int = 3) -> None:
-        """Wait until every partition acknowledged something from now on."""
+        """Wait until every partition has a further ack."""
         assert self.load is not None
         self.load.wait_for_all(seconds_max, more=more)
 
     def check_roll(
         self, mark: str, *, brokers: int, gap_seconds_max: float = GAP_SECONDS_MAX
     ) -> None:
-        """Have it checked at the end that an interval was a roll as it should be.
+        """Check at the end that an interval was a correct roll.
 
-        Each of so many brokers was restarted once, as a plan said before, never two at once, no
-        partition lost more than one replica in sync, and none went without acknowledgements for
-        too long.
+        Each of the brokers was restarted once, as announced in a plan, and never two at the same
+        time. No partition lost more than one in-sync replica or had no acks for too long.
         """
         self._checks.append(_RollCheck(mark, brokers, gap_seconds_max))
 
     def lose_data(self) -> None:
-        """Say that what is stored cannot be read at the end, because the story is about that."""
+        """Note that the stored data cannot be read at the end, because the story loses it."""
         self._is_judged = False
 
     # End.
 
     def finish(self) -> None:
-        """End load and watches, and check everything."""
+        """End load and watches, and run all checks."""
         if self.load is not None:
             self.load.stop()
         if self._killer is not None:
@@ -347,7 +346,7 @@ class Story(Acts):
             self._check_rights()
 
     def _check_rights(self) -> None:
-        """Ask the audit log, which only the project's own cluster lets be read."""
+        """Check the rights in the audit log, which only the project's own cluster provides."""
         requests = read(Machines(self.kubernetes).audit_log)
         roles = self.stage.operator.roles()
         found = rights(roles, requests, USER, self.since, self.api_server_starts)
@@ -358,7 +357,7 @@ class Story(Acts):
     # Removal.
 
     def collect(self) -> None:
-        """Keep what may explain a failure: objects, events, logs."""
+        """Keep data that may explain a failure: objects, events, logs."""
         for name, command in {
             "objects.yaml": ("get", KINDS, "--output=yaml"),
             "events.txt": ("get", "events", "--sort-by=.lastTimestamp"),
@@ -378,10 +377,10 @@ class Story(Acts):
             (self.folder / "operator.log").write_text(text, encoding="utf-8")
 
     def remove(self) -> None:
-        """Remove all that a story of this name made, volumes too.
+        """Remove all objects of a story of this name, including volumes.
 
-        Brokers go first: a namespace that is deleted with pods in it stays for as long as those
-        were granted, however soon they are gone.
+        Brokers are removed first: the deletion of a namespace with pods takes as long as their
+        grace period, however soon they are gone.
         """
         self.kubectl("delete", "lbc,lbp,sts,deploy,cronjobs,jobs", "--all", "--wait=false")
         pods = ("delete", "pods", "--all", "--grace-period=1")
@@ -402,7 +401,7 @@ class Story(Acts):
 
 @dataclass(frozen=True, slots=True)
 class _RollCheck:
-    """See `Story.check_roll`."""
+    """Check of `Story.check_roll`."""
 
     mark: str
     brokers: int
@@ -448,18 +447,18 @@ def story(
     """Play a story; see the module.
 
     Args:
-        stage: Where.
-        name: Its name; `a-z`, `0-9` and `-`.
+        stage: Stage of the story.
+        name: Name of the story; `a-z`, `0-9` and `-`.
         spec: Merged into the spec of the cluster; None removes a field.
         stream: Merged into the spec of each stream.
-        kills_operator: Whether the operator is killed at one of its writes, drawn by chance, after
-            the cluster was ready for the first time.
+        kills_operator: Whether the operator is killed at a random write after the cluster was first
+            ready.
         is_ready: Whether the cluster is ready, and under load, when the context begins; otherwise
             the story calls `start_load`.
-        prepare: Called when the namespace is there, and nothing in it.
+        prepare: Called with an empty namespace.
 
     Raises:
-        AssertionError: Something did not hold; all of it in one message.
+        AssertionError: A check failed; the message has all failures.
     """
     seed = int(os.environ.get(SEED_VARIABLE) or 0) or _seed_of(name)
     played = Story(stage, name, seed)
@@ -495,5 +494,5 @@ def story(
 
 
 def _seed_of(name: str) -> int:
-    """Return a seed for each story and commit, so that chance is other with each commit."""
+    """Return a seed for each story and commit, so that each commit gets other random choices."""
     return int.from_bytes(blake2b(f"{key()} {name}".encode(), digest_size=4).digest())

@@ -1,7 +1,7 @@
 """History of the objects of a story, and queries about it.
 
-The watcher appends what it sees (`Seen`); everything here computes from the whole list, so that a
-test of it needs no cluster.
+The watcher appends observations (`Seen`). All functions compute from the whole list, so that their
+tests need no cluster.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 SKEW_SECONDS: Final = 3.0
-"""Time by which two watches may differ about simultaneous events."""
+"""Time by which two watches may differ for simultaneous events."""
 
 OBSERVATION_SECONDS: Final = 8.0
-"""Maximum age of a report of the operator, which drops any older than five seconds."""
+"""Maximum age of a report of the operator, which drops reports older than five seconds."""
 
 POD, SET, CLUSTER, STREAM = "Pod", "StatefulSet", "LiftbridgeCluster", "Stream"
 
@@ -29,10 +29,10 @@ class Seen(NamedTuple):
     """One state of an object.
 
     Attributes:
-        at: When it was seen, in seconds since 1970.
+        at: Time of the observation, in seconds since 1970.
         kind: Kind of the object.
         name: Its name.
-        body: Result of `reduced`; None when the object is gone.
+        body: Result of `reduced`; None if the object is gone.
     """
 
     at: float
@@ -42,10 +42,10 @@ class Seen(NamedTuple):
 
 
 class Isr(NamedTuple):
-    """Replicas in sync at one moment, as a broker told.
+    """Replicas in sync at one moment, reported by a broker.
 
     Attributes:
-        at: When, in seconds since 1970.
+        at: Time in seconds since 1970.
         sizes: Size of each reported partition.
         leaderless: Partitions without a leader.
     """
@@ -57,12 +57,12 @@ class Isr(NamedTuple):
 
 @dataclass(slots=True)
 class Timeline:
-    """Everything that was seen.
+    """All observations of a story.
 
     Attributes:
         cluster: Name of the LiftbridgeCluster, and of its StatefulSet.
         seen: States of objects, in order.
-        isr: Replicas in sync, in order; only changes.
+        isr: Replicas in sync in order, only changes.
         marks: Intervals that the story named.
     """
 
@@ -76,7 +76,10 @@ class Timeline:
         return (one for one in self.seen if one.kind == kind and name in {"", one.name})
 
     def wanted(self, at: float) -> int:
-        """Return the pods that the StatefulSet was to have at a moment; 0 before there is one."""
+        """Return the number of pods that the StatefulSet wanted at a moment.
+
+        0 before it existed.
+        """
         found = 0
         for one in self.of(SET, self.cluster):
             if one.at > at:
@@ -86,7 +89,7 @@ class Timeline:
 
 
 def reduced(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the recorded fields of an object, as needed by the queries below."""
+    """Return the recorded fields of an object, as needed by the queries."""
     metadata, spec, status = body["metadata"], body.get("spec", {}), body.get("status", {})
     kept: dict[str, Any] = {
         "metadata": {
@@ -139,18 +142,18 @@ def _pod(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_up(one: Seen) -> bool:
-    """Return whether a pod serves, as far as the API server knows."""
+    """Return whether a pod serves, according to the API server."""
     body = one.body
     return body is not None and body["ready"] and "deletionTimestamp" not in body["metadata"]
 
 
 class Down(NamedTuple):
-    """A time in which a broker that had been ready was not.
+    """A time in which a broker was not ready after it had been ready.
 
     Attributes:
-        pod: Its pod.
-        begin: When it was seen to go.
-        end: When it was ready again; infinite when it was not.
+        pod: Pod of the broker.
+        begin: Time at which it was seen to stop.
+        end: Time at which it was ready again; infinite if never.
     """
 
     pod: str
@@ -159,9 +162,9 @@ class Down(NamedTuple):
 
 
 def downs(timeline: Timeline) -> list[Down]:
-    """Each time a broker was down, in order of their beginnings.
+    """Return the downtimes of brokers, in order of their beginnings.
 
-    A broker counts from the first time it is ready until the set is to have no such pod.
+    A broker counts from its first readiness until the set no longer wants its pod.
     """
     found: list[Down] = []
     up: dict[str, bool] = {}
@@ -184,7 +187,7 @@ def downs(timeline: Timeline) -> list[Down]:
 
 
 def most_down(found: Sequence[Down], begin: float = 0.0, end: float = float("inf")) -> list[str]:
-    """Return the largest set of brokers that were down at once within an interval, by name."""
+    """Return the largest set of brokers that were down at the same time within an interval."""
     most: list[str] = []
     for moment in [begin, *(one.begin for one in found if begin <= one.begin <= end)]:
         at_once = sorted({one.pod for one in found if one.begin <= moment < one.end})
@@ -196,8 +199,8 @@ def most_down(found: Sequence[Down], begin: float = 0.0, end: float = float("inf
 def restart_spans(found: Sequence[Down], begin: float, end: float) -> list[Span]:
     """Return the intervals of a roll, one for each restart within it.
 
-    Leaders move off before a broker goes and back after it came, so each interval reaches from the
-    end of the restart before to its own end, and the last one to the end of the roll.
+    Leaders move away before a broker stops and back after its restart. So each interval reaches
+    from the end of the previous restart to its own end, and the last to the end of the roll.
     """
     within = sorted(
         (one for one in found if begin <= one.begin <= end), key=lambda one: (one.end, one.begin)
@@ -215,7 +218,7 @@ class Planned(NamedTuple):
     """Plan that the cluster published before it acted.
 
     Attributes:
-        at: When it was seen first; infinite when nothing was published.
+        at: Time at which it was first seen; infinite without a plan.
         steps: Actions with their objects.
     """
 
@@ -236,7 +239,7 @@ def planned(timeline: Timeline, mark: str) -> Planned:
 
 
 def isr_below(timeline: Timeline, least: int, spans: Iterable[Span]) -> list[str]:
-    """Partitions that had fewer replicas in sync than this within one of the intervals."""
+    """Return partitions that had fewer in-sync replicas than this within one of the intervals."""
     found = []
     for span in spans:
         for one in timeline.isr:
@@ -251,7 +254,7 @@ def isr_below(timeline: Timeline, least: int, spans: Iterable[Span]) -> list[str
 
 
 def stale_statuses(timeline: Timeline) -> list[str]:
-    """Return the states of clusters and streams that tools would have taken for done too early."""
+    """Return states of clusters and streams that tools would consider done too early."""
     found = []
     for one in timeline.seen:
         if one.kind in {CLUSTER, STREAM} and one.body is not None:
@@ -260,7 +263,7 @@ def stale_statuses(timeline: Timeline) -> list[str]:
 
 
 def untrue_statuses(timeline: Timeline) -> list[str]:
-    """Moments at which the cluster became Current, and its pods were not what its spec asks for."""
+    """Return times at which the cluster became Current while its pods did not match its spec."""
     found = []
     before: Mapping[str, Any] | None = None
     for one in timeline.of(CLUSTER, timeline.cluster):
@@ -277,7 +280,7 @@ def untrue_statuses(timeline: Timeline) -> list[str]:
 
 
 def _was_so(timeline: Timeline, spec: Mapping[str, Any], at: float) -> bool:
-    """Return whether shortly before, all wanted pods were ready, and of this image."""
+    """Return whether shortly before, all wanted pods were ready, with this image."""
     begin, end = at - OBSERVATION_SECONDS, at + SKEW_SECONDS
     pods: dict[str, Seen] = {}
     wanted = 0 if spec.get("suspend") else spec["replicas"]
@@ -303,7 +306,7 @@ def _fits(pods: Iterable[Seen], wanted: int, image: str | None) -> bool:
 
 
 def unexplained_waits(timeline: Timeline, seconds_max: float = 60.0) -> list[str]:
-    """Times in which the cluster was not ready for so long and its status had no wait to tell.
+    """Return times in which the cluster was not ready for long and its status had no wait.
 
     A time counts as long as the same status remains: a changed status shows progress.
     """
@@ -329,7 +332,7 @@ def container_restarts(timeline: Timeline) -> dict[str, int]:
 
 
 def reasons(timeline: Timeline, condition: str) -> list[tuple[str, str]]:
-    """Status and reason that a condition of the cluster had, in order, without repetitions."""
+    """Return statuses and reasons of a condition of the cluster, in order, without repetitions."""
     told: list[tuple[str, str]] = []
     for one in timeline.of(CLUSTER, timeline.cluster):
         for each in (one.body or {}).get("status", {}).get("conditions", ()):

@@ -5,10 +5,10 @@
     ...                                     # use it as any other
     path.write_text(text_of(recorder.lines()))
 
-Requests go one after the other, so that the order of the lines is the order in which they took
-effect. Uids are numbered in the order in which they came up and resource versions in their own, so
-that two recordings of the same acts are alike; moments given by the server are one moment. Of
-Secrets only keyed hashes are written, whose key is forgotten.
+Requests are sequential, so the order of the lines is the order in which they took effect. Uids are
+numbered in the order of their appearance, and resource versions in their own order, so that two
+recordings of the same actions are equal. All times from the server are replaced by one time. Of
+Secrets, only keyed hashes are written, whose key is discarded.
 """
 
 import asyncio
@@ -72,10 +72,10 @@ class Line(NamedTuple):
 
 
 class Recorder:
-    """Keeps what goes through the ports that it gives out.
+    """Records all calls through the ports that it returns.
 
-    Nothing more is kept after so many lines, nor after a write of which it is unknown whether it
-    was done: what was kept until then remains true.
+    It stops after a maximum number of lines, and after a write with an unknown outcome; the lines
+    before remain correct.
     """
 
     def __init__(self, lines_max: int = LINES_MAX) -> None:
@@ -86,10 +86,10 @@ class Recorder:
         self._key = secrets.token_bytes(32)
 
     def of(self, kube: Kube, who: str = FIELD_MANAGER) -> Kube:
-        """Return the port, with everything that goes through it kept.
+        """Return a port that records all calls through it.
 
         Args:
-            kube: Port that carries out requests.
+            kube: Port that executes requests.
             who: Manager of the client.
         """
         return _RecordedKube(kube, who, self)  # type: ignore[return-value]  # by __getattr__
@@ -101,7 +101,7 @@ class Recorder:
     async def ask(
         self, who: str, verb: str, asked: Mapping[str, Any], call: Callable[[], Awaitable[Any]]
     ) -> Any:
-        """Carry one request out and keep it."""
+        """Execute a request and record it."""
         async with self._turn:
             try:
                 found = await call()
@@ -126,7 +126,7 @@ class Recorder:
             self._is_over |= not is_read
             return
         if not self._is_over and len(self._lines) < self._lines_max:
-            # Through text, so that nothing is kept that the caller changes afterwards.
+            # Through text, so that later changes by the caller have no effect.
             kept = json.loads(json.dumps([asked, answer], default=_plain))
             self._lines.append(Line(who, verb, *(_hidden(one, self._key) for one in kept)))
 
@@ -151,14 +151,14 @@ class _RecordedKube:
 
 
 def answer_of(found: Any) -> dict[str, Any]:
-    """Return an answer of success."""
+    """Return the recorded form of a successful answer."""
     if isinstance(found, Listing):
         return {"items": list(found.items), "resource_version": found.resource_version}
     return {} if found is None else {"object": found}
 
 
 def error_of(error: KubeError) -> dict[str, Any]:
-    """Return a refusal; its text is not kept, since nothing depends on it."""
+    """Return the recorded form of a refusal; its text is omitted, since nothing depends on it."""
     made: dict[str, Any] = {
         "class": type(error).__name__,
         "status": error.status,
@@ -200,11 +200,12 @@ def _plain(value: Any) -> Any:
     return value._asdict() if isinstance(value, Preconditions) else value
 
 
-# -- what is not kept as it was -----------------------------------------------------------------
+# -- values that are not kept unchanged
+# -----------------------------------------------------------------
 
 
 def _hidden(value: Any, key: bytes) -> Any:
-    """Return arguments or an answer, with hashes in the place of what is secret."""
+    """Return arguments or an answer, with hashes instead of secrets."""
     for one in (value.get("body"), value.get("object"), *(value.get("items") or ())):
         if one and one.get("kind") == "Secret":
             _hide(one, key)
@@ -231,7 +232,7 @@ def _hashed(value: Any, key: bytes) -> Any:
 
 
 def _numbered(lines: list[Line]) -> Iterator[Line]:
-    """Yield uids and versions by their order, and one moment for all."""
+    """Replace uids and versions by numbers in their order, and all times by one time."""
     text = text_of(lines)
     uids = {uid: number for number, uid in enumerate(dict.fromkeys(UID.findall(text)), 1)}
     text = UID.sub(lambda met: f"00000000-0000-0000-0000-{uids[met[0]]:012}", text)

@@ -1,4 +1,4 @@
-"""Outcome of a load: every journal compared with the log of its partition, and figures."""
+"""Result of a load: each journal compared with the log of its partition, and figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Verdict:
 
     Attributes:
         violations: Broken promises, each with its partition.
-        acks: When acknowledgements came, by partition; seconds since 1970.
+        acks: Times of acknowledgements by partition, in seconds since 1970.
         counts: Messages acknowledged, refused, unknown, delivered and stored.
         errors: Errors that clients received, by text.
     """
@@ -57,9 +57,9 @@ class Verdict:
 
 
 def broken(account: Account, log: Sequence[Stored]) -> list[Violation]:
-    """Broken promises of one partition.
+    """Return the broken promises of one partition.
 
-    Those of `checker.check`, and that each reader got all that was acknowledged.
+    These are the promises of `checker.check`, and that each reader got all acknowledged messages.
     """
     found = check(account.history, log)
     for number, delivered in enumerate(account.history.deliveries or [[]]):
@@ -75,7 +75,7 @@ async def judge(
 ) -> Verdict:
     """Read every partition from its first message on and compare it with its journal.
 
-    One partition is in memory at a time. To be called when the load has ended.
+    One partition is in memory at a time. Called after the load has ended.
 
     Args:
         folder: Folder of the journals.
@@ -99,10 +99,10 @@ async def judge(
 
 
 async def read_log(client: Client, stream: str, partition: int) -> list[Stored]:
-    """Return a partition from its first message to the last one that is committed now.
+    """Return all messages of a partition that are committed now.
 
     Raises:
-        LiftbridgeError: It could not be read in time.
+        LiftbridgeError: The partition could not be read in time.
     """
     (bounds,) = await client.streams.get(stream).bounds(partition)
     if bounds.high_watermark == 0:

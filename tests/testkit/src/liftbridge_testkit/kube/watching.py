@@ -1,8 +1,8 @@
 """Watches of a story: objects by `kubectl get --watch`, replicas in sync by the brokers' metadata.
 
-A watch that ends, as when the API server is restarted, is made again; objects that are not listed
-any more are then seen as gone. Everything seen is appended to a `Timeline`, and to a file of JSON
-lines, so that a story that failed can be read afterwards.
+A watch that ends, for example because the API server restarts, is opened again; objects that are no
+longer listed then count as gone. All observations are appended to a `Timeline`, and to a file of
+JSON lines, so that a failed story can be examined afterwards.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Recorder:
         self._file = path.open("w", encoding="utf-8")
 
     def saw(self, kind: str, name: str, body: Mapping[str, Any] | None) -> None:
-        """A state of an object; None when it is gone."""
+        """Record a state of an object; None if it is gone."""
         with self._lock:
             seen = Seen(wall_seconds(), kind, name, None if body is None else reduced(body))
             self.timeline.seen.append(seen)
             self._file.write(json.dumps(seen) + "\n")
 
     def saw_isr(self, sizes: Mapping[str, int], leaderless: tuple[str, ...]) -> None:
-        """Replicas in sync; kept when they are others than before."""
+        """Record replicas in sync, if they changed."""
         with self._lock:
             before = self.timeline.isr[-1:]
             if before and (before[0].sizes, before[0].leaderless) == (sizes, leaderless):
@@ -64,7 +64,7 @@ class Recorder:
             self._file.write(json.dumps([isr.at, "isr", sizes, leaderless]) + "\n")
 
     def close(self) -> None:
-        """Write the rest."""
+        """Flush and close the file."""
         with self._lock:
             self._file.close()
 
@@ -82,7 +82,7 @@ class ObjectWatch(Worker):
         self._process: subprocess.Popen[str] | None = None
 
     def run(self) -> None:
-        """Watch, and watch again."""
+        """Watch, and reopen the watch when it ends."""
         while not self._stopping.is_set():
             with contextlib.suppress(CommandError, OSError):
                 self._list()
@@ -97,7 +97,10 @@ class ObjectWatch(Worker):
         self.join()
 
     def _list(self) -> None:
-        """Note objects that are gone since the last watch; present ones come with the next one."""
+        """Note objects that disappeared since the last watch.
+
+        Present objects come with the next watch.
+        """
         listed = json.loads(self._cluster.kubectl(*self._get))["items"]
         names = {one["metadata"]["name"] for one in listed}
         for name in sorted(self._known - names):
@@ -118,7 +121,7 @@ class ObjectWatch(Worker):
             if self._stopping.is_set():
                 process.terminate()
             assert process.stdout is not None
-            for line in process.stdout:  # an event each
+            for line in process.stdout:  # an event for each
                 self._take(json.loads(line))
 
     def _take(self, event: Mapping[str, Any]) -> None:
@@ -133,7 +136,7 @@ class ObjectWatch(Worker):
 
 
 class IsrWatch(Worker):
-    """Asks brokers for replicas in sync twice a second; no answer is no observation."""
+    """Fetches the replicas in sync from brokers twice a second; no answer is no observation."""
 
     def __init__(
         self,
@@ -149,7 +152,7 @@ class IsrWatch(Worker):
         self._streams = streams
 
     def run(self) -> None:
-        """Run an event loop of its own."""
+        """Run an event loop in this thread."""
         asyncio.run(self._run())
 
     async def _run(self) -> None:
@@ -200,7 +203,7 @@ class Watches:
         worker.start()
 
     def stop(self) -> None:
-        """End all of them."""
+        """End all watches."""
         for worker in self._workers:
             worker.stop()
         self._recorder.close()

@@ -1,6 +1,6 @@
-"""Loaded by Python at its start where `PYTHONPATH` names this folder: a wall clock that leaps.
+"""A wall clock that leaps; Python loads it at its start if `PYTHONPATH` has this folder.
 
-It shows what the machine's clock does, and as many nanoseconds more as a file says.
+It returns the time of the machine plus the number of nanoseconds in a file.
 """
 
 import os

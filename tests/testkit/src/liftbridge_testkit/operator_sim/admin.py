@@ -1,4 +1,4 @@
-"""The operator's port to brokers, answered by the model of brokers."""
+"""The operator's port to brokers, implemented by the model of brokers."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -16,7 +16,7 @@ class ModelAdmin:
     """`BrokerAdmin` over the brokers of a stage.
 
     Attributes:
-        calls: Names of the changes that were asked for, in order.
+        calls: Names of the requested changes, in order.
         is_silent: Whether no broker answers.
         clock_off_ms: Time by which clocks of brokers are ahead of the operator's.
     """
@@ -44,7 +44,7 @@ class ModelAdmin:
             return Refusal(_CODES[error.code], str(error))
         return None
 
-    # -- looking ------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------
 
     async def tell(self, broker: str) -> Told | Refusal:
         """See the port."""

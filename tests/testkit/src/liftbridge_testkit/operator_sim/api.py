@@ -26,7 +26,7 @@ SNAPSHOTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """The LiftbridgeCluster: what is wanted, and what its status keeps."""
+    """The LiftbridgeCluster: its spec and its status."""
 
     uid: str
     resource_version: int
@@ -43,7 +43,7 @@ _Kept = TypeVar("_Kept", Resource, Identity, BrokerSet, Pod, Claim)
 
 @dataclass(slots=True)
 class Snapshot:
-    """Everything as it was at one moment."""
+    """The whole state at one moment."""
 
     resource: Resource | None
     identity: Identity | None
@@ -55,7 +55,7 @@ class Snapshot:
 
 
 class Api:
-    """The present objects and some former states of them.
+    """The current objects and some former states.
 
     Attributes:
         writes: Number of accepted writes.
@@ -87,7 +87,7 @@ class Api:
         return f"{kind}-{self._uid}"
 
     def snapshot(self) -> Snapshot:
-        """Return everything as it is now."""
+        """Return the whole current state."""
         return Snapshot(
             self.resource,
             self.identity,
@@ -99,16 +99,16 @@ class Api:
         )
 
     def keep(self) -> None:
-        """Keep what is now as a state that a lagging read may show."""
+        """Keep the current state for lagging reads."""
         self._former.append(self.snapshot())
 
     def former(self, back: int) -> Snapshot:
-        """Return a former state, `back` ticks ago or the oldest that is kept."""
+        """Return the state `back` ticks ago, or the oldest kept state."""
         if not self._former:
             return self.snapshot()
         return self._former[max(len(self._former) - 1 - back, 0)]
 
-    # -- what others do -------------------------------------------------------------------------
+    # -- other clients -------------------------------------------------------------------------
 
     def put_pod(self, pod: Pod, **changes: Any) -> Pod:
         """Write a pod under a new version."""
@@ -123,50 +123,49 @@ class Api:
         return made
 
     def put_resource(self, **changes: Any) -> None:
-        """Change the resource, whatever it is."""
+        """Change the resource unconditionally."""
         if self.resource is None:
             raise ApiError(404, "no resource")
         self.resource = replace(self.resource, resource_version=self.next_version(), **changes)
 
     def remove_pod(self, name: str) -> None:
-        """A pod is gone."""
+        """Remove a pod."""
         self.pods.pop(name, None)
         self.next_version()
 
-    # -- what operators ask for -----------------------------------------------------------------
-    #
-    # A write that changes nothing is done, and makes no version.
+    # -- requests of operators -----------------------------------------------------------------  A
+    # write without a change succeeds, and creates no version.
 
     def create_identity(self, cluster_id: str, *, is_started: bool) -> None:
-        """Write the identity, if there is none."""
+        """Create the identity, if there is none."""
         if self.identity is not None:
             raise ApiError(409, "the identity is there")
         self.identity = Identity(self.next_version(), cluster_id, (), is_started)
 
     def patch_identity(self, version: int, **changes: Any) -> None:
-        """Change the identity as it was seen."""
+        """Change the identity, if its version has not changed."""
         self.identity = self._changed(_meant("identity", self.identity, version), changes)
 
     def create_set(self, **values: Any) -> None:
-        """Make the set, if there is none."""
+        """Create the set, if there is none."""
         if self.brokers is not None:
             raise ApiError(409, "the set is there")
         self.brokers = BrokerSet(self.next_uid("set"), self.next_version(), **values)
 
     def patch_set(self, uid: str, version: int, **changes: Any) -> None:
-        """Change the set as it was seen."""
+        """Change the set, if its version has not changed."""
         self.brokers = self._changed(_meant("set", self.brokers, version, uid), changes)
 
     def delete_set(self, uid: str, version: int) -> None:
-        """Have the set go without its pods; it is there until the collector has let go of them."""
+        """Delete the set without its pods; it stays until the collector releases them."""
         self.patch_set(uid, version, is_terminating=True)
 
     def patch_pod(self, name: str, uid: str, version: int, **changes: Any) -> None:
-        """Change a pod as it was seen."""
+        """Change a pod, if its version has not changed."""
         self.pods[name] = self._changed(self.pod(name, uid, version), changes)
 
     def delete_pod(self, name: str, uid: str, version: int, *, is_forced: bool) -> None:
-        """Have a pod go: at once when no kubelet has to end it, or it is not to be asked."""
+        """Delete a pod: immediately if forced, or if no kubelet must stop it."""
         pod = self.pod(name, uid, version)
         if is_forced or not pod.node:
             self.remove_pod(name)
@@ -174,7 +173,7 @@ class Api:
             self.pods[name] = self._changed(pod, {"is_terminating": True})
 
     def patch_claim(self, name: str, uid: str, version: int, **changes: Any) -> None:
-        """Change a claim as it was seen; it gets no smaller than its volume."""
+        """Change a claim, if its version has not changed; it cannot shrink below its volume."""
         claim = self.claim(name, uid, version)
         size = changes.get("requested_bytes", claim.requested_bytes)
         if size < claim.requested_bytes and size <= claim.capacity_bytes:
@@ -182,28 +181,28 @@ class Api:
         self.claims[name] = self._changed(claim, changes)
 
     def put_budget(self, max_unavailable: int | None) -> None:
-        """Write the budget, or take it away."""
+        """Write the budget, or remove it."""
         if self.budget != max_unavailable:
             self.next_version()
             self.budget = max_unavailable
 
     def patch_resource(self, version: int, **changes: Any) -> None:
-        """Write the status of the resource as it was seen."""
+        """Write the status of the resource, if its version has not changed."""
         self.resource = self._changed(_meant("resource", self.resource, version), changes)
 
     def pod(self, name: str, uid: str, version: int) -> Pod:
-        """Return the pod that is meant.
+        """Return the requested pod.
 
         Raises:
-            ApiError: There is none, or it has changed since it was seen.
+            ApiError: There is no such pod, or its version has changed.
         """
         return _meant(f"pod {name}", self.pods.get(name), version, uid)
 
     def claim(self, name: str, uid: str, version: int) -> Claim:
-        """Return the claim that is meant.
+        """Return the requested claim.
 
         Raises:
-            ApiError: There is none, or it has changed since it was seen.
+            ApiError: There is no such claim, or its version has changed.
         """
         return _meant(f"claim {name}", self.claims.get(name), version, uid)
 

@@ -1,4 +1,4 @@
-"""Carries actions out against the models, and asks the judge before each that could do harm."""
+"""Executes actions on the models, and calls the judge before each dangerous action."""
 
 from collections.abc import Generator
 from typing import Any
@@ -14,11 +14,11 @@ from liftbridge_testkit.operator_sim.stage import Seen, Stage
 def apply(
     world: Stage, action: act.Action, seen: Seen
 ) -> Generator[None, None, TokenAnswer | None]:
-    """Do it; the answer of `CheckRestart`.
+    """Execute an action; return the answer of `CheckRestart`, if any.
 
     Raises:
         ApiError: The server or a broker refuses.
-        InvariantError: It must never be done.
+        InvariantError: The action must never be done.
     """
     judge.any_action(world, action, seen)
     if isinstance(action, act.DeletePod):

@@ -1,8 +1,9 @@
 """Model of a broker cluster: its metadata group, in-sync sets, catching up, and records as numbers.
 
-One metadata state, served while a majority of the voters runs on the directories that vote. Logs
-live on disks, disks belong to claims; a record is acknowledged when all in-sync replicas have it
-and are enough. Replicas leave the in-sync set when they are away and join it with all records.
+There is one metadata state, available while a majority of the voters runs on their voting
+directories. Logs are on disks, and disks belong to claims. A record is acknowledged once all
+in-sync replicas have it, and there are enough of them. Replicas leave the in-sync set when they are
+away and join it with all records.
 """
 
 from dataclasses import dataclass, field
@@ -75,7 +76,7 @@ class Replicas:
 
 @dataclass(slots=True)
 class Consent:
-    """A token: what a broker held when it consented to a restart."""
+    """A token: state of a broker when it consented to a restart."""
 
     broker: str
     start_id: str
@@ -90,7 +91,7 @@ class Brokers:
 
     Attributes:
         histories: Lists of founders that a cluster was formed with; more than one is a disaster.
-        feature_level: Rules of decision in force.
+        feature_level: Feature level in force.
         catch_up_rate: Bytes per second that each leader may send to replicas that are moved.
     """
 
@@ -121,13 +122,13 @@ class Brokers:
         self.disks[claim_uid] = Disk(f"dir-{self._ids}")
 
     def start(self, broker: str, start_id: str, claim_uid: str, level: int = 1) -> None:
-        """Start a process; a retired directory becomes an empty one with another id.
+        """Start a process; a retired directory becomes an empty directory with another id.
 
         Args:
-            broker: Which.
+            broker: Name of the broker.
             start_id: Id of the start.
-            claim_uid: Its volume.
-            level: Latest rules of decision it knows.
+            claim_uid: Claim of its volume.
+            level: Latest feature level that it knows.
         """
         disk = self.disks[claim_uid]
         if broker in self.processes:
@@ -138,15 +139,15 @@ class Brokers:
         self.processes[broker] = Process(broker, start_id, disk, self.now, level=level)
 
     def known_level(self) -> int:
-        """Return the latest rules that every broker knows, as each said when it registered last."""
+        """Return the latest feature level that every broker knows, by its last registration."""
         return min((one.level for one in self.registered.values()), default=1)
 
     def kill(self, broker: str) -> None:
-        """End a process without a word."""
+        """Kill a process."""
         self.processes.pop(broker, None)
 
     def stop(self, broker: str) -> None:
-        """End a process in order: leaderships transferred, out of the in-sync sets, fenced."""
+        """Stop a process in order: leaderships transferred, out of the in-sync sets, fenced."""
         process = self.processes.pop(broker, None)
         if process is None or not self.has_quorum_with(process):
             return
@@ -156,7 +157,7 @@ class Brokers:
         self._elect_controller()
 
     def has_quorum_with(self, process: Process) -> bool:
-        """Return whether the group could decide while a process was still there."""
+        """Return whether the group had a quorum while a process was still running."""
         alive = self.alive_voters()
         me = Member(process.broker, process.disk.dir_id)
         count = len(alive) + (me in self.members and self.members[me] and me not in alive)
@@ -166,16 +167,16 @@ class Brokers:
 
     @property
     def voter_count(self) -> int:
-        """Members with a vote."""
+        """Number of voters."""
         return sum(self.members.values())
 
     def is_alive(self, member: Member) -> bool:
-        """Return whether a member runs, on the directory that is meant."""
+        """Return whether a member runs on its own directory."""
         process = self.processes.get(member.broker)
         return process is not None and process.disk.dir_id == member.data_dir_id
 
     def alive_voters(self) -> list[Member]:
-        """Return the voters that run."""
+        """Return the running voters."""
         return [one for one, votes in self.members.items() if votes and self.is_alive(one)]
 
     @property
@@ -193,7 +194,7 @@ class Brokers:
             self.leader = self.rng.choice(near).broker
 
     def bootstrap(self, broker: Member, cluster_id: str, founders: tuple[Member, ...]) -> None:
-        """Tell one broker to found."""
+        """Send Bootstrap to one broker."""
         process = self.processes.get(broker.broker)
         if process is None:
             raise ApiError(504, f"{broker.broker} does not answer")
@@ -209,7 +210,7 @@ class Brokers:
         self._form()
 
     def _form(self) -> None:
-        """A majority of some founders runs and received Bootstrap: that is a cluster."""
+        """Form the cluster once a majority of some founders runs and received Bootstrap."""
         for process in self.processes.values():
             founders, cluster_id = process.disk.founding, process.disk.cluster_id
             told = sum(
@@ -229,7 +230,7 @@ class Brokers:
     # -- time ---------------------------------------------------------------------------------
 
     def tick(self, now: int) -> None:
-        """Let everything continue that continues by itself."""
+        """Advance everything that happens automatically."""
         self.now = now
         if not self.histories:
             self._form()
@@ -285,7 +286,7 @@ class Brokers:
     def _fence(self, broker: str, known: Registration) -> None:
         known.is_fenced, known.away_since_ms = True, self.now
         for one in self.partitions.values():
-            # Without another replica there it stays one that may lead: it has everything.
+            # Without another replica it may still lead, because it has all records.
             if broker in one.isr and any(self.is_up(name) for name in one.isr if name != broker):
                 self._leave(one, broker)
         self._elections()
@@ -296,7 +297,7 @@ class Brokers:
         one.epoch += 1
 
     def is_up(self, broker: str) -> bool:
-        """Return whether a broker serves: registered from its present directory, and not fenced."""
+        """Return whether a broker serves: registered from its current directory, and not fenced."""
         process, known = self.processes.get(broker), self.registered.get(broker)
         return (
             process is not None
@@ -318,7 +319,7 @@ class Brokers:
                 one.epoch += 1
 
     def end(self, broker: str, key: Key) -> int:
-        """End of the log that a running broker has of a partition."""
+        """Return the log end of a partition at a running broker."""
         process = self.processes.get(broker)
         return process.disk.logs.get(key, 0) if process is not None else 0
 
@@ -396,7 +397,7 @@ class Brokers:
         one.epoch += 1
 
     def transfer_leaders(self, broker: str, to: str = "") -> None:
-        """Transfer leaderships of a broker where others can lead; an absent one has none."""
+        """Transfer leaderships of a broker if others can lead; an absent broker has none."""
         if not self.is_up(broker):
             return
         for one in self.partitions.values():
@@ -410,7 +411,7 @@ class Brokers:
                 one.epoch += 1
 
     def elect_preferred(self, keys: tuple[Key, ...]) -> None:
-        """Have first replicas lead where they can."""
+        """Elect first replicas that can lead."""
         for key in keys:
             one = self.partitions.get(key)
             first = one.replicas[0] if one is not None else ""
@@ -422,7 +423,7 @@ class Brokers:
                 one.epoch += 1
 
     def retire(self, member: Member) -> None:
-        """Mark a directory that holds nothing."""
+        """Mark an empty directory as retired."""
         process = self.processes.get(member.broker)
         if process is None or process.disk.dir_id != member.data_dir_id:
             raise ApiError(409, "another directory")
@@ -437,7 +438,7 @@ class Brokers:
     def check_restart(
         self, broker: str, start_id: str, *, accepts: bool
     ) -> tuple[str, int, tuple[str, ...]]:
-        """Token, when it expires, and what stands against it, as the broker itself decides."""
+        """Return a token, its expiry and the blockers, as decided by the broker itself."""
         process = self.processes.get(broker)
         if process is None or process.start_id != start_id or not self.is_up(broker):
             raise ApiError(504, f"{broker} does not answer")
@@ -486,10 +487,10 @@ class Brokers:
     # -- judgement ----------------------------------------------------------------------------
 
     def check_acked(self) -> None:
-        """Every acknowledged record is on the disk of an in-sync replica.
+        """Check that every acknowledged record is on the disk of an in-sync replica.
 
         Raises:
-            InvariantError: One is not.
+            InvariantError: A record is missing.
         """
         ends: dict[str, Disk] = {disk.dir_id: disk for disk in self.disks.values()}
         for one in self.partitions.values():

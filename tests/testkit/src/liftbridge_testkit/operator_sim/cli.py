@@ -1,6 +1,8 @@
-"""`python -m liftbridge_testkit.operator_sim`: ranges of schedules, or one again, or the gates.
+"""`python -m liftbridge_testkit.operator_sim`.
 
-Exit code 0: nothing broke (with `--gates`: every gate is missed when it is gone); 1: otherwise.
+Runs ranges of schedules, repeats one, or removes gates.
+
+Exit code 0: nothing broke (with `--gates`: the loss of every gate is detected); 1: otherwise.
 """
 
 import argparse
@@ -23,7 +25,7 @@ def _chunk(seeds: Sequence[int]) -> list[SeedResult]:
 
 
 def run_all(seeds: range, workers: int) -> Iterator[SeedResult]:
-    """Yield results as they come."""
+    """Yield results as they arrive."""
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         for future in as_completed([pool.submit(_chunk, chunk) for chunk in chunks]):
@@ -31,7 +33,7 @@ def run_all(seeds: range, workers: int) -> Iterator[SeedResult]:
 
 
 def report(total: Total, seconds: float) -> str:
-    """Return the outcome of a range, for people."""
+    """Format the outcome of a range."""
     rate = total.seeds / max(seconds, 1e-9)
     lines = [one.failure for one in total.failures[:FAILURES_SHOWN]]
     lines.append(
@@ -48,7 +50,7 @@ def report(total: Total, seconds: float) -> str:
 
 
 def replay(seed: int, *, is_verbose: bool) -> int:
-    """Run one again, with its trace."""
+    """Run one schedule again, with its trace."""
     result = run_seed(seed, keeps_trace=True)
     if is_verbose:
         sys.stdout.write("\n".join(result.trace) + "\n")

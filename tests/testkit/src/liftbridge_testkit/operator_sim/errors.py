@@ -14,4 +14,4 @@ class ApiError(Exception):
 
 
 class InvariantError(Exception):
-    """The operator did what it must never do."""
+    """The operator did something that it must never do."""

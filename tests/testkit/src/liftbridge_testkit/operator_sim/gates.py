@@ -1,8 +1,8 @@
-"""The gates of the planner: conditions that, left out, let the operator do harm or hang.
+"""The gates of the planner: conditions without which the operator does harm or hangs.
 
 Each is marked in the code by `# gate NAME` at the end of its line, and listed in
-`tests/sim/operator_gates.yaml` with what takes its place and the unit test that then fails. Seeds
-are asked as well when wanted: in a process of its own, with the changed source.
+`tests/sim/operator_gates.yaml` with its replacement and the unit test that then fails. On request,
+seeds run as well, in a separate process with the changed source.
 """
 
 import json
@@ -29,7 +29,7 @@ CHILD_SECONDS: Final = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One entry: in the marked line of `file`, `new` comes in the place of `old`."""
+    """One entry: in the marked line of `file`, `new` replaces `old`."""
 
     name: str
     file: str
@@ -49,7 +49,7 @@ def read_gates() -> dict[str, Gate]:
 
 
 def read_marks() -> dict[str, list[str]]:
-    """Every mark with the files it is in."""
+    """Return every mark with its files."""
     marks: dict[str, list[str]] = {}
     for path in sorted(CODE.glob("*.py")):
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -60,10 +60,10 @@ def read_marks() -> dict[str, list[str]]:
 
 
 def without(gate: Gate) -> str:
-    """Return the source of the gate's file without it.
+    """Return the source of the gate's file without the gate.
 
     Raises:
-        ValueError: There is no such mark, or its line has not exactly once what is to go.
+        ValueError: There is no such mark, or its line does not contain the text exactly once.
     """
     lines = (CODE / gate.file).read_text(encoding="utf-8").split("\n")
     for number, line in enumerate(lines):
@@ -77,7 +77,7 @@ def without(gate: Gate) -> str:
 
 
 def failure_of(gate: Gate, seeds: range | None = None) -> str:
-    """Return the first failure of the gate's test or of some seeds without it; empty for none."""
+    """Return the first failure of the gate's test, or of some seeds, without it; empty for none."""
     order = {"gate": gate.name, "seeds": [seeds.start, seeds.stop] if seeds else []}
     done = subprocess.run(
         [sys.executable, "-m", "liftbridge_testkit.operator_sim.gates", json.dumps(order)],
@@ -91,7 +91,7 @@ def failure_of(gate: Gate, seeds: range | None = None) -> str:
 
 
 def remove_each(names: Sequence[str], seeds: range, workers: int) -> int:
-    """Remove gates one after the other; print which tests fail; 1 when one does not."""
+    """Remove gates one by one; print the failing tests; return 1 if a loss is not detected."""
     gates = [one for one in read_gates().values() if not names or one.name in names]
 
     def look(gate: Gate) -> tuple[Gate, str, str]:

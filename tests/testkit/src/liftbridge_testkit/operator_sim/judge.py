@@ -1,7 +1,7 @@
-"""Checks that the operator never breaks a rule, when an action lands, against the true state.
+"""Checks against the true state, at each action, that the operator never breaks a rule.
 
-A pass cannot know what happened after it had read the metadata; so what went away later than that
-is no fault of it. Everything before is.
+A pass cannot know of events after it read the metadata, so later losses are not its fault. Earlier
+losses are.
 """
 
 from liftbridge_operator.cluster.planning import actions as act
@@ -36,7 +36,7 @@ def any_action(world: Stage, action: act.Action, seen: Seen) -> None:
 
 
 def planned(plan: Plan, action: act.Action, seen: Seen) -> None:
-    """Check that an action that brokers notice is a step of the plan, published before."""
+    """Check that an action that affects brokers is a step of the published plan."""
     if plan.step_count > len(plan.steps):
         return
     steps = {(one.what, one.object) for one in plan.steps}
@@ -70,7 +70,10 @@ def _steps_of(action: act.Action, seen: Seen) -> list[set[tuple[str, str]]]:
 
 
 def founders(world: Stage, now: Identity, list_: tuple[Member, ...]) -> None:
-    """Only a cluster that has not begun, and only on empty directories."""
+    """Check Bootstrap.
+
+    Only for a cluster that does not exist yet, and only on empty directories.
+    """
     _claim(not now.is_started, "a second list of founders")
     _claim(not world.brokers.histories, "founders are written over a history")
     del list_
@@ -86,7 +89,7 @@ def _others_short(one: Replicas, broker: str, when: int) -> list[str]:
 
 
 def deletion(world: Stage, action: act.DeletePod, pod: Pod, seen: Seen) -> None:
-    """A pod is about to be deleted."""
+    """Check the deletion of a pod."""
     wanted, brokers = seen.observation.wanted, world.brokers
     if action.is_forced:
         _claim(pod.node not in world.api.nodes, f"{pod.name} is deleted by force, its node lives")
@@ -146,7 +149,7 @@ def _not_serving(world: Stage, pod: Pod, *, is_asked: bool) -> None:
 
 
 def _one_at_a_time(world: Stage, pod: Pod, seen: Seen) -> None:
-    """A broker that serves is restarted: with record, consent, and no other broker absent."""
+    """Check the restart of a serving broker: recorded, with consent, and no other broker absent."""
     resource, brokers = world.api.resource, world.brokers
     if resource is None:
         return
@@ -188,7 +191,7 @@ def _one_at_a_time(world: Stage, pod: Pod, seen: Seen) -> None:
 
 
 def wanted_full(seen: Seen) -> bool:
-    """Return whether the gate asks for all replicas."""
+    """Return whether the gate requires all replicas."""
     return seen.observation.wanted.needs_full_isr
 
 
@@ -224,7 +227,7 @@ def _voters_stay(world: Stage, name: str, when: int) -> bool:
 
 
 def removal(world: Stage, member: Member, seen: Seen) -> None:
-    """A member is about to be removed from the metadata group."""
+    """Check the removal of a member from the metadata group."""
     brokers = world.brokers
     if not brokers.members.get(member):
         return
@@ -243,7 +246,7 @@ def _fell_after(world: Stage, member: Member, seen: Seen) -> bool:
 
 
 def promotion(world: Stage, member: Member, seen: Seen) -> None:
-    """A learner is about to get a vote."""
+    """Check the promotion of a learner."""
     count = world.brokers.voter_count + 1
     _claim(count <= 5, f"{count} voters")
     alive = len(world.brokers.alive_voters()) + 1
@@ -254,7 +257,7 @@ def promotion(world: Stage, member: Member, seen: Seen) -> None:
 
 
 def replicas(world: Stage, action: act.SetReplicas, seen: Seen) -> None:
-    """The number of pods is about to change."""
+    """Check a change of the number of pods."""
     now = world.api.brokers
     if now is None:
         return
@@ -285,7 +288,7 @@ def _kept(world: Stage) -> int:
 
 
 def set_size(world: Stage, action: act.CreateSet, seen: Seen) -> None:
-    """The set is about to be created, over whatever volumes there are."""
+    """Check the creation of the set over existing volumes."""
     wanted = seen.observation.wanted
     if action.replicas or not wanted.is_suspended:
         shape = world.api.resource.shape if world.api.resource is not None else None
@@ -294,7 +297,7 @@ def set_size(world: Stage, action: act.CreateSet, seen: Seen) -> None:
 
 
 def orphan(world: Stage) -> None:
-    """The set is about to be deleted without its pods."""
+    """Check the deletion of the set without its pods."""
     resource, brokers = world.api.resource, world.api.brokers
     assert brokers is not None
     if resource is None:
@@ -308,7 +311,7 @@ def orphan(world: Stage) -> None:
 
 
 def claim_deletion(world: Stage, claim: Claim, seen: Seen) -> None:
-    """A volume is about to be deleted."""
+    """Check the deletion of a volume."""
     wanted = seen.observation.wanted.replace
     asked = any(one.volume_uid == claim.uid for one in wanted)
     _claim(asked, f"{claim.name} is deleted though nobody asked")
@@ -330,7 +333,7 @@ def claim_deletion(world: Stage, claim: Claim, seen: Seen) -> None:
 
 
 def record(world: Stage, now: Resource, action: act.Record, seen: Seen) -> None:
-    """The status is about to be told that a restart begins or ends."""
+    """Check the status that records the begin or end of a restart."""
     before, after = now.disruption, action.recorded.disruption
     if after is not None:
         _claim(before is None or before == after, "a second restart is recorded beside the first")
@@ -369,14 +372,14 @@ def record(world: Stage, now: Resource, action: act.Record, seen: Seen) -> None:
 
 
 def level(world: Stage, action: act.SetFeatureLevel) -> None:
-    """Newer rules are about to be put into force."""
+    """Check a change of the feature level."""
     brokers = world.brokers
     _claim(action.level >= brokers.feature_level, f"level {action.level} is lower than before")
     _claim(action.level <= brokers.known_level(), f"somebody does not know level {action.level}")
 
 
 def move(world: Stage, moved: act.Move, seen: Seen) -> None:
-    """A partition is about to be moved."""
+    """Check a reassignment."""
     one = world.brokers.partitions.get((moved.stream, moved.number))
     if one is None or one.epoch != moved.partition_epoch:
         return

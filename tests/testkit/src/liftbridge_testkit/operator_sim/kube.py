@@ -1,7 +1,7 @@
 """Model of the StatefulSet controller (Parallel, OnDelete), the kubelets and the volumes.
 
-A volume lives on one node. A pod of a lost node stays as it is until the node is back or the pod is
-deleted by force. A container that fails is started again in the same pod, with the same uid.
+A volume lives on one node. A pod of a lost node stays unchanged until the node is back or the pod
+is deleted by force. A container that fails is started again in the same pod, with the same uid.
 """
 
 from dataclasses import dataclass, replace
@@ -12,31 +12,31 @@ from liftbridge_testkit.operator_sim.api import Api
 from liftbridge_testkit.operator_sim.brokers import Brokers
 
 LOST_AFTER_MS = 4_000
-"""Time after which the API server learns that a node is silent; shorter than in life."""
+"""Time after which the API server notes a silent node; shorter than in reality."""
 
 
 def level_of(revision: str) -> int:
-    """Latest rules of decision that brokers of a template know: newer ones since the second."""
+    """Return the latest feature level of a template's brokers: a newer one since the second."""
     return 1 if revision == "r1" else 2
 
 
 @dataclass(slots=True)
 class Container:
-    """State of a pod's main container, as known to a kubelet."""
+    """State of a pod's main container, known to a kubelet."""
 
     starts_ms: int
     stops_ms: int = 0
 
 
 class Kube:
-    """Everything that acts on objects without being the operator.
+    """Controllers and kubelets: all actors other than the operator.
 
     Attributes:
-        bad_revisions: Templates with which no container runs, and why.
-        down: Nodes that are silent, since when.
+        bad_revisions: Templates with which no container runs, with the reason.
+        down: Silent nodes, with the time since when.
         size_max: Largest volume that the driver can make.
-        binds: Whether the classes exist with which claims are made.
-        is_ordered: Whether the set makes each pod when those before it are ready.
+        binds: Whether the storage classes of claims exist.
+        is_ordered: Whether the set creates each pod only after the earlier pods are ready.
         against: Reason to refuse new pods; empty for none.
     """
 
@@ -55,7 +55,7 @@ class Kube:
         self.against = ""
 
     def tick(self, now: int) -> None:
-        """One round of all controllers."""
+        """Run one round of all controllers."""
         self.now = now
         if self.rng.random() < 0.8:
             self._control_set()
@@ -108,7 +108,7 @@ class Kube:
                 self.api.put_pod(pod, is_terminating=True)
 
     def _collect_set(self) -> None:
-        """The collector lets go of the pods of a set that was deleted without them."""
+        """Release the pods of a set that was deleted without them, as the garbage collector."""
         self.api.brokers = None
         self.api.next_version()
 
@@ -246,7 +246,7 @@ class Kube:
     # -- faults -------------------------------------------------------------------------------
 
     def crash(self, name: str) -> None:
-        """End a container by force; the kubelet starts it again."""
+        """Kill a container; the kubelet restarts it."""
         pod = self.api.pods.get(name)
         if pod is None or name not in self.brokers.processes:
             return
@@ -256,11 +256,11 @@ class Kube:
             container.starts_ms = self.now + self.rng.randrange(500, 5_000)
 
     def lose_node(self, name: str) -> None:
-        """A machine falls silent, with everything on it."""
+        """Let a machine fall silent, with everything on it."""
         self.down.setdefault(name, self.now)
 
     def return_node(self, name: str) -> None:
-        """A silent machine is back; containers start again in the pods that are still there."""
+        """Return a silent machine; containers restart in the remaining pods."""
         if self.down.pop(name, None) is None or name not in self.api.nodes:
             return
         self.api.nodes[name] = replace(self.api.nodes[name], is_ready=True)
@@ -272,13 +272,13 @@ class Kube:
                     container.starts_ms = self.now + self.rng.randrange(500, 4_000)
 
     def brokers_gone(self, pod: Pod) -> None:
-        """Return the containers of a pod on a machine that was off."""
+        """Remove the containers of a pod on a machine that was off."""
         process = self.brokers.processes.get(pod.name)
         if process is not None and process.start_id == pod.uid:
             self.brokers.kill(pod.name)
 
     def destroy_node(self, name: str) -> None:
-        """A machine is lost permanently, with its volumes; another one takes its place."""
+        """Destroy a machine permanently, with its volumes; another machine replaces it."""
         self.down.setdefault(name, self.now)
         for pod in self.api.pods.values():
             if pod.node == name:
@@ -300,7 +300,7 @@ class Kube:
             healthy = sum(
                 1 for one in self.api.pods.values() if one.is_ready and not one.is_terminating
             )
-            # As the disruption controller counts: what is wanted, less what may be missing.
+            # As in the disruption controller: wanted pods minus those that may be missing.
             if healthy - 1 < brokers.replicas - self.api.budget:
                 return False
         self.api.put_pod(pod, is_terminating=True)

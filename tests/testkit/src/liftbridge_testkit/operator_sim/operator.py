@@ -25,7 +25,7 @@ from liftbridge_testkit.operator_sim.told import metadata_of, reports_of
 
 LEASE_MS = 15_000
 LEASE_USED_MS = 10_000
-"""Age up to which the holder of the lease acts; the rest is for clocks and calls under way."""
+"""Age of the lease up to which its holder acts; the rest is for clocks and calls in flight."""
 
 
 class Operator:
@@ -33,7 +33,7 @@ class Operator:
 
     Attributes:
         last: Decision of its last pass, None before the first.
-        passes: Passes it ended.
+        passes: Number of completed passes.
     """
 
     def __init__(self, name: str, world: Stage, rng: Random) -> None:
@@ -49,13 +49,13 @@ class Operator:
         self._resource_uid = ""
 
     def kill(self) -> None:
-        """The process ends and a new one starts; what it remembered is gone."""
+        """Kill the process and start a new one without memory."""
         self.memory = Memory()
         self._pass = None
         self.renewed_ms = -1_000_000
 
     def step(self) -> bool:
-        """Go on to the next call; whether the pass is over."""
+        """Continue to the next call; return whether the pass has ended."""
         if self._pass is None:
             self._pass = self._run()
         try:
@@ -71,7 +71,7 @@ class Operator:
         return False
 
     def run(self) -> None:
-        """A whole pass at once."""
+        """Run a whole pass."""
         while not self.step():
             pass
 
@@ -105,14 +105,14 @@ class Operator:
             world.publish_plan(decision.status.plan)
 
     def _record_size(self, seen: Observation, decision: Decision) -> None:
-        """The status tells before an action how many pods the set is to have."""
+        """Write the planned number of pods to the status before an action."""
         resource = self.world.api.resource
         if resource is not None and resource.uid == self._resource_uid:
             size = size_after(seen, decision.action)
             self.world.api.resource = replace(resource, size=size)
 
     def _note_readings(self, decision: Decision) -> None:
-        """Note the times at which this process found a gate open, consecutively and unchanged."""
+        """Record the times at which this process found a gate open, consecutively and unchanged."""
         gate = decision.memory.gate
         if gate is None:
             self.readings = {}
@@ -122,7 +122,7 @@ class Operator:
             self.readings[gate.broker].append(gate.last_ms)
 
     def _renew(self) -> None:
-        """Take or renew the lease.
+        """Acquire or renew the lease.
 
         Raises:
             ApiError: Another process has it.

@@ -1,10 +1,10 @@
-"""Every change of an object that a person could make: of each field, to each field, without each.
+"""Every change of an object that a user could make: change, add or remove each field.
 
     for change in perturbations(live):
         kube.edit(kind, namespace, name, change.apply)
 
-Made from the object as it stands, so that a field that is rendered tomorrow is changed as well.
-What people cannot change (uid, status) is left out; that a change is refused is for the server.
+The changes are derived from the current object, so that they include fields rendered in future.
+Fields that users cannot change (uid, status) are left out; the server decides on refusals.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +21,7 @@ _LEFT_OUT: Final = ("apiVersion", "kind", "metadata", "status")
 _KEPT_AS_THEY_ARE: Final = ("name", "namespace", *_METADATA)
 
 TRIES_MAX: Final = 8
-"""Changes of a kind that the API server may refuse before a label is changed, which it takes."""
+"""Number of refused changes of a kind before a label is changed, which is always accepted."""
 
 Place = tuple[str | int, ...]
 
@@ -42,7 +42,7 @@ class Perturbation:
         return f"{self.what} {'.'.join(map(str, self.place))}"
 
     def apply(self, body: Object) -> None:
-        """Make it."""
+        """Apply the change."""
         *parents, last = self.place
         at: Any = body
         for part in parents:
@@ -58,7 +58,7 @@ class Perturbation:
 
 
 def perturbations(body: Object) -> Iterator[Perturbation]:
-    """Yield all of them, in the order of the object."""
+    """Yield all changes, in the order of the object."""
     for part in _METADATA:
         if body["metadata"].get(part):
             yield from _of(body["metadata"][part], ("metadata", part))
@@ -77,11 +77,11 @@ def distinct(changes: Iterable[Perturbation]) -> list[Perturbation]:
 
 
 class Done(NamedTuple):
-    """A change that was taken.
+    """An accepted change.
 
     Attributes:
         change: The change.
-        before: The object before that.
+        before: The object before the change.
     """
 
     change: Perturbation
@@ -96,17 +96,17 @@ def one_of_each_kind(
     may_change: Callable[[Object, Perturbation], bool],
     replace: Callable[[Object], Object | None],
 ) -> list[Done]:
-    """Change, add or remove something of one object of each kind, as chance has it.
+    """Change, add or remove a random field of one object of each kind.
 
     Args:
-        live: Objects as they stand.
-        what: As of `Perturbation`.
-        rng: Chance.
-        may_change: Whether a change is to be tried.
-        replace: Writes an object; what was stored, or None when that was refused.
+        live: Current objects.
+        what: As in `Perturbation`.
+        rng: Random source.
+        may_change: Whether to try a change.
+        replace: Writes an object; returns the stored object, or None if it was refused.
 
     Raises:
-        AssertionError: Of some kind nothing could be done.
+        AssertionError: No change of some kind was accepted.
     """
     kinds: dict[str, list[tuple[Object, Perturbation]]] = {}
     for body in live:
@@ -128,14 +128,14 @@ def _first_taken(
         made = copied(body)
         change.apply(made)
         stored = replace(made)
-        # What is filled in with what it was before is no change.
+        # A value that is filled in again is no change.
         if stored is not None and content(stored) != content(body):
             return Done(change, body)
     raise AssertionError(f"nothing of {kind} could be done: {len(choices)} changes to choose from")
 
 
 def content(body: Object) -> Object:
-    """An object without what changes by itself."""
+    """Return an object without fields that change by themselves."""
     metadata = {name: body["metadata"].get(name) for name in _KEPT_AS_THEY_ARE}
     return {**{k: v for k, v in body.items() if k != "status"}, "metadata": metadata}
 
@@ -164,7 +164,7 @@ def _other(value: Any) -> Any:
 
 
 def _one_more(items: list[Any]) -> Any:
-    """Return another item like those that are there."""
+    """Return another item like the existing items."""
     if not items:
         return ADDED
     made = copied(items[-1])

@@ -1,13 +1,13 @@
-"""The reconciler of clusters on the models: real objects in JSON in between, nothing else faked.
+"""The reconciler of clusters on the models, with real objects in JSON in between.
 
     world = ReconciledWorld(spec)
     await world.until_ready()
     world.edit(lambda spec: spec.update(replicas=5))
     await world.until_ready()
 
-The API server is in memory. What controllers and kubelets do is done by the model of the bare
-planner's schedules; after each tick its pods, claims and nodes are written as a real one would, and
-before each what the operator wrote is read back.
+The API server is in memory. The model of the planner's schedules acts as controllers and kubelets.
+After each tick, its pods, claims and nodes are written as by real controllers; before each tick,
+the operator's writes are read back.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -61,7 +61,7 @@ from liftbridge_testkit.operator_sim.stage import Stage
 NAME: Final = "c"
 NAMESPACE: Final = "n"
 EPOCH_MS: Final = 1_800_000_000_000
-"""The clock of the models begins here: objects in memory were created before."""
+"""Initial time of the models, which is after the creation of objects in memory."""
 SPEC: Final[Mapping[str, Any]] = {
     "version": "0.1.0",
     "replicas": 3,
@@ -80,14 +80,14 @@ _WAITING: Final = {
 
 
 class OpenFence:
-    """Lets everything through until it is shut."""
+    """A fence that lets everything through until it is closed."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
 
     def check(self, namespace: str) -> None:
         """See the port."""
-        del namespace  # all are this release's
+        del namespace  # all belong to this release
         if self.error is not None:
             raise self.error
 
@@ -100,7 +100,7 @@ async def issue_at_once(
     served: Served | None,
     held: Mapping[str, Refusal],
 ) -> Issued:
-    """Certificates are there."""
+    """Issue certificates immediately."""
     del cluster, inputs, may_write, served, held
     known = Certificates("Valid", "", not_after_ms=EPOCH_MS + 10**10)
     return Issued(known, TlsMaterial(b"ca", b"cert", b"key"))
@@ -116,10 +116,10 @@ def _changed(body: Object, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 class UnreliableKube:
-    """Every call may end without an answer, whether it was done or not.
+    """Each call may end without an answer, whether executed or not.
 
     Attributes:
-        rate: Share of calls that do.
+        rate: Share of such calls.
     """
 
     def __init__(self, kube: MemoryKube, rng: Random, rate: float) -> None:
@@ -146,16 +146,16 @@ class ReconciledWorld:
     """A cluster, its models, and an operator process over them.
 
     Attributes:
-        history: The resource as it was after each write, and whether all that it asks for was so.
+        history: The resource after each write, and whether its spec was fulfilled.
         passes: Passes so far.
         events: Reason and text of each event, in order.
-        issue: Issuer of certificates, for operators that are started.
-        image_of: Images of versions, likewise.
-        attributes: VolumeAttributesClasses that there are; None for all that are asked for.
+        issue: Issuer of certificates, for started operators.
+        image_of: Images of versions, for started operators.
+        attributes: Existing VolumeAttributesClasses; None for all requested classes.
     """
 
     def __init__(self, spec: Mapping[str, Any] | None = None, seed: int = 1) -> None:
-        """The resource is created, and nothing has happened."""
+        """Create the resource."""
         self.stage = Stage(seed)
         self.stage.is_wild = False
         self.stage.now = EPOCH_MS
@@ -178,7 +178,7 @@ class ReconciledWorld:
         self._push()
 
     def restart(self, kube: Kube | None = None) -> ClusterReconciler:
-        """Return a new operator process, which remembers nothing."""
+        """Start a new operator process, without memory."""
         self.reconciler = ClusterReconciler(
             kube or self.kube,
             fence=self.fence,
@@ -195,17 +195,17 @@ class ReconciledWorld:
     async def tell(
         self, resource: Object, reason: EventReason, values: Mapping[str, object]
     ) -> None:
-        """An event is written down; its text has exactly these values."""
+        """Record an event; its text has exactly these values."""
         spec = load_catalogue().events[resource["kind"], reason.value]
         self.events.append((reason.value, spec.text.fill(values)))
 
     @property
     def now_ms(self) -> int:
-        """Time of day, for everybody."""
+        """Current time of day, for all actors."""
         return self.stage.now
 
     def put_resource(self, spec: Mapping[str, Any]) -> None:
-        """The user creates the resource."""
+        """Create the resource as the user."""
         self.kube.put(
             {
                 "apiVersion": API_VERSION,
@@ -216,7 +216,7 @@ class ReconciledWorld:
             }
         )
 
-    # -- what users see and do ----------------------------------------------------------------
+    # -- users ----------------------------------------------------------------
 
     @property
     def resource(self) -> Object:
@@ -225,7 +225,7 @@ class ReconciledWorld:
 
     @property
     def status(self) -> dict[str, Any]:
-        """Its status."""
+        """Status of the resource."""
         found: dict[str, Any] = self.resource["status"]
         return found
 
@@ -244,11 +244,11 @@ class ReconciledWorld:
         return is_current and self.condition("Ready")[0] == "True"
 
     def edit(self, change: Callable[[dict[str, Any]], object]) -> None:
-        """The user changes the specification."""
+        """Change the specification as the user."""
         self.kube.edit(CLUSTERS, NAMESPACE, NAME, lambda body: _changed(body, change))
 
     def annotate(self, **annotations: str) -> None:
-        """The user sets annotations of the operator's group."""
+        """Set annotations of the operator's group as the user."""
 
         def change(body: Object) -> None:
             found = body["metadata"].setdefault("annotations", {})
@@ -257,7 +257,7 @@ class ReconciledWorld:
         self.kube.edit(CLUSTERS, NAMESPACE, NAME, change)
 
     def create_stream(self, name: str, *brokers: str, min_isr: int = 1) -> None:
-        """Create a stream of one partition, as a user would."""
+        """Create a stream of one partition, as a user."""
         key = (name, 0)
         model = self.stage.brokers
         model.partitions[key] = Replicas(key, brokers, brokers, brokers[0], min_isr)
@@ -284,7 +284,7 @@ class ReconciledWorld:
     # -- time ---------------------------------------------------------------------------------
 
     async def go_on(self, passes: int = 1) -> RequeueAfter | None:
-        """Ticks with a pass after each."""
+        """Run ticks, with a pass after each."""
         again = None
         for _ in range(passes):
             self.tick()
@@ -293,10 +293,10 @@ class ReconciledWorld:
         return again
 
     async def until(self, condition: Callable[[], bool], passes_max: int = PASSES_MAX) -> None:
-        """Go on until something holds.
+        """Continue until a condition holds.
 
         Raises:
-            AssertionError: It does not within the bound.
+            AssertionError: It does not hold within the bound.
         """
         for _ in range(passes_max):
             if condition():
@@ -307,11 +307,11 @@ class ReconciledWorld:
         raise AssertionError(f"not so after {passes_max} passes: {waits} {conditions}")
 
     async def until_ready(self) -> None:
-        """Go on until the present generation is ready."""
+        """Continue until the current generation is ready."""
         await self.until(lambda: self.is_ready)
 
     def tick(self, ms: int = TICK_MS) -> None:
-        """Let controllers, kubelets and brokers work."""
+        """Run controllers, kubelets and brokers."""
         self._pull()
         self.stage.tick(ms)
         self._push()
@@ -390,7 +390,7 @@ class ReconciledWorld:
         return attributes is None or self.attributes is None or attributes in self.attributes
 
     def _push_attributes(self) -> None:
-        """Volumes get the attributes that their claims ask for, once there are such."""
+        """Write the attributes that claims request to volumes, if the classes exist."""
         for body in self.kube.all_of(CLAIMS):
             wanted = body["spec"].get("volumeAttributesClassName")
             status = body["status"]
@@ -406,7 +406,7 @@ class ReconciledWorld:
                 self.kube.put(body, "external-resizer")
 
     def _push_raft_claim(self, data: Claim) -> None:
-        """The claim for metadata beside one for data, which grows at once."""
+        """Grow the claim for metadata immediately, if there is a separate claim for data."""
         storage = self.resource["spec"]["storage"]
         if "raft" not in storage:
             return
@@ -418,7 +418,7 @@ class ReconciledWorld:
             self._put(self._claim_as_made(claim))
 
     def _claim_as_made(self, claim: Claim) -> Object:
-        """Return a claim as its set's template has it, or as it is; and with its size."""
+        """Return a claim from its set's template, or its current value, with its size."""
         live, identity = self._live(CLAIMS, claim.name), self.stage.api.identity
         made = _claim_body(claim, identity.cluster_id if identity else "")
         sets = self.kube.all_of(SETS)
@@ -456,7 +456,7 @@ class ReconciledWorld:
             self._rename(pod, made["metadata"]["uid"])
 
     def _rename(self, pod: Pod, uid: str) -> None:
-        """The uid of a new pod is given by the API server, and the models go by it."""
+        """Rename a new pod to the uid from the API server, which the models then use."""
         container = self.stage.kube.containers.pop(pod.uid, None)
         if container is not None:
             self.stage.kube.containers[uid] = container
@@ -476,7 +476,7 @@ class ReconciledWorld:
 
     def _put(self, body: Object) -> Object:
         live = self._live(kind_of(body), body["metadata"]["name"])
-        if live is not None:  # what others wrote stays
+        if live is not None:  # fields of other writers stay
             kept = live["metadata"]
             body["metadata"]["annotations"] = {
                 **body["metadata"].get("annotations", {}),
@@ -527,7 +527,7 @@ def _claim_body(claim: Claim, cluster_id: str) -> Object:
 
 
 def _pod_body(pod: Pod, template: Object, live: Object | None) -> Object:
-    """Return a pod as kubelets and controllers write it."""
+    """Return a pod as written by kubelets and controllers."""
     metadata = (live or template)["metadata"]
     status: Object = {
         "conditions": [
@@ -567,5 +567,5 @@ def _container(pod: Pod) -> Object:
 
 
 def _makes(template: Object, claim: str) -> bool:
-    """Return whether a claim is made of a template, by its name."""
+    """Return whether a template creates a claim, by its name."""
     return claim.startswith(str((template.get("metadata") or {}).get("name")))

@@ -1,13 +1,13 @@
-"""Traces of an API server against the model of the schedules, which knows values and no JSON.
+"""Traces of an API server against the model of the schedules, which has values instead of JSON.
 
     found = await replay_values(lines)
     assert found is None, found
 
-The model in memory goes along: it was asked the same, answered as the server did, and has the
-objects before and after each request. What the operator asked for is asked of the model of the
-schedules too; what others did is taken over. Then success or refusal, the value, and whether there
-is another version have to be the same. One cluster is looked at, and of its objects those that the
-planner knows; requests that only schemas or admission refuse are no matter of this model.
+The model in memory runs along: it got the same requests, answered like the server, and has the
+objects before and after each request. The operator's requests are also sent to the model of the
+schedules; changes by other clients are copied. Then the success or refusal, the value, and the
+change of the version must be equal. Only objects of one cluster that the planner knows are
+compared. Requests that only schemas or admission refuse are ignored.
 """
 
 import json
@@ -47,11 +47,11 @@ _NEVER: Final = -1
 async def replay_values(
     lines: Iterable[Line], cluster: str, api: Api | None = None
 ) -> Difference | None:
-    """Return the first difference between a trace and the models, each of which begins empty.
+    """Return the first difference between a trace and the models, which begin empty.
 
     Args:
         lines: The trace.
-        cluster: Name of the cluster that is looked at.
+        cluster: Name of the cluster to compare.
         api: The model of the schedules; None for a new one.
     """
     played = Replay(MemoryKube(collects=False))
@@ -77,12 +77,12 @@ class _Values:
         self._versions: dict[str, int] = {}
 
     def look(self, line: Line) -> Object | None:
-        """Return the object of a line as it is in memory."""
+        """Return the object of a line from memory."""
         kind, namespace, name = line.place
         return self._played.model.look(kind_named(kind), namespace, name)
 
     def concerns(self, line: Line) -> bool:
-        """Return whether it is a write that this model knows."""
+        """Return whether it is a write that this model supports."""
         kind, _, name = line.place
         known = {
             CLUSTERS: self._cluster,
@@ -99,7 +99,7 @@ class _Values:
         return is_write and is_known and failed in _CODES and not by_schema
 
     def play(self, number: int, line: Line, before: Object | None) -> Difference | None:
-        """Ask the model, and compare."""
+        """Send a request to the model, and compare the answers."""
         kind, after = kind_named(line.place[0]), self.look(line)
         was = self._value(kind, line.place[2])
         is_asked = line.who == FIELD_MANAGER and (kind, line.verb) != (CLUSTERS, "patch")
@@ -122,7 +122,7 @@ class _Values:
 
     @staticmethod
     def _is_beside(kind: Kind, before: Object | None, after: Object | None) -> bool:
-        """Return whether only such parts of an object changed as this model does not have."""
+        """Return whether only parts of an object changed that this model does not have."""
         if kind == BUDGETS or before is None or after is None:
             return False
         if _version(before) == _version(after):
@@ -132,7 +132,7 @@ class _Values:
     # -- requests -----------------------------------------------------------------------------
 
     def _ask(self, kind: Kind, line: Line, before: Object | None) -> int:
-        """Return the code of the refusal; 0 for none."""
+        """Send a request; return the code of the refusal, 0 for none."""
         asked = self._played.arguments(line)
         try:
             match line.verb:
@@ -201,7 +201,7 @@ class _Values:
             version = getattr(now, "resource_version", _NEVER)
         return asked["name"], self._uids.get(meant.uid, "another"), version
 
-    # -- what is there ------------------------------------------------------------------------
+    # -- current objects ------------------------------------------------------------------------
 
     def _value(self, kind: Kind, name: str) -> Any:
         api = self._api
@@ -242,7 +242,7 @@ class _Values:
 
 
 def _resource_of(body: Object) -> Resource:
-    """Return the resource; its status is one text to the model."""
+    """Return the resource; the model keeps its status as one text."""
     status = json.dumps(body.get("status", {}), sort_keys=True)
     return Resource(body["metadata"]["uid"], version_of(body), _WANTED, plan_hash=status)
 
@@ -268,7 +268,7 @@ def _names(value: Any) -> set[str]:
 
 
 def _changes(before: Any, after: Any) -> dict[str, Any]:
-    """Fields of a value that are others than before, without those that the server gives."""
+    """Return the changed fields of a value, without those set by the server."""
     return {
         name: getattr(after, name)
         for name in _names(after) - {"uid", "resource_version"}
@@ -284,7 +284,7 @@ def _version(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value to compare; a trace has one moment for all times, which says nothing."""
+    """Return a value to compare; all times in a trace are equal and are ignored."""
     if value is None or isinstance(value, int):
         return value
     return {**_changes(None, value), "created_ms": 0}

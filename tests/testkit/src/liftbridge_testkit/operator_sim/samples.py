@@ -1,4 +1,4 @@
-"""Observations to begin a test with: a healthy cluster, and small changes of it."""
+"""Observations for tests: a healthy cluster, and small changes of it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +31,7 @@ TOKEN = "token"
 
 
 def names(count: int) -> tuple[str, ...]:
-    """Return the brokers of a cluster."""
+    """Return the names of a cluster's brokers."""
     return tuple(f"c-{one}" for one in range(count))
 
 
@@ -110,7 +110,7 @@ def with_claim(seen: Observation, name: str, **changes: Any) -> Observation:
 
 
 def with_report(seen: Observation, name: str, **changes: Any) -> Observation:
-    """The same with what one process says of itself changed."""
+    """Return a copy with a changed report of one process."""
     return replace(seen, reports=_one_of(seen.reports, lambda one: one.broker == name, **changes))
 
 
@@ -170,7 +170,7 @@ def led_by(seen: Observation, name: str) -> Observation:
 
 
 def passes(seen: Observation, count: int = 8, memory: Memory | None = None) -> list[Decision]:
-    """Decisions of passes 3 s apart over a state that does not change; brokers consent."""
+    """Return the decisions of passes every 3 s on an unchanged state; brokers consent."""
     memory = memory or Memory()
     found = []
     for at in range(count):
@@ -199,13 +199,13 @@ def waits(decisions: list[Decision]) -> set[str]:
 
 
 def recorded(seen: Observation, name: str = "c-2", **changes: Any) -> Observation:
-    """Return a copy with a restart recorded, of the pod as it was before."""
+    """Return a copy with a recorded restart of the pod in its earlier state."""
     made = Disruption(name, f"uid-{name}", TOKEN, seen.now_ms + 600_000, seen.now_ms, 1)
     return replace(seen, recorded=Recorded(disruption=replace(made, **changes)), budget=0)
 
 
 def came_back(seen: Observation, name: str = "c-2", **verification: Any) -> Observation:
-    """Return a copy with the recorded pod made again, and what its broker says of the token."""
+    """Return a copy in which the recorded pod is recreated and its broker verified the token."""
     seen = recorded(with_pod(seen, name, uid="new", revision=seen.wanted.revision), name)
     seen = with_report(with_broker(seen, name, start_id="new"), name, start_id="new")
     return replace(seen, verification=Verification(TOKEN, **{"is_complete": True, **verification}))

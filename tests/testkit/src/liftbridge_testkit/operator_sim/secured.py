@@ -1,6 +1,6 @@
 """A reconciled cluster with real Secrets, and the kinds of objects that the operator writes for it.
 
-For checks that let writes of each kind fail, hang or be refused.
+For tests in which writes of each kind fail, hang or are refused.
 """
 
 import itertools
@@ -53,7 +53,7 @@ MARK: Final = "app.kubernetes.io/name"
 
 
 def secret_store(world: ReconciledWorld, kube: Kube | None = None) -> SecretStore:
-    """A store of Secrets by the clock of a world, with passwords and keys that are numbered."""
+    """Return a store of Secrets on the clock of a world, with numbered passwords and keys."""
     numbers = itertools.count()
     return SecretStore(
         kube or world.kube,
@@ -65,7 +65,7 @@ def secret_store(world: ReconciledWorld, kube: Kube | None = None) -> SecretStor
 
 
 def disturb(world: ReconciledWorld, kind: Kind) -> None:
-    """Take the mark off all objects of a kind; let certificates come due for Secrets."""
+    """Remove the mark from all objects of a kind; for Secrets, let certificates come due."""
     if kind == SECRETS:
         world.stage.now += RENEWAL_MS
         return

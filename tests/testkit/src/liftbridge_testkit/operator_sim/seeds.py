@@ -1,4 +1,4 @@
-"""One schedule by its seed, and ranges of them added up."""
+"""A schedule by its seed, and totals of ranges of schedules."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from liftbridge_testkit.operator_sim.world import World
 
 @dataclass(slots=True)
 class SeedResult:
-    """Outcome of a schedule; `failure` is empty when nothing broke."""
+    """Outcome of a schedule; `failure` is empty for success."""
 
     seed: int
     failure: str
@@ -29,7 +29,7 @@ class Total:
     failures: list[SeedResult] = field(default_factory=list)
 
     def add(self, result: SeedResult) -> None:
-        """Add one."""
+        """Add the result of a schedule."""
         self.seeds += 1
         self.steps += result.steps
         self.counts.update(result.counts)
@@ -38,7 +38,7 @@ class Total:
 
 
 def run_seed(seed: int, *, keeps_trace: bool = False) -> SeedResult:
-    """Run a schedule; whatever it ends by is its failure."""
+    """Run a schedule; any exception is its failure."""
     trace: list[str] = []
     world = World(seed, trace if keeps_trace else None)
     failure = ""
@@ -52,7 +52,7 @@ def run_seed(seed: int, *, keeps_trace: bool = False) -> SeedResult:
 
 
 def run_some(seeds: Iterable[int]) -> Total:
-    """Run schedules one after the other."""
+    """Run schedules in sequence."""
     total = Total()
     for seed in seeds:
         total.add(run_seed(seed))

@@ -17,7 +17,7 @@ NODES: Final = 6
 
 @dataclass(slots=True)
 class Seen:
-    """An observation, when its metadata was read, and readings of the gate of the pod meant."""
+    """An observation, the time of its metadata, and readings of the gate of its pod."""
 
     observation: Observation
     metadata_ms: int
@@ -25,12 +25,12 @@ class Seen:
 
 
 class Stage:
-    """Everything of one schedule but its actors.
+    """State of a schedule without its actors.
 
     Attributes:
         counts: Counts of events, by group and name.
-        unproven: Brokers restarted by the operator and not proven to be back.
-        is_wild: Whether calls may go wrong and reads may lag.
+        unproven: Brokers that the operator restarted and that are not verified yet.
+        is_wild: Whether calls may fail and reads may lag.
     """
 
     def __init__(self, seed: int, out: list[str] | None = None) -> None:
@@ -57,10 +57,10 @@ class Stage:
         for one in range(NODES):
             self.api.nodes[f"node-{one}"] = Node(f"node-{one}")
 
-    # -- what operators ask -------------------------------------------------------------------
+    # -- queries of operators -------------------------------------------------------------------
 
     def fails(self) -> bool:
-        """Return whether this call goes wrong."""
+        """Return whether this call fails."""
         return self.is_wild and self.rng.random() < self.fail_rate
 
     def is_deaf(self) -> bool:
@@ -72,35 +72,35 @@ class Stage:
         return broker in self.hidden
 
     def read(self) -> Snapshot | Api:
-        """Return the result of a list: the present state, or during faults a former one."""
+        """Return the result of a list: the current state, or during faults a former state."""
         if self.is_wild and self.stale_rate and self.rng.random() < self.stale_rate:
             self.count("fault", "stale read")
             return self.api.former(self.rng.randrange(3))
         return self.api
 
     def published(self, operator: str, decision: Decision) -> None:
-        """A pass has decided."""
+        """Record the decision of a pass."""
         for wait in decision.status.waits:
             self.count("wait", wait.what)
         if self._out is not None:
             self._out.append(f"{operator} {[one.what for one in decision.status.waits]}")
 
     def publish_plan(self, plan: Plan) -> None:
-        """The status gets the plan."""
+        """Write the plan to the status."""
         self.published_plans.add(plan.hash)
         if self.api.resource is not None:
             self.api.put_resource(risks=plan.risks, plan_hash=plan.hash)
 
     def is_approved(self, wanted: Wanted) -> bool:
-        """Return whether a person approved what is done."""
+        """Return whether a user approved the action."""
         return wanted.approved_hash in self.approved
 
     def written(self, revision: str) -> None:
-        """A template was written."""
+        """Record the write of a template."""
         self.trace(f"template {revision}")
 
     def count(self, group: str, name: str) -> None:
-        """Count something that was met."""
+        """Count an event."""
         self.counts[group, name] += 1
 
     def reached(self, name: str) -> None:
@@ -108,7 +108,7 @@ class Stage:
         self.counts["reached", name] += 1
 
     def trace(self, line: str) -> None:
-        """Note what happens; the same seed notes the same."""
+        """Record an event; the same seed records the same events."""
         text = f"{self.now} {line}"
         self._hash.update(text.encode())
         if self._out is not None:
@@ -116,11 +116,11 @@ class Stage:
 
     @property
     def trace_hash(self) -> str:
-        """Hash of everything noted."""
+        """Hash of all recorded events."""
         return self._hash.hexdigest()[:16]
 
     def tick(self, ms: int) -> None:
-        """Let time pass."""
+        """Advance the time."""
         self.now += ms
         self.api.keep()
         self.kube.tick(self.now)
@@ -128,7 +128,7 @@ class Stage:
         self.brokers.check_acked()
 
     def put_wanted(self, **changes: object) -> None:
-        """The user changes the specification."""
+        """Change the specification as the user."""
         resource = self.api.resource
         if resource is None:
             return
@@ -141,6 +141,6 @@ class Stage:
         self.api.put_resource(wanted=wanted)
 
     def create_resource(self, wanted: Wanted) -> None:
-        """The user creates the resource."""
+        """Create the resource as the user."""
         uid = self.api.next_uid("cr")
         self.api.resource = Resource(uid, self.api.next_version(), wanted)

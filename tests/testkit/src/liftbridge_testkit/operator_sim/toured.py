@@ -1,7 +1,7 @@
 """A tour of everything that the operator may do at an API server, by the operator's own code.
 
-It is played where rights count, on a real server under the operator's account, and on the model,
-where the calls are compared with what the source shows. Only watches are not part of it.
+It runs on a real server under the operator's account, to test its rights, and on the model, to
+compare its calls with the source. Watches are not part of it.
 """
 
 from collections.abc import Callable
@@ -68,7 +68,7 @@ LEASE: Final = "liftbridge"
 NAME: Final = "full"
 PASSES: Final = 6
 EXECUTOR_ROLE: Final = "liftbridge-executors"
-"""Role that drivers get, as the chart names it for this release."""
+"""Role for drivers, as named in the chart for this release."""
 FULL: Final[dict[str, Any]] = {
     **SPEC,
     "tls": {"mode": "Generated"},
@@ -83,7 +83,7 @@ LESS: Final[dict[str, Any]] = {
     "monitoring": None,
     "networkPolicy": {"enabled": False},
 }
-"""Specification requested later: objects of the former one are removed."""
+"""Specification requested later, which removes objects of the earlier specification."""
 
 ASKING: Final[dict[str, Any]] = {
     **SPEC,
@@ -93,11 +93,11 @@ ASKING: Final[dict[str, Any]] = {
 
 
 async def tour(cast: Cast) -> None:
-    """Everything, once.
+    """Do everything once.
 
     Args:
-        cast: The operator with its rights, and others with theirs. Namespaces `NAMESPACE` and
-            `SYSTEM` are there, and all definitions that the operator knows.
+        cast: The operator and other actors with their rights. The namespaces `NAMESPACE` and
+            `SYSTEM` and all definitions of the operator must exist.
     """
     await _lease(cast)
     await _clusters(cast)
@@ -108,7 +108,7 @@ async def tour(cast: Cast) -> None:
 
 
 async def _lease(cast: Cast) -> None:
-    """One process leads after the other, and takes back a namespace without a claim."""
+    """Let one process lead after another, and take over a namespace without a claim."""
     clock = SystemClock()
     for identity in "ab":
         claims = AllClaims(
@@ -137,7 +137,7 @@ async def _lease(cast: Cast) -> None:
 
 
 async def _clusters(cast: Cast) -> None:
-    """Two clusters are brought up as far as it goes without pods; one then asks for less."""
+    """Bring up two clusters as far as possible without pods; then reduce one of them."""
     await _create(cast, NAME, FULL)
     await _create(cast, "asking", ASKING)
     looking = _looking(cast)
@@ -159,7 +159,7 @@ async def _clusters(cast: Cast) -> None:
 
 
 def _looking(cast: Cast) -> Callable[[str], Any]:
-    """Return some passes over a cluster, with everything that a process has but brokers."""
+    """Run passes over a cluster, with all parts of a process except brokers."""
     wall = SystemClock().wall
     secret_store = SecretStore(
         cast.operator,
@@ -187,7 +187,7 @@ def _looking(cast: Cast) -> Callable[[str], Any]:
 
 
 async def _around_pods(cast: Cast) -> None:
-    """A pod that waits for a node, its claim, and the last of the set."""
+    """Test a pod that waits for a node, its claim, and the last pod of the set."""
     resource = await cast.person.get(CLUSTERS, NAMESPACE, NAME)
     spec = ClusterSpec.model_validate(resource["spec"])
     subject = Cluster(NAME, NAMESPACE, _uid(resource), spec)
@@ -208,7 +208,7 @@ async def _around_pods(cast: Cast) -> None:
     await on_objects.mark_claim(context, marked)
     seen = await cast.person.get(CLAIMS, NAMESPACE, claim_name)
     await on_objects.delete_claim(context, act.DeleteClaim(claim_name, _uid(seen), _version(seen)))
-    # The pod is gone, and what is said against another one is asked for.
+    # The pod is gone, and the blockers of another pod are requested.
     waits = [Wait("PodMissing", pod_name, "the StatefulSet has recreated the pod")]
     for allowed in (1, None):
         reads = await read(cast.operator, resource, waits)
@@ -224,7 +224,7 @@ async def _around_pods(cast: Cast) -> None:
 
 
 async def _streams(cast: Cast) -> None:
-    """A stream is made, and goes with its resource."""
+    """Create a stream, and delete it with its resource."""
     brokers, clock = MemoryStreams(), ManualClock()
 
     async def connect(_body: Object) -> MemoryStreams:
@@ -261,7 +261,7 @@ async def _streams(cast: Cast) -> None:
 
 
 async def _pipelines(cast: Cast) -> None:
-    """A pipeline runs in each mode and runtime after another, and is suspended."""
+    """Run a pipeline in each mode and runtime in sequence, and suspend it."""
     brokers = MemoryArchives()
 
     async def connect(_body: Object, _first: str) -> MemoryArchives:
@@ -292,7 +292,7 @@ async def _pipelines(cast: Cast) -> None:
 
 
 async def _events(cast: Cast) -> None:
-    """An event, and that it happened again."""
+    """Record an event, and its repetition."""
     moments = iter((0.0, 100.0, 200.0, 300.0))
     events = Events(
         cast.operator,
@@ -332,7 +332,7 @@ def _claim(subject: Cluster, inputs: Inputs) -> Object:
 
 
 def _pod(template: Object) -> Object:
-    """Return a pod as the controller would make it, on no node."""
+    """Return a pod as created by the controller, on no node."""
     metadata = {**template["metadata"], "name": names.broker(NAME, 0), "namespace": NAMESPACE}
     data = {"name": names.DATA_VOLUME, "emptyDir": {}}
     spec = {**template["spec"], "volumes": [*template["spec"]["volumes"], data]}

@@ -1,7 +1,7 @@
 """Stories without controllers that run on an API server to record its responses.
 
-Each takes the ports of the actors and may be played on a real server, on the model, and on
-either behind a `trace.Recorder`. Refusals are part of them. None leaves a cluster or stream behind.
+Each story takes the ports of the actors and runs on a real server, on the model, and on either with
+a `trace.Recorder`. Stories include refusals. No story leaves a cluster or stream.
 """
 
 from collections.abc import Awaitable, Callable
@@ -58,13 +58,13 @@ MANAGERS: Final = (FIELD_MANAGER, "kubectl-edit", "kube-controller-manager")
 
 PASSES: Final = 6
 PAGES_ITEMS: Final = 501
-"""One object more than a page of a list holds."""
+"""Number of objects that is one more than a page of a list."""
 
 _OTHER: Final = "00000000-0000-0000-0000-999999999999"
 
 
 Look = Callable[[], Awaitable[ActionContext]]
-"""Reads everything again, as each pass does."""
+"""Reads all objects again, as each pass does."""
 
 
 class Cast(NamedTuple):
@@ -82,7 +82,7 @@ class Cast(NamedTuple):
 
 
 async def tried(call: Awaitable[Any]) -> Any:
-    """Return a request that may be refused; None when it is."""
+    """Return the result of a request that may be refused; None if it is."""
     with suppress(KubeError):
         return await call
     return None
@@ -102,7 +102,7 @@ def cluster(name: str, **spec: Any) -> Object:
 
 
 def told(live: Object, **status: Any) -> Object:
-    """Return a status for a resource that was seen."""
+    """Return a status for an observed resource."""
     meant = {key: live["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
     return {key: live[key] for key in ("apiVersion", "kind")} | {
         "metadata": meant,
@@ -114,7 +114,7 @@ def told(live: Object, **status: Any) -> Object:
 
 
 async def writes(cast: Cast) -> None:
-    """Creation, patches, deletions: of what is there, is gone, is another one, has changed."""
+    """Play creation, patches and deletions of objects that exist, are gone, replaced or changed."""
     kube, name = cast.operator, "writes"
     place = (CONFIG_MAPS, NAMESPACE, name)
     await tried(kube.get(*place))
@@ -148,7 +148,7 @@ async def writes(cast: Cast) -> None:
 
 
 async def applies(cast: Cast) -> None:
-    """Applies: owners of fields, conflicts, fields left out, and preconditions."""
+    """Play applies: owners of fields, conflicts, omitted fields, and preconditions."""
     kube, person, name = cast.operator, cast.person, "applies"
     first = await kube.apply(config(name, a="1", b="2"))
     await kube.apply(config(name, a="1", b="2"))
@@ -186,7 +186,7 @@ async def applies(cast: Cast) -> None:
 
 
 async def deletions(cast: Cast) -> None:
-    """Finalizers hold a deletion up, and what is being deleted may yet be changed."""
+    """Play deletions that finalizers delay, and changes of objects being deleted."""
     kube, person, name = cast.operator, cast.person, "deletions"
     place = (CLUSTERS, NAMESPACE, name)
     await tried(kube.apply_status(told(cluster(name) | {"metadata": _place(name)})))
@@ -215,7 +215,7 @@ def _place(name: str) -> Object:
 
 
 async def owners(cast: Cast) -> None:
-    """Lists with keys in a status, a Lease that changes context, and an event that is counted."""
+    """Play lists with keys in a status, a Lease that changes holders, and a counted event."""
     kube, name = cast.operator, "owners"
     stream = {
         "apiVersion": STREAMS.api_version,
@@ -247,7 +247,7 @@ async def owners(cast: Cast) -> None:
 
 
 async def adoption(cast: Cast) -> None:
-    """Owners come and go, and a list shows what a selector asks for."""
+    """Play changes of owners, and lists with selectors."""
     kube, person = cast.operator, cast.person
     owner = await person.create(cluster("adoption"))
     for one in ("adopted-1", "adopted-2", "other"):
@@ -272,7 +272,7 @@ async def adoption(cast: Cast) -> None:
 
 
 async def pages(cast: Cast) -> None:
-    """A list of two pages."""
+    """Play a list of two pages."""
     for number in range(PAGES_ITEMS):
         body = config(f"page-{number}")
         body["metadata"]["labels"] = {"traced": "pages"}
@@ -285,7 +285,7 @@ async def pages(cast: Cast) -> None:
 
 
 async def passes(cast: Cast) -> None:
-    """The reconciler brings up what it can without pods, follows a person, and lets go."""
+    """Play a reconciler that brings up a cluster without pods, follows a user, and lets go."""
     name = "passes"
     key = Key(CLUSTERS, NAMESPACE, name)
     moments = iter(range(EPOCH_MS, EPOCH_MS + 10_000_000, 100_000))
@@ -329,7 +329,7 @@ async def passes(cast: Cast) -> None:
 
 
 async def deeds(cast: Cast) -> None:
-    """Perform the operator's actions on identity, set, claims, pods and budget, also late ones."""
+    """Play the operator's actions on identity, set, claims, pods and budget, also late actions."""
     kube, name = cast.operator, "deeds"
     resource = await cast.person.create(cluster(name))
     spec = ClusterSpec.model_validate(dict(SPEC))
@@ -482,7 +482,7 @@ async def _orphan(cast: Cast, first: ActionContext, look: Look) -> None:
 
 
 async def _let_go(cast: Cast, resource: Object) -> None:
-    """A person deletes a resource, and the collector has nothing to do for it."""
+    """Delete a resource as a user; the collector has nothing to do for it."""
     place = (kind_of(resource), NAMESPACE, resource["metadata"]["name"])
     uid = Preconditions(resource["metadata"]["uid"])
     await cast.person.delete(*place, preconditions=uid, propagation=Propagation.FOREGROUND)
@@ -504,4 +504,4 @@ STORIES: Final = {
     story.__name__: story
     for story in (writes, applies, deletions, owners, adoption, passes, deeds, pages)
 }
-"""Each has a cluster of its name, if it has one."""
+"""Stories by name, which is that of their cluster, if any."""

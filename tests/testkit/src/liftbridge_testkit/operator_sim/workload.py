@@ -1,4 +1,4 @@
-"""Actions of users and the environment in a schedule: wishes, faults, and their end."""
+"""Actions of users and the environment in a schedule: changes, faults, and their end."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ GIB = 1 << 30
 
 
 def begin(world: Stage) -> None:
-    """The user asks for a cluster."""
+    """Create a cluster as the user."""
     rng = world.rng
     replicas = rng.choice((1, 2, 3, 3, 3, 3, 4, 5))
     world.create_resource(
@@ -30,7 +30,7 @@ def begin(world: Stage) -> None:
 
 
 def make_streams(world: Stage) -> None:
-    """Create streams, as a user would, once the cluster serves."""
+    """Create streams as a user, once the cluster serves."""
     brokers, rng, resource = world.brokers, world.rng, world.api.resource
     able = sorted(name for name in brokers.registered if brokers.is_up(name))
     able = [name for name in able if not brokers.registered[name].is_cordoned]
@@ -51,7 +51,7 @@ def make_streams(world: Stage) -> None:
 
 
 def change(world: Stage) -> None:
-    """A change of the specification, or a person at work."""
+    """Change the specification, or act as an administrator."""
     resource, rng = world.api.resource, world.rng
     if resource is None:
         return
@@ -82,7 +82,7 @@ def change(world: Stage) -> None:
 
 
 def _toggle_wish(world: Stage, choice: int) -> None:
-    """Toggle a wish."""
+    """Toggle a field of the specification."""
     assert world.api.resource is not None
     wanted = world.api.resource.wanted
     if choice == 8:
@@ -106,13 +106,13 @@ def _new_revision(world: Stage, *, is_bad: bool) -> None:
         world.count("wish", "bad template")
     else:
         world.count("wish", "template")
-    # A level is asked for at once with the template that brings it, as people do.
+    # Users request a level together with the template that supports it.
     level = level_of(revision) if world.revisions % 2 == 0 else resource.wanted.feature_level
     world.put_wanted(revision=revision, feature_level=max(level, resource.wanted.feature_level))
 
 
 def _restart_one(world: Stage) -> None:
-    """A person wants one pod restarted, whatever its template."""
+    """Request the restart of one pod, whatever its template."""
     names = sorted(world.api.pods)
     if names:
         pod = world.api.pods[world.rng.choice(names)]
@@ -121,7 +121,7 @@ def _restart_one(world: Stage) -> None:
 
 
 def _drain_brokers(world: Stage) -> None:
-    """A person drains some brokers, or takes that back."""
+    """Drain some brokers, or end that."""
     resource, rng = world.api.resource, world.rng
     assert resource is not None
     names = [f"c-{one}" for one in range(resource.wanted.replicas)]
@@ -131,7 +131,7 @@ def _drain_brokers(world: Stage) -> None:
 
 
 def _recreate(world: Stage) -> None:
-    """The resource goes, with what it owns, and is created again over the volumes."""
+    """Delete the resource with its objects, and create it again over the volumes."""
     api, resource = world.api, world.api.resource
     if resource is None or world.rng.random() < 0.5:
         return
@@ -147,7 +147,7 @@ def _recreate(world: Stage) -> None:
 
 
 def approve(world: Stage) -> None:
-    """A person approves the plan that is published."""
+    """Approve the published plan."""
     resource = world.api.resource
     if resource is None or not resource.wanted.needs_approval or not resource.plan_hash:
         return
@@ -199,7 +199,7 @@ def _delete(world: Stage, names: list[str]) -> None:
 
 
 def _scale_by_hand(world: Stage, names: list[str]) -> None:
-    """A person gives the set fewer pods, perhaps none."""
+    """Scale the set down by hand, perhaps to zero."""
     del names
     brokers, rng = world.api.brokers, world.rng
     if brokers is None or brokers.is_terminating or not brokers.replicas:
@@ -216,7 +216,7 @@ def _depose(world: Stage, names: list[str]) -> None:
 
 
 def _repeat(world: Stage, names: list[str]) -> None:
-    """A write that changes nothing but the version."""
+    """Write an object without a change, for a new version."""
     if names:
         world.api.put_pod(world.api.pods[world.rng.choice(names)])
         world.count("fault", "event repeated")
@@ -231,7 +231,7 @@ def _toggle(names: set[str], all_: list[str], world: Stage) -> None:
 
 
 def _drain(world: Stage, names: list[str]) -> None:
-    """Cordon two nodes and evict what is on them, or end that."""
+    """Cordon two nodes and evict their pods, or end that."""
     del names
     api, rng = world.api, world.rng
     cordoned = [node for node in api.nodes.values() if node.is_unschedulable]
@@ -248,7 +248,7 @@ def _drain(world: Stage, names: list[str]) -> None:
 
 
 def _lose_volume(world: Stage, names: list[str]) -> None:
-    """A machine is gone with its volume, which held nothing alone; ask for another."""
+    """Lose a machine whose volume is not the only copy, and request a replacement."""
     brokers, api, rng = world.brokers, world.api, world.rng
     resource = api.resource
     if resource is None or world.kube.down or not brokers.has_quorum:
@@ -261,7 +261,7 @@ def _lose_volume(world: Stage, names: list[str]) -> None:
     others = [one for one in brokers.alive_voters() if one.broker != name]
     holds = [one for one in brokers.partitions.values() if name in one.replicas]
     is_safe = all(len(one.replicas) > 1 and set(one.replicas) <= set(one.isr) for one in holds)
-    # A move may leave it with the only replica before anybody knows that it is gone.
+    # A move may leave it with the only replica before the loss is noticed.
     is_safe = is_safe and not any(name in one.target for one in brokers.partitions.values())
     is_safe = is_safe and all(
         brokers.is_up(other) for one in holds for other in one.replicas if other != name
@@ -280,7 +280,7 @@ def _lose_volume(world: Stage, names: list[str]) -> None:
 
 
 def heal(world: Stage) -> None:
-    """Faults end, and wishes become ones that can be granted."""
+    """End all faults, and make the specification one that can be fulfilled."""
     api, brokers = world.api, world.brokers
     for name in list(world.kube.down):
         world.kube.return_node(name)

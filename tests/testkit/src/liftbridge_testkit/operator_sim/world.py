@@ -1,7 +1,8 @@
 """A schedule: a cluster, its user, its faults and two operators, from one seed.
 
-First everything happens at once; then faults stop, wishes become ones that can be granted, and the
-cluster must become ready within a bound of passes, and quiet afterwards.
+First all faults and changes happen together. Then faults stop, the specification becomes one that
+can be fulfilled, and the cluster must become ready within a bounded number of passes, and stay
+quiet afterwards.
 """
 
 from random import Random
@@ -20,7 +21,7 @@ class World:
     """One schedule.
 
     Attributes:
-        stage: The models it plays on.
+        stage: Models of the schedule.
         operators: Two processes; one holds the lease at a time.
         step_count: Steps so far.
     """
@@ -32,7 +33,7 @@ class World:
         self.step_count = 0
 
     def run(self) -> None:
-        """The whole schedule.
+        """Run the whole schedule.
 
         Raises:
             InvariantError: Something happened that must never happen.
@@ -71,7 +72,7 @@ class World:
                 self.stage.count("fault", "operator paused")
 
     def _settle(self) -> None:
-        """Faults are over: ready within the bound, then quiet."""
+        """Wait after the faults until the cluster is ready within the bound, then quiet."""
         passes = quiet = 0
         self.paused_until = [0, 0]
         while passes < PASSES_MAX:

@@ -1,1 +1,4 @@
-"""Raft groups in memory: a disk that can lose, a network that can misbehave, scripts and chaos."""
+"""Raft groups in memory.
+
+A disk that can lose data, a network that can misbehave, scripts and chaos.
+"""
