@@ -63,11 +63,11 @@ def test_publishers_are_held_back_while_too_much_waits_for_its_acks() -> None:
     node = world.node
     node.set_limits(publishers_max=1, publisher_ttl_ns=1, unanswered_bytes_max=100)
     world.publish(partition, bytes(100))
-    assert (node.unanswered_bytes, node.is_congested) == (100, False)
+    assert (node.context.unanswered_bytes, node.is_congested) == (100, False)
     world.publish(partition, b"v")
-    assert (node.unanswered_bytes, node.is_congested) == (101, True)
+    assert (node.context.unanswered_bytes, node.is_congested) == (101, True)
     world.settle()
-    assert (node.unanswered_bytes, node.is_congested) == (0, False)
+    assert (node.context.unanswered_bytes, node.is_congested) == (0, False)
 
 
 def test_acks_that_are_given_up_hold_nobody_back() -> None:
@@ -75,6 +75,6 @@ def test_acks_that_are_given_up_hold_nobody_back() -> None:
     partition = world.create(fsync_policy=FsyncPolicy.COMMIT)
     world.publish(partition, b"value")
     partition.go_offline("test")
-    assert world.node.unanswered_bytes == 0
+    assert world.node.context.unanswered_bytes == 0
     world.publish(partition, b"one", b"two")
-    assert world.node.refused_counts == {"PARTITION_OFFLINE": 2}
+    assert world.node.context.refused_counts == {"PARTITION_OFFLINE": 2}

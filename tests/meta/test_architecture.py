@@ -388,7 +388,7 @@ def test_true_walk_is_accepted():
     [
         ("node/node.py", "node/nodes.py", "no module node/nodes.py"),
         ("Node.publish", "Node.handle", "no Node.handle in node/node.py"),
-        ("Node.publish", "Node.is_full", "nothing leads to Partition.publish"),
+        ("Node.publish", "Node.listen", "nothing leads to Partition.publish"),
         ("_append, _hold", "commit_to", "Partition.publish does not call Partition.commit_to"),
         ("_append, _hold", "_append", "does not call PendingAcks.add"),
         ("3. Back in", "3. In", "nothing leads to Partition.publish"),
@@ -407,7 +407,7 @@ def test_planted_fault_of_a_walk_is_found(true, planted, fault):
 
 def test_module_in_between_may_lead_to_the_next_step():
     page = TRUE_WALK.replace(
-        "Node.publish` passes", "Node.is_full` leaves for `api/batches.py`, passes"
+        "Node.publish` passes", "Node.listen` leaves for `api/batches.py`, passes"
     )
     (walk,) = walks(page.replace("3 modules", "4 modules"))
     assert faults(walk) == []

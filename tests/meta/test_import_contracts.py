@@ -46,6 +46,15 @@ PLANTED = [
         "node-layers",
         {f"{BROKER}/node/upkeep/planted.py": "import liftbridge_broker.node.assembly\n"},
     ),
+    (
+        "node-layers",
+        {f"{BROKER}/node/context.py": "import liftbridge_broker.node.partition.partition\n"},
+    ),
+    (
+        "node-layers",
+        {f"{BROKER}/node/control.py": "import liftbridge_broker.node.membership\n"},
+    ),
+    ("node-layers", {f"{BROKER}/node/held.py": "import liftbridge_broker.node.applied\n"}),
     ("node-layers", {f"{BROKER}/node/homeless/__init__.py": ""}),
     ("deterministic", {f"{BROKER}/node/planted.py": "import time\n"}),
     ("deterministic", {f"{BROKER}/node/partition/planted.py": "import time\n"}),

@@ -459,7 +459,7 @@ async def test_bug_in_the_broker_ends_it_and_reaches_the_test(slice_ns, monkeypa
     async def run():
         async with Broker() as broker, broker.client() as lb:
             stream = await lb.streams.create("s")
-            broker._broker._life._core.node.store.note_append = None
+            broker._broker._life._core.node.context.store.note_append = None
             with pytest.raises(LiftbridgeError):
                 await stream.publish(b"0")
             assert not broker.is_running

@@ -29,9 +29,8 @@ class World:
     """A congested node and calls that publish to it."""
 
     def __init__(self, count: int) -> None:
-        self.node = SimpleNamespace(
-            is_congested=True, options=SimpleNamespace(namespace="liftbridge-default")
-        )
+        options = SimpleNamespace(namespace="liftbridge-default")
+        self.node = SimpleNamespace(is_congested=True, context=SimpleNamespace(options=options))
         self.port = Port()
         port = cast("CallPort", self.port)
         self.calls = [Call(port, one, method="", peer="", deadline=None) for one in range(count)]

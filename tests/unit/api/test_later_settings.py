@@ -57,4 +57,4 @@ def test_setting_that_every_broker_can_read_is_in_force(served: Served, method: 
     state = served.world[1].node.state
     stream = state.stream("new" if method == "CreateStream" else "s")
     assert stream is not None
-    assert served.world[1].node.options_of(stream).ack_reply
+    assert served.world[1].node.context.options_of(stream).ack_reply

@@ -50,7 +50,7 @@ METHODS: Final = [
 @pytest.fixture(scope="module")
 def served() -> Served:
     world = ClusterWorld(1)
-    subject = internal_subject(world[1].node.options.namespace, "cursors")
+    subject = internal_subject(world[1].node.context.options.namespace, "cursors")
     outcome = world.propose(
         CreateStream(
             name=StreamName(CURSORS_STREAM),

@@ -10,7 +10,7 @@ from liftbridge_broker.config.options import (
     ReplicationOptions,
 )
 from liftbridge_broker.errors import ConfigError
-from liftbridge_broker.node.metadata.control import ControlOptions
+from liftbridge_broker.node.control import ControlOptions
 from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.replication.follower import FollowerLimits
 from liftbridge_broker.replication.isr import LeaderLimits

@@ -73,7 +73,7 @@ def test_plain_messages_are_answered_as_by_jetstream(world: NodeWorld) -> None:
     assert all(one.reply == "" and not one.is_quiet for one in world.messaging.sent)
     frames = world.subscribe(partition).frames
     assert [frame.reply_subject for frame in frames] == [INBOX, INBOX, "answers"]
-    assert sum(world.node.ack_times[POLICY_ALL].counts) == 3
+    assert sum(world.node.context.ack_times[POLICY_ALL].counts) == 3
 
 
 def test_partition_is_told_by_its_number(world: NodeWorld) -> None:
@@ -192,9 +192,9 @@ def test_streams_that_come_and_go_are_known(world: NodeWorld) -> None:
 
 def test_subjects_of_streams_are_known_before_the_first_reply(world: NodeWorld) -> None:
     world.create("other", "other")
-    assert not world.node.stream_subjects._known
+    assert not world.node.held.stream_subjects._known
     created(world)
-    assert len(world.node.stream_subjects._known) == len(world.node.state.streams)
+    assert len(world.node.held.stream_subjects._known) == len(world.node.state.streams)
 
 
 def test_setting_takes_effect_on_a_stream_that_exists(world: NodeWorld) -> None:

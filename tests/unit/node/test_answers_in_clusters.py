@@ -42,7 +42,7 @@ def subscribe(member, *, reads_replica=False):
 
     subscription = Subscription.open(
         partition,
-        member.node,
+        member.node.client_reads,
         pull,
         start=EARLIEST,
         stop=NEVER,
@@ -65,9 +65,9 @@ def test_readers_of_a_leader_that_fenced_itself_look_for_another(world):
     assert of_any_replica == []
     with pytest.raises(UnavailableError, match="leader changed"):
         subscribe(leader)
-    wanted = BulkRange(0, 0, 0, follows=False)
+    wanted, reads = BulkRange(0, 0, 0, follows=False), leader.node.client_reads
     with pytest.raises(UnavailableError, match="leader changed"):
-        BulkRead(leader.node.find_replica("s", 0), leader.node, lambda: None, wanted)
+        BulkRead(leader.node.find_replica("s", 0), reads, lambda: None, wanted)
     assert subscribe(leader, reads_replica=True) == []
 
 

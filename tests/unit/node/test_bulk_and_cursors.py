@@ -43,7 +43,7 @@ class Bulk:
         self.chunks: list[Chunk] = []
         self.error: LiftbridgeError | None = None
         self.is_done = False
-        self.read = BulkRead(partition, world.node, self.take, range_)
+        self.read = BulkRead(partition, world.node.client_reads, self.take, range_)
         self.take()
 
     def take(self) -> None:
@@ -117,7 +117,7 @@ def test_strict_read_of_what_is_there_is_as_any_other(
 
 def test_strict_read_tells_what_retention_removed_before_it_came_there(world: NodeWorld) -> None:
     partition = three_batches(world)
-    read = BulkRead(partition, world.node, lambda: None, wanted(is_strict=True))
+    read = BulkRead(partition, world.node.client_reads, lambda: None, wanted(is_strict=True))
     assert read.pull(1) is not None
     partition.log.set_log_start(Offset(3))
     with pytest.raises(OutOfRangeError, match="offset 2 is out of range"):
@@ -140,7 +140,7 @@ def test_bytes_are_bounded_with_at_least_one_batch(world: NodeWorld) -> None:
 
 def test_range_ends_at_the_high_watermark_of_the_call(world: NodeWorld) -> None:
     partition = three_batches(world)
-    read = BulkRead(partition, world.node, lambda: None, wanted())
+    read = BulkRead(partition, world.node.client_reads, lambda: None, wanted())
     world.publish(partition, b"5")
     chunk = read.pull(1 << 20)
     assert chunk is not None

@@ -1,7 +1,6 @@
 """The budget of leaders for replicas that reassignments add."""
 
 from random import Random
-from typing import NamedTuple
 
 import pytest
 
@@ -11,17 +10,11 @@ from liftbridge_broker.node.replicas.catch_up import SECOND_NS, CatchUp
 RATE = 1_000_000
 
 
-class Sender(NamedTuple):
-    """A partition with records to send."""
-
-    partition_id: PartitionId
-
-
-ONE, TWO = Sender(PartitionId(1)), Sender(PartitionId(2))
+ONE, TWO = PartitionId(1), PartitionId(2)
 
 
 def test_without_a_rate_everything_is_sent() -> None:
-    budget = CatchUp[Sender](lambda: 0)
+    budget = CatchUp(lambda: 0)
     budget.spend(1 << 40)
     assert budget.may_send(ONE, Instant(0))
     assert budget.next_deadline() is None
@@ -30,7 +23,7 @@ def test_without_a_rate_everything_is_sent() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_rate_holds_on_average_whatever_the_sizes(seed: int) -> None:
     random = Random(seed)
-    budget = CatchUp[Sender](lambda: RATE)
+    budget = CatchUp(lambda: RATE)
     now, sent = Instant(SECOND_NS), 0
     while now < 60 * SECOND_NS:
         if budget.may_send(ONE, now):
@@ -47,7 +40,7 @@ def test_the_rate_holds_on_average_whatever_the_sizes(seed: int) -> None:
 
 
 def test_idle_time_is_saved_for_a_second_only() -> None:
-    budget = CatchUp[Sender](lambda: RATE)
+    budget = CatchUp(lambda: RATE)
     late = Instant(3_600 * SECOND_NS)
     assert budget.may_send(ONE, late)
     budget.spend(RATE)
@@ -56,7 +49,7 @@ def test_idle_time_is_saved_for_a_second_only() -> None:
 
 def test_all_that_wait_go_on_together_and_when_the_limit_is_taken_back() -> None:
     rate = RATE
-    budget = CatchUp[Sender](lambda: rate)
+    budget = CatchUp(lambda: rate)
     assert budget.may_send(ONE, Instant(SECOND_NS))
     budget.spend(100 * RATE)
     assert not budget.may_send(ONE, Instant(SECOND_NS))

@@ -205,7 +205,7 @@ def test_reload_of_settings_below_min_isr_refuses_no_message_for_its_neighbour(w
     next(member for member in world.alive if member is not world.leader()).kill()
     world.until(lambda: len(world.state().isr) == 2 and world.leader() is not None)
     node = world.leader().node
-    node.set_defaults(node.options.defaults, world.now)
+    node.set_defaults(node.context.options.defaults, world.now)
     partition = node.find_partition("s", 0)
     asked = envelope(b"b", ackInbox="i", ackPolicy=POLICY_ALL)
     subscription = SubscriptionId(partition.partition_id)

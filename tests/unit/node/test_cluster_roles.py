@@ -61,7 +61,7 @@ class Reader:
         partition = member.node.find_replica("s", 0)
         self.subscription = Subscription.open(
             partition,
-            member.node,
+            member.node.client_reads,
             self.pull,
             start=start,
             stop=NEVER,
@@ -86,7 +86,7 @@ class BulkReader:
         self.end = None
         wanted = BulkRange(0, 0, 0, follows=True, reads_replica=True)
         partition = member.node.find_replica("s", 0)
-        self.read = BulkRead(partition, member.node, self.pull, wanted)
+        self.read = BulkRead(partition, member.node.client_reads, self.pull, wanted)
         self.pull()
 
     def pull(self):
@@ -218,7 +218,9 @@ def test_a_replica_that_a_bulk_read_finds_unreadable_is_copied_anew(world):
     former = world.leader()
     former.files.fail(Fault("read", f"*/{partition >> 24:010x}-s/*.log"))
     wanted = BulkRange(0, 0, 0, follows=False)
-    read = BulkRead(former.node.partitions[partition], former.node, lambda: None, wanted)
+    read = BulkRead(
+        former.node.partitions[partition], former.node.client_reads, lambda: None, wanted
+    )
     with pytest.raises(FilesError):
         read.pull(1 << 20)
     world.until(lambda: world.leader() not in (None, former))

@@ -24,7 +24,7 @@ from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.model.ids import MetadataIndex, PartitionNumber, partition_id
 from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOverrides
-from liftbridge_broker.node.metadata.control import ControlOptions, ControlPlane
+from liftbridge_broker.node.control import ControlOptions, ControlPlane
 from liftbridge_broker.node.scheduling.cluster_clock import ClockLimits, ClusterClock
 from liftbridge_broker.ports.metadata import LeaderChanged
 from liftbridge_broker.wire.peer import PeerHeader
@@ -99,7 +99,9 @@ class World:
         self.now = START
         self.is_deaf = False
         self.group = Group()
-        self.control = ControlPlane(self, self.group, self, ControlOptions(**options))
+        self.control = ControlPlane(
+            self, self.group, self, ControlOptions(**options), self.log_infos
+        )
         for name in names:
             self.register(name)
 
@@ -132,7 +134,7 @@ class World:
         self.group.leader = peer(leader)
         self.control.on_leader(LeaderChanged(leader, self.group.term, is_self=False), self.now)
 
-    # The host and the speaker.
+    # The context, and the link to other brokers.
 
     def propose(self, command, _now, reply):
         self.proposed.append(command)

@@ -1,8 +1,8 @@
 """However many streams share a subject, a turn copies so many records and no more, in order."""
 
 from liftbridge_broker.errors import NotAppendedError
+from liftbridge_broker.node.partition.listening import COPY_WEIGHT, WAITING_BYTES_MAX
 from liftbridge_broker.node.partition.partition import Partition
-from liftbridge_broker.node.publishing.listening import COPY_WEIGHT, WAITING_BYTES_MAX
 from liftbridge_broker.node.scheduling.chores import SLICE_WEIGHT, TURN_WEIGHT_MAX
 from liftbridge_testkit.node_world import Answers, NodeWorld
 
@@ -28,7 +28,7 @@ def copied_by_turns(world: NodeWorld, partitions: list[Partition], *values: byte
         now = sum(one.log.log_end_offset for one in partitions)
         copied.append(now - before)
         before = now
-        if not world.node.chores.is_waiting:
+        if not world.node.context.chores.is_waiting:
             return copied
         assert world.armed is not None
         assert world.armed <= world.now
@@ -53,7 +53,7 @@ def test_copies_keep_the_order_of_what_was_published(world: NodeWorld) -> None:
     partitions = crowd(world)
     for start in range(0, len(RUN), 50):
         world.publish(partitions[start % 3], *RUN[start : start + 50])
-    assert world.node.chores.is_waiting
+    assert world.node.context.chores.is_waiting
     world.settle()
     assert list(world.values(partitions[-1]).values()) == RUN
 
@@ -62,7 +62,7 @@ def test_stream_deleted_meanwhile_gets_nothing(world: NodeWorld) -> None:
     partitions = crowd(world)
     world.publish(partitions[0], *RUN)
     last = partitions[-1]
-    world.node.close_partition(last.partition_id, NotAppendedError("gone"))
+    world.node.held.close(last.partition_id, NotAppendedError("gone"))
     world.settle()
     assert last.log.log_end_offset == 0
     assert partitions[-2].log.log_end_offset == len(RUN)
@@ -98,7 +98,7 @@ def test_busy_subject_does_not_hold_up_the_copies_of_another_one(world: NodeWorl
         turns += 1
     assert turns <= 2
     assert busy[-1].log.log_end_offset == 0
-    assert world.node.chores.is_waiting
+    assert world.node.context.chores.is_waiting
     world.settle()
     assert busy[-1].log.log_end_offset == 5 * len(RUN)
 

@@ -49,7 +49,9 @@ def key_of(name: int | str) -> bytes:
 def table_of(world: NodeWorld, partition: Partition) -> CursorTable:
     """The table, which is made when it is asked first."""
     tables = world.node.cursors
-    return tables._tables.setdefault(partition.partition_id, CursorTable(partition, world.node))
+    return tables._tables.setdefault(
+        partition.partition_id, CursorTable(partition, world.node.context)
+    )
 
 
 def with_small_memory(world: NodeWorld, partition: Partition) -> None:
@@ -59,11 +61,11 @@ def with_small_memory(world: NodeWorld, partition: Partition) -> None:
     world.settle()
 
 
-class Counting:
+class Counting(CursorScan):
     """Counts the records that a target is fed with."""
 
     def __init__(self, target: CursorIndex | CursorScan, count: "Count") -> None:
-        self.next_offset = target.next_offset
+        super().__init__((), target.next_offset)
         self._feed = target.feed
         self._count = count
 

@@ -196,7 +196,7 @@ def test_lost_link_loses_acks_and_counts_them(world: NodeWorld) -> None:
     world.create()
     world.messaging.is_connected = False
     world.deliver("s", envelope(b"a", ackInbox="i"))
-    assert world.node.lost_ack_count == 1
+    assert world.node.context.lost_ack_count == 1
 
 
 # -- stamps of idempotent publishers ------------------------------------------------------------
@@ -319,7 +319,7 @@ def test_copy_lost_on_the_way_out_is_counted(world: NodeWorld) -> None:
     world.messaging.is_connected = False
     # The link goes down between the check and the write.
     run = PublishRun([b"a"], partition.subject, "grpc")
-    world.node.fan_out(partition, run)
+    world.node.listening.fan_out(partition, run)
     assert world.node.listening.lost_copy_count == 1
     assert beside.log.log_end_offset == 1
     assert world.messaging.sent == run_before

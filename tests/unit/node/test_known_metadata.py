@@ -52,7 +52,7 @@ def test_changes_that_are_committed_and_not_in_force_are_not_known(
 ) -> None:
     chief, other = both(world)
     before = other.node.state.applied_index
-    monkeypatch.setattr(other.node.metadata, "_drain", lambda: None)
+    monkeypatch.setattr(other.node.context.metadata, "_drain", lambda: None)
     changed = alter(world, chief)
     world.until(lambda: other.consensus.core.told == chief.consensus.core.told)
     world.run(1_000)

@@ -9,7 +9,7 @@ from liftbridge_testkit.node_world import NodeWorld
 def apply(world: NodeWorld, command: Command) -> None:
     """Have a command applied as one of another broker would be."""
     answers: list[object] = []
-    world.node.metadata.propose(command, world.now, answers.append)
+    world.node.context.metadata.propose(command, world.now, answers.append)
     world.settle()
     assert [isinstance(answer, LiftbridgeError) for answer in answers] == [False]
 

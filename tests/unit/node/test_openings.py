@@ -43,8 +43,8 @@ def test_a_turn_opens_so_many_replicas_and_the_stream_is_told_of_when_all_are_op
         world.settle()
     assert opened == [OPENINGS_PER_TURN * (number + 1) for number in range(5)]
     assert not isinstance(outcomes[0], LiftbridgeError)
-    assert all(world.node.is_listening(one) for one in world.node.partitions)
-    assert not world.node.openings.is_waiting
+    assert all(world.node.listening.is_listening(one) for one in world.node.partitions)
+    assert not world.node.context.openings.is_waiting
 
 
 def test_streams_of_one_turn_share_what_it_opens(world: NodeWorld) -> None:
@@ -125,7 +125,7 @@ def test_a_stream_of_many_partitions_is_deleted_by_and_by(world: NodeWorld) -> N
     left = [len(world.node.partitions)]
     answers = world.publish(last, b"too late")
     assert isinstance(answers.error, NotAppendedError | NotFoundError)
-    while world.node.openings.is_waiting:
+    while world.node.context.openings.is_waiting:
         turn(world)
         left.append(len(world.node.partitions))
         world.settle()

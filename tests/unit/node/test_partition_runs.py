@@ -134,7 +134,7 @@ def test_acks_that_wait_when_the_stream_is_deleted_are_refused(world: NodeWorld)
     partition = world.create(fsync_policy=FsyncPolicy.COMMIT)
     waiting = world.publish(partition, b"a")
     # The deletion is applied before the log's sync is done.
-    world.node.close_partition(partition.partition_id, NotFoundError("commit log was deleted"))
+    world.node.held.close(partition.partition_id, NotFoundError("commit log was deleted"))
     assert isinstance(waiting.error, NotFoundError)
 
 
@@ -196,7 +196,7 @@ def test_backlog_makes_the_node_congested_before_it_refuses(world: NodeWorld) ->
     assert not world.node.is_congested
     world.messaging.backlog_bytes += 1
     assert world.node.is_congested
-    assert world.node.can_fan_out("s")
+    assert world.node.listening.can_take("s")
 
 
 @pytest.mark.parametrize(("expected", "is_taken"), [(0, False), (1, True), (-1, True), (2, False)])

@@ -257,10 +257,10 @@ class LeaderlessTalk:
     def __init__(self, world):
         member = passing_on(world)
         self.now, self.wall_ns, self.state = Instant(0), 0, member.node.state
-        self.find_for_publish = member.node.find_for_publish
+        self.find = member.node.find_for_publish
         self.messaging = MemoryMessaging()
-        subjects = SubjectPublisher(self.messaging, member.node.options)
-        self.remotes = Forwarding(self, subjects, None)
+        subjects = SubjectPublisher(self.messaging, member.node.context.options)
+        self.remotes = Forwarding(self, self.find, subjects, None)
 
     def elect(self):
         """The leader is elected anew."""
@@ -276,7 +276,7 @@ class LeaderlessTalk:
         run = PublishRun(
             [b"a"], "s", "grpc", (PendingAck(POLICY_ALL, answers),), policy=1, **fields
         )
-        self.remotes.publish(self.find_for_publish("s", 0), run, self.now)
+        self.remotes.publish(self.find("s", 0), run, self.now)
         return answers
 
 

@@ -226,8 +226,8 @@ def test_pause_that_fails_is_tried_again(world: NodeWorld) -> None:
 def test_changed_options_do_not_multiply_the_looks(world: NodeWorld) -> None:
     partition = world.create(auto_pause_ms=IDLE_MS)
     for _ in range(50):
-        world.node.set_options(partition, partition.options, world.now)
-    assert len(world.node._idle) == 1  # the bound is not seen from outside
+        world.node.held.set_options(partition, partition.options, world.now)
+    assert len(world.node.held._idle) == 1  # the bound is not seen from outside
 
 
 def test_auto_pause_can_be_turned_on_and_off_later(world: NodeWorld) -> None:

@@ -70,7 +70,7 @@ def test_a_publisher_registered_while_a_broker_was_away_is_known_when_it_is_back
     assert table(world, away).next_sequence(stamp.publisher_id) == 2
     away.stop()
     away.restart()
-    world.until(lambda: away.node.cluster.is_active)
+    world.until(lambda: away.node.context.is_caught_up)
     assert table(world, away).next_sequence(stamp.publisher_id) == 2
 
 

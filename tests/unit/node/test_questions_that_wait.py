@@ -10,7 +10,7 @@ OWN, OTHER = "a", "b"
 MS = 1_000_000
 
 
-class Host:
+class Context:
     """A broker that leads the only partition, with the other one in sync, in leader epoch 1."""
 
     broker = OWN
@@ -41,19 +41,19 @@ def led_without_knowing_what_is_committed():
 
 def test_who_was_asked_as_the_leader_and_follows_by_then_does_not_answer():
     """It may not have heard of the last record that it acknowledged in a former epoch."""
-    host, partition, told = Host(), led_without_knowing_what_is_committed(), []
-    answers = Answers(host)
+    context, partition, told = Context(), led_without_knowing_what_is_committed(), []
+    answers = Answers(context)
     answers.ask(partition, Question.END, told.append, 0, as_replica=True)
     assert told == []
     partition.role = Role.FOLLOWER
-    host.partition_state = SimpleNamespace(leader=OTHER, isr=(OWN, OTHER), leader_epoch=2)
+    context.partition_state = SimpleNamespace(leader=OTHER, isr=(OWN, OTHER), leader_epoch=2)
     answers.on_timer(100 * MS)
     assert [(type(error), str(error)) for error in told] == [(UnavailableError, "leader changed")]
 
 
 def test_who_still_leads_answers_once_it_knows():
-    host, partition, told = Host(), led_without_knowing_what_is_committed(), []
-    answers = Answers(host)
+    context, partition, told = Context(), led_without_knowing_what_is_committed(), []
+    answers = Answers(context)
     answers.ask(partition, Question.END, told.append, 0, as_replica=True)
     answers.on_timer(100 * MS)
     assert told == []

@@ -22,7 +22,8 @@ def world() -> ClusterWorld:
 
 
 def scrubber_of(member: Member, first: int = 0) -> Scrubber:
-    return Scrubber(member.node, DAY_NS, first=first)
+    node = member.node
+    return Scrubber(node.partitions, node.context, DAY_NS, first=first)
 
 
 def complete(world: ClusterWorld, scrubber: Scrubber) -> None:
@@ -119,6 +120,10 @@ def test_every_log_is_read_in_a_pass_wherever_it_begins(world: ClusterWorld) -> 
 def test_steps_are_spread_over_the_interval(world: ClusterWorld) -> None:
     node = leader_of(world).node
     count = sum(1 + each.log.size_bytes // STEP_BYTES for each in node.partitions.values())
-    assert Scrubber(node, PAUSE_NS_MAX, first=0).step() == PAUSE_NS_MAX // count
-    assert Scrubber(node, 1, first=0).step() == PAUSE_NS_MIN
-    assert Scrubber(node, 100 * DAY_NS, first=0).step() == PAUSE_NS_MAX
+
+    def pause_ns(interval_ns: int) -> int:
+        return Scrubber(node.partitions, node.context, interval_ns, first=0).step()
+
+    assert pause_ns(PAUSE_NS_MAX) == PAUSE_NS_MAX // count
+    assert pause_ns(1) == PAUSE_NS_MIN
+    assert pause_ns(100 * DAY_NS) == PAUSE_NS_MAX

@@ -180,7 +180,7 @@ def test_stamped_message_for_a_client_s_own_inbox_is_signed(
     headers: Mapping[str, bytes], is_signed: bool
 ) -> None:
     world = NodeWorld()
-    options = replace(world.node.options, keyring=lambda: KEYED)
+    options = replace(world.node.context.options, keyring=lambda: KEYED)
     publish = SubjectPublish(subject="orders", value=b"v", headers=headers, ack_inbox="mine")
     SubjectPublisher(world.messaging, options).publish(publish, world.now, None)
     payload = world.messaging.sent[-1].payload

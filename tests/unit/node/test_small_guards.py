@@ -22,8 +22,8 @@ from liftbridge_broker.model.ids import (
     PartitionId,
 )
 from liftbridge_broker.model.partitions import NOT_COPIED
+from liftbridge_broker.node.applied import AppliedMetadata
 from liftbridge_broker.node.refusals import failed_change
-from liftbridge_broker.node.replicas.applied import take_state
 from liftbridge_broker.node.replicas.following import Following
 from liftbridge_broker.node.replicas.leading import Leading, result_of
 from liftbridge_broker.replication.follower import Append, Damaged
@@ -49,16 +49,19 @@ class Log:
         self.log_end_offset = Offset(self.log_end_offset + len(headers))
 
 
-class Host:
-    """Notes what a followed partition asks for; the disk syncs when the test says so."""
+class Roles:
+    """Notes what a partition does by its role; the disk syncs when the test says so."""
 
     broker, broker_epoch, now, wall_ns = BrokerId("b"), MetadataIndex(1), NOW, 0
 
     def __init__(self):
-        self.is_role_current = True
+        self.context = self
         self.positions = 0
         self.asked = []
         self.retried = 0
+        self.refused = {}
+        self.fetching = {BrokerId("a"): SimpleNamespace(put=self._put, retry=self._retry)}
+        self.log_changes = SimpleNamespace(cut=lambda _: None)
         self.restarted = []
         self.synced = []
         self.store = SimpleNamespace(
@@ -66,14 +69,17 @@ class Host:
             restart=lambda *what: self.restarted.append(what),
         )
 
-    def is_current(self, _):
-        return self.is_role_current
-
-    def tell_position(self, _):
+    def _put(self, _position):
         self.positions += 1
 
-    def retry_position(self, _):
+    def _retry(self, *_):
         self.retried += 1
+
+    def wake(self, _session):
+        pass
+
+    def look_soon(self):
+        pass
 
     def propose(self, command, _now, reply):
         self.asked.append((command, reply))
@@ -81,20 +87,17 @@ class Host:
     def note_append(self, *_):
         pass
 
-    def note_change(self, _, *, is_cut):
-        pass
-
     def transition(self, *_):
         pass
 
 
 @pytest.fixture
-def host():
-    return Host()
+def roles():
+    return Roles()
 
 
 @pytest.fixture
-def following(host):
+def following(roles):
     """A followed partition whose core says what the test gives as the answer."""
     partition = SimpleNamespace(
         partition_id=1,
@@ -107,21 +110,21 @@ def following(host):
         subscribers=[],
     )
     state = SimpleNamespace(partition_id=1, replica_epoch=lambda _: MetadataIndex(1))
-    core = SimpleNamespace(state=state, on_reply=lambda head, *_: head)
-    return Following(host, partition, core, BrokerId("a"))
+    core = SimpleNamespace(state=state, on_reply=lambda head, *_: head, position=lambda: None)
+    return Following(roles, partition, core, BrokerId("a"), verify=lambda _: None)
 
 
 def records(*epochs):
     return Append(b"", epochs, Offset(5), Offset(0))
 
 
-def test_no_position_is_told_before_a_new_leader_epoch_is_durable(host, following):
+def test_no_position_is_told_before_a_new_leader_epoch_is_durable(roles, following):
     following.on_reply(records(1), b"", NOW)
-    assert host.positions == 1
+    assert roles.positions == 1
     following.on_reply(records(2), b"", NOW)
-    assert (host.positions, following.is_held) == (1, True)
-    host.synced[0]()
-    assert (host.positions, following.is_held) == (2, False)
+    assert (roles.positions, following.is_held) == (1, True)
+    roles.synced[0]()
+    assert (roles.positions, following.is_held) == (2, False)
 
 
 def test_follower_refuses_what_its_partition_lets_through(following):
@@ -129,35 +132,37 @@ def test_follower_refuses_what_its_partition_lets_through(following):
         following.check_append(is_all=False, now=NOW)
 
 
-def test_damaged_replica_takes_nothing_before_it_is_declared_unclean(host, following):
+def test_damaged_replica_takes_nothing_before_it_is_declared_unclean(roles, following):
     following.on_reply(Damaged("parts below the high watermark"), b"", NOW)
     following.on_reply(records(1), b"", NOW)
-    assert (following.partition.log.log_end_offset, host.positions) == (5, 0)
-    assert len(host.asked) == 1
+    assert (following.partition.log.log_end_offset, roles.positions) == (5, 0)
+    assert len(roles.asked) == 1
 
 
-def test_damaged_replica_removes_nothing_when_it_could_not_be_declared_unclean(host, following):
+def test_damaged_replica_removes_nothing_when_it_could_not_be_declared_unclean(roles, following):
     following.on_reply(Damaged("parts below the high watermark"), b"", NOW)
-    host.asked[0][1](UnavailableError("no metadata leader"))
-    assert (host.restarted, host.retried) == ([], 1)
+    roles.asked[0][1](UnavailableError("no metadata leader"))
+    assert (roles.restarted, roles.retried) == ([], 1)
     following.on_reply(Damaged("parts below the high watermark"), b"", NOW)
-    host.asked[1][1](None)
-    assert host.restarted == [(1, 0, NOW)]
+    roles.asked[1][1](None)
+    assert roles.restarted == [(1, 0, NOW)]
 
 
 def test_log_of_a_stream_that_a_whole_state_does_not_know_is_kept():
     unknown, deleted = 3 << 24, 4 << 24
     closed, removed = [], []
-    owner = SimpleNamespace(
+    context = SimpleNamespace(
         broker=BrokerId("a"),
         is_caught_up=True,
         has_stopped=False,
-        partitions={unknown: None, deleted: None},
         state=SimpleNamespace(partition=lambda _: None, partitions=list, streams={}, deleted={4}),
         store=SimpleNamespace(delete=lambda numbers, *_: removed.extend(numbers)),
-        close_partition=lambda number, _: closed.append(number),
     )
-    take_state(owner, NOW, 0)
+    held = SimpleNamespace(
+        partitions={unknown: None, deleted: None},
+        close=lambda number, _: closed.append(number),
+    )
+    AppliedMetadata(context, held).take_state(NOW, 0)
     assert (closed, removed) == ([unknown, deleted], [deleted])
 
 
@@ -174,18 +179,17 @@ def test_proposal_that_met_no_metadata_leader_was_not_attempted():
     assert result_of(NoMetadataLeaderError()) is ProposalOutcome.NOT_ATTEMPTED
 
 
-def test_damaged_replica_that_follows_nobody_any_more_removes_nothing(host, following):
+def test_damaged_replica_that_follows_nobody_any_more_removes_nothing(roles, following):
     """It may be the last one that holds anything; a leader to come finds the same damage."""
     following.on_reply(Damaged("parts below the high watermark"), b"", NOW)
-    host.is_role_current = False
-    host.asked[0][1](None)
-    assert host.restarted == []
+    following.is_current = False
+    roles.asked[0][1](None)
+    assert roles.restarted == []
 
 
-def test_answer_to_a_former_leader_commits_nothing(host):
+def test_answer_to_a_former_leader_commits_nothing(roles):
     """The log may be another one by now."""
-    host.is_role_current = False
-    host.eligible, host.watch, host.notify = frozenset(), lambda _: None, lambda _: None
+    roles.eligible, roles.watch, roles.notify = frozenset(), lambda _: None, lambda _: None
     proposal = IsrProposal(
         PartitionId(1), LeaderEpoch(1), MetadataIndex(1), isr=(), is_recovering=False
     )
@@ -198,10 +202,13 @@ def test_answer_to_a_former_leader_commits_nothing(host):
     )
     committed = []
     partition = SimpleNamespace(
+        partition_id=1,
         offline_reason="",
         log=SimpleNamespace(high_watermark=Offset(3)),
         commit_to=lambda *what: committed.append(what),
     )
-    Leading(host, partition, core).propose_if_due(NOW)
-    host.asked[0][1](UnavailableError("not leader"))
+    leading = Leading(roles, partition, core)
+    leading.propose_if_due(NOW)
+    leading.is_current = False
+    roles.asked[0][1](UnavailableError("not leader"))
     assert (results, committed) == ([], [])

@@ -41,7 +41,7 @@ def refuse(one: Member, world: ClusterWorld, refusals: int, *, readers: int = 1)
         reader = partition.log.reader(partition.log.log_start_offset)
         need = reader.read(1_000, partition.log.high_watermark).need
         assert need is not None
-        one.node.submit_read(need, done)
+        one.node.context.submit_read(need, done)
 
 
 def log_of(one: Member, world: ClusterWorld) -> bytes:

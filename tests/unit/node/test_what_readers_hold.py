@@ -39,13 +39,13 @@ def nobody() -> None:
 
 def forward(world: NodeWorld, partition: Partition, start: Position) -> Subscription:
     return Subscription.open(
-        partition, world.node, nobody, start=start, stop=NEVER, is_reverse=False
+        partition, world.node.client_reads, nobody, start=start, stop=NEVER, is_reverse=False
     )
 
 
 def reverse(world: NodeWorld, partition: Partition, start: Position) -> Subscription:
     return Subscription.open(
-        partition, world.node, nobody, start=start, stop=NEVER, is_reverse=True
+        partition, world.node.client_reads, nobody, start=start, stop=NEVER, is_reverse=True
     )
 
 
@@ -53,7 +53,7 @@ def bulk(world: NodeWorld, partition: Partition, start: Position) -> BulkRead:
     newest = max(partition.log.high_watermark - 1, 0)
     first = newest if start.kind == StartPosition.LATEST else start.offset
     wanted = BulkRange(Offset(first), Offset(0), 0, follows=True)
-    return BulkRead(partition, world.node, nobody, wanted)
+    return BulkRead(partition, world.node.client_reads, nobody, wanted)
 
 
 READERS: dict[str, Callable[[NodeWorld, Partition, Position], Subscription | BulkRead]] = {

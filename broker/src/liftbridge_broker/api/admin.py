@@ -221,10 +221,10 @@ class AdminService:
             nats_server=facts.nats().server,
             nats_cluster=facts.nats().cluster,
             peer_keys=facts.peer_keys(),
-            is_nats_connected=node.messaging.is_connected,
+            is_nats_connected=node.context.messaging.is_connected,
             are_peers_connected=facts.are_peers_connected(),
-            is_disk_full=node.is_full(),
-            free_bytes=node.files.free_bytes(),
+            is_disk_full=node.context.store.is_full,
+            free_bytes=node.context.files.free_bytes(),
             replicas=len(node.partitions),
         )
 

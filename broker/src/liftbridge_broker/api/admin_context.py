@@ -220,8 +220,8 @@ class AdminContext:
             else:
                 call.go_on(answer())
 
-        self.node.metadata.read(confirmed)
-        self.node.wake_soon()
+        self.node.context.metadata.read(confirmed)
+        self.node.context.wake_soon()
 
     def change_group(self, change: Callable[[], None]) -> None:
         """Request a change of the metadata group.
@@ -232,8 +232,8 @@ class AdminContext:
         self.check_leader()
         node = self.node
         change()
-        node.metadata.catch_up()
-        node.wake_soon()
+        node.context.metadata.catch_up()
+        node.context.wake_soon()
 
     # -- names ----------------------------------------------------------------------------------
 

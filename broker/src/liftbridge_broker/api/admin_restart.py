@@ -86,9 +86,9 @@ class RestartService:
         context = self._context
         me, node = BrokerId(context.me.broker), context.node
         found: list[Blocker] = []
-        if not (node.messaging.is_connected and context.facts.are_peers_connected()):
+        if not (node.context.messaging.is_connected and context.facts.are_peers_connected()):
             found.append(Blocker(BlockerKind.NATS, f"broker {me} has no link to NATS", (me,)))
-        if node.is_full():
+        if node.context.store.is_full:
             text = f"the disk of broker {me} is full"
             found.append(Blocker(BlockerKind.DISK_FULL, text, (me,)))
         return found

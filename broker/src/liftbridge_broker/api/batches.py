@@ -262,7 +262,7 @@ class FetchBatchesCall:
         self._context.take_subscription()
         try:
             wake = Waker(self._turns, self._pump).wake
-            self._read = BulkRead(partition, self._context.node, wake, wanted)
+            self._read = BulkRead(partition, self._context.node.client_reads, wake, wanted)
         except LiftbridgeError:
             self._context.subscription_count -= 1
             raise

@@ -57,7 +57,7 @@ class Context:
 
     def __post_init__(self) -> None:
         """Load the reserved subjects of the cluster; create the brake."""
-        self.reserved = reserved_subjects(self.node.options.namespace)
+        self.reserved = reserved_subjects(self.node.context.options.namespace)
         self.brake = Brake(self.node, self.do_later)
 
     def take_subscription(self, weight: int = 1) -> None:
@@ -96,7 +96,8 @@ class Context:
                 late = partial(_error_by_now, partition, seen, as_replica=as_replica)
                 turns.join(Waker(turns, lambda: done(late())))
 
-        ask(self.node, partition, question, told, self.clock.now(), as_replica=as_replica)
+        now, answers = self.clock.now(), self.node.client_reads.answers
+        ask(answers, partition, question, told, now, as_replica=as_replica)
         is_asking = False
 
     def in_turn(self, act: Callable[[], None]) -> Callable[[], None]:

@@ -103,7 +103,7 @@ class DataService:
         )
         node = self._context.node
         check_readable(command.overrides, node.state.brokers.values())
-        command = command.with_defaults(node.options.defaults)
+        command = command.with_defaults(node.context.options.defaults)
 
         def answered(outcome: object) -> None:
             created = node.state.stream(stream.name)
@@ -113,7 +113,7 @@ class DataService:
                 response = data_pb2.CreateStreamResponse()
                 if created is not None:
                     response.stream_id = created.stream_id
-                    _describe_options(node.options_of(created), response.options)
+                    _describe_options(node.context.options_of(created), response.options)
                 _reply(call, response)
 
         node.propose(command, self._context.clock.now(), answered)
@@ -145,7 +145,7 @@ class DataService:
             else:
                 response = data_pb2.AlterStreamResponse()
                 if altered is not None:
-                    _describe_options(node.options_of(altered), response.options)
+                    _describe_options(node.context.options_of(altered), response.options)
                 _reply(call, response)
 
         node.propose(command, self._context.clock.now(), answered)
@@ -178,7 +178,11 @@ class DataService:
                 _reply(call, response)
 
             cluster = node.cluster
-            asking = PublisherSequences(node, None) if cluster is None else cluster.sequences
+            asking = (
+                PublisherSequences(node.context, node.partitions, None)
+                if cluster is None
+                else cluster.sequences
+            )
             asking.find(stream, outcome, found, self._context.clock.now())
 
         node.propose(command, self._context.clock.now(), answered)
@@ -223,7 +227,7 @@ class DataService:
         target.creation_timestamp = stream.creation_timestamp
         target.partitions = len(stream.partitions)
         target.owner = stream.owner
-        options = self._context.node.options_of(stream)
+        options = self._context.node.context.options_of(stream)
         settings = target.settings
         settings.name = stream.name
         settings.subject = stream.subject

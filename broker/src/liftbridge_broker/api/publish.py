@@ -171,7 +171,7 @@ class PublishService:
             if request.ackInbox:
                 ack.ackInbox = request.ackInbox
                 inbox = request.ackInbox.encode()
-                node.send_acks([inbox_frame(inbox, ack.SerializeToString())])
+                node.context.send_acks([inbox_frame(inbox, ack.SerializeToString())])
             call.reply(api_pb2.PublishToSubjectResponse(ack=ack).SerializeToString())
 
         publish = SubjectPublish(

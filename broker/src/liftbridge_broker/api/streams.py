@@ -109,7 +109,7 @@ class StreamService:
             streams_max=self._context.streams_max,
             partitions_max=self._context.partitions_max,
         )
-        command = command.with_defaults(self._context.node.options.defaults)
+        command = command.with_defaults(self._context.node.context.options.defaults)
         self._propose(call, command, api_pb2.CreateStreamResponse())
 
     def delete(self, call: Call, raw: bytes) -> None:

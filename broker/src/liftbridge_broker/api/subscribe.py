@@ -127,7 +127,7 @@ class SubscribeCall:
         try:
             self._subscription = Subscription.open(
                 partition,
-                self._context.node,
+                self._context.node.client_reads,
                 Waker(self._turns, self._pump).wake,
                 start=start,
                 stop=stop,

@@ -1,36 +1,18 @@
 """Look-up of partitions by client-visible names, and the refusals where none serves."""
 
-from collections.abc import Callable
-from typing import Protocol
-
-from liftbridge_broker.controller.state import ClusterState, StreamState
 from liftbridge_broker.errors import NotFoundError, NotLeaderError
-from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.partition import NOT_LEADER_TEXT, Partition
-from liftbridge_broker.node.publishing.remote_partition import RemotePartition
+from liftbridge_broker.node.publishing.remote_partition import RemotePartition, remote_partition
 from liftbridge_broker.node.reading.answers import not_leader
-
-
-class PartitionNamesHost(Protocol):
-    """The part of the node that look-ups need."""
-
-    @property
-    def state(self) -> ClusterState:
-        """Applied metadata."""
-        ...
 
 
 class PartitionNames:
     """Replicas held here by stream and number."""
 
-    def __init__(
-        self,
-        host: PartitionNamesHost,
-        remote: Callable[[StreamState, PartitionState], RemotePartition],
-    ) -> None:
-        """Start empty; `remote` represents a partition that another broker leads."""
-        self._host = host
-        self._remote = remote
+    def __init__(self, context: NodeContext) -> None:
+        """Start empty."""
+        self._context = context
         self._found: dict[tuple[str, int], Partition] = {}
 
     def add(self, partition: Partition) -> None:
@@ -53,7 +35,7 @@ class PartitionNames:
         partition = self._found.get((stream, number))
         if partition is not None and partition.is_led:
             return partition
-        found = self._host.state.stream(stream)
+        found = self._context.state.stream(stream)
         if found is None or found.partition(number) is None:
             raise NotFoundError(f"no such partition: {stream}/{number}")
         raise NotLeaderError(NOT_LEADER_TEXT)
@@ -72,13 +54,13 @@ class PartitionNames:
         partition = self._found.get((stream, number))
         if partition is not None and partition.is_led:
             return partition
-        found = self._host.state.stream(stream)
+        found = self._context.state.stream(stream)
         if found is None:
             raise NotFoundError(f"no such stream: {stream}")
         state = found.partition(number)
         if state is None:
             raise NotFoundError(f"no such partition: {number}")
-        return self._remote(found, state)
+        return remote_partition(self._context, found, state)
 
     def led_for_publish(self, stream: str, number: int) -> Partition:
         """Do as `for_publish`, for operations that only the leader performs.
@@ -89,7 +71,7 @@ class PartitionNames:
         """
         partition = self.for_publish(stream, number)
         if isinstance(partition, RemotePartition):
-            found = self._host.state.stream(stream)
+            found = self._context.state.stream(stream)
             state = None if found is None else found.partition(number)
             leader = "" if state is None else state.leader or ""
             raise not_leader(f"{stream}/{number}", leader)

@@ -20,7 +20,7 @@ def cluster_samples(core: Core, transport: NatsTransport, now: Instant) -> Mappi
         "raft_commit_index": consensus.core.commit,
         "raft_voters": len(consensus.voters),
         "raft_learners": len(consensus.learners),
-        "metadata_proposals_pending": core.node.metadata.pending_count,
+        "metadata_proposals_pending": core.node.context.metadata.pending_count,
         "partition_elections_total": core.elections,
         "peers_connected": int(transport.is_connected),
         "peers_authenticated": int(not core.sessions.keys.accepts_unsigned),
@@ -38,7 +38,7 @@ def _broker_samples(core: Core, now: Instant) -> Mapping[str, Sample]:
     fenced = sum(one.fenced for one in brokers)
     own, cluster = core.registration, core.node.cluster
     is_self_fenced = cluster is not None and cluster.is_self_fenced(now)
-    date_ns = core.node.clock.time_for_age(now)
+    date_ns = core.node.context.clock.time_for_age(now)
     return {
         "broker_clock_off_seconds": 0 if date_ns is None else core.clock.wall_ns() - date_ns,
         "cluster_time_known": int(date_ns is not None),

@@ -106,11 +106,11 @@ class BrokerMetrics:
             "log_scrubbed_bytes_total": self.core.scrubbing.scrubbed_bytes,
             "disk_total_bytes": self.files.total_bytes(),
             "disk_free_bytes": self.files.free_bytes(),
-            "disk_full": int(self.node.is_full()),
-            "disk_read_only": int(bool(self.node.store.failure)),
-            "unknown_directories": self.node.store.unknown_count,
+            "disk_full": int(self.node.context.store.is_full),
+            "disk_read_only": int(bool(self.node.context.store.failure)),
+            "unknown_directories": self.node.context.store.unknown_count,
             "open_files": self.files.open_count,
-            "fsync_seconds": self.node.store.sync_times,
+            "fsync_seconds": self.node.context.store.sync_times,
             "grpc_requests_total": self._requests(),
             "connections": stats.connections_open,
             "connections_total": stats.connections_total,
@@ -130,7 +130,7 @@ class BrokerMetrics:
                 "paused": sum(p.dropped_count for p in partitions),
                 "reserved": sum(p.intake.reserved_count for p in partitions),
                 "headers": self.nats.wide_count,
-                "ack": self.node.lost_ack_count,
+                "ack": self.node.context.lost_ack_count,
                 "copy": self.node.listening.lost_copy_count,
             },
         }
@@ -148,12 +148,12 @@ class BrokerMetrics:
     def _publish_samples(self) -> Mapping[str, Sample]:
         """Return samples of publishing: ack latencies, pending acks and refusals."""
         context = self.context
-        refused = Counter(self.node.refused_counts)
+        refused = Counter(self.node.context.refused_counts)
         refused.update(context.refused_counts)
         return {
             "append_seconds": self.files.append_times,
             "publish_ack_seconds": self._ack_times(),
-            "publish_pending_bytes": self.node.unanswered_bytes,
+            "publish_pending_bytes": self.node.context.unanswered_bytes,
             "publish_rejected_total": {code.lower(): count for code, count in refused.items()},
         }
 
@@ -162,8 +162,8 @@ class BrokerMetrics:
         return {
             ("grpc", "leader"): self.context.leader_ack_times,
             ("grpc", "all"): self.context.all_ack_times,
-            ("nats", "leader"): self.node.ack_times[POLICY_LEADER],
-            ("nats", "all"): self.node.ack_times[POLICY_ALL],
+            ("nats", "leader"): self.node.context.ack_times[POLICY_LEADER],
+            ("nats", "all"): self.node.context.ack_times[POLICY_ALL],
         }
 
     def _requests(self) -> Mapping[tuple[str, ...], int]:

@@ -111,4 +111,4 @@ def _cursors(core: Core, options: BrokerOptions) -> CreateStream:
         ),
         creation_timestamp=core.clock.wall_ns(),
         is_internal=True,
-    ).with_defaults(core.node.options.defaults)
+    ).with_defaults(core.node.context.options.defaults)

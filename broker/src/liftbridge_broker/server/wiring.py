@@ -22,11 +22,11 @@ from liftbridge_broker.config.options import (
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.subjects import internal_subject
+from liftbridge_broker.node.control import ControlOptions
 from liftbridge_broker.node.metadata.bootstrap import Role
-from liftbridge_broker.node.metadata.control import ControlOptions
 from liftbridge_broker.node.metadata.opening import METADATA_DIRECTORY
 from liftbridge_broker.node.options import NodeOptions
-from liftbridge_broker.node.replicas.replica_host import ReplicationLimits
+from liftbridge_broker.node.replicas.role_context import ReplicationLimits
 from liftbridge_broker.raft.options import RaftOptions
 from liftbridge_broker.replication.follower import FollowerLimits
 from liftbridge_broker.replication.isr import LeaderLimits

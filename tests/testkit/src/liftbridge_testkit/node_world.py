@@ -122,7 +122,12 @@ class Reading:
     ) -> "Reading":
         """Open the subscription and read available records."""
         self._subscription = Subscription.open(
-            partition, self.world.node, self._wake, start=start, stop=stop, is_reverse=is_reverse
+            partition,
+            self.world.node.client_reads,
+            self._wake,
+            start=start,
+            stop=stop,
+            is_reverse=is_reverse,
         )
         self.take()
         return self
@@ -280,7 +285,7 @@ class NodeWorld:
                 host="localhost",
                 port=9292,
                 previous_broker_epoch=self.store.clean_broker_epoch or 0,
-                clean_partitions=verified_partitions(self.node),
+                clean_partitions=verified_partitions(self.node.partitions, self.store),
                 known_index=self.store.known_index,
                 feature_level=FEATURE_LEVEL,
             )
@@ -323,7 +328,7 @@ class NodeWorld:
             messages, self.messaging.new = self.messaging.new, []
             for message in messages:
                 self._carry(message)
-            if self.node.chores.is_waiting:
+            if self.node.context.chores.is_waiting:
                 self.node.on_timer(self.now, self.wall_ns)
             elif not events and not messages:
                 return

@@ -23,10 +23,10 @@ from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.assembly.search import Search
 from liftbridge_broker.node.assembly.told import tell_partitions
+from liftbridge_broker.node.control import ControlOptions
 from liftbridge_broker.node.membership import ClusterParts
 from liftbridge_broker.node.metadata.bootstrap import Beginning, Role, founded_by
 from liftbridge_broker.node.metadata.consensus import DEFAULT_RAFT_OPTIONS, RaftConsensus
-from liftbridge_broker.node.metadata.control import ControlOptions
 from liftbridge_broker.node.metadata.driver import SNAPSHOT_ENTRIES_DEFAULT, MetadataDriver
 from liftbridge_broker.node.metadata.joining import Joining
 from liftbridge_broker.node.metadata.opening import METADATA_DIRECTORY, open_member
@@ -34,7 +34,7 @@ from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.peers.peer_link import NoPeers, PeerLink
 from liftbridge_broker.node.peers.peer_sessions import PeerSessions
-from liftbridge_broker.node.replicas.replica_host import ReplicationLimits
+from liftbridge_broker.node.replicas.role_context import ReplicationLimits
 from liftbridge_broker.node.upkeep.scrubbing import Scrubber
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.files import Files, Token
@@ -307,7 +307,12 @@ class Core:
             self._new_token,
             parts,
         )
-        self.scrubbing = Scrubber(self.node, options.scrub_interval_ns, first=options.scrub_first)
+        self.scrubbing = Scrubber(
+            self.node.partitions,
+            self.node.context,
+            options.scrub_interval_ns,
+            first=options.scrub_first,
+        )
         self.is_open = True
         self.node.open_partitions(now)
         self.store.begin(driver.state.applied_index, now)

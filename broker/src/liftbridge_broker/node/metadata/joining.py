@@ -13,13 +13,14 @@ founded its cluster alone asks all brokers from time to time, and a broker that 
 cluster reports it.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.peers.peer_link import PeerLink
+from liftbridge_broker.ports.metadata import MetadataConsensus
 from liftbridge_broker.ports.transport import EVERYONE, Channel
 from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_membership import Discover, DiscoverReply, Join
@@ -30,25 +31,6 @@ UNHEARD_NS: Final = 3_000 * MILLISECOND_NS
 
 CALL_NS: Final = 10_000 * MILLISECOND_NS
 """Time between two questions for other clusters, as in the original, and between two log events."""
-
-
-class Group(Protocol):
-    """The metadata group as this broker knows it (`ports.metadata.MetadataConsensus`)."""
-
-    @property
-    def leader(self) -> Peer | None:
-        """Leader of the group as far as this broker knows."""
-        ...
-
-    @property
-    def voters(self) -> Sequence[Peer]:
-        """Members with a vote."""
-        ...
-
-    @property
-    def learners(self) -> Sequence[Peer]:
-        """Members without a vote."""
-        ...
 
 
 class Joining:
@@ -69,7 +51,7 @@ class Joining:
     def __init__(
         self,
         me: Peer,
-        group: Group,
+        group: MetadataConsensus,
         link: PeerLink,
         now: Instant,
         *,

@@ -1,56 +1,23 @@
 """Opens a partition: its log, its publisher state and its intake."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
-from liftbridge_broker.controller.state import ClusterState, StreamState
+from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.errors import CorruptionError, FilesError
-from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import OFFSET_MAX, Instant, Offset, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.model.subjects import partition_subject
-from liftbridge_broker.node.options import NodeOptions
+from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.ack_inboxes import AckInboxes
 from liftbridge_broker.node.partition.intake import Intake
-from liftbridge_broker.node.partition.partition import Partition, PartitionHost
+from liftbridge_broker.node.partition.partition import OtherListeners, Partition
 from liftbridge_broker.node.partition.publishers import history_of
 from liftbridge_broker.node.partition.stream_subjects import StreamSubjects
 from liftbridge_broker.replication.publisher_history import PublisherHistory
 from liftbridge_broker.replication.publishers import PublisherTable
 from liftbridge_broker.storage.log import PartitionLog
-from liftbridge_broker.storage.store import LogStore
 from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.publish_acks import PublishAckEncoder
-
-
-class WatchingHost(Protocol):
-    """The part of the node that publisher snapshots need."""
-
-    store: LogStore
-
-    @property
-    def is_caught_up(self) -> bool:
-        """Return whether the metadata hold all decisions made before this process started."""
-        ...
-
-
-class OpeningHost(PartitionHost, WatchingHost, Protocol):
-    """The part of the node that opening a partition needs."""
-
-    options: NodeOptions
-    ack_times: Mapping[int, Histogram]
-    stream_subjects: StreamSubjects
-
-    @property
-    def state(self) -> ClusterState:
-        """Applied metadata."""
-        ...
-
-    @property
-    def send_acks(self) -> Callable[[list[bytes]], None]:
-        """Publishes acks."""
-        ...
 
 
 def newest_timestamp(partitions: Mapping[PartitionId, Partition]) -> int:
@@ -59,22 +26,33 @@ def newest_timestamp(partitions: Mapping[PartitionId, Partition]) -> int:
 
 
 def open_partition(
-    host: OpeningHost,
+    context: NodeContext,
     stream: StreamState,
     state: PartitionState,
-    options: StreamOptions,
     now: Instant,
+    *,
+    others: OtherListeners,
+    subjects: StreamSubjects,
 ) -> Partition:
     """Open the log of a replica; it has no role yet.
+
+    Args:
+        context: What the parts of the node share.
+        stream: Its stream.
+        state: Its state in the metadata.
+        now: Time now.
+        others: Ways to the other listeners of its subject.
+        subjects: Subjects of all streams, to which no ack goes.
 
     Raises:
         FilesError: The files of a new partition cannot be created.
     """
-    partition_id = state.partition_id
-    log, reason = host.store.open(partition_id, stream.name, options, now)
+    partition_id, options = state.partition_id, context.options_of(stream)
+    log, reason = context.store.open(partition_id, stream.name, options, now)
     acks = AckEncoder(stream.name, stream.subject)
     partition = Partition(
-        host=host,
+        context=context,
+        others=others,
         log=log,
         partition_id=partition_id,
         stream=stream.name,
@@ -84,16 +62,16 @@ def open_partition(
         group=stream.group,
         options=options,
         leader_epoch=state.leader_epoch,
-        publishers=new_publishers(host, log),
+        publishers=new_publishers(context, log),
         acks=acks,
         intake=Intake(
             acks,
-            host.send_acks,
+            context.send_acks,
             partition_id=partition_id,
-            record_bytes_max=host.options.record_bytes_max,
+            record_bytes_max=context.options.record_bytes_max,
             options=options,
-            inboxes=AckInboxes(host.options.namespace, host.options.keyring, host.stream_subjects),
-            ack_times=host.ack_times,
+            inboxes=AckInboxes(context.options.namespace, context.options.keyring, subjects),
+            ack_times=context.ack_times,
             replies=PublishAckEncoder(stream.name, state.number),
         ),
         is_paused=state.paused,
@@ -101,7 +79,7 @@ def open_partition(
         is_readonly=state.readonly,
         last_active=now,
     )
-    host.store.set_damage_listener(partition_id, partition.on_unreadable)
+    context.store.set_damage_listener(partition_id, partition.on_unreadable)
     is_alone = len(state.replicas) == 1
     if is_alone:
         log.compacted_everywhere = Offset(OFFSET_MAX)
@@ -109,26 +87,26 @@ def open_partition(
         partition.go_offline(reason)
     elif not is_alone:
         # The role that follows decides whether it may move the log start.
-        host.store.set_leader(partition_id, is_leader=False)
-    if stream.publishers and host.is_caught_up:
-        take_up_publishers(host, partition)
+        context.store.set_leader(partition_id, is_leader=False)
+    if stream.publishers and context.is_caught_up:
+        take_up_publishers(context, partition)
     return partition
 
 
-def new_publishers(host: OpeningHost, log: PartitionLog) -> PublisherHistory:
+def new_publishers(context: NodeContext, log: PartitionLog) -> PublisherHistory:
     """Return an empty state of idempotent publishers."""
 
     def make_table() -> PublisherTable:
         return PublisherTable(
-            publishers_max=host.options.publishers_max,
-            ttl_ns=host.options.publisher_ttl_ns,
-            registered=lambda: host.state,
+            publishers_max=context.options.publishers_max,
+            ttl_ns=context.options.publisher_ttl_ns,
+            registered=lambda: context.state,
         )
 
     return history_of(make_table, log)
 
 
-def take_up_publishers(host: OpeningHost, partition: Partition) -> None:
+def take_up_publishers(context: NodeContext, partition: Partition) -> None:
     """Rebuild the state of publishers from its snapshot and the log; keep it from here on.
 
     Call it once the metadata show whether there are any: before, the table would miss publishers in
@@ -138,36 +116,36 @@ def take_up_publishers(host: OpeningHost, partition: Partition) -> None:
         return
 
     def take_up() -> None:
-        publishers = new_publishers(host, partition.log)
-        publishers.take_up(host.store.read_snapshot(partition.partition_id))
+        publishers = new_publishers(context, partition.log)
+        publishers.take_up(context.store.read_snapshot(partition.partition_id))
         partition.publishers = publishers
 
     if _is_read(partition, take_up):
-        watch_publishers(host, partition)
+        watch_publishers(context, partition)
 
 
-def watch_publishers(host: WatchingHost, partition: Partition) -> None:
+def watch_publishers(context: NodeContext, partition: Partition) -> None:
     """Have the store keep snapshots of the state of publishers, from the first one on."""
-    if host.is_caught_up and not partition.offline_reason:
+    if context.is_caught_up and not partition.offline_reason:
 
         def snapshot() -> bytes:
             _is_read(partition, partition.publishers.settle)
             return partition.publishers.snapshot()
 
-        host.store.set_snapshot_source(partition.partition_id, snapshot)
+        context.store.set_snapshot_source(partition.partition_id, snapshot)
 
 
 def renew_publishers(
-    host: OpeningHost, partition: Partition, now: Instant, *, is_cut: bool
+    context: NodeContext, partition: Partition, now: Instant, *, is_cut: bool
 ) -> None:
     """Update the state of publishers after a log was cut, or is readable again."""
     if is_cut:
-        _cut_publishers(host, partition, now)
+        _cut_publishers(context, partition, now)
     else:
-        take_up_publishers(host, partition)
+        take_up_publishers(context, partition)
 
 
-def _cut_publishers(host: OpeningHost, partition: Partition, now: Instant) -> None:
+def _cut_publishers(context: NodeContext, partition: Partition, now: Instant) -> None:
     """Roll the state of publishers back to the end of a truncated or restarted log.
 
     A cut undoes the batches above it, and nothing that committed records stated. For a cut below
@@ -184,15 +162,15 @@ def _cut_publishers(host: OpeningHost, partition: Partition, now: Instant) -> No
     if not _is_read(partition, roll_back):
         return
     if not is_exact:
-        partition.publishers = new_publishers(host, log)
+        partition.publishers = new_publishers(context, log)
         # For an empty log the snapshot may be of another history: no header is left to compare.
         if log.log_end_offset > log.log_start_offset:
-            take_up_publishers(host, partition)
+            take_up_publishers(context, partition)
     if partition.offline_reason:
         # The saved snapshot holds more than the log could give.
-        host.store.set_snapshot_source(partition.partition_id, None)
+        context.store.set_snapshot_source(partition.partition_id, None)
         return
-    host.store.write_snapshot(partition.partition_id, now)
+    context.store.write_snapshot(partition.partition_id, now)
 
 
 def _is_read(partition: Partition, read: Callable[[], None]) -> bool:

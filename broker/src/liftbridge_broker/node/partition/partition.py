@@ -9,8 +9,9 @@ of a leader.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple
 
+from liftbridge_broker.controller.commands import ResumeStream
 from liftbridge_broker.errors import (
     CorruptionError,
     FailedPreconditionError,
@@ -34,83 +35,39 @@ from liftbridge_broker.model.ids import (
     Offset,
     PartitionId,
     PartitionNumber,
-    PublisherId,
+    StreamName,
 )
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
+from liftbridge_broker.node.context import BEGINNING, NodeContext
 from liftbridge_broker.node.partition.intake import InboxAcks, Intake
 from liftbridge_broker.node.partition.parked import PARKED_BYTES_MAX, ParkedRuns
 from liftbridge_broker.node.partition.pending_acks import Acks, PendingAcks
+from liftbridge_broker.node.partition.publishers import is_foreign
 from liftbridge_broker.node.partition.roles import Replication, Role, Subscriber
 from liftbridge_broker.node.partition.run_checks import check_run, in_pieces, joined, without_stored
 from liftbridge_broker.node.partition.runs import POLICY_ALL, EventTimes, PublishRun, Stored
 from liftbridge_broker.node.partition.sealing import RunSealer
 from liftbridge_broker.node.refusals import cut_off, leader_changed
-from liftbridge_broker.node.scheduling.cluster_clock import ClusterClock
 from liftbridge_broker.replication.publisher_history import PublisherHistory
 from liftbridge_broker.replication.publishers import StoredPiece
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.publish import EnvelopeEncoder
 
-BEGINNING: Final = Instant(0)
 PATHS: Final = ("grpc", "nats", "batch")
 NOT_LEADER_TEXT: Final = "Server not partition leader"
 
 
-class PartitionHost(Protocol):
-    """The part of the node that a partition needs.
+class OtherListeners(NamedTuple):
+    """Ways to the other listeners of a partition's subject (`node.partition.listening`).
 
     Attributes:
-        unanswered_bytes: Bytes of runs that are stored and wait for their acks.
-        clock: The time by which records are stamped when the wall clock is known to be off.
+        can_take: Returns whether NATS and neighbouring partitions accept messages of a subject.
+        fan_out: Gives them a run that was appended directly.
     """
 
-    unanswered_bytes: int
-    clock: ClusterClock
-
-    def note_append_failed(self, error: FilesError, now: Instant) -> None:
-        """Report that an append failed in the files."""
-        ...
-
-    def note_damage(self, partition: "Partition", path: str) -> None:
-        """Have the next start verify a file of the log."""
-        ...
-
-    def note_roll(self, partition: "Partition") -> None:
-        """Note that the log of a partition with idempotent publishers began a new segment."""
-        ...
-
-    def note_append(self, partition: "Partition", now: Instant) -> None:
-        """Note that bytes were appended and wait for a sync by the stream's policy."""
-        ...
-
-    def fan_out(self, partition: "Partition", run: PublishRun) -> None:
-        """Give a directly appended run to every other listener of its subject."""
-        ...
-
-    def can_fan_out(self, subject: str) -> bool:
-        """Return whether NATS and neighbouring partitions accept messages at this moment."""
-        ...
-
-    def is_full(self) -> bool:
-        """Return whether the disk is too full to append."""
-        ...
-
-    def count_refused(self, error: LiftbridgeError, count: int) -> None:
-        """Count refused messages."""
-        ...
-
-    def request_resume(self, partition: "Partition", now: Instant) -> None:
-        """Ask for the partition to be resumed; `resumed` or `resume_failed` follows."""
-        ...
-
-    def is_foreign(self, partition: "Partition", publisher_id: PublisherId) -> bool:
-        """Return whether a publisher is registered, for another stream than the partition's."""
-        ...
-
-    def transition(self, kind: str, fields: Mapping[str, object]) -> None:
-        """Report a transition to the observer."""
-        ...
+    can_take: Callable[[str], bool]
+    fan_out: Callable[["Partition", PublishRun], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -121,7 +78,8 @@ class Partition:
     is appended while paused, read-only, offline or closed, or in another role than `LEADER`.
 
     Attributes:
-        host: The node.
+        context: What the parts of the node share.
+        others: Ways to the other listeners of its subject.
         log: Its log; owned by the store.
         partition_id: Unique id.
         stream: Name of the stream.
@@ -139,7 +97,8 @@ class Partition:
         has_read_error: Whether it is offline only because of a read error; its log may be intact.
     """
 
-    host: PartitionHost
+    context: NodeContext
+    others: OtherListeners
     log: PartitionLog
     partition_id: PartitionId
     stream: str
@@ -180,7 +139,8 @@ class Partition:
     _end_at_start: Offset = field(default=Offset(0))
 
     def __post_init__(self) -> None:
-        self._pending, self._pending_on_disk = PendingAcks(self.host), PendingAcks(self.host)
+        self._pending = PendingAcks(self.context)
+        self._pending_on_disk = PendingAcks(self.context)
         self._sealer = RunSealer(RecordEncoder(self.stream, self.number), self.partition_id)
         self._envelopes = EnvelopeEncoder(self.stream, self.subject, self.number)
 
@@ -233,13 +193,13 @@ class Partition:
             # A restore writes back old messages: other listeners do not get them again.
             self._append(run, now, wall_ns)
             return
-        if not self.host.can_fan_out(run.subject):
+        if not self.others.can_take(run.subject):
             text = "not appended: the connection to NATS is lost or too slow, or copies wait"
             self._refuse(run, NotAppendedError(text))
             return
         appended = self._append(run, now, wall_ns)
         if appended is not None:
-            self.host.fan_out(self, appended)
+            self.others.fan_out(self, appended)
 
     def envelopes_of(self, run: PublishRun) -> list[bytes]:
         """Return NATS frames of a run for other listeners; new leaders do not store them again."""
@@ -260,7 +220,10 @@ class Partition:
         While paused by hand messages are counted and dropped, as the original does; an auto-paused
         partition wakes up.
         """
-        if run.publisher is not None and self.host.is_foreign(self, run.publisher.publisher_id):
+        publisher = run.publisher
+        if publisher is not None and is_foreign(
+            self.context.state, self.stream, publisher.publisher_id
+        ):
             # Its sequence numbers belong to another stream on this subject.
             run.publisher = None
         if self.is_paused:
@@ -301,7 +264,7 @@ class Partition:
             replication.on_appended(base, data, now)
         elif not self.is_commit_mode:
             self.commit_to(end, wall_ns)
-        self.host.note_append(self, now)
+        self.context.note_append(self.partition_id, now)
         base_offset = Offset(end - count if rest.offsets is None else rest.offsets[0])
         stored = Stored(base_offset, timestamp, wall_ns, self.leader_epoch, is_duplicate=False)
         if pieces:
@@ -310,9 +273,9 @@ class Partition:
         return rest
 
     def _refuse(self, run: PublishRun, error: LiftbridgeError) -> None:
-        self.host.count_refused(error, len(run.values))
+        self.context.count_refused(error, len(run.values))
         if isinstance(error, FencedPublisherError):
-            self.host.transition("publisher_fenced", self._named({"reason": error.text}))
+            self.context.transition("publisher_fenced", self._named({"reason": error.text}))
         run.refuse(error)
 
     def _hold(self, end: Offset, stored: Stored, run: PublishRun) -> None:
@@ -358,13 +321,13 @@ class Partition:
             raise PartitionOfflineError(f"not appended: partition offline: {self.offline_reason}")
         if self.is_readonly:  # guard C18.readonly
             raise ReadonlyError(f"readonly partition: {self.number}")
-        if self.host.is_full():
+        if self.context.store.is_full:
             raise StorageFullError("not appended: storage full")
 
     def _write(self, run: PublishRun, now: Instant, wall_ns: int) -> tuple[int, Offset, bytes]:
         """Append a run atomically; return the timestamp of its first record, and its batches."""
         log = self.log
-        timestamp = max(log.largest_timestamp, self.host.clock.stamp(wall_ns, now))
+        timestamp = max(log.largest_timestamp, self.context.clock.stamp(wall_ns, now))
         batches = self._sealer.seal(run, self.leader_epoch, log.log_end_offset, timestamp)
         headers: list[BatchHeader] = [read_header(batch, 0) for batch in batches]
         data = batches[0] if len(batches) == 1 else b"".join(batches)
@@ -377,7 +340,7 @@ class Partition:
                 self.publishers.replay(header)
         if len(self.publishers) and log.segment_count != self._segment_count:
             self._segment_count = log.segment_count
-            self.host.note_roll(self)
+            self.context.store.write_snapshot(self.partition_id, self.context.now)
         first = timestamp if run.timestamps is None else run.timestamps[0]
         return first, Offset(headers[0].base_offset), data
 
@@ -387,11 +350,11 @@ class Partition:
             if header.publisher_id:
                 self.publishers.replay(header)
         if len(self.publishers) and self.log.segment_count != segment_count:
-            self.host.note_roll(self)
+            self.context.store.write_snapshot(self.partition_id, self.context.now)
 
     def _append_failed(self, error: FilesError, now: Instant) -> LiftbridgeError:
         """Return the refusal for a failed write, and update the partition."""
-        self.host.note_append_failed(error, now)
+        self.context.note_append_failed(error, now)
         if error.is_full:
             return StorageFullError("not appended: storage full")
         self.go_offline(error.text)
@@ -532,7 +495,13 @@ class Partition:
             self._refuse(run, NotAppendedError(text))
             return
         if len(self._parked) == 1 and self.is_paused:
-            self.host.request_resume(self, now)
+            command = ResumeStream(name=StreamName(self.stream), partitions=(self.number,))
+
+            def answered(outcome: object) -> None:
+                if isinstance(outcome, LiftbridgeError):
+                    self.resume_failed(outcome)
+
+            self.context.propose(command, now, answered)
 
     def on_unreadable(self, error: LiftbridgeError) -> None:
         """Go offline after a read that found damage or failed."""
@@ -540,8 +509,8 @@ class Partition:
         self.has_read_error = not is_damaged and (self.has_read_error or not self.offline_reason)
         if isinstance(error, CorruptionError):
             where = {"path": error.path, "position": error.position, "reason": error.text}
-            self.host.transition("corruption_found", self._named(where))
-            self.host.note_damage(self, error.path)
+            self.context.transition("corruption_found", self._named(where))
+            self.context.store.note_damage(self.partition_id, error.path, self.context.now)
         self.go_offline(error.text)
 
     def _named(self, fields: Mapping[str, object]) -> Mapping[str, object]:
@@ -552,7 +521,7 @@ class Partition:
         if self.offline_reason:
             return
         self.offline_reason = reason
-        self.host.transition("partition_offline", self._named({"reason": reason}))
+        self.context.transition("partition_offline", self._named({"reason": reason}))
         self._give_up(OutcomeUnknownError(f"outcome unknown: {reason}"))
         if self.replication is not None:
             self.replication.on_offline(reason)
@@ -560,7 +529,7 @@ class Partition:
     def go_online(self) -> None:
         """Serve again: the log was verified after the read error."""
         self.offline_reason, self.has_read_error = "", False
-        self.host.transition("partition_online", self._named({}))
+        self.context.transition("partition_online", self._named({}))
 
     @property
     def has_pending_acks(self) -> bool:

@@ -2,23 +2,14 @@
 
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.runs import PendingAck, Stored
 
 Acks = Sequence[PendingAck]
-
-
-class PendingAcksHost(Protocol):
-    """Counter of the waiting bytes.
-
-    Attributes:
-        unanswered_bytes: Bytes of runs that are stored and wait for their acks.
-    """
-
-    unanswered_bytes: int
 
 
 class _Entry(NamedTuple):
@@ -33,11 +24,11 @@ class _Entry(NamedTuple):
 class PendingAcks:
     """Pending acks in the order of their ends."""
 
-    __slots__ = ("_entries", "_host")
+    __slots__ = ("_context", "_entries")
 
-    def __init__(self, host: PendingAcksHost) -> None:
-        """Start empty; `host` counts the bytes."""
-        self._host = host
+    def __init__(self, context: NodeContext) -> None:
+        """Start empty; `context` counts the bytes."""
+        self._context = context
         self._entries: deque[_Entry] = deque()
 
     def __len__(self) -> int:
@@ -46,7 +37,7 @@ class PendingAcks:
 
     def add(self, end: Offset, stored: Stored, pending_acks: Acks, size_bytes: int) -> None:
         """Hold acks until `release` reaches `end`."""
-        self._host.unanswered_bytes += size_bytes
+        self._context.unanswered_bytes += size_bytes
         self._entries.append(_Entry(end, stored, pending_acks, size_bytes))
 
     def release(self, end: Offset, wall_ns: int) -> None:
@@ -54,7 +45,7 @@ class PendingAcks:
         entries = self._entries
         while entries and entries[0].end <= end:
             _, stored, pending_acks, size_bytes = entries.popleft()
-            self._host.unanswered_bytes -= size_bytes
+            self._context.unanswered_bytes -= size_bytes
             released = stored._replace(commit_ns=wall_ns)
             for ack in pending_acks:
                 ack.sink.acked(released)
@@ -63,6 +54,6 @@ class PendingAcks:
         """Fail all pending acks."""
         entries, self._entries = self._entries, deque()
         for entry in entries:
-            self._host.unanswered_bytes -= entry.size_bytes
+            self._context.unanswered_bytes -= entry.size_bytes
             for ack in entry.pending_acks:
                 ack.sink.refused(error)

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.logformat.batch import BatchHeader, walk
-from liftbridge_broker.model.ids import LeaderEpoch, Offset
+from liftbridge_broker.model.ids import LeaderEpoch, Offset, PublisherId
 from liftbridge_broker.replication.publisher_history import PublisherHistory
 from liftbridge_broker.replication.publishers import PublisherTable
 from liftbridge_broker.storage.log import PartitionLog
@@ -61,6 +62,15 @@ class LogOfPublishers:
                 if header.publisher_id:
                     yield header
                 offset = Offset(header.last_offset + 1)
+
+
+def is_foreign(state: ClusterState, stream: str, publisher_id: PublisherId) -> bool:
+    """Return whether a publisher is registered, for another stream than this one."""
+    if publisher_id not in state.publisher_epochs:
+        return False
+    found = state.stream(stream)
+    own = found.publishers.values() if found is not None else ()
+    return all(publisher.publisher_id != publisher_id for publisher in own)
 
 
 def history_of(make_table: Callable[[], PublisherTable], log: PartitionLog) -> PublisherHistory:

@@ -6,7 +6,7 @@ are sent unsigned and accepted.
 """
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.ids import BrokerId, Instant
@@ -55,22 +55,6 @@ class _NoChance:
 def unsigned_sessions(broker: BrokerId, incarnation_id: str) -> PeerSessions:
     """Sessions of a broker without a secret."""
     return PeerSessions(broker, incarnation_id, OPEN_KEYRING, _NoChance(), lambda: Instant(0))
-
-
-class Speaker(Protocol):
-    """Sends messages in the name of this broker; `PeerLink`, for modules that only send."""
-
-    def send(
-        self,
-        broker: BrokerId,
-        channel: Channel,
-        body: Body,
-        tail: bytes = b"",
-        *,
-        correlation_id: int = 0,
-    ) -> None:
-        """Send at most once."""
-        ...
 
 
 class PeerLink:

@@ -12,10 +12,9 @@ its partition is paused by hand, or for a leader that listens.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from liftbridge_broker.controller.commands import Command, ResumeStream
-from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.controller.commands import ResumeStream
 from liftbridge_broker.errors import (
     LiftbridgeError,
     LimitError,
@@ -26,11 +25,12 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamName, earliest
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.intake import UNKNOWN_PREFIX
 from liftbridge_broker.node.partition.parked import PARKED_BYTES_MAX
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import POLICY_NONE, PublishRun
-from liftbridge_broker.node.publishing.remote_partition import RemotePartition
+from liftbridge_broker.node.publishing.remote_partition import Target
 from liftbridge_broker.node.publishing.repeating import (
     SENDS_MAX,
     Recognised,
@@ -60,33 +60,6 @@ LOST_NS: Final = 5_000 * MILLISECOND_NS
 have appended it, and wait for its followers."""
 
 
-class ForwardingHost(Protocol):
-    """The part of the node that this module needs."""
-
-    @property
-    def now(self) -> Instant:
-        """Time of this turn."""
-        ...
-
-    @property
-    def wall_ns(self) -> int:
-        """Wall clock of this turn, Unix nanoseconds."""
-        ...
-
-    @property
-    def state(self) -> ClusterState:
-        """Applied metadata."""
-        ...
-
-    def find_for_publish(self, stream: str, number: int) -> Partition | RemotePartition:
-        """Return a partition to publish to, wherever it is led."""
-        ...
-
-    def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
-        """Propose a command to the metadata group."""
-        ...
-
-
 @dataclass(slots=True, eq=False)
 class _Forwarded:
     """A run of one message.
@@ -99,7 +72,7 @@ class _Forwarded:
         lost: Reason for an earlier deadline; empty for none.
     """
 
-    partition: Partition | RemotePartition
+    partition: Target
     run: PublishRun
     deadline: Instant
     sent_count: int = 0
@@ -147,10 +120,22 @@ class Forwarding:
     """
 
     def __init__(
-        self, host: ForwardingHost, subjects: SubjectPublisher, readiness: StreamReadiness | None
+        self,
+        context: NodeContext,
+        find: Callable[[str, int], Target],
+        subjects: SubjectPublisher,
+        readiness: StreamReadiness | None,
     ) -> None:
-        """Start with empty queues; a broker alone has no `readiness`."""
-        self._host = host
+        """Start with empty queues.
+
+        Args:
+            context: What the parts of the node share.
+            find: Returns a partition by stream and number, wherever it is led.
+            subjects: Publishes over NATS.
+            readiness: Tells when a leader listens; `None` for a broker alone.
+        """
+        self._context = context
+        self._find = find
         self._subjects = subjects
         self._readiness = readiness
         self._all: dict[_Forwarded, None] = {}  # by deadline
@@ -158,16 +143,14 @@ class Forwarding:
         self._doubtful: dict[_Forwarded, _Doubt] = {}  # by `settle_at`
         self._lines: dict[PartitionId, _Line] = {}
 
-    def publish(
-        self, partition: Partition | RemotePartition, run: PublishRun, now: Instant
-    ) -> None:
+    def publish(self, partition: Target, run: PublishRun, now: Instant) -> None:
         """Send a run of one message to the partition's leader, or to its queue group."""
         if len(self._all) >= WAITING_COUNT_MAX:
             run.refuse(LimitError(f"more than {WAITING_COUNT_MAX} acks are pending"))
             return
         forwarded = _Forwarded(partition, run, Instant(now + ACK_WAIT_NS))
         partition_id = partition.partition_id
-        state = self._host.state.partition(partition_id)
+        state = self._context.state.partition(partition_id)
         is_led = partition.group or (state is not None and state.leader is not None)
         self._all[forwarded] = None
         if partition_id not in self._lines and not partition.is_paused and is_led:
@@ -184,7 +167,7 @@ class Forwarding:
     def _send(self, forwarded: _Forwarded, now: Instant) -> None:
         """Send a run over NATS, bound to the present leader."""
         partition, run = forwarded.partition, forwarded.run
-        forwarded.bound = self._host.state.partition(partition.partition_id)
+        forwarded.bound = self._context.state.partition(partition.partition_id)
         forwarded.sent_count += 1
         message = group_message(partition, run)
         try:
@@ -207,11 +190,11 @@ class Forwarding:
             assert forwarded.bound is not None
             self._sent.setdefault(partition.partition_id, {})[forwarded] = None
 
-    def _is_meant(self, partition: Partition | RemotePartition, stream: str) -> bool:
+    def _is_meant(self, partition: Target, stream: str) -> bool:
         """Return whether an ack is from the meant stream; other streams on the subject ack too."""
         if stream == partition.stream or not partition.group:
             return stream == partition.stream
-        other = self._host.state.stream(stream)
+        other = self._context.state.stream(stream)
         return other is not None and other.group == partition.group
 
     def _drop(self, forwarded: _Forwarded) -> None:
@@ -248,7 +231,7 @@ class Forwarding:
     def _move(self, partition_id: PartitionId) -> None:
         """Start what a queue waits for; without a leader, the next metadata change does."""
         line = self._lines[partition_id]
-        state = self._host.state.partition(partition_id)
+        state = self._context.state.partition(partition_id)
         if not line.runs:
             del self._lines[partition_id]
         elif state is None:
@@ -269,14 +252,14 @@ class Forwarding:
     def _own(self, line: _Line) -> Partition | None:
         """The queue's partition if this broker now leads it and no other broker may store."""
         partition = next(iter(line.runs)).partition
-        found = self._host.find_for_publish(partition.stream, partition.number)
+        found = self._find(partition.stream, partition.number)
         return found if isinstance(found, Partition) and not found.group else None
 
     def _take_here(self, partition_id: PartitionId, partition: Partition) -> None:
         """Publish a queue locally, as this broker now leads; new runs of clients follow it."""
         for forwarded in self._lines.pop(partition_id).runs:
             self._drop(forwarded)
-            partition.publish(forwarded.run, self._host.now, self._host.wall_ns)
+            partition.publish(forwarded.run, self._context.now, self._context.wall_ns)
 
     def _resume(self, partition_id: PartitionId, line: _Line) -> None:
         partition = next(iter(line.runs)).partition
@@ -288,7 +271,7 @@ class Forwarding:
                 self._await_leader(partition_id)
 
         command = ResumeStream(name=StreamName(partition.stream), partitions=(partition.number,))
-        self._host.propose(command, self._host.now, answered)
+        self._context.propose(command, self._context.now, answered)
 
     def _await_leader(self, partition_id: PartitionId) -> None:
         """Send a queue once the leader listens, or stays silent for too long."""
@@ -296,7 +279,7 @@ class Forwarding:
             self._let_go(partition_id)
         else:
             self._readiness.wait(
-                (partition_id,), partial(self._let_go, partition_id), self._host.now
+                (partition_id,), partial(self._let_go, partition_id), self._context.now
             )
 
     def _let_go(self, partition_id: PartitionId) -> None:
@@ -304,7 +287,7 @@ class Forwarding:
         if line is None:
             return
         line.is_waiting = False
-        state = self._host.state.partition(partition_id)
+        state = self._context.state.partition(partition_id)
         if not line.runs or state is None or state.leader is None or state.paused:
             self._move(partition_id)
             return
@@ -314,7 +297,7 @@ class Forwarding:
             return
         del self._lines[partition_id]
         for forwarded in line.runs:
-            self._send(forwarded, self._host.now)
+            self._send(forwarded, self._context.now)
 
     def _end_line(self, partition_id: PartitionId, error: LiftbridgeError) -> None:
         line = self._lines.pop(partition_id, None)
@@ -325,7 +308,7 @@ class Forwarding:
 
     def on_change(self, now: Instant) -> None:
         """Handle applied metadata: the leader of forwarded runs may have changed."""
-        state = self._host.state
+        state = self._context.state
         changed: list[tuple[PartitionId, PartitionState | None]] = []
         for partition_id, sent in self._sent.items():
             found = state.partition(partition_id)
@@ -415,7 +398,7 @@ class Forwarding:
             self._end_line(partition_id, stopped())
 
 
-def _never_sent(partition: Partition | RemotePartition) -> LiftbridgeError:
+def _never_sent(partition: Target) -> LiftbridgeError:
     return NotAppendedError(
         f"not appended: no broker accepted messages for {partition.stream}/{partition.number} "
         f"within {ACK_WAIT_NS // 10**9} s"

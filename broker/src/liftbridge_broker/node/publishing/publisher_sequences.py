@@ -10,9 +10,9 @@ nothing of a question it cannot answer yet.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
-from liftbridge_broker.controller.state import ClusterState, PublisherState
+from liftbridge_broker.controller.state import PublisherState
 from liftbridge_broker.errors import LiftbridgeError, NotFoundError, UnavailableError
 from liftbridge_broker.model.ids import (
     BrokerId,
@@ -23,9 +23,10 @@ from liftbridge_broker.model.ids import (
     StreamName,
 )
 from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.roles import Role
-from liftbridge_broker.node.peers.peer_link import Speaker
+from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_bodies import SequencesReply, SequencesRequest
@@ -44,22 +45,6 @@ _SILENT: Final = "it does not answer, or messages of the publisher are not commi
 Sequences = Mapping[PartitionNumber, int]
 Done = Callable[[Sequences | LiftbridgeError], None]
 """Called once with the next sequence of each partition, or the error."""
-
-
-class SequencesHost(Protocol):
-    """The part of the node that this module needs."""
-
-    partitions: dict[PartitionId, Partition]
-
-    @property
-    def broker(self) -> BrokerId:
-        """Id of this broker."""
-        ...
-
-    @property
-    def state(self) -> ClusterState:
-        """Applied metadata."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -86,10 +71,16 @@ class _Wait:
 class PublisherSequences:
     """Waiting publishers; also answers such questions of other brokers."""
 
-    def __init__(self, host: SequencesHost, speaker: Speaker | None) -> None:
-        """Start without waits; without `speaker` this broker leads everything."""
-        self._host = host
-        self._speaker = speaker
+    def __init__(
+        self,
+        context: NodeContext,
+        partitions: Mapping[PartitionId, Partition],
+        link: PeerLink | None,
+    ) -> None:
+        """Start without waits; without `link` this broker leads everything."""
+        self._context = context
+        self._partitions = partitions
+        self._link = link
         self._waits: dict[_Wait, None] = {}  # in the order of their deadlines
         self._ask_at = Instant(0)
 
@@ -103,7 +94,7 @@ class PublisherSequences:
                 `NotFoundError` when the stream is deleted meanwhile.
             now: Present time.
         """
-        found = self._host.state.stream(stream)
+        found = self._context.state.stream(stream)
         if found is None:
             done(_gone(stream))
             return
@@ -117,7 +108,7 @@ class PublisherSequences:
             self._ask_at = Instant(now + ASK_NS)
         self._waits[wait] = None
         self._ask(wait)
-        if self._speaker is None and wait in self._waits:
+        if self._link is None and wait in self._waits:
             self._give_up(wait)  # no other broker can answer
 
     def on_peer(self, header: PeerHeader) -> bool:
@@ -125,9 +116,9 @@ class PublisherSequences:
         match header.body:
             case SequencesRequest(publisher_id, publisher_epoch, partitions):
                 places = self._known(publisher_id, publisher_epoch, partitions)
-                if places and self._speaker is not None:
+                if places and self._link is not None:
                     reply = SequencesReply(publisher_id, publisher_epoch, places)
-                    self._speaker.send(header.sender, Channel.METADATA, reply)
+                    self._link.send(header.sender, Channel.METADATA, reply)
             case SequencesReply(publisher_id, publisher_epoch, places):
                 for wait in list(self._waits):
                     if wait.publisher == (publisher_id, publisher_epoch):
@@ -159,19 +150,19 @@ class PublisherSequences:
         """Ask the leaders of the partitions still unknown, this broker first."""
         asked: dict[BrokerId, list[PartitionId]] = {}
         for partition_id in wait.unknown:
-            state = self._host.state.partition(partition_id)
+            state = self._context.state.partition(partition_id)
             if state is None:
                 self._end(wait, _gone(wait.stream))
                 return
             if state.leader is not None:
                 asked.setdefault(state.leader, []).append(partition_id)
-        own = asked.pop(self._host.broker, [])
+        own = asked.pop(self._context.broker, [])
         if own:
-            self._told(wait, self._host.broker, self._known(*wait.publisher, own))
-        if self._speaker is not None:
+            self._told(wait, self._context.broker, self._known(*wait.publisher, own))
+        if self._link is not None:
             for leader, led in asked.items():
                 question = SequencesRequest(*wait.publisher, tuple(led))
-                self._speaker.send(leader, Channel.METADATA, question)
+                self._link.send(leader, Channel.METADATA, question)
 
     def _known(
         self,
@@ -180,11 +171,11 @@ class PublisherSequences:
         partitions: Sequence[PartitionId],
     ) -> tuple[tuple[PartitionId, int], ...]:
         """Return the sequences known to this broker as a leader that fences former epochs."""
-        if self._host.state.publisher_epochs.get(publisher_id, -1) < publisher_epoch:
+        if self._context.state.publisher_epochs.get(publisher_id, -1) < publisher_epoch:
             return ()
         places: list[tuple[PartitionId, int]] = []
         for partition_id in partitions:
-            partition = self._host.partitions.get(partition_id)
+            partition = self._partitions.get(partition_id)
             if partition is None or partition.offline_reason or partition.role is not Role.LEADER:
                 continue
             publishers = partition.publishers
@@ -200,7 +191,7 @@ class PublisherSequences:
     ) -> None:
         """Handle an answer; ignore former leaders."""
         for partition_id, sequence in places:
-            state = self._host.state.partition(partition_id)
+            state = self._context.state.partition(partition_id)
             if state is not None and state.leader == leader and partition_id in wait.unknown:
                 wait.found[wait.unknown.pop(partition_id)] = sequence
         if not wait.unknown:
@@ -208,7 +199,7 @@ class PublisherSequences:
 
     def _give_up(self, wait: _Wait) -> None:
         partition_id, number = next(iter(wait.unknown.items()))
-        state = self._host.state.partition(partition_id)
+        state = self._context.state.partition(partition_id)
         leader = None if state is None else state.leader
         what = "has no leader" if leader is None else f"waits for its leader, {leader}: {_SILENT}"
         self._end(wait, UnavailableError(f"partition {number} of stream {wait.stream} {what}"))

@@ -13,7 +13,9 @@ from liftbridge_broker.model.ids import PartitionId, PartitionNumber
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.model.subjects import partition_subject
+from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.intake import InboxAcks
+from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.wire.acks import AckEncoder
 
 
@@ -52,12 +54,12 @@ class RemotePartition:
         return InboxAcks(self.acks, subject, self.send_acks, self.ack_times)
 
 
+Target = Partition | RemotePartition
+"""A partition that a message is published to, led here or by another broker."""
+
+
 def remote_partition(
-    stream: StreamState,
-    state: PartitionState,
-    options: StreamOptions,
-    send_acks: Callable[[list[bytes]], None],
-    ack_times: Mapping[int, Histogram],
+    context: NodeContext, stream: StreamState, state: PartitionState
 ) -> RemotePartition:
     """Build a partition from the metadata."""
     return RemotePartition(
@@ -66,10 +68,10 @@ def remote_partition(
         state.number,
         partition_subject(stream.subject, state.number),
         stream.group,
-        options,
+        context.options_of(stream),
         state.readonly,
         state.paused,
         AckEncoder(stream.name, stream.subject),
-        send_acks,
-        ack_times,
+        context.send_acks,
+        context.ack_times,
     )

@@ -14,7 +14,7 @@ from liftbridge_broker.model.ids import PublisherId
 from liftbridge_broker.model.subjects import has_wildcard, matches
 from liftbridge_broker.node.partition.intake import UNKNOWN_PREFIX
 from liftbridge_broker.node.partition.runs import AckSink, PendingAck, PublishRun, Stored
-from liftbridge_broker.node.publishing.subjects import Target
+from liftbridge_broker.node.publishing.remote_partition import Target
 
 SENDS_MAX: Final = 4
 """Maximum sends of one message, in case leaders change faster than they store."""

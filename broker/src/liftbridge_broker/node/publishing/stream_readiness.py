@@ -7,15 +7,14 @@ answers its client. Soft state: a leader keeps nothing of a question it cannot a
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
-from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamName
 from liftbridge_broker.model.streams import MILLISECOND_NS
-from liftbridge_broker.node.peers.peer_link import Speaker
-from liftbridge_broker.node.scheduling.opening_queue import OpeningQueue
-from liftbridge_broker.ports.messaging import Messaging
+from liftbridge_broker.node.context import NodeContext
+from liftbridge_broker.node.partition.listening import Listening
+from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_bodies import ListeningReply, ListeningRequest
@@ -29,32 +28,6 @@ PARTITION_NS: Final = 2 * MILLISECOND_NS
 ASK_FIRST_NS: Final = 5 * MILLISECOND_NS
 ASK_NS: Final = 50 * MILLISECOND_NS
 """Longest interval between questions; the interval doubles from `ASK_FIRST_NS`."""
-
-
-class StreamReadinessHost(Protocol):
-    """The part of the node that this module needs."""
-
-    messaging: Messaging
-    openings: OpeningQueue
-
-    @property
-    def broker(self) -> BrokerId:
-        """Id of this broker."""
-        ...
-
-    @property
-    def now(self) -> Instant:
-        """Time of this turn."""
-        ...
-
-    @property
-    def state(self) -> ClusterState:
-        """Applied metadata."""
-        ...
-
-    def is_listening(self, partition_id: PartitionId) -> bool:
-        """Return whether this broker receives the messages of a partition."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -75,10 +48,11 @@ class _Wait:
 class StreamReadiness:
     """Callers that wait for leaders to listen; also answers such questions of other brokers."""
 
-    def __init__(self, host: StreamReadinessHost, speaker: Speaker) -> None:
+    def __init__(self, context: NodeContext, listening: Listening, link: PeerLink) -> None:
         """Start without callers."""
-        self._host = host
-        self._speaker = speaker
+        self._context = context
+        self._listening = listening
+        self._link = link
         self._waits: dict[_Wait, None] = {}  # in order of arrival; looked at each `ASK_NS`
         self._unheard: dict[PartitionId, list[_Wait]] = {}
         self._ask_at = Instant(0)
@@ -106,7 +80,7 @@ class StreamReadiness:
             case ListeningRequest(partitions):
                 self._answer(
                     partitions,
-                    lambda found: self._speaker.send(
+                    lambda found: self._link.send(
                         header.sender, Channel.METADATA, ListeningReply(found)
                     ),
                 )
@@ -138,16 +112,16 @@ class StreamReadiness:
     def _ask(self, partitions: Sequence[PartitionId]) -> None:
         asked: dict[BrokerId, list[PartitionId]] = {}
         for partition_id in partitions:
-            state = self._host.state.partition(partition_id)
+            state = self._context.state.partition(partition_id)
             if state is None:
                 self._settle(partition_id)  # deleted meanwhile: no leader will listen
             elif state.leader is not None:
                 asked.setdefault(state.leader, []).append(partition_id)
         for leader, led in asked.items():
-            if leader == self._host.broker:
-                self._answer(tuple(led), lambda found: self._heard(self._host.broker, found))
+            if leader == self._context.broker:
+                self._answer(tuple(led), lambda found: self._heard(self._context.broker, found))
             else:
-                self._speaker.send(leader, Channel.METADATA, ListeningRequest(tuple(led)))
+                self._link.send(leader, Channel.METADATA, ListeningRequest(tuple(led)))
 
     def _answer(
         self,
@@ -155,14 +129,14 @@ class StreamReadiness:
         reply: Callable[[tuple[PartitionId, ...]], None],
     ) -> None:
         """Reply with the partitions that listen here, once the NATS server has subscribed them."""
-        found = tuple(one for one in partitions if self._host.is_listening(one))
+        found = tuple(one for one in partitions if self._listening.is_listening(one))
         if found:
-            self._host.messaging.when_subscribed(lambda: reply(found))
+            self._context.messaging.when_subscribed(lambda: reply(found))
 
     def _heard(self, leader: BrokerId, partitions: tuple[PartitionId, ...]) -> None:
         """Record that a leader listens; ignore former leaders."""
         for partition_id in partitions:
-            state = self._host.state.partition(partition_id)
+            state = self._context.state.partition(partition_id)
             if state is not None and state.leader == leader:
                 self._settle(partition_id)
 
@@ -186,7 +160,7 @@ class StreamReadiness:
 
 
 def once_ready(
-    host: StreamReadinessHost,
+    context: NodeContext,
     readiness: StreamReadiness | None,
     name: StreamName,
     reply: Callable[[object], None],
@@ -194,7 +168,7 @@ def once_ready(
     """Delay the outcome until the new stream listens, or the first messages are lost.
 
     Args:
-        host: The node.
+        context: What the parts of the node share.
         readiness: Asks the leaders; `None` for a broker alone.
         name: Name of the stream.
         reply: Gets the outcome of the command that creates it.
@@ -207,11 +181,13 @@ def once_ready(
         if isinstance(outcome, LiftbridgeError):
             reply(outcome)
         elif readiness is None:
-            host.openings.when_open(lambda: host.messaging.when_subscribed(lambda: reply(outcome)))
+            context.openings.when_open(
+                lambda: context.messaging.when_subscribed(lambda: reply(outcome))
+            )
         else:
-            stream = host.state.stream(name)  # perhaps deleted meanwhile: no leader will listen
+            stream = context.state.stream(name)  # perhaps deleted meanwhile: no leader will listen
             partitions = () if stream is None else stream.partitions
             found = [partition.partition_id for partition in partitions]
-            readiness.wait(found, lambda: reply(outcome), host.now)
+            readiness.wait(found, lambda: reply(outcome), context.now)
 
     return answered

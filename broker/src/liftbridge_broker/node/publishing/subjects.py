@@ -7,15 +7,16 @@ correlation id; the first ack with the token answers the caller.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from liftbridge_broker.errors import LiftbridgeError, LimitError, OutcomeUnknownError
-from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset, PartitionId, PartitionNumber
+from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition.intake import error_of_ack
 from liftbridge_broker.node.partition.runs import PublishRun, Stored
+from liftbridge_broker.node.publishing.remote_partition import Target
 from liftbridge_broker.ports.messaging import Messaging
 from liftbridge_broker.replication.publishers import STAMP_HEADERS
 from liftbridge_broker.wire.acks import AckEncoder
@@ -69,30 +70,6 @@ class SubjectPublish:
     correlation_id: str = ""
     ack_inbox: str = ""
     expected_offset: int = 0
-
-
-class Target(Protocol):
-    """A partition that a message is published to."""
-
-    @property
-    def stream(self) -> str:
-        """Name of its stream."""
-        ...
-
-    @property
-    def number(self) -> PartitionNumber:
-        """Number within the stream."""
-        ...
-
-    @property
-    def partition_id(self) -> PartitionId:
-        """Its id."""
-        ...
-
-    @property
-    def subject(self) -> str:
-        """Its subject."""
-        ...
 
 
 def group_message(partition: Target, run: PublishRun) -> SubjectPublish:

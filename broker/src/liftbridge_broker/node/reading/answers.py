@@ -12,18 +12,17 @@ that acknowledged before the question. Refusals are retriable and name the leade
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final
 
-from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import (
     LiftbridgeError,
     NotLeaderError,
     OffsetNotAvailableError,
     UnavailableError,
 )
-from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset
+from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset
 from liftbridge_broker.model.streams import MILLISECOND_NS
-from liftbridge_broker.node.metadata.driver import ReadReply
+from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.partition import NOT_LEADER_TEXT, Partition
 from liftbridge_broker.node.partition.roles import Role
 from liftbridge_broker.node.refusals import leader_changed
@@ -171,37 +170,6 @@ def check_still(partition: Partition, seen: Offset, *, as_replica: bool) -> None
         raise OffsetNotAvailableError("the log was truncated during the request")
 
 
-class Metadata(Protocol):
-    """The metadata log, as seen by its readers."""
-
-    def read(self, reply: ReadReply) -> None:
-        """Call `reply` once the state holds every outcome announced before this call."""
-        ...
-
-
-class AnswersHost(Protocol):
-    """The part of the node that answers depend on."""
-
-    @property
-    def broker(self) -> BrokerId:
-        """Id of this broker."""
-        ...
-
-    @property
-    def state(self) -> ClusterState:
-        """Applied metadata."""
-        ...
-
-    @property
-    def metadata(self) -> Metadata:
-        """The metadata log."""
-        ...
-
-    def wake_soon(self) -> None:
-        """Fire the timer soon."""
-        ...
-
-
 Done = Callable[[LiftbridgeError | None], None]
 """Callback, called once: `None` when the question may be answered, else the refusal."""
 
@@ -229,9 +197,9 @@ class Answers:
     Questions that arrive during a round with the metadata group share the next round.
     """
 
-    def __init__(self, host: AnswersHost) -> None:
+    def __init__(self, context: NodeContext) -> None:
         """Start without questions."""
-        self._host = host
+        self._context = context
         self._now = Instant(0)
         self._asked: list[_Waiting] = []
         self._next: list[_Waiting] = []
@@ -282,18 +250,18 @@ class Answers:
         return error
 
     def _leader(self, partition: Partition) -> str:
-        state = self._host.state.partition(partition.partition_id)
+        state = self._context.state.partition(partition.partition_id)
         return "" if state is None else state.leader or ""
 
     def _is_in_sync(self, partition: Partition) -> bool:
         """Return whether this replica is in sync: it has all committed records (I2)."""
-        state = self._host.state.partition(partition.partition_id)
-        return state is not None and self._host.broker in state.isr  # guard A.in_sync
+        state = self._context.state.partition(partition.partition_id)
+        return state is not None and self._context.broker in state.isr  # guard A.in_sync
 
     def _confirm(self) -> None:
         """Ask the metadata group for changes that this broker may have missed."""
-        self._host.metadata.read(self._confirmed)  # guard A.confirm
-        self._host.wake_soon()
+        self._context.metadata.read(self._confirmed)  # guard A.confirm
+        self._context.wake_soon()
 
     def _confirmed(self, error: LiftbridgeError | None) -> None:
         asked, self._asked, self._next = self._asked, self._next, []
@@ -319,7 +287,7 @@ class Answers:
             self._look_soon()
 
     def _epoch(self, partition: Partition) -> LeaderEpoch | None:
-        state = self._host.state.partition(partition.partition_id)
+        state = self._context.state.partition(partition.partition_id)
         return None if state is None else state.leader_epoch
 
     def _is_over(self, waiting: _Waiting) -> bool:
@@ -351,7 +319,7 @@ class Answers:
     def _look_soon(self) -> None:
         if self._waiting and self._look_at is None:
             self._look_at = Instant(self._now + LOOK_NS)
-            self._host.wake_soon()
+            self._context.wake_soon()
 
     def end(self) -> None:
         """End all waiting questions, because the broker stops."""
@@ -372,26 +340,8 @@ class Answers:
         return self._look_at
 
 
-class AnswersOwner(Protocol):
-    """A member of a cluster, in which other brokers may lead partitions."""
-
-    @property
-    def answers(self) -> Answers:
-        """Questions that are not answered at once."""
-        ...
-
-
-class AskedNode(Protocol):
-    """A broker, perhaps alone."""
-
-    @property
-    def cluster(self) -> AnswersOwner | None:
-        """Cluster part of the node, `None` for a broker alone."""
-        ...
-
-
 def ask(
-    node: AskedNode,
+    answers: Answers | None,
     partition: Partition,
     question: Question,
     done: Done,
@@ -400,8 +350,7 @@ def ask(
     as_replica: bool = False,
 ) -> None:
     """Do as `Answers.ask`; a broker alone answers at once, as no other can know more."""
-    cluster = node.cluster
-    if cluster is None:
+    if answers is None:
         done(refusal(partition, question, as_replica=as_replica))
     else:
-        cluster.answers.ask(partition, question, done, now, as_replica=as_replica)
+        answers.ask(partition, question, done, now, as_replica=as_replica)

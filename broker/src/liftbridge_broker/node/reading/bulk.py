@@ -15,9 +15,8 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.ids import Instant, Offset
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.reading.answers import Question, check
-from liftbridge_broker.node.reading.client_reads import ReadSlot
+from liftbridge_broker.node.reading.client_reads import ClientReads, ReadSlot
 from liftbridge_broker.node.reading.readonly_end import ReadonlyEnd
-from liftbridge_broker.node.reading.subscription import ReadHost
 from liftbridge_broker.storage.log import PartitionLog
 
 
@@ -82,7 +81,7 @@ class BulkRead:
 
     Args:
         partition: Partition to read.
-        host: Host to which reads that must wait are submitted.
+        reads: Reads for clients of this broker.
         wake: Called when `pull` may give more after it gave `None`.
         wanted: The checked request; its `question` was answered in this turn.
 
@@ -92,7 +91,7 @@ class BulkRead:
     """
 
     def __init__(
-        self, partition: Partition, host: ReadHost, wake: Callable[[], None], wanted: BulkRange
+        self, partition: Partition, reads: ClientReads, wake: Callable[[], None], wanted: BulkRange
     ) -> None:
         check(partition, wanted.question(partition), as_replica=wanted.reads_replica)
         log = partition.log
@@ -100,7 +99,6 @@ class BulkRead:
         self._is_strict = wanted.is_strict
         self._check_start(log, wanted.start)
         self.partition = partition
-        self._host = host
         self._wake = wake
         self._reads_replica = wanted.reads_replica
         self._follows = wanted.follows
@@ -108,10 +106,10 @@ class BulkRead:
         self._bytes_left = wanted.bytes_max or None
         self._failed: LiftbridgeError | None = None
         self._reader = log.batch_reader(Offset(max(wanted.start, log.log_start_offset)))
-        self._slot = ReadSlot(host.client_reads)
+        self._slot = ReadSlot(reads)
         self._is_open = True
         replica = wanted.reads_replica
-        self._readonly_end = ReadonlyEnd(partition, host, wake, as_replica=replica)
+        self._readonly_end = ReadonlyEnd(partition, reads, wake, as_replica=replica)
         partition.attach(self)
 
     def _check_start(self, log: PartitionLog, start: Offset) -> None:

@@ -5,16 +5,15 @@ thousand readers of what is not in memory would otherwise hold as many blocks, a
 fetches would wait behind their reads.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.node.context import NodeContext, ReadDone
+from liftbridge_broker.node.reading.answers import Answers
 from liftbridge_broker.storage.types import ReadNeed
 
 READING_BYTES_MAX: Final = 32 << 20
 """A larger read runs alone."""
-
-ReadDone = Callable[[bytes | LiftbridgeError], None]
 
 
 class ReadSlot:
@@ -65,11 +64,17 @@ class ReadSlot:
 
 
 class ClientReads:
-    """All reads for clients of one broker."""
+    """All reads for clients of one broker.
 
-    def __init__(self, submit: Callable[[ReadNeed, ReadDone], None]) -> None:
-        """Start without reads; `submit` reads off the loop, and calls back in a later turn."""
-        self._submit = submit
+    Attributes:
+        context: What the parts of the node share.
+        answers: Questions that wait before a read; `None` for a broker alone.
+    """
+
+    def __init__(self, context: NodeContext, answers: Answers | None) -> None:
+        """Start without reads."""
+        self.context = context
+        self.answers = answers
         self._queue: dict[ReadSlot, ReadNeed] = {}
         self._reading_bytes = 0
 
@@ -94,4 +99,4 @@ class ClientReads:
                 return
             del self._queue[slot]
             self._reading_bytes += need.length
-            self._submit(need, slot.on_read)
+            self.context.submit_read(need, slot.on_read)

@@ -6,7 +6,7 @@ that are not cursors are skipped, because anyone may publish to the subject.
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from liftbridge_broker.errors import (
     CorruptionError,
@@ -25,9 +25,8 @@ from liftbridge_broker.groups.cursors import (
 )
 from liftbridge_broker.logformat.records import FRAME_PREFIX, FRAME_PREFIX_SIZE
 from liftbridge_broker.model.ids import Offset, PartitionId
+from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.partition import NOT_LEADER_TEXT, Partition
-from liftbridge_broker.node.reading.subscription import ReadHost
-from liftbridge_broker.node.scheduling.chores import Chores
 from liftbridge_broker.storage.reader import LogReader
 from liftbridge_broker.wire.cursors import decode_cursor
 from liftbridge_proto import api_pb2
@@ -47,22 +46,8 @@ LOOK_UPS_MAX: Final = 10_000
 
 LookUpDone = Callable[[CursorPosition | LiftbridgeError], None]
 FeedDone = Callable[[LiftbridgeError | None], None]
-
-
-class CursorsHost(ReadHost, Protocol):
-    """The part of the node that look-ups need."""
-
-    chores: Chores
-
-
-class _Fed(Protocol):
-    """Receiver of the records of a cursors partition, in order."""
-
-    next_offset: Offset
-
-    def feed(self, key: bytes, position: CursorPosition | None, offset: Offset) -> None:
-        """Take one record."""
-        ...
+Fed = CursorIndex | CursorScan
+"""Receives the records of a cursors partition, in order."""
 
 
 class CursorTable:
@@ -71,9 +56,9 @@ class CursorTable:
     Reads records and gives answers in steps, a few per turn.
     """
 
-    def __init__(self, partition: Partition, host: CursorsHost) -> None:
+    def __init__(self, partition: Partition, context: NodeContext) -> None:
         self._partition = partition
-        self._host = host
+        self._context = context
         self._index = CursorIndex(partition.log.log_start_offset)
         self._waiting: list[tuple[bytes, LookUpDone]] = []
         self._waiting_count = 0
@@ -110,7 +95,7 @@ class CursorTable:
     def _answer(self, error: LiftbridgeError | None) -> None:
         self._is_feeding = False
         waiting, self._waiting = self._waiting, []
-        self._host.chores.begin(self._answers(waiting, error))
+        self._context.chores.begin(self._answers(waiting, error))
 
     def _answers(
         self, waiting: list[tuple[bytes, LookUpDone]], error: LiftbridgeError | None
@@ -146,7 +131,7 @@ class CursorTable:
         scan = CursorScan(self._scanned, self._partition.log.log_start_offset)
 
         def ended(error: LiftbridgeError | None) -> None:
-            self._host.chores.begin(self._results(self._scanned, scan, error))
+            self._context.chores.begin(self._results(self._scanned, scan, error))
             self._begin_scan()
 
         self._feed(scan, ended)
@@ -162,11 +147,11 @@ class CursorTable:
                 self._tell(done, scan.results[key] if error is None else error)
                 yield ANSWER_WEIGHT
 
-    def _feed(self, target: _Fed, done: FeedDone) -> None:
+    def _feed(self, target: Fed, done: FeedDone) -> None:
         reader = self._partition.log.reader(target.next_offset)
-        self._host.chores.begin(self._steps(reader, target, done))
+        self._context.chores.begin(self._steps(reader, target, done))
 
-    def _steps(self, reader: LogReader, target: _Fed, done: FeedDone) -> Iterator[int]:
+    def _steps(self, reader: LogReader, target: Fed, done: FeedDone) -> Iterator[int]:
         """Read up to the high watermark; end at a disk read, and restart after it."""
         partition = self._partition
         log, error = partition.log, partition.closed_error
@@ -179,7 +164,7 @@ class CursorTable:
                 break
             if result.need is not None:
                 read_done = partial(self._read_done, reader, target, done)
-                self._host.submit_read(result.need, read_done)
+                self._context.submit_read(result.need, read_done)
                 return
             if not result.slices:
                 break
@@ -189,12 +174,12 @@ class CursorTable:
         done(error)
 
     def _read_done(
-        self, reader: LogReader, target: _Fed, done: FeedDone, outcome: bytes | LiftbridgeError
+        self, reader: LogReader, target: Fed, done: FeedDone, outcome: bytes | LiftbridgeError
     ) -> None:
         error = self._partition.closed_error
         if error is None and isinstance(outcome, bytes):
             reader.feed(outcome)
-            self._host.chores.begin(self._steps(reader, target, done))
+            self._context.chores.begin(self._steps(reader, target, done))
             return
         if error is None and isinstance(outcome, LiftbridgeError):
             self._partition.on_unreadable(outcome)
@@ -206,16 +191,16 @@ class CursorTable:
 class CursorTables:
     """Tables of the `__cursors` partitions queried here, each for one leadership."""
 
-    def __init__(self, host: CursorsHost) -> None:
+    def __init__(self, context: NodeContext) -> None:
         """Start without tables."""
-        self._host = host
+        self._context = context
         self._tables: dict[PartitionId, CursorTable] = {}
 
     def look_up(self, partition: Partition, key: bytes, done: LookUpDone) -> None:
         """Find the latest cursor under a key in a partition of `__cursors`."""
         table = self._tables.get(partition.partition_id)
         if table is None:
-            table = self._tables[partition.partition_id] = CursorTable(partition, self._host)
+            table = self._tables[partition.partition_id] = CursorTable(partition, self._context)
         table.look_up(key, done)
 
     def forget(self, partition_id: PartitionId) -> None:
@@ -223,7 +208,7 @@ class CursorTables:
         self._tables.pop(partition_id, None)
 
 
-def _feed_frames(frames: bytes, target: _Fed) -> Iterator[int]:
+def _feed_frames(frames: bytes, target: Fed) -> Iterator[int]:
     """Feed every cursor record of consecutive frames to `target`, in steps."""
     at = began = count = 0
     while at < len(frames):

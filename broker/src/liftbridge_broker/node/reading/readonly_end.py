@@ -5,18 +5,12 @@ leader may have been replaced. So the end is queried, as any other end (`answers
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 from liftbridge_broker.errors import EndOfStreamError, LiftbridgeError
-from liftbridge_broker.model.ids import Instant, Offset
+from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.node.partition.partition import Partition
-from liftbridge_broker.node.reading.answers import AskedNode, Question, ask
-
-
-class EndHost(AskedNode, Protocol):
-    """The part of the node that this query needs."""
-
-    now: Instant
+from liftbridge_broker.node.reading.answers import Question, ask
+from liftbridge_broker.node.reading.client_reads import ClientReads
 
 
 class ReadonlyEnd:
@@ -26,40 +20,45 @@ class ReadonlyEnd:
         "_answer",
         "_as_replica",
         "_ask_ends_later",
-        "_host",
         "_is_asking",
         "_known_end",
         "_partition",
+        "_reads",
         "_wake",
     )
 
     def __init__(
-        self, partition: Partition, host: EndHost, wake: Callable[[], None], *, as_replica: bool
+        self,
+        partition: Partition,
+        reads: ClientReads,
+        wake: Callable[[], None],
+        *,
+        as_replica: bool,
     ) -> None:
         """Begin without a question.
 
         Args:
             partition: Partition to read.
-            host: The node.
+            reads: Reads for clients of this broker.
             wake: Called when `look` may have a result after it returned `None`.
             as_replica: Whether any replica may answer.
         """
         self._partition = partition
-        self._host = host
+        self._reads = reads
         self._wake = wake
         self._as_replica = as_replica
         self._is_asking = False
         self._ask_ends_later = False
         self._answer: LiftbridgeError | None = None
-        self._known_end: Offset | None = None
+        self._known_end = Offset(-1)  # not asked yet
 
     def look(self) -> LiftbridgeError | None:
         """Return the error that ends a reader at the local log end, `None` during the query."""
         if not self._is_asking and self._known_end != self._partition.log.log_end_offset:
             self._is_asking, self._ask_ends_later = True, False
-            as_replica, now = self._as_replica, self._host.now
+            as_replica, now = self._as_replica, self._reads.context.now
             ask(
-                self._host,
+                self._reads.answers,
                 self._partition,
                 Question.END,
                 self._answered,

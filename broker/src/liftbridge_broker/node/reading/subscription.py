@@ -7,7 +7,7 @@ more are available. Frames are slices of stored bytes, ready to be sent.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Final, NamedTuple, cast
 
 from liftbridge_broker.errors import (
     CorruptionError,
@@ -24,7 +24,7 @@ from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.roles import Role
 from liftbridge_broker.node.reading.answers import Question, check
 from liftbridge_broker.node.reading.client_reads import ClientReads, ReadSlot
-from liftbridge_broker.node.reading.readonly_end import EndHost, ReadonlyEnd
+from liftbridge_broker.node.reading.readonly_end import ReadonlyEnd
 from liftbridge_broker.storage.reader import LogReader
 from liftbridge_broker.storage.reverse import ReverseReader
 from liftbridge_broker.storage.types import ReadNeed
@@ -74,20 +74,6 @@ class Pulled(NamedTuple):
     slices: list[Buffer]
     end: LiftbridgeError | None
     waits: bool
-
-
-class ReadHost(EndHost, Protocol):
-    """The part of the node that a subscription needs: reads from the disk.
-
-    Attributes:
-        client_reads: Reads for clients, bounded.
-    """
-
-    client_reads: ClientReads
-
-    def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
-        """Read off the loop; `done` is called with the bytes or the error."""
-        ...
 
 
 def question_of(
@@ -198,12 +184,13 @@ class Subscription:
 
     Attributes:
         partition: Partition to read.
+        reads: Reads for clients of this broker.
         reads_replica: Whether it continues when this broker no longer leads.
         wake: Called, with nothing held, when `pull` may give more.
     """
 
     partition: Partition
-    host: ReadHost
+    reads: ClientReads
     wake: Callable[[], None]
     _reader: LogReader | ReverseReader
     _stop_end: int | None
@@ -215,9 +202,9 @@ class Subscription:
     _slot: ReadSlot = field(init=False)
 
     def __post_init__(self) -> None:
-        self._slot = ReadSlot(self.host.client_reads)
+        self._slot = ReadSlot(self.reads)
         replica = self.reads_replica
-        self._readonly_end = ReadonlyEnd(self.partition, self.host, self.wake, as_replica=replica)
+        self._readonly_end = ReadonlyEnd(self.partition, self.reads, self.wake, as_replica=replica)
         self.partition.attach(self)
 
     @property
@@ -231,7 +218,7 @@ class Subscription:
     def open(
         cls,
         partition: Partition,
-        host: ReadHost,
+        reads: ClientReads,
         wake: Callable[[], None],
         *,
         start: Position,
@@ -255,7 +242,9 @@ class Subscription:
         end = stop_end(partition, stop)
         log = partition.log
         if is_reverse:
-            return cls._open_reverse(partition, host, wake, first, end, reads_replica=reads_replica)
+            return cls._open_reverse(
+                partition, reads, wake, first, end, reads_replica=reads_replica
+            )
         if end is not None and end - 1 < first and not _is_empty_readonly(partition, end):
             raise InvalidRequestError(f"Stop offset is before start offset: {end - 1} < {first}")
         begin = _begin(partition, start, first)
@@ -263,7 +252,7 @@ class Subscription:
             end = None  # nothing to deliver: ends as a read-only partition does
         return cls(
             partition,
-            host,
+            reads,
             wake,
             log.reader(begin),
             end,
@@ -275,7 +264,7 @@ class Subscription:
     def _open_reverse(
         cls,
         partition: Partition,
-        host: ReadHost,
+        reads: ClientReads,
         wake: Callable[[], None],
         first: int,
         end: int | None,
@@ -295,7 +284,7 @@ class Subscription:
         reader = ReverseReader(log, newest, Offset(oldest))
         return cls(
             partition,
-            host,
+            reads,
             wake,
             reader,
             oldest if has_stop else None,

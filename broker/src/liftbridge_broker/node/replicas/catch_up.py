@@ -1,26 +1,14 @@
 """Throttle for replicas that reassignments add (KIP-73, by a token bucket)."""
 
 from collections.abc import Callable
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final
 
 from liftbridge_broker.model.ids import Instant, PartitionId
 
 SECOND_NS: Final = 1_000_000_000
 
 
-class Sender(Protocol):
-    """A led partition with records for a replica that is added."""
-
-    @property
-    def partition_id(self) -> PartitionId:
-        """Its id."""
-        ...
-
-
-_Sender = TypeVar("_Sender", bound=Sender)
-
-
-class CatchUp(Generic[_Sender]):
+class CatchUp:
     """Token bucket of bytes to send; an overdraft is repaid before the next send.
 
     A batch is never split, so one answer may exceed the remaining tokens; the rate holds on
@@ -36,13 +24,13 @@ class CatchUp(Generic[_Sender]):
         self._rate = rate
         self._left = 0  # bytes times nanoseconds of a second, so that nothing is rounded
         self._at = Instant(0)
-        self._held: dict[PartitionId, _Sender] = {}
+        self._held: dict[PartitionId, None] = {}
 
-    def may_send(self, sender: _Sender, now: Instant) -> bool:
+    def may_send(self, partition_id: PartitionId, now: Instant) -> bool:
         """Return whether a partition may send now; if not, `take_released` returns it later."""
         if self._has_left(now):
             return True
-        self._held[sender.partition_id] = sender
+        self._held[partition_id] = None
         return False
 
     def _has_left(self, now: Instant) -> bool:
@@ -67,9 +55,9 @@ class CatchUp(Generic[_Sender]):
             return self._at
         return Instant(self._at + max(0, -self._left) // rate + 1)
 
-    def take_released(self, now: Instant) -> list[_Sender]:
+    def take_released(self, now: Instant) -> list[PartitionId]:
         """Partitions that waited and may send now."""
         if not self._held or not self._has_left(now):
             return []
-        released, self._held = list(self._held.values()), {}
+        released, self._held = list(self._held), {}
         return released

@@ -5,9 +5,8 @@ the next position only when what it promises is durable.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
-from liftbridge_broker.controller.commands import Command, DeclareUnclean
+from liftbridge_broker.controller.commands import DeclareUnclean
 from liftbridge_broker.errors import (
     CorruptionError,
     FilesError,
@@ -15,9 +14,10 @@ from liftbridge_broker.errors import (
     NotLeaderError,
 )
 from liftbridge_broker.model.fetching import FetchedHead
-from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset, PartitionId
+from liftbridge_broker.model.ids import BrokerId, Instant, Offset
 from liftbridge_broker.node.partition.partition import NOT_LEADER_TEXT, Partition
 from liftbridge_broker.node.refusals import leader_changed
+from liftbridge_broker.node.replicas.role_context import RoleContext
 from liftbridge_broker.replication.follower import (
     Append,
     Damaged,
@@ -28,77 +28,7 @@ from liftbridge_broker.replication.follower import (
     Truncate,
     Wait,
 )
-from liftbridge_broker.storage.store import LogStore
 from liftbridge_broker.wire.peer_bodies import Silence
-
-
-class FollowingHost(Protocol):
-    """The part of the owner that a followed partition needs."""
-
-    @property
-    def broker(self) -> BrokerId:
-        """Id of this broker."""
-        ...
-
-    @property
-    def broker_epoch(self) -> MetadataIndex:
-        """Its registration."""
-        ...
-
-    @property
-    def now(self) -> Instant:
-        """Time of this turn."""
-        ...
-
-    @property
-    def wall_ns(self) -> int:
-        """Unix nanoseconds of this turn."""
-        ...
-
-    @property
-    def store(self) -> LogStore:
-        """The logs."""
-        ...
-
-    def note_append(self, partition: Partition, now: Instant) -> None:
-        """Note that bytes wait for a sync."""
-        ...
-
-    def note_change(self, partition: Partition, *, is_cut: bool) -> None:
-        """Note that the log was cut or is readable again, which voids state derived from it."""
-        ...
-
-    def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
-        """Propose a command to the metadata group."""
-        ...
-
-    def replace_log(self, partition_id: PartitionId) -> None:
-        """Set a damaged log aside and begin with an empty one."""
-        ...
-
-    def verify(self, following: "Following") -> None:
-        """Verify the log after a read error; `on_verified` follows."""
-        ...
-
-    def begin_replica(self, following: "Following") -> None:
-        """Have the store treat the log as that of a follower."""
-        ...
-
-    def is_current(self, role: "Following") -> bool:
-        """Return whether this is still the broker's role for the partition."""
-        ...
-
-    def tell_position(self, following: "Following") -> None:
-        """Schedule this replica's position for the leader."""
-        ...
-
-    def retry_position(self, following: "Following") -> None:
-        """Schedule the same position again after a pause."""
-        ...
-
-    def transition(self, kind: str, fields: dict[str, object]) -> None:
-        """Report a transition to the observer."""
-        ...
 
 
 class Following:
@@ -106,8 +36,10 @@ class Following:
 
     Attributes:
         partition: The partition.
+        partition_id: Its id.
         core: Its rules.
         leader: Its leader.
+        is_current: Whether this is still the broker's role for the partition.
         is_held: Whether no position may be sent: the journal must be flushed first, or the log is
             damaged.
         is_refused: Whether the last answer was one that a working leader does not give.
@@ -116,24 +48,28 @@ class Following:
     """
 
     def __init__(
-        self, host: FollowingHost, partition: Partition, core: FollowerCore, leader: BrokerId
+        self,
+        roles: RoleContext,
+        partition: Partition,
+        core: FollowerCore,
+        leader: BrokerId,
+        verify: Callable[["Following"], None],
     ) -> None:
-        """Start to follow."""
-        self.host = host
+        """Start to follow; `verify` reads the log after a read error, and calls `on_verified`."""
+        self._roles = roles
+        self._context = roles.context
+        self._verify = verify
         self.partition = partition
+        self.partition_id = partition.partition_id
         self.core = core
         self.leader = leader
+        self.is_current = True
         self.is_commit_mode = False
         self.is_held = False
         self.is_refused = False
         self.rejected_count = 0
         self.truncated_count = 0
         self._is_declaring = False
-
-    @property
-    def partition_id(self) -> PartitionId:
-        """Id of the partition."""
-        return self.partition.partition_id
 
     @property
     def is_latest_known(self) -> bool:
@@ -149,6 +85,33 @@ class Following:
     def is_cut_off(self) -> bool:
         """Always false: a follower serves its readers whoever leads."""
         return False
+
+    def begin(self) -> None:
+        """Have the store treat the log as that of a follower."""
+        partition = self.partition
+        self._roles.set_policy(partition, is_commit=self.is_commit_mode, now=self._context.now)
+        self._context.store.set_leader(partition.partition_id, is_leader=False)
+
+    # -- for its leader -----------------------------------------------------------------------
+
+    def tell_position(self) -> None:
+        """Schedule this replica's position for the leader."""
+        session = self._roles.fetching.get(self.leader)
+        if session is not None and self.is_current:
+            session.put(self.core.position())
+            self._roles.wake(session)
+
+    def retry_position(self) -> None:
+        """Schedule the same position again after a pause."""
+        roles = self._roles
+        session = roles.fetching.get(self.leader)
+        if session is not None and self.is_current:
+            if not self.is_held:
+                session.put(self.core.position())
+                session.retry(self.partition_id, self._context.now)
+            roles.refused[self.partition_id] = None
+            roles.look_soon()
+            roles.wake(session)
 
     # -- for the partition --------------------------------------------------------------------
 
@@ -208,7 +171,7 @@ class Following:
             self._follow(outcome, now)
         except FilesError:
             # The store was notified and decides about the directory; a full disk is temporary.
-            self.host.retry_position(self)
+            self.retry_position()
         except CorruptionError as error:
             # A cut reads what it keeps, and found corrupt bytes.
             self.partition.on_unreadable(error)
@@ -228,10 +191,10 @@ class Following:
             case Rejected(reason):
                 self.rejected_count += 1
                 self._say("fetched_records_rejected", reason=reason)
-                self.host.retry_position(self)
+                self.retry_position()
             case Wait():
                 if outcome.is_retry:
-                    self.host.retry_position(self)
+                    self.retry_position()
 
     def _append(self, append: Append, now: Instant) -> None:
         partition = self.partition
@@ -240,17 +203,17 @@ class Following:
         if append.headers and log.is_empty:  # guard F3.copy
             dropped = max(dropped, append.dropped_offset)
         if (dropped, copied) != (log.dropped_offset, log.copied):
-            self.host.store.note_copied(partition.partition_id, dropped, copied, now)
+            self._context.store.note_copied(partition.partition_id, dropped, copied, now)
         if append.headers:
             before = log.epochs.latest
             segments = log.segment_count
             try:
-                log.append_batches(append.data, append.headers, self.host.wall_ns)
+                log.append_batches(append.data, append.headers, self._context.wall_ns)
             except FilesError as error:
-                self.host.store.note_append_failed(error, now)
+                self._context.store.note_append_failed(error, now)
                 raise
             partition.note_replicated(append.headers, segments)
-            self.host.note_append(partition, now)
+            self._context.note_append(partition.partition_id, now)
             if log.epochs.latest != before:
                 self._hold_for_journal(now)  # guard F3.journal
         if append.high_watermark != log.high_watermark:
@@ -258,7 +221,7 @@ class Following:
             partition.wake_readers()
         log.compacted_everywhere = append.compacted_offset
         if append.log_start > log.log_start_offset:
-            self.host.store.raise_log_start(partition.partition_id, append.log_start, now)
+            self._context.store.raise_log_start(partition.partition_id, append.log_start, now)
         self._tell()
 
     def _hold_for_journal(self, now: Instant) -> None:
@@ -271,16 +234,16 @@ class Following:
                 self.is_held = False
                 self._tell()
 
-        self.host.store.journal_state(self.partition.partition_id, done, now)
+        self._context.store.journal_state(self.partition.partition_id, done, now)
 
     def _truncate(self, truncate: Truncate, now: Instant) -> None:
         log = self.partition.log
         removed = log.log_end_offset - truncate.end
         if truncate.is_below_high_watermark:
             self._tell_of_loss(truncate.end)
-        self.host.store.truncate([(self.partition.partition_id, truncate.end)], now)
+        self._context.store.truncate([(self.partition.partition_id, truncate.end)], now)
         self.truncated_count += removed > 0
-        self.host.note_change(self.partition, is_cut=True)
+        self._roles.log_changes.cut(self.partition)
         self._end_readers()
         self._tell()
 
@@ -297,8 +260,8 @@ class Following:
         Raises:
             FilesError: The disk refused.
         """
-        self.host.store.restart(self.partition.partition_id, offset, now)
-        self.host.note_change(self.partition, is_cut=True)
+        self._context.store.restart(self.partition.partition_id, offset, now)
+        self._roles.log_changes.cut(self.partition)
         self._end_readers()
         self._tell()
 
@@ -322,16 +285,16 @@ class Following:
             return
         self._is_declaring = True
         state = self.core.state
-        epoch = state.replica_epoch(self.host.broker)
+        epoch = state.replica_epoch(self._context.broker)
         assert epoch is not None
         command = DeclareUnclean(
-            broker=self.host.broker,
-            broker_epoch=self.host.broker_epoch,
+            broker=self._context.broker,
+            broker_epoch=self._roles.broker_epoch,
             partition_id=state.partition_id,
             replica_epoch=epoch,
             reason=reason,
         )
-        self.host.propose(command, self.host.now, self._declared)
+        self._context.propose(command, self._context.now, self._declared)
 
     def _declared(self, outcome: object) -> None:
         """Restart the log at its start offset, as no commit depends on this replica any more.
@@ -340,41 +303,41 @@ class Following:
         any records, and a later role finds the same damage.
         """
         self._is_declaring = False
-        if not self.host.is_current(self):  # guard F5.current
+        if not self.is_current:  # guard F5.current
             return
         if isinstance(outcome, LiftbridgeError):  # guard F5.declared
             # Retried later: the leader's next answer or the owner finds the same state.
             self.is_held = bool(self.partition.offline_reason)
-            self.host.retry_position(self)
+            self.retry_position()
             return
         if self.partition.offline_reason:
             if self.partition.has_read_error:  # guard F5.verified
-                self.host.verify(self)
+                self._verify(self)
             else:
-                self.host.replace_log(self.partition.partition_id)
+                self._roles.log_changes.replace(self.partition.partition_id)
             return
         self.is_held = False
         try:
-            self.restart_at(self.partition.log.log_start_offset, self.host.now)
+            self.restart_at(self.partition.log.log_start_offset, self._context.now)
         except FilesError:
-            self.host.retry_position(self)
+            self.retry_position()
 
     def on_verified(self, error: LiftbridgeError | None) -> None:
         """Keep the log if all of it was read and is intact; replace it otherwise."""
         if error is not None:
             self.partition.on_unreadable(error)
-            self.host.replace_log(self.partition_id)
+            self._roles.log_changes.replace(self.partition_id)
             return
         self.partition.go_online()
-        self.host.note_change(self.partition, is_cut=False)
-        self.host.begin_replica(self)
-        self._hold_for_journal(self.host.now)
+        self._roles.log_changes.readable(self.partition)
+        self.begin()
+        self._hold_for_journal(self._context.now)
 
     def _tell(self) -> None:
         if not self.is_held:
-            self.host.tell_position(self)
+            self.tell_position()
 
     def _say(self, kind: str, **fields: object) -> None:
         partition = self.partition
         named = {"stream": partition.stream, "partition": partition.number, **fields}
-        self.host.transition(kind, named)
+        self._context.transition(kind, named)

@@ -5,12 +5,11 @@ the journal before serving, stores the high watermark, releases acks, sends stor
 followers, and proposes changes of the in-sync set.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Final
 
 from liftbridge_broker.controller.commands import (
     AlterPartition,
-    Command,
     DeclareUnclean,
     IsrMember,
 )
@@ -27,16 +26,18 @@ from liftbridge_broker.model.ids import (
     BrokerId,
     Instant,
     LeaderEpoch,
-    MetadataIndex,
     Offset,
-    PartitionId,
 )
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.roles import Role
 from liftbridge_broker.node.refusals import cut_off
-from liftbridge_broker.node.replicas.catch_up import CatchUp
-from liftbridge_broker.replication.isr import IsrProposal, ProposalOutcome, outcome_of
+from liftbridge_broker.node.replicas.role_context import RoleContext
+from liftbridge_broker.replication.isr import (
+    IsrProposal,
+    ProposalOutcome,
+    outcome_of,
+)
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_broker.storage.batch_reader import BatchReader
 from liftbridge_broker.storage.types import ReadNeed
@@ -48,84 +49,27 @@ ANSWER_NS: Final = 1_000 * MILLISECOND_NS
 """Time without an answer after which the outcome of a proposal counts as unknown."""
 
 
-class LeadingHost(Protocol):
-    """The part of the owner that a led partition needs."""
-
-    @property
-    def broker(self) -> BrokerId:
-        """Id of this broker."""
-        ...
-
-    @property
-    def broker_epoch(self) -> MetadataIndex:
-        """Its registration."""
-        ...
-
-    @property
-    def now(self) -> Instant:
-        """Time of this turn."""
-        ...
-
-    @property
-    def wall_ns(self) -> int:
-        """Unix nanoseconds of this turn."""
-        ...
-
-    @property
-    def catch_up(self) -> CatchUp["Leading"]:
-        """Throttle for replicas that reassignments add."""
-        ...
-
-    @property
-    def eligible(self) -> frozenset[BrokerId]:
-        """Brokers that may come into sync."""
-        ...
-
-    def is_self_fenced(self, now: Instant) -> bool:
-        """Return whether no heartbeat of this broker was answered for a session."""
-        ...
-
-    def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
-        """Propose a command to the metadata group."""
-        ...
-
-    def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
-        """Read off the loop."""
-        ...
-
-    def transition(self, kind: str, fields: dict[str, object]) -> None:
-        """Report a transition to the observer."""
-        ...
-
-    def is_current(self, role: "Leading") -> bool:
-        """Return whether this is still the broker's role for the partition."""
-        ...
-
-    def notify(self, leading: "Leading") -> None:
-        """Schedule answers to followers."""
-        ...
-
-    def watch(self, leading: "Leading") -> None:
-        """Schedule a check of the in-sync set."""
-        ...
-
-
 class Leading:
     """See the module; one for each leader epoch.
 
     Attributes:
         partition: The partition.
+        partition_id: Its id.
         core: Its rules.
+        is_current: Whether this is still the broker's role for the partition.
         is_commit_mode: Whether only what is on disk counts.
         has_gap: Whether metadata changes were skipped since, so that follower positions must not
             carry over into another epoch.
     """
 
-    def __init__(self, host: LeadingHost, partition: Partition, core: LeaderCore) -> None:
+    def __init__(self, roles: RoleContext, partition: Partition, core: LeaderCore) -> None:
         """Start; serve nothing before `on_established`."""
-        self.host = host
+        self._roles = roles
+        self._context = roles.context
         self.partition = partition
+        self.partition_id = partition.partition_id
         self.core = core
+        self.is_current = True
         self.is_commit_mode = False
         self.has_gap = False
         self._readers: dict[BrokerId, BatchReader] = {}
@@ -178,7 +122,7 @@ class Leading:
         log, offset = self.partition.log, self.core.compacted_everywhere
         if log.compacted_everywhere != offset:
             log.compacted_everywhere = offset
-            self.host.notify(self)
+            self._roles.notify(self.partition_id)
 
     def on_fetch(
         self, replica: BrokerId, fetch: FetchPosition, clock: SessionClock, now: Instant
@@ -189,7 +133,7 @@ class Leading:
             self._pass_on_compacted()
             self.commit()
             if len(self.core.state.isr) < len(self.core.state.replicas):
-                self.host.watch(self)
+                self._watch()
         return outcome
 
     def on_answered(self, replica: BrokerId, asked_at: Instant) -> None:
@@ -211,7 +155,7 @@ class Leading:
             return ()
         state = self.core.state
         is_added = replica in state.adding and replica not in state.isr
-        if is_added and not self.host.catch_up.may_send(self, self.host.now):
+        if is_added and not self._roles.catch_up.may_send(self.partition_id, self._context.now):
             return ()
         if offset == self._tail_offset and not is_added:
             return (self._tail,)
@@ -231,7 +175,7 @@ class Leading:
             return None
         reader.release()  # there may be thousands, and the next fetch may come late
         if is_added:
-            self.host.catch_up.spend(sum(map(len, result.slices)))
+            self._roles.catch_up.spend(sum(map(len, result.slices)))
         return result.slices
 
     def _read_later(self, replica: BrokerId, reader: BatchReader, need: ReadNeed) -> None:
@@ -245,12 +189,13 @@ class Leading:
                 self.partition.on_unreadable(outcome)
             else:
                 reader.feed(outcome)
-            self.host.notify(self)
+            self._roles.notify(self.partition_id)
 
-        self.host.submit_read(need, done)
+        self._context.submit_read(need, done)
 
     def close(self) -> None:
         """End this leadership."""
+        self.is_current = False
         self.partition.intake.is_below_min_isr = False
         for replica, reader in self._readers.items():
             if replica not in self._reading:
@@ -270,7 +215,7 @@ class Leading:
     @property
     def is_cut_off(self) -> bool:
         """Return whether this broker fenced itself."""
-        return self.host.is_self_fenced(self.host.now)
+        return self._roles.is_self_fenced(self._context.now)
 
     # -- for the partition --------------------------------------------------------------------
 
@@ -282,7 +227,7 @@ class Leading:
         """
         if is_all:
             self.core.check_min_isr()
-        elif self.host.is_self_fenced(now):  # guard L2.self_fence
+        elif self._roles.is_self_fenced(now):  # guard L2.self_fence
             raise cut_off()
 
     def on_appended(self, base: Offset, data: bytes, now: Instant) -> None:
@@ -290,8 +235,8 @@ class Leading:
         is_short = len(data) <= TAIL_BYTES_MAX
         self._tail_offset, self._tail = (base, data) if is_short else (None, b"")
         self.core.on_append(now)
-        self.host.notify(self)
-        self.host.watch(self)
+        self._roles.notify(self.partition_id)
+        self._watch()
         if len(self.core.maximal_isr) == 1:
             self.commit()
 
@@ -307,20 +252,20 @@ class Leading:
         Without another in-sync replica an operator has to act.
         """
         state = self.core.state
-        self._declared_at = self.host.now
-        self.host.watch(self)
-        if state.isr == (self.host.broker,):
+        self._declared_at = self._context.now
+        self._watch()
+        if state.isr == (self._context.broker,):
             return
-        epoch = state.replica_epoch(self.host.broker)
+        epoch = state.replica_epoch(self._context.broker)
         assert epoch is not None
         command = DeclareUnclean(
-            broker=self.host.broker,
-            broker_epoch=self.host.broker_epoch,
+            broker=self._context.broker,
+            broker_epoch=self._roles.broker_epoch,
             partition_id=state.partition_id,
             replica_epoch=epoch,
             reason=reason,
         )
-        self.host.propose(command, self.host.now, _ignore)  # guard L8.declare
+        self._context.propose(command, self._context.now, _ignore)  # guard L8.declare
 
     # -- commits and in-sync set --------------------------------------------------------------
 
@@ -329,10 +274,10 @@ class Leading:
         partition = self.partition
         end = self.core.high_watermark()
         if end > partition.log.high_watermark:
-            partition.commit_to(end, self.host.wall_ns)
+            partition.commit_to(end, self._context.wall_ns)
             if end == partition.log.log_end_offset:
                 self._tail_offset, self._tail = None, b""
-            self.host.notify(self)
+            self._roles.notify(self.partition_id)
 
     def tell_of_loss(self) -> None:
         """Report an unclean election, as its winner, with the log end (C10)."""
@@ -344,11 +289,11 @@ class Leading:
             "high_watermark": partition.log.high_watermark,
             "log_end_offset": partition.log.log_end_offset,
         }
-        self.host.transition("possible_data_loss", fields)
+        self._context.transition("possible_data_loss", fields)
 
     def on_eligible(self) -> None:
         """Handle a change of the eligible brokers; stop waiting for ineligible followers."""
-        self.core.on_eligible(self.host.eligible, self.host.now)
+        self.core.on_eligible(self._roles.eligible, self._context.now)
         self.commit()
 
     def on_state(self) -> None:
@@ -360,11 +305,11 @@ class Leading:
             self.partition.fail_all_acks(
                 NotEnoughReplicasAfterAppendError("outcome unknown: too few replicas in sync")
             )
-        self.host.watch(self)
+        self._watch()
 
     def on_trimmed(self) -> None:
         """Announce a log start moved by retention, also to followers of an idle partition."""
-        self.host.notify(self)
+        self._roles.notify(self.partition_id)
 
     def next_deadline(self) -> Instant | None:
         """Time of the next `propose_if_due` call without other events."""
@@ -385,7 +330,7 @@ class Leading:
         if self._asked is not None and now - self._asked_at >= ANSWER_NS:
             asked, self._asked = self._asked, None
             self.core.on_proposal_result(asked, ProposalOutcome.UNKNOWN, now)
-        proposal = self.core.next_proposal(now, self.host.eligible)
+        proposal = self.core.next_proposal(now, self._roles.eligible)
         # A joining follower that is no longer waited for may have been the last obstacle to a
         # commit: without an append or a fetch no other event would check.
         self.commit()
@@ -393,39 +338,39 @@ class Leading:
             return
         self._asked, self._asked_at = proposal, now
         command = AlterPartition(
-            broker=self.host.broker,
-            broker_epoch=self.host.broker_epoch,
+            broker=self._context.broker,
+            broker_epoch=self._roles.broker_epoch,
             partition_id=proposal.partition_id,
             leader_epoch=proposal.leader_epoch,
             partition_epoch=proposal.partition_epoch,
             isr=tuple(IsrMember(broker, epoch) for broker, epoch in proposal.isr),
             is_recovering=proposal.is_recovering,
         )
-        self.host.propose(command, now, lambda outcome: self._answered(proposal, outcome, now))
+        self._context.propose(command, now, lambda outcome: self._answered(proposal, outcome, now))
 
     def _answered(self, proposal: IsrProposal, outcome: object, now: Instant) -> None:
         """Handle the answer of the controller, or the failure of the command in the log (L6).
 
         A late answer is ignored once this role has ended: the log may be another one by then.
         """
-        if not self.host.is_current(self):  # guard L6.current
+        if not self.is_current:  # guard L6.current
             return
         if self._asked == proposal:
             self._asked = None
         result = result_of(outcome)
         self.core.on_proposal_result(proposal, result, now)
         self.commit()
-        self.host.watch(self)
+        self._watch()
 
     @property
     def is_ready(self) -> bool:
         """Return whether the partition takes records."""
         return self.partition.role is Role.LEADER
 
-    @property
-    def partition_id(self) -> PartitionId:
-        """Id of the partition."""
-        return self.partition.partition_id
+    def _watch(self) -> None:
+        """Schedule a check of the in-sync set."""
+        if self.is_current:
+            self._roles.watch(self.partition_id)
 
 
 def result_of(outcome: object) -> ProposalOutcome:

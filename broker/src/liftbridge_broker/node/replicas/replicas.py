@@ -5,31 +5,30 @@ with it, and all partitions that another broker follows here share one with that
 processed once a turn, after its events (L1 to L8, F1 to F5).
 """
 
-from collections.abc import Callable
 from typing import Final
 
-from liftbridge_broker.controller.commands import Command, Leadership, Resign
+from liftbridge_broker.controller.commands import Leadership, Resign
 from liftbridge_broker.controller.state import StreamState, effective_min_isr, is_commit_mode
-from liftbridge_broker.errors import LiftbridgeError, WireError
+from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.fetching import FetchBody, FetchReplyBody
 from liftbridge_broker.model.ids import (
+    OFFSET_MAX,
     BrokerId,
     Instant,
-    MetadataIndex,
     Offset,
     PartitionId,
     earliest,
 )
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy
+from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.node.partition.listening import Listening
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.roles import Role
-from liftbridge_broker.node.peers.peer_link import Speaker
+from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.node.refusals import leader_changed
-from liftbridge_broker.node.replicas.catch_up import CatchUp
 from liftbridge_broker.node.replicas.following import Following
 from liftbridge_broker.node.replicas.leading import Leading
-from liftbridge_broker.node.replicas.replica_host import ReplicasHost, ReplicationLimits
+from liftbridge_broker.node.replicas.role_context import LOOK_NS, ReplicationLimits, RoleContext
 from liftbridge_broker.node.replicas.verifying import LogVerifications
 from liftbridge_broker.ports.rng import Rng
 from liftbridge_broker.ports.transport import Channel
@@ -37,14 +36,10 @@ from liftbridge_broker.replication.follower import FollowerCore
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_broker.replication.leader_session import Answer, LeaderSession
 from liftbridge_broker.replication.sessions import FollowerSession
-from liftbridge_broker.storage.store import LogStore
-from liftbridge_broker.storage.types import ReadNeed
+from liftbridge_broker.storage.flush import effective_policy
 from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_bodies import Silence
 from liftbridge_broker.wire.peer_fetch import records_of
-
-LOOK_NS: Final = 50 * MILLISECOND_NS
-"""Time between two checks of partitions whose in-sync set or leader may need a change."""
 
 WATCHES: Final = 4
 """Wake-ups within a reportable silence, so that a stalled loop shows as a gap."""
@@ -59,154 +54,52 @@ class Replicas:
     """See the module.
 
     Attributes:
-        broker_epoch: Registration of this broker.
-        eligible: Brokers that may join the in-sync set.
-        is_self_fenced: Returns whether no heartbeat of this broker was answered for a session.
-        catch_up: Throttle for replicas that reassignments add.
+        roles: What its roles share.
+        leading: Partitions that this broker leads.
+        following: Partitions that another broker leads.
     """
 
     def __init__(
         self,
-        host: ReplicasHost,
-        speaker: Speaker,
+        roles: RoleContext,
+        listening: Listening,
+        link: PeerLink,
         rng: Rng,
         limits: ReplicationLimits,
-        is_self_fenced: Callable[[Instant], bool],
     ) -> None:
         """Begin without roles."""
-        self.host = host
-        host.store.set_compaction_listener(self.on_compacted)
-        self._speaker = speaker
+        self.roles = roles
+        self._context = roles.context
+        self._store = roles.context.store
+        self._store.set_compaction_listener(self.on_compacted)
+        self._listening = listening
+        self._link = link
         self._rng = rng
         self._limits = limits
-        self.is_self_fenced = is_self_fenced
-        self.broker_epoch = MetadataIndex(0)
-        self.eligible: frozenset[BrokerId] = frozenset()
         self.leading: dict[PartitionId, Leading] = {}
         self.following: dict[PartitionId, Following] = {}
-        self._fetching: dict[BrokerId, FollowerSession] = {}
-        self._serving: dict[BrokerId, LeaderSession] = {}
-        self._due: dict[FollowerSession | LeaderSession, None] = {}
-        self._watched: dict[PartitionId, Leading] = {}
-        self._refused: dict[PartitionId, Following] = {}
-        self._is_due = False
-        self._look_at: Instant | None = None
         self._ran_at = Instant(0)
         self._resign_at = Instant(0)
-        self._verifications = LogVerifications(host, self.is_current)
-        self.catch_up: CatchUp[Leading] = CatchUp(lambda: host.state.catch_up_rate)
+        self._verifications = LogVerifications(roles.context)
 
-    # -- calls of the parts -------------------------------------------------------------------
-
-    @property
-    def broker(self) -> BrokerId:
-        """Id of this broker."""
-        return self.host.broker
-
-    @property
-    def now(self) -> Instant:
-        """Time of this turn."""
-        return self.host.now
-
-    @property
-    def wall_ns(self) -> int:
-        """Unix nanoseconds of this turn."""
-        return self.host.wall_ns
-
-    @property
-    def store(self) -> LogStore:
-        """The logs."""
-        return self.host.store
-
-    def note_append(self, partition: Partition, now: Instant) -> None:
-        """Note that bytes wait for a sync."""
-        self.host.note_append(partition, now)
-
-    def note_change(self, partition: Partition, *, is_cut: bool) -> None:
-        """Note that a log was cut or is readable again."""
-        self.host.note_change(partition, is_cut=is_cut)
-
-    def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
-        """Read off the loop."""
-        self.host.submit_read(need, done)
-
-    def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
-        """Propose a command to the metadata group."""
-        self.host.propose(command, now, reply)
-
-    def replace_log(self, partition_id: PartitionId) -> None:
-        """Set a damaged log aside."""
-        self.host.replace_log(partition_id)
-
-    def verify(self, following: Following) -> None:
+    def _verify(self, following: Following) -> None:
         """Verify a log after a read error."""
-        self._verifications.add(following, self.now)
-        self._wake()
-
-    def transition(self, kind: str, fields: dict[str, object]) -> None:
-        """Report a transition to the observer."""
-        self.host.transition(kind, fields)
-
-    def notify(self, leading: Leading) -> None:
-        """Schedule answers to the followers of a partition."""
-        partition_id = leading.partition.partition_id
-        for session in self._serving.values():
-            session.notify(partition_id)
-        self._wake(*self._serving.values())
-
-    def watch(self, leading: Leading) -> None:
-        """Schedule a check of the in-sync set."""
-        self._watched[leading.partition.partition_id] = leading
-        self._look_soon()
-
-    def is_current(self, role: Leading | Following) -> bool:
-        """Return whether this is still the broker's role for the partition."""
-        held = self.leading if isinstance(role, Leading) else self.following
-        return held.get(role.partition_id) is role
-
-    def tell_position(self, following: Following) -> None:
-        """Schedule a replica's position for its leader."""
-        session = self._fetching.get(following.leader)
-        if session is not None and self.is_current(following):
-            session.put(following.core.position())
-            self._wake(session)
-
-    def retry_position(self, following: Following) -> None:
-        """Schedule the same position again after a pause."""
-        session = self._fetching.get(following.leader)
-        if session is not None and self.is_current(following):
-            if not following.is_held:
-                session.put(following.core.position())
-                session.retry(following.partition_id, self.now)
-            self._refused[following.partition_id] = following
-            self._look_soon()
-            self._wake(session)
-
-    def _wake(self, *sessions: FollowerSession | LeaderSession) -> None:
-        for session in sessions:
-            self._due[session] = None
-        if not self._is_due:
-            self._is_due = True
-            self.host.wake_soon()
-
-    def _look_soon(self) -> None:
-        if self._look_at is None:
-            self._look_at = Instant(self.now + LOOK_NS)
-            self.host.wake_soon()
+        self._verifications.add(following, self._context.now)
+        self.roles.wake()
 
     # -- roles --------------------------------------------------------------------------------
 
     def on_brokers(self) -> None:
         """Handle a change of registrations or fences."""
-        brokers = self.host.state.brokers
-        self.eligible = frozenset(one.broker for one in brokers.values() if one.can_lead)
-        for leader, session in self._fetching.items():
+        brokers = self._context.state.brokers
+        self.roles.eligible = frozenset(one.broker for one in brokers.values() if one.can_lead)
+        for leader, session in self.roles.fetching.items():
             session.set_leader_broker_epoch(brokers[leader].broker_epoch)
         for leading in self.leading.values():
             if len(leading.core.state.isr) < len(leading.core.state.replicas):
                 leading.on_eligible()
-                self.watch(leading)
-        self._wake(*self._fetching.values())
+                self.roles.watch(leading.partition_id)
+        self.roles.wake(*self.roles.fetching.values())
 
     def forget_positions(self) -> None:
         """Drop follower positions: the metadata skipped changes, so they prove nothing later (S73).
@@ -216,17 +109,35 @@ class Replicas:
         for leading in self.leading.values():
             leading.has_gap = True
 
+    def takes(
+        self, partition: Partition, stream: StreamState, state: PartitionState, now: Instant
+    ) -> bool:
+        """Assign the role of a partition; return false if this broker has its only replica."""
+        if not self._context.is_caught_up:
+            return True
+        is_alone = state.replicas == (self._context.broker,)
+        if is_alone and not (state.is_recovering and state.leader == self._context.broker):
+            if partition.replication is not None:
+                self.drop(partition, now)
+                partition.log.compacted_everywhere = Offset(OFFSET_MAX)
+                policy = effective_policy(partition.options.fsync_policy)
+                self._store.set_policy(partition.partition_id, policy, now)
+                self._store.set_leader(partition.partition_id, is_leader=True)
+            return False
+        self.on_state(partition, stream, state, now)
+        return True
+
     def on_state(
         self, partition: Partition, stream: StreamState, state: PartitionState, now: Instant
     ) -> None:
         """Take the role for a partition that the metadata say (L1, L7, F1); idempotent."""
-        if state.leader == self.broker:
+        if state.leader == self._context.broker:
             self._lead(partition, stream, state, now)
         elif state.leader is None:
             self.drop(partition, now)
             partition.follow(None)
             if not partition.offline_reason:
-                self.store.set_leader(partition.partition_id, is_leader=False)
+                self._store.set_leader(partition.partition_id, is_leader=False)
         else:
             self._follow(partition, stream, state, state.leader, now)
 
@@ -236,18 +147,19 @@ class Replicas:
         leading = self.leading.pop(partition_id, None)
         if leading is not None:
             leading.close()
-            self._watched.pop(partition_id, None)
-            self.host.stop_intake(partition)
+            self.roles.watched.pop(partition_id, None)
+            self._listening.stop(partition)
             self._tell_leadership(partition_id, now)
         following = self.following.pop(partition_id, None)
         if following is not None:
-            self._refused.pop(partition_id, None)
+            following.is_current = False
+            self.roles.refused.pop(partition_id, None)
             self._leave(following)
 
     def _leave(self, following: Following) -> None:
-        session = self._fetching[following.leader]
+        session = self.roles.fetching[following.leader]
         session.drop(following.partition_id)
-        self._wake(session)
+        self.roles.wake(session)
 
     def on_compacted(self, partition_id: PartitionId) -> None:
         """Announce a compaction to other replicas, which then drop tombstones."""
@@ -255,22 +167,12 @@ class Replicas:
         if leading is not None:
             leading.on_compacted()
         elif following is not None and not following.is_held:
-            self.tell_position(following)
+            following.tell_position()
 
     def _tell_leadership(self, partition_id: PartitionId, now: Instant) -> None:
-        for session in self._serving.values():
+        for session in self.roles.serving.values():
             session.on_leadership(partition_id, now)
-        self._wake(*self._serving.values())
-
-    def _set_policy(self, partition: Partition, *, is_commit: bool, now: Instant) -> None:
-        if partition.offline_reason:
-            return
-        policy = partition.options.fsync_policy
-        if policy is FsyncPolicy.AUTO:
-            policy = FsyncPolicy.INTERVAL
-        self.store.set_policy(
-            partition.partition_id, FsyncPolicy.COMMIT if is_commit else policy, now
-        )
+        self.roles.wake(*self.roles.serving.values())
 
     def _lead(
         self, partition: Partition, stream: StreamState, state: PartitionState, now: Instant
@@ -281,7 +183,7 @@ class Replicas:
         if leading is not None and leading.core.leader_epoch == state.leader_epoch:
             leading.core.on_state(state, min_isr=min_isr, is_commit_mode=is_commit, now=now)
             leading.is_commit_mode = is_commit
-            self._set_policy(partition, is_commit=is_commit, now=now)
+            self.roles.set_policy(partition, is_commit=is_commit, now=now)
             self._serve(leading, now)
             leading.on_state()
             return
@@ -289,9 +191,10 @@ class Replicas:
             self.drop(partition, now)
         else:
             leading.close()
+            self.roles.watched.pop(partition_id, None)
         log = partition.log
         core = LeaderCore(
-            self.broker,
+            self._context.broker,
             log,
             state,
             min_isr=min_isr,
@@ -301,7 +204,7 @@ class Replicas:
             kept=None if leading is None or leading.has_gap else leading.core,  # guard L7.gap
         )
         log.compacted_everywhere = core.compacted_everywhere
-        leading = self.leading[partition_id] = Leading(self, partition, core)
+        leading = self.leading[partition_id] = Leading(self.roles, partition, core)
         leading.is_commit_mode = is_commit
         if partition.offline_reason:
             partition.rise(leading)
@@ -309,25 +212,25 @@ class Replicas:
             return
         if state.is_recovering:
             leading.tell_of_loss()
-            self.store.lower_dropped(partition_id, log.log_end_offset, now)
-        self._set_policy(partition, is_commit=is_commit, now=now)
-        self.store.set_leader(partition_id, is_leader=True, tell=leading.on_trimmed)
+            self._store.lower_dropped(partition_id, log.log_end_offset, now)
+        self.roles.set_policy(partition, is_commit=is_commit, now=now)
+        self._store.set_leader(partition_id, is_leader=True, tell=leading.on_trimmed)
         partition.rise(leading)
         log.epochs.assign(state.leader_epoch, log.log_end_offset)
-        self.store.journal_state(  # guard L1.journal
+        self._store.journal_state(  # guard L1.journal
             partition_id, lambda: self._established(leading), now
         )
 
     def _established(self, leading: Leading) -> None:
         """Serve, now that the epoch and its start are durable (L1)."""
-        if not self.is_current(leading):
+        if not leading.is_current:
             return  # another broker leads by now
         if leading.partition.offline_reason:
             return
         leading.core.on_established()
-        self._serve(leading, self.now)
+        self._serve(leading, self._context.now)
         leading.on_state()
-        self._tell_leadership(leading.partition_id, self.now)
+        self._tell_leadership(leading.partition_id, self._context.now)
 
     def _serve(self, leading: Leading, now: Instant) -> None:
         """Accept records, if the partition is ready and does not yet."""
@@ -335,10 +238,10 @@ class Replicas:
         if leading.core.is_serving and partition.replication is not leading:
             partition.rise(leading)
         if leading.core.is_serving and partition.role is not Role.LEADER:
-            partition.lead(leading, leading.core.leader_epoch, now, self.wall_ns)
+            partition.lead(leading, leading.core.leader_epoch, now, self._context.wall_ns)
             self._tell_leadership(leading.partition_id, now)
-        if partition.role is Role.LEADER and not self.is_self_fenced(now):
-            self.host.start_intake(partition)
+        if partition.role is Role.LEADER and not self.roles.is_self_fenced(now):
+            self._listening.start(partition)
 
     def _follow(
         self,
@@ -354,7 +257,7 @@ class Replicas:
         if following is None:
             self.drop(partition, now)
             core = FollowerCore(
-                self.broker,
+                self._context.broker,
                 partition.log,
                 state,
                 is_commit_mode=is_commit,
@@ -365,35 +268,31 @@ class Replicas:
             partition.log.compacted_everywhere = Offset(
                 0
             )  # until a leader of this epoch reports it
-            following = self.following[partition_id] = Following(self, partition, core, leader)
+            following = self.following[partition_id] = Following(
+                self.roles, partition, core, leader, self._verify
+            )
         else:
             following.core.on_state(state, is_commit_mode=is_commit, now=now)
             if following.leader != leader:
                 self._leave(following)
                 following.leader = leader
         following.is_commit_mode = is_commit
-        self.host.stop_intake(partition)
+        self._listening.stop(partition)
         partition.follow(following)
         self._session_with(leader, now)
         if partition.offline_reason:
             following.on_offline(partition.offline_reason)
             return
-        self.begin_replica(following)
+        following.begin()
         if not following.is_held:
-            self.tell_position(following)
-
-    def begin_replica(self, following: Following) -> None:
-        """Have the store treat a log as that of a follower."""
-        partition = following.partition
-        self._set_policy(partition, is_commit=following.is_commit_mode, now=self.now)
-        self.store.set_leader(partition.partition_id, is_leader=False)
+            following.tell_position()
 
     def _session_with(self, leader: BrokerId, now: Instant) -> FollowerSession:
-        session = self._fetching.get(leader)
+        session = self.roles.fetching.get(leader)
         if session is None:
-            session = self._fetching[leader] = FollowerSession(
+            session = self.roles.fetching[leader] = FollowerSession(
                 leader,
-                leader_broker_epoch=self.host.state.brokers[leader].broker_epoch,
+                leader_broker_epoch=self._context.state.brokers[leader].broker_epoch,
                 first_correlation_id=self._rng.randrange(NUMBER_MAX),
                 limits=self._limits.session,
                 now=now,
@@ -417,11 +316,11 @@ class Replicas:
 
     def _on_fetch(self, header: PeerHeader, body: FetchBody, now: Instant) -> None:
         follower = header.sender
-        session = self._serving.get(follower)
+        session = self.roles.serving.get(follower)
         if session is None:
-            if follower not in self.host.state.brokers:
+            if follower not in self._context.state.brokers:
                 return
-            session = self._serving[follower] = LeaderSession(
+            session = self.roles.serving[follower] = LeaderSession(
                 follower,
                 self.leading.get,
                 first_session_id=1 + self._rng.randrange(NUMBER_MAX),
@@ -430,24 +329,24 @@ class Replicas:
         answers = session.on_request(
             header.correlation_id,
             body,
-            own_broker_epoch=self.broker_epoch,
+            own_broker_epoch=self.roles.broker_epoch,
             follower_broker_epoch=header.broker_epoch,
             now=now,
         )
         for answer in answers:
             self._send_answer(follower, answer)
-        self._wake(session)
+        self.roles.wake(session)
 
     def _send_answer(self, follower: BrokerId, answer: Answer) -> None:
         tail = b"".join(answer.pieces)
-        self._speaker.send(
+        self._link.send(
             follower, Channel.DATA, answer.body, tail, correlation_id=answer.correlation_id
         )
 
     def _on_fetch_reply(
         self, header: PeerHeader, body: FetchReplyBody, tail: bytes, now: Instant
     ) -> None:
-        session = self._fetching.get(header.sender)
+        session = self.roles.fetching.get(header.sender)
         if session is None:
             return
         try:
@@ -460,28 +359,21 @@ class Replicas:
                 if following is not None and following.leader == header.sender:
                     following.on_reply(head, data, now)
                     if not (following.is_refused or following.is_held):
-                        self._refused.pop(head.partition, None)
-        self._wake(session)
+                        self.roles.refused.pop(head.partition, None)
+        self.roles.wake(session)
 
     # -- time ---------------------------------------------------------------------------------
 
     def flush(self, now: Instant) -> None:
         """Send messages that became due in this turn."""
-        self._is_due = False
-        due, self._due = self._due, {}
-        for session in due:
+        for session in self.roles.take_due():
             if isinstance(session, LeaderSession):
                 answer = session.take_answer(now)
                 if answer is not None:
                     self._send_answer(session.follower, answer)
             elif (request := session.next_request(now)) is not None:
                 to, number = session.leader, request.correlation_id
-                self._speaker.send(to, Channel.DATA, request.body, correlation_id=number)
-
-    @property
-    def is_due(self) -> bool:
-        """Return whether `flush` has work."""
-        return self._is_due
+                self._link.send(to, Channel.DATA, request.body, correlation_id=number)
 
     def on_timer(self, now: Instant) -> list[Silence]:
         """Run work that is due; return the silent leaders to report."""
@@ -493,22 +385,22 @@ class Replicas:
                 following.core.restart_silence(now)
         self._resign_if_full(now)
         self._verifications.on_timer(now)
-        if self.leading and self.store.slowness.take_hand_over(now):
+        if self.leading and self._store.slowness.take_hand_over(now):
             self._resign("storage slow", now)
-        if self._look_at is not None and now >= self._look_at:
-            self._look_at = None
+        if self.roles.look_at is not None and now >= self.roles.look_at:
+            self.roles.look_at = None
             self._propose(now)
-        for leading in self.catch_up.take_released(now):
-            self.notify(leading)
-        for leader, session in self._fetching.items():
+        for partition_id in self.roles.catch_up.take_released(now):
+            self.roles.notify(partition_id)
+        for leader, session in self.roles.fetching.items():
             silences += self._silences(leader, session, now)
-        self._wake(*self._fetching.values(), *self._serving.values())
+        self.roles.wake(*self.roles.fetching.values(), *self.roles.serving.values())
         self.flush(now)
         return silences
 
     def _resign_if_full(self, now: Instant) -> None:
         """Resign leaderships that other replicas can take, when the disk is full (L8)."""
-        if not self.store.is_full or now < self._resign_at:  # guard L8.resign
+        if not self._store.is_full or now < self._resign_at:  # guard L8.resign
             return
         self._resign_at = Instant(now + RESIGN_NS)
         self._resign("storage full", now)
@@ -521,29 +413,30 @@ class Replicas:
         )
         if given_up:
             command = Resign(
-                broker=self.broker,
-                broker_epoch=self.broker_epoch,
+                broker=self._context.broker,
+                broker_epoch=self.roles.broker_epoch,
                 partitions=given_up,
                 reason=reason,
             )
-            self.propose(command, now, _ignore)
+            self._context.propose(command, now, _ignore)
 
     def _propose(self, now: Instant) -> None:
         """Check the partitions whose in-sync set may have to change."""
-        for following in tuple(self._refused.values()):
+        roles = self.roles
+        for following in [self.following[partition_id] for partition_id in roles.refused]:
             following.repair()
-        watched, self._watched = self._watched, {}
-        for partition_id, leading in watched.items():
-            if not self.is_current(leading):
+        watched, roles.watched = roles.watched, {}
+        for leading in [self.leading[partition_id] for partition_id in watched]:
+            if not leading.is_current:
                 continue
             due = leading.next_deadline()
             if due is None or due <= now:
                 leading.propose_if_due(now)
                 due = leading.next_deadline()
-            if due is not None:
-                self._watched[partition_id] = leading
-        if self._watched or self._refused:
-            self._look_at = Instant(now + LOOK_NS)
+            if due is not None and leading.is_current:
+                roles.watched[leading.partition_id] = None
+        if roles.watched or roles.refused:
+            roles.look_at = Instant(now + LOOK_NS)
 
     def _silences(self, leader: BrokerId, session: FollowerSession, now: Instant) -> list[Silence]:
         """Return reports about partitions whose leader is silent (F4)."""
@@ -552,7 +445,8 @@ class Replicas:
         if now - session.heard_at >= self._limits.follower.silence_ns:
             looked_at = [one for one in self.following.values() if one.leader == leader]
         else:
-            looked_at = [one for one in self._refused.values() if one.leader == leader]
+            refused = (self.following[partition_id] for partition_id in self.roles.refused)
+            looked_at = [one for one in refused if one.leader == leader]
         silences = (following.silence(session.heard_at, now) for following in looked_at)
         return [silence for silence in silences if silence is not None]
 
@@ -565,7 +459,7 @@ class Replicas:
         """Stop or resume NATS intake, after this broker fenced itself or was heard again."""
         for leading in self.leading.values():
             if is_fenced:
-                self.host.stop_intake(leading.partition)  # guard Self.intake
+                self._listening.stop(leading.partition)  # guard Self.intake
                 leading.partition.end_subscriptions(leader_changed(), stays=True)
             else:
                 self._serve(leading, now)
@@ -573,19 +467,19 @@ class Replicas:
     def next_deadline(self) -> Instant | None:
         """Time of the next `on_timer` call, `None` for never."""
         due = [
-            self._look_at,
-            self.catch_up.next_deadline(),
+            self.roles.look_at,
+            self.roles.catch_up.next_deadline(),
             self._verifications.next_deadline(),
         ]
         if self.following:
             due.append(Instant(self._ran_at + self._limits.follower.silence_ns // WATCHES))
-        if self._is_due:
-            due.append(self.now)
-        for fetching in self._fetching.values():
+        if self.roles.is_due:
+            due.append(self._context.now)
+        for fetching in self.roles.fetching.values():
             due.append(fetching.next_deadline())
             if fetching.partition_count:
                 due.append(self._next_suspicion(fetching))
-        due += [serving.next_deadline() for serving in self._serving.values()]
+        due += [serving.next_deadline() for serving in self.roles.serving.values()]
         return earliest(*due)
 
     def _next_suspicion(self, session: FollowerSession) -> Instant:

@@ -5,27 +5,19 @@ been declared unclean by then, and another one leads. Its log may still hold rec
 leader lacks, so the replica discards the log only if reading it fails again or finds damage.
 """
 
-from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.replicas.following import Following
 from liftbridge_broker.storage.batch_reader import ScrubReader
 from liftbridge_broker.storage.log import PartitionLog
-from liftbridge_broker.storage.types import READ_BLOCK_BYTES, ReadNeed
+from liftbridge_broker.storage.types import READ_BLOCK_BYTES
 
 PAUSE_NS: Final = 1_000 * MILLISECOND_NS
 """Time between the read error and the first read of the verification."""
-
-
-class VerifyingHost(Protocol):
-    """The part of the owner that verifications need."""
-
-    def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
-        """Read off the loop."""
-        ...
 
 
 class _Verification:
@@ -50,16 +42,9 @@ class _Verification:
 class LogVerifications:
     """Queue of logs to verify: one log at a time, one block a turn."""
 
-    def __init__(self, host: VerifyingHost, is_current: Callable[[Following], bool]) -> None:
-        """Begin with an empty queue.
-
-        Args:
-            host: The owner.
-            is_current: Whether the broker still follows the partition in this role; if not, the
-                verification is dropped.
-        """
-        self._host = host
-        self._is_current = is_current
+    def __init__(self, context: NodeContext) -> None:
+        """Begin with an empty queue."""
+        self._context = context
         self._queue: dict[Following, _Verification] = {}
 
     def add(self, following: Following, now: Instant) -> None:
@@ -80,7 +65,7 @@ class LogVerifications:
             return
         following, one = next(iter(self._queue.items()))
         error: LiftbridgeError | None = None
-        is_current = self._is_current(following)
+        is_current = following.is_current  # else the verification is dropped
         if is_current:
             try:
                 if not self._step(one):
@@ -99,5 +84,5 @@ class LogVerifications:
         if result.need is None:
             return one.reader.next_offset >= one.end
         one.is_reading = True
-        self._host.submit_read(result.need, one.on_read)
+        self._context.submit_read(result.need, one.on_read)
         return False

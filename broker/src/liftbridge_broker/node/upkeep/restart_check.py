@@ -24,8 +24,9 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.node.metadata.group import Group, is_alive
+from liftbridge_broker.node.metadata.group import is_alive
 from liftbridge_broker.node.scheduling.steps import STEP, all_partitions, in_steps
+from liftbridge_broker.ports.metadata import MetadataConsensus
 from liftbridge_broker.wire.restart import HeldReplica, RestartRecord
 
 LAG_ENTRIES_MAX: Final = 100
@@ -71,7 +72,7 @@ class Blocker(NamedTuple):
 
 
 def restart_blockers(
-    state: ClusterState, broker: BrokerId, group: Group, *, needs_full_isr: bool
+    state: ClusterState, broker: BrokerId, group: MetadataConsensus, *, needs_full_isr: bool
 ) -> Generator[None, None, list[Blocker]]:
     """Find the blockers in the cluster against the restart of a broker; in steps.
 
@@ -119,7 +120,9 @@ def _partition_blocker(
     return Blocker(BlockerKind.OUT_OF_SYNC, text, behind, stream.name, int(partition.number))
 
 
-def _group_blockers(state: ClusterState, broker: BrokerId, group: Group) -> list[Blocker]:
+def _group_blockers(
+    state: ClusterState, broker: BrokerId, group: MetadataConsensus
+) -> list[Blocker]:
     voters = group.voters
     if all(peer.broker != broker for peer in voters):
         return []
@@ -138,7 +141,7 @@ def _group_blockers(state: ClusterState, broker: BrokerId, group: Group) -> list
     return [Blocker(BlockerKind.MEMBER_BEHIND, text, behind)]
 
 
-def _is_near(state: ClusterState, group: Group, peer: Peer) -> bool:
+def _is_near(state: ClusterState, group: MetadataConsensus, peer: Peer) -> bool:
     """Return whether a voter is up to date; known to the leader only, assumed elsewhere."""
     match = group.match(peer)
     return match is None or match + LAG_ENTRIES_MAX >= state.applied_index

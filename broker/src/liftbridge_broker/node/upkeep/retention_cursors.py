@@ -8,20 +8,20 @@ removed until the next round. The same holds after an unclean election since the
 records below it may be different ones, which the consumer has not seen. Soft state on both sides.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 from zlib import crc32
 
-from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.groups.cursors import CursorPosition, cursor_key, cursors_partition
 from liftbridge_broker.model.ids import BrokerId, Instant, Offset, PartitionId, stream_of
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.model.subjects import CURSORS_STREAM
+from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.partition import Partition
-from liftbridge_broker.node.peers.peer_link import Speaker
-from liftbridge_broker.node.reading.answers import AnswersOwner, Question, ask
+from liftbridge_broker.node.peers.peer_link import PeerLink
+from liftbridge_broker.node.reading.answers import Answers, Question, ask
 from liftbridge_broker.node.reading.cursors import CursorTables
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.storage.retention import CursorFound, CursorUnknown
@@ -39,33 +39,6 @@ WAITS_MAX: Final = 1_000
 
 _QUESTION_BITS: Final = 31
 """Low bits of a question's number; the higher bits identify the asking process."""
-
-
-class RetentionCursorsHost(Protocol):
-    """The part of the node that this module needs."""
-
-    partitions: dict[PartitionId, Partition]
-    cursors: CursorTables
-
-    @property
-    def broker(self) -> BrokerId:
-        """Id of this broker."""
-        ...
-
-    @property
-    def now(self) -> Instant:
-        """Time of this turn."""
-        ...
-
-    @property
-    def state(self) -> ClusterState:
-        """Applied metadata."""
-        ...
-
-    @property
-    def cluster(self) -> AnswersOwner | None:
-        """Cluster part of the node, `None` for a broker alone."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -89,24 +62,36 @@ class RetentionCursors:
     """Partitions that wait for their cursors; also answers such questions of other brokers."""
 
     def __init__(
-        self, host: RetentionCursorsHost, speaker: Speaker | None, *, start: str = ""
+        self,
+        context: NodeContext,
+        partitions: Mapping[PartitionId, Partition],
+        cursors: CursorTables,
+        answers: Answers | None = None,
+        link: PeerLink | None = None,
     ) -> None:
         """Start without waits.
 
         Args:
-            host: The node.
-            speaker: Sends messages to other brokers; without it this broker leads everything.
-            start: Name of this process: answers to questions of an earlier process do not match.
+            context: What the parts of the node share.
+            partitions: Partitions of which a replica is held here.
+            cursors: Finds cursors in partitions that are led here.
+            answers: Questions that wait; `None` for a broker alone.
+            link: Sends messages to other brokers; without it this broker leads everything. Answers
+                to questions of an earlier process do not match its `incarnation_id`.
         """
-        self._host = host
-        self._speaker = speaker
+        start = "" if link is None else link.incarnation_id
+        self._context = context
+        self._partitions = partitions
+        self._cursors = cursors
+        self._answers = answers
+        self._link = link
         self._waits: dict[int, _Wait] = {}  # in the order of their deadlines
         self._ask_at = Instant(0)
         self._question = crc32(start.encode()) << _QUESTION_BITS
 
     def find(self, partition_id: PartitionId, name: str, found: CursorFound, now: Instant) -> None:
         """Call `found` with the position of a partition's cursor, or after `WAIT_NS`."""
-        partition = self._host.partitions.get(partition_id)
+        partition = self._partitions.get(partition_id)
         if partition is None or len(self._waits) >= WAITS_MAX:
             found(CursorUnknown.UNANSWERED, now)
             return
@@ -153,12 +138,12 @@ class RetentionCursors:
 
     def _ask(self, question: int, wait: _Wait) -> None:
         """Ask the present leader of the partition that keeps a cursor."""
-        cursors = self._host.state.stream(CURSORS_STREAM)
+        cursors = self._context.state.stream(CURSORS_STREAM)
         if cursors is None:
             self._end(question, CursorUnknown.ABSENT)
             return
         kept = cursors.partitions[cursors_partition(wait.key, len(cursors.partitions))]
-        if kept.leader == self._host.broker or self._speaker is None:
+        if kept.leader == self._context.broker or self._link is None:
             self._look_up(
                 kept.partition_id,
                 wait.key,
@@ -166,22 +151,22 @@ class RetentionCursors:
             )
         elif kept.leader is not None:
             request = CursorRequest(question, kept.partition_id, wait.key)
-            self._speaker.send(kept.leader, Channel.METADATA, request)
+            self._link.send(kept.leader, Channel.METADATA, request)
 
     def _found_here(self, question: int, position: CursorPosition | LiftbridgeError) -> None:
         if not isinstance(position, LiftbridgeError):
             self._told(question, None if position.offset < 0 else position)
-        elif self._speaker is None:
+        elif self._link is None:
             self._end(question, CursorUnknown.UNANSWERED)  # no other broker can answer
 
     def _answer(self, sender: BrokerId, question: int, partition: PartitionId, key: bytes) -> None:
         """Send a cursor's position to another broker; stay silent if it is not certain."""
 
         def found(position: CursorPosition | LiftbridgeError) -> None:
-            if not isinstance(position, LiftbridgeError) and self._speaker is not None:
+            if not isinstance(position, LiftbridgeError) and self._link is not None:
                 offset = None if position.offset < 0 else Offset(position.offset)
                 reply = CursorReply(question, offset, position.stream_id, position.unclean_epoch)
-                self._speaker.send(sender, Channel.METADATA, reply)
+                self._link.send(sender, Channel.METADATA, reply)
 
         self._look_up(partition, key, found)
 
@@ -192,8 +177,8 @@ class RetentionCursors:
         found: Callable[[CursorPosition | LiftbridgeError], None],
     ) -> None:
         """Look up a cursor kept here, if this broker certainly leads."""
-        host = self._host
-        partition = host.partitions.get(partition_id)
+        answers, now = self._answers, self._context.now
+        partition = self._partitions.get(partition_id)
         if partition is None or partition.stream != CURSORS_STREAM:
             return
 
@@ -201,9 +186,9 @@ class RetentionCursors:
             if error is not None:
                 found(error)
             else:
-                host.cursors.look_up(partition, key, found)
+                self._cursors.look_up(partition, key, found)
 
-        ask(host, partition, Question.END, may_look, host.now)  # guard Retention.certain
+        ask(answers, partition, Question.END, may_look, now)  # guard Retention.certain
 
     def _told(self, question: int, position: CursorPosition | None) -> None:
         """Handle a cursor's position; ignore answers without a wait."""
@@ -221,9 +206,9 @@ class RetentionCursors:
 
     def _unclean(self, partition_id: PartitionId) -> int:
         """Return the epoch of the last election that may have replaced records at known offsets."""
-        return self._host.state.unclean_epoch(partition_id)
+        return self._context.state.unclean_epoch(partition_id)
 
     def _end(self, question: int, cursor: Offset | CursorUnknown) -> None:
         wait = self._waits.pop(question, None)
         if wait is not None:
-            wait.found(cursor, self._host.now)
+            wait.found(cursor, self._context.now)

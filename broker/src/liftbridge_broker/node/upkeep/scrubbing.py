@@ -7,15 +7,16 @@ copied again.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Final
 
 from liftbridge_broker.errors import CorruptionError, FilesError, LiftbridgeError
 from liftbridge_broker.model.ids import PartitionId
 from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.storage.batch_reader import ScrubReader
-from liftbridge_broker.storage.types import READ_BLOCK_BYTES, ReadNeed
+from liftbridge_broker.storage.types import READ_BLOCK_BYTES
 
 STEP_BYTES: Final = READ_BLOCK_BYTES
 """Bytes per read: verified in a tenth of a millisecond, so that the loop does not stall."""
@@ -25,19 +26,6 @@ PAUSE_NS_MIN: Final = 10 * MILLISECOND_NS
 
 PAUSE_NS_MAX: Final = 3_600_000 * MILLISECOND_NS
 """Longest time between two steps, however little is stored: new data is read soon."""
-
-
-class ScrubHost(Protocol):
-    """The part of the node that scrubbing needs."""
-
-    @property
-    def partitions(self) -> Mapping[PartitionId, Partition]:
-        """Partitions of which a replica is held here."""
-        ...
-
-    def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
-        """Read off the loop; `done` is called with the bytes or the error."""
-        ...
 
 
 class Scrubber:
@@ -50,18 +38,27 @@ class Scrubber:
         pass_count: Passes begun.
     """
 
-    def __init__(self, host: ScrubHost, interval_ns: int, *, first: int) -> None:
+    def __init__(
+        self,
+        partitions: Mapping[PartitionId, Partition],
+        context: NodeContext,
+        interval_ns: int,
+        *,
+        first: int,
+    ) -> None:
         """Start before the first pass.
 
         Args:
-            host: The node.
+            partitions: Partitions of which a replica is held here.
+            context: What the parts of the node share.
             interval_ns: Longest duration of a pass, unless the limit of the read rate prevents it.
             first: Any number; it selects the first partition of the first pass, so that a broker
                 that restarts often does not always read the same partitions.
         """
         self.scrubbed_bytes = 0
         self.pass_count = 0
-        self._host = host
+        self._partitions = partitions
+        self._context = context
         self._interval_ns = interval_ns
         self._first = first
         self._waiting: deque[PartitionId] = deque()
@@ -83,7 +80,7 @@ class Scrubber:
             return False
         # Replacing a log reopens its partition.
         if (
-            self._host.partitions.get(partition.partition_id) is partition
+            self._partitions.get(partition.partition_id) is partition
             and _is_readable(partition)
             and reader.next_offset < partition.log.high_watermark
         ):
@@ -99,7 +96,7 @@ class Scrubber:
     def _open_next(self) -> bool:
         """Open the next nonempty partition; return false where another pass begins."""
         while self._waiting:
-            partition = self._host.partitions.get(self._waiting.popleft())
+            partition = self._partitions.get(self._waiting.popleft())
             if partition is None or not _is_readable(partition):
                 continue
             log = partition.log
@@ -112,7 +109,7 @@ class Scrubber:
 
     def _begin_pass(self) -> None:
         self.pass_count += 1
-        partitions = self._host.partitions
+        partitions = self._partitions
         self._waiting.extend(partitions)
         self._waiting.rotate(-self._first)  # by its remainder, whatever the number is
         self._first = 0
@@ -134,7 +131,7 @@ class Scrubber:
         self.scrubbed_bytes += sum(len(piece) for piece in result.slices)
         if result.need is not None:
             self._is_reading = True
-            self._host.submit_read(result.need, self._read_done)
+            self._context.submit_read(result.need, self._read_done)
 
     def _read_done(self, outcome: bytes | LiftbridgeError) -> None:
         self._is_reading = False

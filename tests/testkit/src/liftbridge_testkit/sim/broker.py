@@ -20,13 +20,13 @@ from liftbridge_broker.node.assembly.session import (
     has_company,
     register,
 )
+from liftbridge_broker.node.control import ControlOptions
 from liftbridge_broker.node.metadata.bootstrap import Beginning, Role
 from liftbridge_broker.node.metadata.consensus import RaftConsensus
-from liftbridge_broker.node.metadata.control import ControlOptions
 from liftbridge_broker.node.metadata.opening import METADATA_DIRECTORY
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.options import NodeOptions
-from liftbridge_broker.node.replicas.replica_host import ReplicationLimits
+from liftbridge_broker.node.replicas.role_context import ReplicationLimits
 from liftbridge_broker.node.scheduling.cluster_clock import ClockLimits
 from liftbridge_broker.node.scheduling.opening_queue import OPENINGS_PER_TURN
 from liftbridge_broker.ports.files import FileEvent
@@ -286,7 +286,7 @@ class ClusterBroker:
 
     def _close(self) -> None:
         """End the node; the process continues for a moment, as its connections end one by one."""
-        self._look_at = self._end_at = Instant(self.node.now + ENDING_NS)
+        self._look_at = self._end_at = Instant(self.node.context.now + ENDING_NS)
         self.node.stop()
         self._arm()
 

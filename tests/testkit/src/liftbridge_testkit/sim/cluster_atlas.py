@@ -70,7 +70,7 @@ class ClusterAtlas(Watcher):
         One whose store failed ends, and finds at its next start all that it had.
         """
         broker = broker_on(machine)
-        if broker is None or machine.name in self.lossy or broker.node.store.failure:
+        if broker is None or machine.name in self.lossy or broker.node.context.store.failure:
             return
         if any(one.offline_reason for one in broker.node.partitions.values()):
             self.lossy[machine.name] = None

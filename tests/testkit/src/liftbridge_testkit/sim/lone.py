@@ -148,7 +148,7 @@ class LoneBroker:
             host="localhost",
             port=9292,
             previous_broker_epoch=self._store.clean_broker_epoch or 0,
-            clean_partitions=verified_partitions(self.node),
+            clean_partitions=verified_partitions(self.node.partitions, self._store),
             known_index=self._store.known_index,
         )
         self.node.propose(command, ports.process.now(), self._registered)

@@ -92,7 +92,7 @@ class Archiver:
                 read_in = int(serving.node.state.unclean_epoch(partition_id))
                 answer((int(log.high_watermark), read_in) if error is None else error)
 
-            ask(serving.node, partition, Question.END, may_read, now)
+            ask(serving.node.client_reads.answers, partition, Question.END, may_read, now)
 
         def read(outcome: object) -> None:
             match outcome:

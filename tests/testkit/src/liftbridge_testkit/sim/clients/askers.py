@@ -277,7 +277,8 @@ class Inquiry:
                 self._close(serving, partition)
                 answer(refusal)
 
-        ask(serving.node, partition, self.question, answered, now, as_replica=self.as_replica)
+        answers = serving.node.client_reads.answers
+        ask(answers, partition, self.question, answered, now, as_replica=self.as_replica)
 
     def _tell(self, unary: Unary, partition: Partition, answer: Answer) -> None:
         """Have the services of the API say where the log ends, or the place of a time."""
@@ -356,7 +357,7 @@ class Inquiry:
     ) -> None:
         """A read is over."""
         assert self._reading is not None
-        self._reading.close(serving.node.now)
+        self._reading.close(serving.node.context.now)
         self._reading = None
         self._close(serving, partition)
         answer(error or self)
@@ -378,7 +379,7 @@ class Inquiry:
                     frames = chunk.data[at + HEADER_SIZE : at + header.size]
                     self._keep(frames)
 
-        self._reading = BulkRead(partition, serving.node, pump, self._range())
+        self._reading = BulkRead(partition, serving.node.client_reads, pump, self._range())
         pump()
 
     def _subscribe(self, serving: Serving, partition: Partition, answer: Answer) -> None:
@@ -399,7 +400,7 @@ class Inquiry:
 
         self._reading = Subscription.open(
             partition,
-            serving.node,
+            serving.node.client_reads,
             pump,
             start=start,
             stop=stop,

@@ -184,8 +184,12 @@ class Publisher:
 
                 # As the API does: the proposer may lead no longer, and only the leader knows.
                 cluster = node.cluster
-                asking = PublisherSequences(node, None) if cluster is None else cluster.sequences
-                asking.find(command.stream, outcome, found, node.now)
+                asking = (
+                    PublisherSequences(node.context, node.partitions, None)
+                    if cluster is None
+                    else cluster.sequences
+                )
+                asking.find(command.stream, outcome, found, node.context.now)
 
             node.propose(command, now, answered)
 

@@ -144,7 +144,8 @@ class Reader:
         question = question_of(
             partition, self._position(), NEVER, is_reverse=False, reads_replica=is_replica
         )
-        ask(serving.node, partition, question, done, now, as_replica=is_replica)
+        answers = serving.node.client_reads.answers
+        ask(answers, partition, question, done, now, as_replica=is_replica)
 
     def _position(self) -> Position:
         if self.next_offset >= 0:
@@ -160,7 +161,7 @@ class Reader:
             raise NotFoundError(f"no such partition: {self.partition}")
         self._subscription = Subscription.open(
             partition,
-            node,
+            node.client_reads,
             self._wake,
             start=self._position(),
             stop=NEVER,

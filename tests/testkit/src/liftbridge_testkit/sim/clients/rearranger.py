@@ -122,8 +122,8 @@ class Rearranger:
         def serve(serving: Serving, now: Instant, _wall_ns: int, answer: Answer) -> None:
             if isinstance(wish, ToGroup):
                 wish.ask(cast("Member", serving).consensus)
-                serving.node.metadata.catch_up()
-                serving.node.wake_soon()
+                serving.node.context.metadata.catch_up()
+                serving.node.context.wake_soon()
                 answer(None)
             else:
                 serving.node.propose(wish, now, answer)

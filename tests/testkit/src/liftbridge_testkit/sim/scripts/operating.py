@@ -280,7 +280,7 @@ def _read(stage: Stage, words: Sequence[str]) -> list[str]:
         partition = broker.node.partitions[partition_id]
         subscription = Subscription.open(
             partition,
-            broker.node,
+            broker.node.client_reads,
             lambda: None,
             start=position,
             stop=NEVER,

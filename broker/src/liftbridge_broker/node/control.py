@@ -9,24 +9,24 @@ command is applied (rule R0).
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from liftbridge_broker.controller.balance import drain_moves, preferred_elections
 from liftbridge_broker.controller.commands import BrokerLoad, ChangeLeader, Command
 from liftbridge_broker.controller.records import BrokerChanged, PartitionChanged, Record
 from liftbridge_broker.controller.reports import LeaderReport as CountedReport
 from liftbridge_broker.controller.reports import LeaderReports
-from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, PartitionId, earliest
 from liftbridge_broker.model.metadata_log import Peer
 from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.node.context import NodeContext
 from liftbridge_broker.node.metadata.broker_sessions import SESSION_NS, BrokerSessions
 from liftbridge_broker.node.metadata.group import furthest_voter
 from liftbridge_broker.node.metadata.inquiries import Inquiries
 from liftbridge_broker.node.metadata.own_session import HEARTBEAT_NS, OwnSession
-from liftbridge_broker.node.peers.peer_link import Speaker
-from liftbridge_broker.node.scheduling.cluster_clock import DELAY_NS_MAX, ClusterClock, Date
+from liftbridge_broker.node.peers.peer_link import PeerLink
+from liftbridge_broker.node.scheduling.cluster_clock import DELAY_NS_MAX, Date
 from liftbridge_broker.ports.metadata import LeaderChanged, MetadataConsensus
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.wire.peer import PeerHeader
@@ -76,42 +76,6 @@ class ControlOptions:
 Subject = TypeVar("Subject")
 
 
-class ControlHost(Protocol):
-    """The part of the node that the control plane needs."""
-
-    @property
-    def broker(self) -> BrokerId:
-        """Id of this broker."""
-        ...
-
-    @property
-    def state(self) -> ClusterState:
-        """Applied metadata."""
-        ...
-
-    @property
-    def wall_ns(self) -> int:
-        """Wall clock of this turn, Unix nanoseconds."""
-        ...
-
-    @property
-    def clock(self) -> ClusterClock:
-        """Cluster time."""
-        ...
-
-    def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
-        """Propose a command to the metadata group."""
-        ...
-
-    def log_infos(self, partitions: Sequence[PartitionId]) -> tuple[LogInfo, ...]:
-        """Return the ends of logs held here; damaged logs are marked."""
-        ...
-
-    def transition(self, kind: str, fields: dict[str, object]) -> None:
-        """Report a transition to the observer."""
-        ...
-
-
 class ControlPlane:
     """See the module.
 
@@ -122,15 +86,25 @@ class ControlPlane:
 
     def __init__(
         self,
-        host: ControlHost,
+        context: NodeContext,
         consensus: MetadataConsensus,
-        speaker: Speaker,
+        link: PeerLink,
         options: ControlOptions,
+        log_infos: Callable[[Sequence[PartitionId]], tuple[LogInfo, ...]],
     ) -> None:
-        """Start as an unregistered broker without duties."""
-        self._host = host
+        """Start as an unregistered broker without duties.
+
+        Args:
+            context: What the parts of the node share.
+            consensus: The metadata group.
+            link: Sends messages to other brokers.
+            options: Times and bounds.
+            log_infos: Returns the ends of logs held here; damaged logs are marked.
+        """
+        self._context = context
+        self._log_infos = log_infos
         self._consensus = consensus
-        self._speaker = speaker
+        self._link = link
         self._options = options
         self.session = OwnSession(heartbeat_ns=options.heartbeat_ns, session_ns=options.session_ns)
         self._sessions: BrokerSessions | None = None
@@ -156,7 +130,7 @@ class ControlPlane:
     def on_leader(self, event: LeaderChanged, now: Instant) -> None:
         """Handle a change of the metadata leader, or its loss."""
         if event.is_self:
-            self._sessions = BrokerSessions(self._host.state, now, self._options.session_ns)
+            self._sessions = BrokerSessions(self._context.state, now, self._options.session_ns)
             self._reports.clear()
             self._inquiries = Inquiries()
             self._inquiries.hurry(now)
@@ -169,12 +143,12 @@ class ControlPlane:
 
     def on_applied(self, index: MetadataIndex, records: Sequence[Record], now: Instant) -> None:
         """Handle records applied up to `index`."""
-        self._hashes[index] = self._host.state.chain
+        self._hashes[index] = self._context.state.chain
         if len(self._hashes) > HASHES_MAX:
             self._hashes.popitem(last=False)
         for record in records:
             match record:
-                case BrokerChanged(broker) if broker.broker == self._host.broker:
+                case BrokerChanged(broker) if broker.broker == self._context.broker:
                     if broker.broker_epoch == self.session.broker_epoch:
                         self.session.is_fenced = broker.fenced
                     self.session.hurry(now)
@@ -195,8 +169,8 @@ class ControlPlane:
             case LeaderReport(silences):
                 self._on_report(header.sender, header.broker_epoch, silences, now)
             case LogInfoRequest(partitions):
-                logs = self._host.log_infos(partitions)
-                self._speaker.send(header.sender, Channel.METADATA, LogInfoReply(logs))
+                logs = self._log_infos(partitions)
+                self._link.send(header.sender, Channel.METADATA, LogInfoReply(logs))
             case LogInfoReply(logs):
                 self._on_log_infos(header.sender, header.broker_epoch, logs, now)
             case Join():
@@ -210,9 +184,9 @@ class ControlPlane:
         self._beat(now)
         if self._sessions is None:
             return
-        for command in self._sessions.expired(self._host.state, now):
+        for command in self._sessions.expired(self._context.state, now):
             self._propose(command, now)
-        for recovery in self._inquiries.on_timer(self._host.state, self._ask, now):
+        for recovery in self._inquiries.on_timer(self._context.state, self._ask, now):
             self._propose(recovery, now)
         if now >= self._upkeep_at:
             self._upkeep_at = Instant(now + UPKEEP_NS)
@@ -230,7 +204,7 @@ class ControlPlane:
             return own
         return earliest(
             own,
-            self._sessions.next_deadline(self._host.state),
+            self._sessions.next_deadline(self._context.state),
             self._inquiries.next_deadline(),
             self._upkeep_at,
             self._balance_at if self._options.balance_ns else None,
@@ -243,15 +217,15 @@ class ControlPlane:
         leader = self._consensus.leader
         if leader is None or not silences:
             return
-        if leader.broker == self._host.broker:
+        if leader.broker == self._context.broker:
             self._on_report(leader.broker, self.session.broker_epoch, silences, now)
         else:
             report = LeaderReport(tuple(silences))
-            self._speaker.send(BrokerId(leader.broker), Channel.METADATA, report)
+            self._link.send(BrokerId(leader.broker), Channel.METADATA, report)
 
     def _beat(self, now: Instant) -> None:
-        state = self._host.state
-        chain, wall_ns = state.chain.to_bytes(8, "big"), self._host.wall_ns
+        state = self._context.state
+        chain, wall_ns = state.chain.to_bytes(8, "big"), self._context.wall_ns
         found = self.session.beat(state.applied_index, chain, now, wall_ns)
         leader = self._consensus.leader
         if found is None or leader is None:
@@ -259,11 +233,11 @@ class ControlPlane:
         number, heartbeat = found
         if self._sessions is None:
             broker = BrokerId(leader.broker)
-            self._speaker.send(broker, Channel.METADATA, heartbeat, correlation_id=number)
+            self._link.send(broker, Channel.METADATA, heartbeat, correlation_id=number)
             return
-        self._take_heartbeat(self._host.broker, self.session.broker_epoch, heartbeat, now)
-        self._host.clock.on_told(self._date(now), now)
-        reply = self._reply(self._host.broker, now)
+        self._take_heartbeat(self._context.broker, self.session.broker_epoch, heartbeat, now)
+        self._context.clock.on_told(self._date(now), now)
+        reply = self._reply(self._context.broker, now)
         if reply is not None:
             self.session.on_reply(number, reply)
 
@@ -271,7 +245,7 @@ class ControlPlane:
         sent_at = self.session.on_reply(correlation_id, reply)
         if sent_at is not None and now - sent_at <= DELAY_NS_MAX:  # guard Clock.delay
             told = Date(reply.cluster_time_ns, reply.is_upper_bound, reply.is_believed)
-            self._host.clock.on_told(told, now)
+            self._context.clock.on_told(told, now)
 
     # -- the metadata leader ------------------------------------------------------------------
 
@@ -284,27 +258,29 @@ class ControlPlane:
         told = int.from_bytes(heartbeat.applied_hash, "big")
         if known is not None and known != told:
             fields: dict[str, object] = {"broker": broker, "index": heartbeat.applied_index}
-            self._host.transition("metadata_diverged", fields)
-        wanted = self._sessions.on_heartbeat(self._host.state, broker, broker_epoch, heartbeat, now)
+            self._context.transition("metadata_diverged", fields)
+        wanted = self._sessions.on_heartbeat(
+            self._context.state, broker, broker_epoch, heartbeat, now
+        )
         for command in wanted:
             self._propose(command, now)
 
     def _date(self, now: Instant) -> Date:
         assert self._sessions is not None
         voters = {BrokerId(peer.broker) for peer in self._consensus.voters}
-        return self._sessions.date_of(voters, self._host.clock.tolerance_ns, now)
+        return self._sessions.date_of(voters, self._context.clock.tolerance_ns, now)
 
     def _reply(self, broker: BrokerId, now: Instant) -> HeartbeatReply | None:
         assert self._sessions is not None
-        date = self._host.clock.date(now)
-        return self._sessions.reply(self._host.state, broker, self._consensus.term, date)
+        date = self._context.clock.date(now)
+        return self._sessions.reply(self._context.state, broker, self._consensus.term, date)
 
     def _answer_heartbeat(self, broker: BrokerId, correlation_id: int, now: Instant) -> None:
         if self._sessions is None:
             return
         reply = self._reply(broker, now)
         if reply is not None:
-            self._speaker.send(broker, Channel.METADATA, reply, correlation_id=correlation_id)
+            self._link.send(broker, Channel.METADATA, reply, correlation_id=correlation_id)
 
     def _on_report(
         self, reporter: BrokerId, broker_epoch: int, silences: Sequence[Silence], now: Instant
@@ -313,7 +289,7 @@ class ControlPlane:
             return
         changes = [
             self._reports.on_report(
-                self._host.state,
+                self._context.state,
                 CountedReport(
                     reporter,
                     broker_epoch,
@@ -331,14 +307,16 @@ class ControlPlane:
             self._propose(ChangeLeader(changes=found), now)
 
     def _ask(self, broker: BrokerId, partitions: tuple[PartitionId, ...]) -> None:
-        self._speaker.send(broker, Channel.METADATA, LogInfoRequest(partitions))
+        self._link.send(broker, Channel.METADATA, LogInfoRequest(partitions))
 
     def _on_log_infos(
         self, broker: BrokerId, broker_epoch: int, logs: Sequence[LogInfo], now: Instant
     ) -> None:
         if self._sessions is None:
             return
-        for command in self._inquiries.on_answer(self._host.state, broker, broker_epoch, logs, now):
+        for command in self._inquiries.on_answer(
+            self._context.state, broker, broker_epoch, logs, now
+        ):
             self._propose(command, now)
 
     def _on_join(self, broker: BrokerId, join: Join) -> None:
@@ -348,7 +326,7 @@ class ControlPlane:
         peer = Peer(broker, join.data_dir_id)
         if peer in self._consensus.voters or peer in self._consensus.learners:
             return
-        known = self._host.state.brokers.get(broker)
+        known = self._context.state.brokers.get(broker)
         if known is not None and known.removed and known.data_dir_id == join.data_dir_id:
             return
         self._try(self._consensus.add_learner, peer)
@@ -360,7 +338,7 @@ class ControlPlane:
         self._hand_over_at = Instant(now + HAND_OVER_NS)
         me = self._consensus.leader
         assert me is not None
-        successor = furthest_voter(self._host.state, self._consensus, besides=me)
+        successor = furthest_voter(self._context.state, self._consensus, besides=me)
         if successor is not None:
             self._try(self._consensus.transfer, successor)
 
@@ -368,7 +346,7 @@ class ControlPlane:
         """Bring members and votes in line with the brokers, one change at a time."""
         members = (*self._consensus.voters, *self._consensus.learners)
         for peer in members:
-            known = self._host.state.brokers.get(BrokerId(peer.broker))
+            known = self._context.state.brokers.get(BrokerId(peer.broker))
             if known is None:
                 continue
             is_former = known.data_dir_id != peer.data_dir_id
@@ -378,32 +356,32 @@ class ControlPlane:
         if len(self._consensus.voters) >= self._options.voters_max:
             return
         for peer in self._consensus.learners:
-            known = self._host.state.brokers.get(BrokerId(peer.broker))
+            known = self._context.state.brokers.get(BrokerId(peer.broker))
             if known is not None and not known.fenced and not known.draining:
                 self._try(self._consensus.promote, peer)
                 return
 
     def _drain(self, now: Instant) -> None:
-        if not any(one.draining for one in self._host.state.brokers.values()):
+        if not any(one.draining for one in self._context.state.brokers.values()):
             return  # the load of all brokers is not worth computing each second
-        for move in drain_moves(self._host.state, self._load(), self._options.moves_max):
+        for move in drain_moves(self._context.state, self._load(), self._options.moves_max):
             self._propose(move, now)
 
     def _balance(self, now: Instant) -> None:
-        command = preferred_elections(self._host.state, self._options.balance_partitions_max)
+        command = preferred_elections(self._context.state, self._options.balance_partitions_max)
         if command is not None:
             self._propose(command, now)
 
     def _load(self) -> tuple[BrokerLoad, ...]:
         """Return leaderships by broker, which placement balances."""
-        counts = dict.fromkeys(self._host.state.brokers, 0)
-        for _, partition in self._host.state.partitions():
+        counts = dict.fromkeys(self._context.state.brokers, 0)
+        for _, partition in self._context.state.partitions():
             if partition.leader is not None:
                 counts[partition.leader] += 1
         return tuple(BrokerLoad(broker, count) for broker, count in counts.items())
 
     def _propose(self, command: Command, now: Instant) -> None:
-        self._host.propose(command, now, _ignore_outcome)
+        self._context.propose(command, now, _ignore_outcome)
 
     @staticmethod
     def _try(change: Callable[[Subject], None], peer: Subject) -> None:

@@ -6,15 +6,15 @@ Internal streams receive nothing from NATS: only their leaders write to them.
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from liftbridge_broker.errors import UnavailableError
-from liftbridge_broker.model.ids import Instant, PartitionId
+from liftbridge_broker.model.ids import PartitionId
 from liftbridge_broker.model.subjects import RESERVED_STREAMS
-from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.context import NodeContext
+from liftbridge_broker.node.partition.partition import OtherListeners, Partition
 from liftbridge_broker.node.partition.runs import PublishRun
-from liftbridge_broker.node.scheduling.chores import Chores
-from liftbridge_broker.ports.messaging import Messaging, SubscriptionId
+from liftbridge_broker.ports.messaging import SubscriptionId
 from liftbridge_broker.wire.subjects import SubjectTable
 
 COPY_WEIGHT: Final = 100
@@ -32,14 +32,6 @@ WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
 one busy subject has half, two have a third each, and there is always room for another."""
 
 
-class ListeningHost(Protocol):
-    """The part of the node that this module needs."""
-
-    chores: Chores
-    now: Instant
-    wall_ns: int
-
-
 @dataclass(slots=True)
 class _Line:
     """Waiting runs of one subject, in the order of their append."""
@@ -52,14 +44,16 @@ class Listening:
     """Subjects whose messages this broker stores.
 
     Attributes:
+        others: Ways to the listeners of a subject, for its partitions.
         lost_copy_count: Messages that other listeners of a subject missed while NATS was
             unavailable.
     """
 
-    def __init__(self, messaging: Messaging, host: ListeningHost) -> None:
+    def __init__(self, context: NodeContext) -> None:
         """Start without subscriptions; see `begin`."""
-        self._messaging = messaging
-        self._host = host
+        self._context = context
+        self._messaging = context.messaging
+        self.others = OtherListeners(self.can_take, self.fan_out)
         self._waiting: dict[str, _Line] = {}
         self._waiting_bytes = 0
         self._subjects: SubjectTable[Partition] = SubjectTable()
@@ -107,11 +101,14 @@ class Listening:
         """Return whether to stop reading from publishers until copies are made."""
         return self._waiting_bytes > WAITING_BYTES_MAX // 8
 
-    def has_room(self, subject: str) -> bool:
-        """Return whether more may be published to a subject that is copied."""
+    def can_take(self, subject: str) -> bool:
+        """Return whether NATS and neighbours accept messages of a subject, before storing them."""
+        messaging = self._messaging
+        is_behind = messaging.backlog_bytes >= messaging.backlog_bytes_max // 2
         line = self._waiting.get(subject)
         used = 0 if line is None else line.size_bytes
-        return used < WAITING_BYTES_MAX - self._waiting_bytes
+        has_room = used < WAITING_BYTES_MAX - self._waiting_bytes
+        return messaging.takes_frames and not is_behind and has_room
 
     def fan_out(self, partition: Partition, run: PublishRun) -> None:
         """Copy a directly appended run to neighbouring partitions and to NATS.
@@ -134,11 +131,11 @@ class Listening:
                 line.size_bytes += size
                 return
             self._waiting[run.subject] = _Line(deque([(partition, run, neighbours)]), size)
-            self._host.chores.begin(self._copy(run.subject))
+            self._context.chores.begin(self._copy(run.subject))
 
     def _copy(self, subject: str) -> Iterator[int]:
         """Copy the waiting runs of a subject; skip partitions no longer led here."""
-        host, line = self._host, self._waiting[subject]
+        context, line = self._context, self._waiting[subject]
         while line.runs:
             partition, run, neighbours = line.runs[0]
             size, count = _size_of(run), len(run.values)
@@ -146,7 +143,7 @@ class Listening:
             for neighbour in neighbours:
                 if neighbour is not partition:
                     for copy in neighbour.intake.copies_of(run):
-                        neighbour.take_copy(copy, host.now, host.wall_ns)
+                        neighbour.take_copy(copy, context.now, context.wall_ns)
                         yield COPY_WEIGHT + weight * len(copy.values) // count
             line.runs.popleft()
             line.size_bytes -= size

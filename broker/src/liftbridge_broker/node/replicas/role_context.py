@@ -1,0 +1,128 @@
+"""What the roles of one broker share: its registration, fetch sessions, and what is due in them.
+
+Roles call what is here and below; what leads upwards is a plain callable.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, PartitionId
+from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy
+from liftbridge_broker.node.context import NodeContext
+from liftbridge_broker.node.partition.partition import Partition
+from liftbridge_broker.node.replicas.catch_up import CatchUp
+from liftbridge_broker.replication.follower import FollowerLimits
+from liftbridge_broker.replication.isr import LeaderLimits
+from liftbridge_broker.replication.leader_session import LeaderSession, LeaderSessionLimits
+from liftbridge_broker.replication.sessions import FollowerSession, SessionLimits
+
+LOOK_NS: Final = 50 * MILLISECOND_NS
+"""Time between two checks of partitions whose in-sync set or leader may need a change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationLimits:
+    """Times and bounds of the data plane; see each."""
+
+    leader: LeaderLimits = field(default_factory=LeaderLimits)
+    follower: FollowerLimits = field(default_factory=FollowerLimits)
+    session: SessionLimits = field(default_factory=SessionLimits)
+    leader_session: LeaderSessionLimits = field(default_factory=LeaderSessionLimits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogChanges:
+    """Ways to tell the owner of the partitions about a log.
+
+    Attributes:
+        cut: The log was truncated or restarted, which voids state derived from it.
+        readable: The log is readable again.
+        replace: Sets a damaged log aside, and begins with an empty one.
+    """
+
+    cut: Callable[[Partition], None]
+    readable: Callable[[Partition], None]
+    replace: Callable[[PartitionId], None]
+
+
+class RoleContext:
+    """See the module.
+
+    Attributes:
+        context: What the parts of the node share.
+        is_self_fenced: Returns whether no heartbeat of this broker was answered for a session.
+        log_changes: Ways to tell the owner of the partitions about a log.
+        broker_epoch: Registration of this broker.
+        eligible: Brokers that may join the in-sync set.
+        catch_up: Throttle for replicas that reassignments add.
+        fetching: Sessions with leaders, by broker.
+        serving: Sessions with followers, by broker.
+        watched: Led partitions whose in-sync set may have to change.
+        refused: Followed partitions whose position was sent again after a pause.
+        look_at: Time of the next check of both.
+        is_due: Whether a session has something to send in this turn.
+    """
+
+    def __init__(
+        self,
+        context: NodeContext,
+        is_self_fenced: Callable[[Instant], bool],
+        log_changes: LogChanges,
+    ) -> None:
+        """Begin without sessions."""
+        self.context = context
+        self.is_self_fenced = is_self_fenced
+        self.log_changes = log_changes
+        self.broker_epoch = MetadataIndex(0)
+        self.eligible: frozenset[BrokerId] = frozenset()
+        self.catch_up = CatchUp(lambda: context.state.catch_up_rate)
+        self.fetching: dict[BrokerId, FollowerSession] = {}
+        self.serving: dict[BrokerId, LeaderSession] = {}
+        self.watched: dict[PartitionId, None] = {}
+        self.refused: dict[PartitionId, None] = {}
+        self.look_at: Instant | None = None
+        self.is_due = False
+        self._due: dict[FollowerSession | LeaderSession, None] = {}
+
+    def notify(self, partition_id: PartitionId) -> None:
+        """Schedule answers to the followers of a partition."""
+        for session in self.serving.values():
+            session.notify(partition_id)
+        self.wake(*self.serving.values())
+
+    def watch(self, partition_id: PartitionId) -> None:
+        """Schedule a check of the in-sync set."""
+        self.watched[partition_id] = None
+        self.look_soon()
+
+    def wake(self, *sessions: FollowerSession | LeaderSession) -> None:
+        """Ask sessions at the end of the turn what they have to send."""
+        for session in sessions:
+            self._due[session] = None
+        if not self.is_due:
+            self.is_due = True
+            self.context.wake_soon()
+
+    def take_due(self) -> dict[FollowerSession | LeaderSession, None]:
+        """Remove and return the sessions to ask."""
+        self.is_due = False
+        due, self._due = self._due, {}
+        return due
+
+    def look_soon(self) -> None:
+        """Schedule the next check of watched and refused partitions."""
+        if self.look_at is None:
+            self.look_at = Instant(self.context.now + LOOK_NS)
+            self.context.wake_soon()
+
+    def set_policy(self, partition: Partition, *, is_commit: bool, now: Instant) -> None:
+        """Have the store sync a log as its replication needs."""
+        if partition.offline_reason:
+            return
+        policy = partition.options.fsync_policy
+        if policy is FsyncPolicy.AUTO:
+            policy = FsyncPolicy.INTERVAL
+        self.context.store.set_policy(
+            partition.partition_id, FsyncPolicy.COMMIT if is_commit else policy, now
+        )
