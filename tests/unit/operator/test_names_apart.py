@@ -7,6 +7,7 @@ gives: these clusters and pipelines, and no others, are compared.
 
 import re
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 import yaml
@@ -20,7 +21,6 @@ from liftbridge_operator.pipelines.resources import pipeline_of
 from liftbridge_operator.pipelines.subject import Means, reach_of
 from liftbridge_testkit.pipelines_memory import pipeline
 from liftbridge_testkit.resources.clusters import (
-    FOLDER,
     PATHS,
     cluster_of,
     everything,
@@ -30,6 +30,7 @@ from liftbridge_testkit.resources.clusters import (
 from liftbridge_testkit.resources.rules import refusals
 from liftbridge_testkit.resources.schema import created
 
+PIPELINES = sorted((Path(__file__).parent / "pipelines" / "specs").glob("*.yaml"))
 SCHEMA = next(object_schema(one) for one in RESOURCES if one.kind == "LiftbridgeCluster")
 LEAST = {
     "version": "0.1.0",
@@ -80,7 +81,7 @@ def of_cluster(name):
 def of_pipeline(name):
     """Kinds and names of all objects of a pipeline, in every mode."""
     found = []
-    for path in sorted((FOLDER.parent / "pipelines" / "specs").glob("*.yaml")):
+    for path in PIPELINES:
         body = pipeline(name)
         body["spec"] = yaml.safe_load(path.read_text(encoding="utf-8"))
         body["metadata"] |= {"uid": "u", "generation": 1}
