@@ -7,8 +7,7 @@
 
 It implements the behaviour that the operator depends on: changing uids and resource versions,
 preconditions, owners of fields, finalizers, a separate status, no write without a change, and the
-fixed role of a RoleBinding. It has no controllers, defaults or schemas. `kube.fail` plants
-failures.
+fixed role of a RoleBinding. No controllers, defaults or schemas. `kube.fail` plants failures.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -141,10 +140,7 @@ class MemoryKube:
     # -- besides the port --------------------------------------------------------------
 
     def put(self, body: Mapping[str, Any], manager: str = "kubectl", part: str = "") -> Object:
-        """Write a whole object, including its status, as another client.
-
-        `part` is the subresource.
-        """
+        """Write a whole object, status included, as another client; `part` is the subresource."""
         value = copied(dict(body))
         key = _key(value)
         before = self._objects.get(key)
