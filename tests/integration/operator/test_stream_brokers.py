@@ -123,8 +123,8 @@ async def test_settings_replicas_and_the_read_only_flag_change(brokers, name):
     found = await until(
         brokers, name, lambda one: all(part.in_sync == 3 for part in one.partitions)
     )
-    assert (found.factor, found.settings.retention_max_bytes) == (3, 9)
-    assert found.settings.min_isr == 2
+    assert (found.factor, found.settings["retention_max_bytes"]) == (3, 9)
+    assert found.settings["min_isr"] == 2
     await brokers.alter(name, {}, factor=2)
     found = await until(
         brokers, name, lambda one: all(len(part.replicas) == 2 for part in one.partitions)
@@ -219,4 +219,4 @@ async def test_what_was_decided_is_so_afterwards_and_nothing_is_left_to_do(broke
         await change(brokers, made, action)
     assert done == [act.Create, act.SetReadonly]
     assert found is not None
-    assert found.settings.min_isr == 2
+    assert found.settings["min_isr"] == 2

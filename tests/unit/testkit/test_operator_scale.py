@@ -79,8 +79,8 @@ async def test_the_model_does_what_the_operator_asks_of_brokers(tmp_path: Path) 
         await world.brokers.set_readonly("orders", is_readonly=True)
         found = (await world.brokers.streams())["orders"]
         assert (found.stream_id, found.owner, found.factor) == (made, "me", 2)
-        assert (found.settings.min_isr, found.settings.retention_max_age) == (1, 5_000)
-        assert found.settings.segment_max_bytes == 1 << 28
+        assert (found.settings["min_isr"], found.settings["retention_max_age"]) == (1, 5_000)
+        assert found.settings["segment_max_bytes"] == 1 << 28
         assert [one.number for one in found.partitions] == [0, 1]
         for one in found.partitions:
             assert (len(one.replicas), one.in_sync, one.is_readonly) == (2, 2, True)

@@ -58,7 +58,7 @@ class StreamBrokers(Protocol):
             group: Queue group of its subscriptions; empty for none.
             partitions: Number of partitions.
             factor: Replicas of each; -1 for all brokers.
-            settings: Values by the names of `settings.Settings`.
+            settings: Values by name; see `settings.Settings`.
 
         Returns:
             Its id.

@@ -3,41 +3,19 @@
 Other settings are left to the brokers, and never compared.
 """
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
 from liftbridge_operator.model.base import camel
 from liftbridge_operator.model.stream import StreamConfig, StreamSpec
 from liftbridge_operator.model.values import duration_ns, size_bytes
 
-Value: TypeAlias = int | bool | str
-
 _MILLISECOND_NS: Final = 1_000_000
 
+Value: TypeAlias = int | bool | str
 
-class Settings(NamedTuple):
-    """All settings of a stream; times are milliseconds."""
-
-    retention_max_bytes: int
-    retention_max_messages: int
-    retention_max_age: int
-    cleaner_interval: int
-    segment_max_bytes: int
-    segment_max_age: int
-    compact_enabled: bool
-    compact_max_goroutines: int
-    tombstone_retention: int
-    auto_pause_time: int
-    auto_pause_disable_if_subscribers: bool
-    min_isr: int
-    optimistic_concurrency_control: bool
-    encryption: bool
-    fsync_policy: str
-    unclean_mode: str
-    retention_cursor: str
-    retention_cursor_max_bytes: int
-    ack_reply: bool = False
-
+Settings: TypeAlias = Mapping[str, Value]
+"""All settings of a stream by the names of the fields of `StreamConfig`; times are milliseconds."""
 
 FIXED: Final = frozenset({"encryption"})
 """Settings that are fixed when a stream is created."""
@@ -69,7 +47,7 @@ def settings_of(config: StreamConfig, factor: int) -> dict[str, Value]:
         factor: Replicas of each partition; less than 1 while that is not known.
     """
     found: dict[str, Value] = {}
-    for name in Settings._fields:
+    for name in StreamConfig.model_fields:
         given = getattr(config, name)
         if given is not None:
             found[name] = _READ[name](given) if name in _READ else given
@@ -82,12 +60,16 @@ def settings_of(config: StreamConfig, factor: int) -> dict[str, Value]:
 
 def differences(wanted: dict[str, Value], present: Settings) -> dict[str, Value]:
     """Return desired settings that differ from the present ones."""
-    return {name: value for name, value in wanted.items() if getattr(present, name) != value}
+    return {name: value for name, value in wanted.items() if present[name] != value}
 
 
 def asked_of(spec: StreamSpec) -> tuple[str, ...]:
     """Return paths of settings that a specification sets, and does not leave to the brokers."""
-    given = [path_of(name) for name in Settings._fields if getattr(spec.config, name) is not None]
+    given = [
+        path_of(name)
+        for name in StreamConfig.model_fields
+        if getattr(spec.config, name) is not None
+    ]
     return (*given, "replicationFactor") if spec.replication_factor > 0 else tuple(given)
 
 

@@ -134,11 +134,11 @@ def _of_stream(resource: Resource, stream: ObservedStream) -> dict[str, Any]:
             "underReplicated": sum(one.in_sync < len(one.replicas) for one in stream.partitions),
         },
         "observedConfig": {
-            "retentionMaxBytes": stream.settings.retention_max_bytes,
-            "retentionMaxMessages": stream.settings.retention_max_messages,
-            "retentionMaxAge": _duration(stream.settings.retention_max_age),
-            "minISR": stream.settings.min_isr,
-            "compactEnabled": stream.settings.compact_enabled,
+            "retentionMaxBytes": stream.settings["retention_max_bytes"],
+            "retentionMaxMessages": stream.settings["retention_max_messages"],
+            "retentionMaxAge": _duration(int(stream.settings["retention_max_age"])),
+            "minISR": stream.settings["min_isr"],
+            "compactEnabled": stream.settings["compact_enabled"],
         },
     }
     if resource.spec is not None:

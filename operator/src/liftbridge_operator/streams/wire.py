@@ -110,7 +110,7 @@ def observed(
                 bool(one.target),
             )
         )
-    shared: dict[Settings, Settings] = {}
+    shared: dict[tuple[Value, ...], Settings] = {}
     streams: dict[str, ObservedStream] = {}
     for stream in described:
         settings = stream.settings
@@ -127,7 +127,7 @@ def observed(
             stream.partitions,
             stream.owner,
             stream.creation_timestamp,
-            shared.setdefault(value, value),
+            shared.setdefault(tuple(value.values()), value),
             tuple(held),
         )
     return streams
@@ -140,4 +140,4 @@ def _settings(settings: api_pb2.CreateStreamRequest, options: data_pb2.StreamOpt
     for name, field in _OWN.items():
         value = getattr(options, field)
         values[name] = _NAMES[name][value] if name in _NAMES else value
-    return Settings(**values)  # type: ignore[arg-type]  # names and kinds are those of the fields
+    return values

@@ -25,33 +25,34 @@ from liftbridge_operator.streams.port import ChangedError, RefusedError, SilentE
 from liftbridge_operator.streams.settings import Settings, Value
 
 BROKERS: Final = ("c-0", "c-1", "c-2")
-DEFAULTS: Final = Settings(
-    retention_max_bytes=0,
-    retention_max_messages=0,
-    retention_max_age=604_800_000,
-    cleaner_interval=300_000,
-    segment_max_bytes=1 << 28,
-    segment_max_age=0,
-    compact_enabled=False,
-    compact_max_goroutines=10,
-    tombstone_retention=86_400_000,
-    auto_pause_time=0,
-    auto_pause_disable_if_subscribers=False,
-    min_isr=2,
-    optimistic_concurrency_control=False,
-    encryption=False,
-    fsync_policy="interval",
-    unclean_mode="balanced",
-    retention_cursor="",
-    retention_cursor_max_bytes=0,
-)
+DEFAULTS: Final[Settings] = {
+    "retention_max_bytes": 0,
+    "retention_max_messages": 0,
+    "retention_max_age": 604_800_000,
+    "cleaner_interval": 300_000,
+    "segment_max_bytes": 1 << 28,
+    "segment_max_age": 0,
+    "compact_enabled": False,
+    "compact_max_goroutines": 10,
+    "tombstone_retention": 86_400_000,
+    "auto_pause_time": 0,
+    "auto_pause_disable_if_subscribers": False,
+    "min_isr": 2,
+    "optimistic_concurrency_control": False,
+    "encryption": False,
+    "fsync_policy": "interval",
+    "unclean_mode": "balanced",
+    "retention_cursor": "",
+    "retention_cursor_max_bytes": 0,
+    "ack_reply": False,
+}
 
 
 def stream(name: str = "orders", **changes: Any) -> ObservedStream:
     """Return a stream of three replicas with everything in sync."""
     count = changes.pop("partition_count", 1)
     factor = changes.pop("factor", 3)
-    settings = DEFAULTS._replace(**changes.pop("settings", {}))
+    settings = {**DEFAULTS, **changes.pop("settings", {})}
     readonly = changes.pop("readonly", False)
     made = ObservedStream(
         stream_id=7,
@@ -69,7 +70,7 @@ def stream(name: str = "orders", **changes: Any) -> ObservedStream:
                 leader=BROKERS[0],
                 replicas=BROKERS[:factor],
                 in_sync=factor,
-                min_isr=settings.min_isr,
+                min_isr=settings["min_isr"],
                 is_readonly=readonly,
                 is_moving=False,
             )
@@ -169,8 +170,7 @@ class MemoryStreams:
         """See `StreamBrokers`."""
         await self._asked("alter", name)
         now = self.held[name]
-        values: dict[str, Any] = dict(settings)
-        self.change(name, settings=now.settings._replace(**values), factor=factor or now.factor)
+        self.change(name, settings={**now.settings, **settings}, factor=factor or now.factor)
 
     async def set_readonly(self, name: str, *, is_readonly: bool) -> None:
         """See `StreamBrokers`."""

@@ -415,7 +415,7 @@ def test_status_tells_of_the_stream():
         "retentionMaxBytes": 5,
         "retentionMaxMessages": 0,
         "retentionMaxAge": "168h",
-        "minISR": DEFAULTS.min_isr,
+        "minISR": DEFAULTS["min_isr"],
         "compactEnabled": False,
     }
     assert len(status["partitionDetails"]) == 2
