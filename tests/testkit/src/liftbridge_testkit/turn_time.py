@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from liftbridge_broker.server.process import GC_THRESHOLD
+from liftbridge_broker.server.process import GC_THRESHOLDS
 
 LOOP_COUNT: Final = 200_000
 """Rounds of a loop that counts, which take a tenth of what a turn may: some 6 ms."""
@@ -69,7 +69,7 @@ def garbage_as_in_a_process() -> Iterator[None]:
     thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 20, 20)
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         yield
     finally:
