@@ -1,4 +1,4 @@
-"""A Raft log on files in memory, driven by hand."""
+"""A Raft log on files in memory for unit tests."""
 
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.metadata_log import Configuration, Entry, EntryKind, HardState, Peer
@@ -18,18 +18,18 @@ def opened(files: MemoryFiles, index_min: int = 0, snapshots_kept: int = 2) -> R
 
 
 def restarted(files: MemoryFiles) -> RaftLog:
-    """Cut the power, lose everything unsynced, and open again."""
+    """Cut the power, lose all unsynced data, and open the log again."""
     files.crash(None)
     return opened(files)
 
 
 def entry(index: int, term: int = 1) -> Entry:
-    """Return an entry whose data name its place."""
+    """Return an entry whose data contain its index."""
     return Entry(index, term, EntryKind.COMMAND, b"command %d of %d" % (index, term))
 
 
 def append(files: MemoryFiles, log: RaftLog, *indexes: int, term: int = 1) -> None:
-    """Write entries, wait for the sync and mark it with everything committed."""
+    """Write entries, wait for the sync and mark all of them as committed."""
     entries = [entry(index, term) for index in indexes]
     persist(files, log, entries, HardState(term, ME, log.hard_state().commit))
     log.mark(log.last_index)
@@ -38,7 +38,7 @@ def append(files: MemoryFiles, log: RaftLog, *indexes: int, term: int = 1) -> No
 def persist(
     files: MemoryFiles, log: RaftLog, entries: list[Entry], hard_state: HardState | None
 ) -> None:
-    """Write and wait for the sync."""
+    """Write, and wait for the sync."""
     log.append(entries, hard_state)
     log.submit_sync(SYNC_TOKEN)
     for event in files.pump():

@@ -1,4 +1,4 @@
-"""Brokers of a `ReplicaCluster`, what travels between them and what they know."""
+"""Brokers of a `ReplicaCluster`, their messages and their knowledge of the metadata."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class View(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """A fetch on its way, with what the log behind it held when it was sent."""
+    """A fetch in flight, with the contents of the log when it was sent."""
 
     follower: BrokerId
     leader: BrokerId
@@ -39,7 +39,7 @@ class Fetch(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """An answer on its way."""
+    """An answer in flight."""
 
     follower: BrokerId
     correlation: int
@@ -48,7 +48,7 @@ class Reply(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A proposal on its way to the controller."""
+    """A request in flight to the controller."""
 
     leader: BrokerId
     run: int
@@ -57,7 +57,7 @@ class Request(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The controller's answer on its way back."""
+    """The controller's answer in flight."""
 
     leader: BrokerId
     run: int
@@ -66,12 +66,12 @@ class Outcome(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A command on its way to the controller, from whoever may send one.
+    """A command in flight to the controller, from any sender.
 
     Attributes:
         command: Command of the controller's union.
-        then: Callback of its sender for the answer, `LiftbridgeError` for a refusal; `None` when
-            it expects none.
+        then: Callback of its sender for the answer, `LiftbridgeError` for a refusal; `None` without
+            one.
     """
 
     command: object
@@ -79,7 +79,7 @@ class Command(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to a `Command` on its way back."""
+    """The answer to a `Command`, in flight."""
 
     answer: object
     then: Callable[[object], None]
@@ -96,17 +96,17 @@ class Broker:
         broker: Its id.
         log: Its log, which outlives the process.
         run: Number of the process.
-        is_running: Whether the process is there.
-        is_clean: Whether nothing was lost since it was in sync last.
-        seen: Place in the history of what it knows of the metadata.
+        is_running: Whether the process runs.
+        is_clean: Whether it lost nothing since it was last in sync.
+        seen: Place in the history of the metadata that it has learned.
         broker_epoch: Its session.
-        leader: Its core while it leads by what it knows.
-        follower: Its core while it follows.
-        correlation: Fetch that it waits for an answer to.
+        leader: Its core while its metadata name it as leader.
+        follower: Its core while its metadata name another leader.
+        correlation: Fetch without an answer yet.
         clock: Fetches of its session at the present leader.
-        asked: Proposal that it waits for an answer to, and since when.
-        feature_level: Latest rules of decision that its software knows.
-        data_dir: Its data directory, a name made up of its own when there is none.
+        asked: Proposal without an answer yet, and the time at which it was sent.
+        feature_level: Latest decision rules that its software supports.
+        data_dir: Its data directory; a generated one by default.
     """
 
     broker: BrokerId
@@ -125,15 +125,15 @@ class Broker:
     data_dir: str = ""
 
     def __post_init__(self) -> None:
-        """Have a data directory."""
+        """Generate a data directory if there is none."""
         self.data_dir = self.data_dir or f"disk-{self.broker}"
 
 
 class BrokenError(AssertionError):
-    """An invariant does not hold."""
+    """A broken invariant."""
 
 
 def require(claim: str, *, holds: bool) -> None:
-    """Fail with the name of the invariant."""
+    """Raise `BrokenError` with the name of the invariant if it does not hold."""
     if not holds:
         raise BrokenError(claim)

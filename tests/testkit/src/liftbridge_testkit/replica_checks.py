@@ -1,4 +1,4 @@
-"""Invariants of a `ReplicaCluster`: those of I1 to I22 that concern the cores."""
+"""Invariants I1 to I22 of a `ReplicaCluster`, as far as they concern the cores."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ MIN_ISR: Final = 2
 
 
 class Checks:
-    """Observer that compares a run with the promises of the protocol."""
+    """Compares a run with the promises of the protocol."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Checks:
         committed: Sequence[Record],
         counts: Counter[str],
     ) -> None:
-        """Look at state that the run changes continuously.
+        """Observe state that the run changes continuously.
 
         Args:
             world: The controller.
@@ -42,13 +42,13 @@ class Checks:
         self._hwm: dict[tuple[BrokerId, int, int], int] = {}
 
     def run(self) -> None:
-        """The invariants, of the whole state."""
+        """Check the invariants of the whole state."""
         truth = self._world.get(self._partition)
         for one in self._brokers.values():
             log = one.log
             require("I7: high watermark in the log", holds=log.high_watermark <= log.log_end_offset)
             if one.broker in truth.isr and one.is_running:
-                one.is_clean = True  # not who is gone: the controller may not know what it lost
+                one.is_clean = True  # but no broker that is gone: its loss may be unknown
             if one.is_running and one.leader is not None:
                 self._leader(one, one.leader, truth)
             if one.is_clean and one.broker in (*truth.isr, *truth.elr):
@@ -76,7 +76,7 @@ class Checks:
             require(f"I3: {members} covers {pool}", holds=members >= pool)
 
     def complete(self, name: str, one: Broker) -> None:
-        """All that was committed is in the log, unless retention removed it."""
+        """Check that the log has all committed records, unless retention removed them."""
         log = one.log
         end = len(self._committed)
         require(name, holds=log.log_end_offset >= end)
@@ -85,11 +85,11 @@ class Checks:
         require(name, holds=held == committed)
 
     def matching(self) -> None:
-        """I5: two logs agree below both high watermarks."""
+        """Check I5: two logs agree below both high watermarks."""
         self.compare([one.log for one in self._brokers.values()])
 
     def compare(self, logs: Sequence[ReplicaLog]) -> None:
-        """I5 for some logs."""
+        """Check I5 for some logs."""
         for place, first in enumerate(logs):
             for second in logs[place + 1 :]:
                 start = max(first.log_start_offset, second.log_start_offset)
@@ -98,14 +98,14 @@ class Checks:
                 require("I5: two histories", holds=same)
 
     def prefix(self, one: Broker, fetch: Fetch) -> None:
-        """I21: what an accepted follower holds is what the leader holds."""
+        """Check I21: the records of an accepted follower equal those of the leader."""
         base, records = fetch.held
         start = max(base, one.log.log_start_offset)
         same = list(records[start - base :]) == one.log.slice(start, base + len(records))
         require(f"I21: {fetch.follower} was accepted with other records", holds=same)
 
     def floor(self, one: Broker, end: Offset, *, is_below: bool) -> None:
-        """I22: nothing that was committed is cut off, and nothing below the high watermark."""
+        """Check I22: no committed record, and none below the high watermark, is truncated."""
         require("no truncation below the high watermark", holds=not is_below)
         log = one.log
         if log.log_end_offset > end:

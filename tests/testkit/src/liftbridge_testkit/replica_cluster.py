@@ -1,9 +1,9 @@
-"""One partition on three brokers: the replication cores with the real controller, chance, ghosts.
+"""One partition on three brokers: real replication cores and controller under random faults.
 
-A run is a sequence of random steps: records, fetches, answers that are lost, doubled and overtaken,
-metadata that come late, proposals, fencing, elections, crashes that lose what was not on disk.
-After each step the invariants of docs/spec/replication.md that concern the cores are checked
-against what an onlooker knows: which record was committed at which offset.
+A run is a sequence of random steps: records, fetches, lost, duplicated and reordered answers, late
+metadata, proposals, fencing, elections, and crashes that lose unsynced data. After each step the
+run checks the invariants of docs/spec/replication.md that concern the cores. An observer knows
+which record was committed at which offset.
 """
 
 from collections import Counter
@@ -59,13 +59,13 @@ NAMES = "abc"
 MESSAGES_MAX = 60
 LATE_MAX = 6
 Weighted = tuple[Callable[[], None], int]
-"""A step and how often it is taken, in parts of all weights together."""
+"""A step and its weight; weights are relative."""
 
 
 class Steps:
-    """A family of further steps: what happens to some partitions only.
+    """A family of further steps, which only some runs have.
 
-    A subclass overrides what it needs.
+    A subclass overrides the methods it needs.
 
     Attributes:
         cluster: The run.
@@ -75,22 +75,25 @@ class Steps:
         self.cluster = cluster
 
     def faults(self) -> Sequence[Weighted]:
-        """Steps that are taken until the faults stop."""
+        """Return steps that run until the faults stop."""
         return ()
 
     def always(self) -> Sequence[Weighted]:
-        """Steps that go on afterwards, so that all comes into order."""
+        """Return steps that also run afterwards, so that the partition recovers."""
         return ()
 
     def ended(self, one: Broker) -> None:
-        """The process of a broker is gone."""
+        """Handle the end of a broker's process."""
 
     def check(self) -> None:
-        """Invariants of its own, after every step; raises `BrokenError`."""
+        """Check the invariants of this family after every step.
+
+        Raise `BrokenError` if one is broken.
+        """
 
     @property
     def is_well(self) -> bool:
-        """Return whether everything of its own is in order."""
+        """Return whether the state of this family is in order."""
         return True
 
 
@@ -99,11 +102,11 @@ class ReplicaCluster:
 
     Attributes:
         counts: Counts of events.
-        is_commit_mode: Whether only what is on disk counts.
-        late: Copies of messages that come much later.
-        late_commands: Likewise of commands.
+        is_commit_mode: Whether only synced records count.
+        late: Copies of messages that arrive much later.
+        late_commands: Copies of commands that arrive much later.
         committed: Records that a leader committed, from offset 0 on.
-        families: Further steps that this run takes.
+        families: Families of further steps in this run.
     """
 
     def __init__(
@@ -112,8 +115,8 @@ class ReplicaCluster:
         """Start the brokers and create the partition.
 
         Args:
-            seed: Decides everything that chance decides.
-            faults: Whether messages get lost and brokers die.
+            seed: Seed of all random choices.
+            faults: Whether messages are lost and brokers crash.
             families: Further steps.
         """
         self.rng = Random(seed)
@@ -159,7 +162,7 @@ class ReplicaCluster:
         return decision.answer
 
     def learn(self, one: Broker, *, to: int | None = None) -> None:
-        """A broker learns of later metadata, step by step, or at once by a snapshot."""
+        """Give a broker later metadata, step by step, or at once by a snapshot."""
         last = len(self.history) - 1 if to is None else to
         if self.rng.random() < 0.15:
             if one.seen < last:
@@ -208,7 +211,7 @@ class ReplicaCluster:
             one.follower.on_state(state, is_commit_mode=self.is_commit_mode, now=self.now)
 
     def _leave(self, one: Broker) -> None:
-        """No replica any more: the data goes."""
+        """Delete the data of a replica that left the partition."""
         one.follower = None
         if one.log.log_end_offset:
             self.counts["leave"] += 1
@@ -236,7 +239,7 @@ class ReplicaCluster:
     # Steps.
 
     def step(self) -> None:
-        """One random step, and all invariants."""
+        """Take one random step, and check all invariants."""
         self.now = Instant(self.now + self.rng.randrange(20 * MS))
         steps = [
             (self._step_deliver, 40),
@@ -308,7 +311,7 @@ class ReplicaCluster:
                 then(answer)
 
     def _step_late(self) -> None:
-        """A copy of an old message arrives, and one of an old command."""
+        """Deliver a copy of an old message, and of an old command."""
         for late in (self.late, self.late_commands):
             if late:
                 self.messages.append(late.pop(self.rng.randrange(len(late))))
@@ -391,7 +394,7 @@ class ReplicaCluster:
         self.counts["append"] += 1
 
     def advance(self, one: Broker) -> None:
-        """The owner of a leader stores the high watermark: records are committed, acks go out."""
+        """Store the high watermark of a leader: commit records and send acks."""
         assert one.leader is not None
         before = one.log.high_watermark
         after = one.leader.high_watermark()
@@ -451,7 +454,7 @@ class ReplicaCluster:
         if one.is_running and one.run == run and one.leader is not None:
             if one.asked is None or one.asked[0] != proposal:
                 return
-            # Mostly the answer is the broker's own apply: it knows the metadata up to there.
+            # Mostly the broker's own apply is the answer: it knows the metadata up to there.
             if outcome is ProposalOutcome.SETTLED and self.rng.random() < 0.7:
                 self.learn(one)
                 if one.leader is None:
@@ -472,7 +475,7 @@ class ReplicaCluster:
         self.any_broker().log.sync()
 
     def _step_wait(self) -> None:
-        """A pause in which nothing moves."""
+        """Wait while nothing moves."""
         self.now = Instant(self.now + self.rng.randrange(1_000 * MS))
 
     def _step_retention(self) -> None:
@@ -497,7 +500,7 @@ class ReplicaCluster:
             require(f"unfenced: {answer}", holds=not isinstance(answer, LiftbridgeError))
 
     def _step_fence(self) -> None:
-        """A broker is taken for dead; mostly it is not, and continues as a zombie."""
+        """Fence a broker. Mostly it is alive, and continues as a zombie."""
         one = self.any_broker()
         if not self.world.state.brokers[one.broker].fenced:
             self.world.fence(one.broker)
@@ -508,7 +511,7 @@ class ReplicaCluster:
         self.apply(ElectPreferred(partitions=(self.partition,)))
 
     def _step_crash(self) -> None:
-        """A process ends and comes back: cleanly, or without what was not on disk."""
+        """End a process and start it again: cleanly, or without its unsynced data."""
         one = self.any_broker()
         if not one.is_running:
             return
@@ -522,8 +525,8 @@ class ReplicaCluster:
         self.register(one, marker)
 
     def register(self, one: Broker, marker: int) -> None:
-        """The session of a process begins, and it knows of everything up to there."""
-        # Older software is refused, and whoever started it installs what knows the rules.
+        """Begin the session of a process, which knows the metadata up to its registration."""
+        # The controller refuses older software, so the operator installs newer software.
         one.feature_level = max(one.feature_level, self.world.state.feature_level)
         one.broker_epoch = self.world.register(
             one.broker,
@@ -537,7 +540,7 @@ class ReplicaCluster:
         self.activate(one, kept=None)
 
     def add_broker(self, name: str) -> None:
-        """One more broker, unless it is there; it holds no replica."""
+        """Add a broker without replicas, unless it exists."""
         if name in self.brokers:
             return
         one = self.brokers[BrokerId(name)] = Broker(BrokerId(name), ReplicaLog(self.partition))
@@ -546,8 +549,8 @@ class ReplicaCluster:
     def may_lose(self, one: Broker) -> bool:
         """Return whether a broker may lose something.
 
-        One replica at a time: until it is in sync again the others only stop cleanly (the fault
-        model of 1.2 with a minimum of two).
+        Only one replica at a time may lose data. Until it is in sync again, all others stop only
+        cleanly (the fault model of 1.2 with a minimum of two).
         """
         return all(other.is_clean for other in self.brokers.values() if other is not one)
 
@@ -558,7 +561,7 @@ class ReplicaCluster:
         one.is_clean = one.broker not in self.world.get(self.partition).replicas
 
     def end(self, one: Broker) -> None:
-        """The process of a broker ends, and the next one begins; it has no session yet."""
+        """End the process of a broker and begin the next one, without a session."""
         self.counts["crash"] += 1
         one.run += 1
         one.leader = one.follower = one.asked = None
@@ -569,7 +572,7 @@ class ReplicaCluster:
     # Liveness.
 
     def heal(self, steps: int) -> None:
-        """Faults stop; go on until everything is in order or the steps are used up."""
+        """Stop the faults, and continue until everything is in order or the steps are used up."""
         self.faults = False
         for _ in range(steps):
             self.step()
@@ -578,7 +581,7 @@ class ReplicaCluster:
 
     @property
     def is_well(self) -> bool:
-        """Everybody is in sync and holds the same, all of it committed."""
+        """Return whether all replicas are in sync and hold the same committed records."""
         truth = self.world.get(self.partition)
         logs = [self.brokers[one].log for one in truth.replicas]
         return (

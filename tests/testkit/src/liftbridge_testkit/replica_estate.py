@@ -1,4 +1,7 @@
-"""Other actions of an operator around a partition: brokers leave, other streams come and go."""
+"""Other operator actions around a partition.
+
+Brokers leave, other streams are created and deleted.
+"""
 
 from collections.abc import Sequence
 
@@ -24,10 +27,10 @@ NEWER_SHARE = 0.8
 
 
 class Estate(Steps):
-    """An operator at work elsewhere in the cluster."""
+    """An operator who works elsewhere in the cluster."""
 
     def __init__(self, cluster: ReplicaCluster) -> None:
-        """Have a broker that may leave."""
+        """Add a broker that may leave."""
         super().__init__(cluster)
         cluster.add_broker("d")
         self._retired: dict[BrokerId, int] = {}
@@ -47,26 +50,26 @@ class Estate(Steps):
         )
 
     def always(self) -> Sequence[Weighted]:
-        """Brokers come back."""
+        """Return the steps in which brokers return."""
         return ((self._come_back, 1),)
 
     def _name(self) -> None:
-        """Found the cluster, perhaps a second time by mistake."""
+        """Found the cluster, possibly a second time by mistake."""
         name = self.cluster.rng.choice(["one", "two"])
         self.cluster.send(Command(Bootstrap(cluster_id=name, feature_level=FEATURE_LEVEL)))
 
     def _install(self) -> None:
-        """A broker starts with other software next time, mostly newer."""
+        """Install other software, mostly newer, for the next start of a broker."""
         newer = self.cluster.rng.random() < NEWER_SHARE
         self.cluster.any_broker().feature_level = FEATURE_LEVEL + newer
 
     def ended(self, one: Broker) -> None:
-        """The next process may be of software that does not know the rules in force."""
+        """Choose the software of the next process, which may not support the rules in force."""
         if one.feature_level < self.cluster.world.state.feature_level:
             self.cluster.apply(self._start(one, "older"))
 
     def _start(self, one: Broker, why: str) -> RegisterBroker:
-        """Return the registration of a process that was started, perhaps by mistake."""
+        """Return the registration of a process, possibly started by mistake."""
         return RegisterBroker(
             broker=one.broker,
             incarnation_id=f"{one.broker}-{why}-{self.cluster.world.index}",
@@ -75,16 +78,16 @@ class Estate(Steps):
         )
 
     def _upgrade(self) -> None:
-        """An operator wants other rules of decision, perhaps too soon."""
+        """Request other decision rules, possibly too soon."""
         level = FEATURE_LEVEL + self.cluster.rng.randrange(2)
         self.cluster.send(Command(SetFeatureLevel(feature_level=level)))
 
     # A broker leaves.
 
     def _retire(self) -> None:
-        """A broker that holds nothing stops, and leaves as soon as it is fenced.
+        """Stop a broker without replicas, and remove it as soon as it is fenced.
 
-        Until the command comes, it may have got a replica, or may have been started again.
+        Before the command arrives, it may have got a replica, or been started again.
         """
         cluster = self.cluster
         one = cluster.any_broker()
@@ -101,7 +104,7 @@ class Estate(Steps):
         cluster.send(Command(RemoveBroker(broker=one.broker, broker_epoch=one.broker_epoch)))
 
     def _remove(self) -> None:
-        """Remove a broker as lost because it is fenced, as an operator may."""
+        """Remove a fenced broker as lost, as an operator may."""
         cluster = self.cluster
         one = cluster.any_broker()
         known = cluster.world.state.brokers[one.broker]
@@ -110,7 +113,7 @@ class Estate(Steps):
             cluster.send(Command(remove))
 
     def check(self) -> None:
-        """A broker that was removed ends."""
+        """End a broker that was removed."""
         cluster = self.cluster
         for known in cluster.world.state.brokers.values():
             one = cluster.brokers[known.broker]
@@ -120,14 +123,14 @@ class Estate(Steps):
                 self._retired[one.broker] = one.broker_epoch
 
     def _come_back(self) -> None:
-        """A broker that was to leave is started again; one that did leave, with an empty disk."""
+        """Start a broker again that was to leave; with an empty disk if it left."""
         cluster = self.cluster
         for broker, epoch in self._retired.items():
             one = cluster.brokers[broker]
             is_gone = cluster.world.state.brokers[broker].removed
             if is_gone:
                 cluster.counts["removed"] += 1
-                # First an operator forgets that its directory does not come back.
+                # First the operator forgets that its directory does not return.
                 cluster.apply(self._start(one, "former"))
                 one.data_dir = f"disk-{broker}-{one.run}"
             cluster.register(one, 0 if is_gone else epoch)
@@ -150,7 +153,7 @@ class Estate(Steps):
             self.cluster.send(Command(command))
 
     def _alter(self) -> None:
-        """The leader of the other stream requests any in-sync set; its request may be late."""
+        """Request any in-sync set for the other stream; the request may be late."""
         partition = self._neighbour()
         if partition is None or partition.leader is None:
             return
@@ -161,7 +164,7 @@ class Estate(Steps):
         cluster.send(Command(cluster.world.alteration(partition.partition_id, members)))
 
     def _damage(self) -> None:
-        """A broker finds what it holds of the other stream damaged."""
+        """Report damage in the other stream."""
         cluster, partition = self.cluster, self._neighbour()
         if partition is None:
             return

@@ -1,4 +1,4 @@
-"""The lives of a partition and its brokers, by seed: which families of steps they take."""
+"""Runs of a partition and its brokers, by seed; each run has some families of steps."""
 
 from random import Random
 from typing import Final
@@ -9,13 +9,13 @@ from liftbridge_testkit.replica_moves import Moves
 from liftbridge_testkit.replica_sessions import Sessions
 
 FAMILIES: Final[tuple[type[Steps], ...]] = (Moves, Sessions, Estate)
-"""Families of steps; each life has some. Append new ones, to keep other lives unchanged."""
+"""Families of steps; each run has some. Append new ones, so that other runs stay the same."""
 
 SHARE: Final = 0.5
-"""Share of the lives that have a family."""
+"""Share of the runs that have a family."""
 
 
 def life(seed: int) -> ReplicaCluster:
     """Return the run of a seed."""
-    chance = Random(f"families of {seed}")  # not that of the run: without a family it stays alike
+    chance = Random(f"families of {seed}")  # a separate generator
     return ReplicaCluster(seed, families=[one for one in FAMILIES if chance.random() < SHARE])

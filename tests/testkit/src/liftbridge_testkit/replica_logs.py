@@ -1,7 +1,6 @@
-"""A log in memory for tests of the replication cores: records, epochs, what is on disk.
+"""An in-memory log for tests of the replication cores: records, epochs and synced length.
 
-It has the real epoch cache and gives out real batches, so that a core that reads or verifies them
-sees what it would see in a broker.
+It has the real epoch cache and returns real batches, as the log of a broker does.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from liftbridge_testkit.batches import PARTITION, Batches, frames_of
 
 
 class Record(NamedTuple):
-    """A record; its offset is its place."""
+    """A record; its index in the list gives its offset."""
 
     epoch: int
     value: bytes
@@ -34,13 +33,13 @@ class ReplicaLog:
     Attributes:
         records: Records from offset `base` on.
         base: Offset of the first one.
-        log_start_offset: First offset readers may see.
+        log_start_offset: First offset that readers may read.
         high_watermark: End of the records known to be committed.
         recovery_point: End of the records on disk.
-        compacted_offset: Up to where it was compacted.
+        compacted_offset: End of the compacted part.
         holes_from: First offset from which compaction has removed records.
-        dropped_offset: Below it tombstones may be gone.
-        copied: End that it must reach where it was copied from a compacted log.
+        dropped_offset: Offset below which tombstones may have been dropped.
+        copied: End that a copy of a compacted log must reach.
         epochs: Leader epochs.
         cut_count: Records that truncations removed so far.
     """
@@ -60,9 +59,11 @@ class ReplicaLog:
 
     @classmethod
     def of(cls, *runs: tuple[int, int], high_watermark: int = 0) -> "ReplicaLog":
-        """A log of runs (leader epoch, number of records); 0 records for an epoch without any.
+        """Return a log of runs (leader epoch, number of records).
 
-        Values tell offset and epoch, so equal places of two logs hold equal records.
+        0 records for an epoch without any.
+
+        Values contain offset and epoch, so two logs hold equal records where both agree.
         """
         log = cls()
         for epoch, count in runs:
@@ -82,11 +83,11 @@ class ReplicaLog:
         return Offset(min(self.holes_from, self.log_end_offset))
 
     def at(self, offset: int) -> Record:
-        """Record at an offset."""
+        """Return the record at an offset."""
         return self.records[offset - self.base]
 
     def slice(self, start: int, end: int) -> list[Record]:
-        """Records from `start` to `end`, as far as they are there."""
+        """Return the records from `start` to `end` that exist."""
         return self.records[max(0, start - self.base) : max(0, end - self.base)]
 
     def begin(self, epoch: int) -> None:
@@ -100,7 +101,7 @@ class ReplicaLog:
         self.records.append(Record(epoch, value))
 
     def append_batches(self, data: bytes, headers: Sequence[BatchHeader]) -> None:
-        """Append what a follower's core let through."""
+        """Append batches that a follower's core accepted."""
         position = 0
         for header in headers:
             assert header.base_offset == self.log_end_offset
@@ -141,7 +142,7 @@ class ReplicaLog:
         self.log_start_offset = self.high_watermark = self.recovery_point = Offset(offset)
 
     def set_log_start(self, offset: int) -> None:
-        """Delete what is below."""
+        """Delete all records below the offset."""
         if offset > self.log_start_offset:
             del self.records[: offset - self.base]
             self.base = offset
@@ -149,11 +150,11 @@ class ReplicaLog:
             self.epochs.clamp(Offset(offset))
 
     def sync(self) -> None:
-        """Everything is on disk."""
+        """Mark all records as synced."""
         self.recovery_point = self.log_end_offset
 
     def lose(self, end: int) -> None:
-        """A crash leaves what is below `end`, which is at least what was on disk."""
+        """Lose the records from `end` on; `end` is never below the synced part."""
         assert end >= self.recovery_point
         del self.records[max(end, self.base) - self.base :]
         self.epochs.drop_beyond(self.log_end_offset)
@@ -173,7 +174,7 @@ def partition_of(
     unclean_epoch: int = 0,
     is_recovering: bool = False,
 ) -> PartitionState:
-    """Return the state of a partition whose brokers have names of one letter; sessions are 1."""
+    """Return the state of a partition whose brokers have one-letter names; sessions are 1."""
     sessions = replica_epochs or [1] * len(replicas)
     return PartitionState(
         partition_id=PARTITION,

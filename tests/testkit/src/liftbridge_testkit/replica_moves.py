@@ -1,4 +1,7 @@
-"""Moves in the life of a partition: begun, given up, asked for late and by mistake (C6 to C8)."""
+"""Moves of replicas in the life of a partition.
+
+Started, cancelled, repeated late or by mistake (C6 to C8).
+"""
 
 from collections.abc import Sequence
 
@@ -13,17 +16,17 @@ from liftbridge_testkit.replica_brokers import Command
 from liftbridge_testkit.replica_cluster import ReplicaCluster, Steps, Weighted
 
 SIZES = (1, 2, 2, 3, 3, 3, 3, 4)
-"""Sizes of the targets; a single replica is too few for a commit."""
+"""Numbers of target replicas; a single replica is too few for a commit."""
 
 STRANGER = BrokerId("x")
-"""A broker that an operator asks for and that never was."""
+"""A broker that never existed, for mistaken requests."""
 
 
 class Moves(Steps):
-    """An operator moves the partition among four brokers."""
+    """An operator who moves the partition among four brokers."""
 
     def __init__(self, cluster: ReplicaCluster) -> None:
-        """Have a broker to move to."""
+        """Add a broker to move to."""
         super().__init__(cluster)
         cluster.add_broker("d")
 

@@ -1,4 +1,4 @@
-"""Steps of recoveries of a partition, and of damage found in its logs (C10, C12)."""
+"""Steps of partition recoveries, and of damage in its logs (C10, C12)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,19 +16,19 @@ from liftbridge_testkit.replica_watch import Copies
 
 MODES: Final = tuple(UncleanMode)
 UNASKED: Final = 0.1
-"""Share of the looks of an operator at a partition that other processes will recover."""
+"""Share of an operator's checks at a partition that brokers will recover without help."""
 
 MISTAKES: Final = 0.05
-"""Share of all looks at which an operator names any broker, with or without a leader."""
+"""Share of all checks at which an operator names a random broker, with or without a leader."""
 
 CHOOSES_BEST: Final = 0.7
 
 
 class Recovery(Steps):
-    """The metadata leader asks and concludes; an operator chooses and changes the mode."""
+    """The metadata leader inquires and concludes; an operator chooses and changes the mode."""
 
     def __init__(self, cluster: ReplicaCluster) -> None:
-        """Begin in a mode of chance."""
+        """Begin in a random mode."""
         super().__init__(cluster)
         assert isinstance(cluster, UncleanCluster)
         self._life = cluster
@@ -38,15 +38,15 @@ class Recovery(Steps):
         self._life.apply(self._life.set_mode(mode))
 
     def faults(self) -> Sequence[Weighted]:
-        """Another metadata leader starts from scratch, and operators act at bad times."""
+        """Return steps in which the metadata leader is replaced and operators act at bad times."""
         return ((self._step_handover, 1), (self._step_mode, 1), (self._step_lose_all, 1))
 
     def always(self) -> Sequence[Weighted]:
-        """Inquiries continue while there is no leader."""
+        """Return the inquiries, which continue while there is no leader."""
         return ((self._step_inquire, 6), (self._step_operator, 1))
 
     def _step_handover(self) -> None:
-        """Another broker leads the metadata group: answers to the former one are lost."""
+        """Replace the metadata leader: answers to the former one are lost."""
         self._inquiries = Inquiries()
         self._run += 1
 
@@ -55,7 +55,7 @@ class Recovery(Steps):
         cluster.send(Command(cluster.set_mode(cluster.rng.choice(MODES))))
 
     def _step_lose_all(self) -> None:
-        """The power fails: every process ends, and each may lose something."""
+        """Fail the power: every process ends, and each may lose something."""
         cluster = self._life
         if cluster.rng.random() < 0.2:
             for one in cluster.brokers.values():
@@ -79,7 +79,7 @@ class Recovery(Steps):
         self._life.send(Answer(None, partial(self._on_question, one, self._run)))
 
     def _on_question(self, one: Broker, run: int, question: object) -> None:
-        """A replica tells what it holds; nothing while it knows of damage."""
+        """Report what a replica holds; nothing while it knows of damage."""
         del question
         if self._life.is_held(one):
             return
@@ -96,7 +96,7 @@ class Recovery(Steps):
             )
 
     def _step_operator(self) -> None:
-        """An operator chooses where no broker may, and now and then where one might."""
+        """Choose a leader as an operator where no broker may, and sometimes where one might."""
         cluster = self._life
         is_due = cluster.mode is UncleanMode.MANUAL
         is_mistaken = cluster.faults and cluster.rng.random() < MISTAKES
@@ -127,7 +127,7 @@ class Recovery(Steps):
 
 
 class Damage(Steps):
-    """A log turns out to be damaged without a restart of its broker (C12)."""
+    """Damage in a log that is detected without a restart of its broker (C12)."""
 
     def __init__(self, cluster: ReplicaCluster) -> None:
         """Begin without damage."""
@@ -136,7 +136,7 @@ class Damage(Steps):
         self._life = cluster
 
     def faults(self) -> Sequence[Weighted]:
-        """Damage is found, mostly by a broker with a role."""
+        """Return the step that detects damage, mostly at a broker with a role."""
         return ((self._step_damage, 2),)
 
     def always(self) -> Sequence[Weighted]:
@@ -149,7 +149,7 @@ class Damage(Steps):
         one = cluster.any_broker()
         log = one.log
         has_role = one.leader is not None or one.follower is not None
-        # In commit mode an onlooker holds it against the members that they are on disk.
+        # In commit mode the observer expects the records on the disks of the members.
         if cluster.is_commit_mode or not has_role or cluster.truth.leader is None:
             return
         if log.log_end_offset > log.log_start_offset:
@@ -162,7 +162,7 @@ class Damage(Steps):
             return
         known = cluster.history[one.seen].partition
         if known.isr == (one.broker,):
-            # No other replica could take over: an operator has to act.
+            # No other replica could take over: an operator must act.
             cluster.restart(one, is_clean=False)
             return
         session = known.replica_epoch(one.broker)
@@ -176,7 +176,7 @@ class Damage(Steps):
         cluster.send(Command(command, partial(self._on_declared, one, cluster.counts["damage"])))
 
     def _on_declared(self, one: Broker, number: int, answer: object) -> None:
-        """The answer; a copy of one may come when there is other damage, of another number."""
+        """Handle the answer. A copy of it may arrive during other damage, with another number."""
         if number == self._life.counts["damage"] and not is_refused(answer):
             self._life.mend(one)
 

@@ -1,10 +1,10 @@
-"""A partition whose leaders are replaced: reported, stopped, or giving up (C11, C13, C19).
+"""A partition whose leaders are reported, stopped or resign (C11, C13, C19).
 
-Links between brokers fail one by one, followers report unreachable leaders, brokers stop in
-order or resign. An onlooker who knows of all reports and all metadata holds against it that a
-leader goes only when most of its in-sync followers said so lately, not more often than the pauses
-allow, and never without a successor; that no broker gives up more than it must;
-and that a stopped broker leads nothing and all brokers know.
+Links between brokers fail, followers report unreachable leaders, brokers stop in order or resign.
+An observer knows all reports and all metadata. It checks that a leader is replaced only when most
+of its in-sync followers reported it lately, not more often than the pauses allow, and never without
+a successor. It also checks that no broker resigns more than it must, and that a stopped broker
+leads nothing and all brokers know of it.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from liftbridge_testkit.replica_watch import WatchedCluster
 
 @dataclass(slots=True)
 class _Pause:
-    """Facts remembered about the last change of a leader that reports caused."""
+    """The last change of a leader that reports caused."""
 
     at: Instant
     length: int
@@ -39,9 +39,9 @@ class ReportedCluster(WatchedCluster):
     """A run.
 
     Attributes:
-        reports: Those of the metadata leader.
-        heard: When a broker had an answer of its leader last.
-        cut: Links (follower, leader) on which nothing comes through, and until when.
+        reports: Reports that the metadata leader holds.
+        heard: Time of the last answer of the leader, by broker.
+        cut: Links (follower, leader) without delivery, and the time at which that ends.
     """
 
     def __init__(self, seed: int, *, families: Sequence[type[Steps]]) -> None:
@@ -69,7 +69,7 @@ class ReportedCluster(WatchedCluster):
     # Reports.
 
     def on_report(self, report: object) -> None:
-        """The metadata leader receives a report."""
+        """Deliver a report to the metadata leader."""
         assert isinstance(report, LeaderReport)
         self.counts["report"] += 1
         self._arrivals.append((self.now, report))
@@ -82,14 +82,14 @@ class ReportedCluster(WatchedCluster):
 
     @property
     def has_open_report(self) -> bool:
-        """Return whether the last report is about the present state, and was not enough."""
+        """Return whether the last report is about the present state, and was not sufficient."""
         if not self._arrivals:
             return False
         report = self._arrivals[-1][1]
         return report.partition_epoch == self.truth.partition_epoch
 
     def hand_over(self) -> None:
-        """Another broker leads the metadata group and knows of no report."""
+        """Replace the metadata leader; the new one knows of no report."""
         self.reports.clear()
         self._arrivals.clear()
         self._pause = None
@@ -116,7 +116,7 @@ class ReportedCluster(WatchedCluster):
         return counted
 
     def _check_pause(self, leader: BrokerId) -> None:
-        """Changes come ever more rarely, but for leaders that had really gone."""
+        """Check that changes become rarer, except for leaders that had really ended."""
         pause, length = self._pause, BACKOFF_NS_MIN
         if pause is not None:
             broker = self.world.state.brokers[pause.deposed]
@@ -128,10 +128,10 @@ class ReportedCluster(WatchedCluster):
                     length = min(2 * pause.length, BACKOFF_NS_MAX)
         self._pause = _Pause(self.now, length, leader, self.world.epoch(leader))
 
-    # What the onlooker sees applied.
+    # What the observer sees applied.
 
     def on_change(self, before: PartitionState, after: PartitionState) -> None:
-        """Look at what a command did."""
+        """Check the effect of a command."""
         command = self.command
         match command:
             case ChangeLeader():

@@ -1,7 +1,7 @@
-"""Sessions in the life of a partition: registrations sent twice, disks changed, controlled stops.
+"""Sessions in the life of a partition: repeated registrations, replaced disks, controlled stops.
 
-A process that begins asks for a session until it has one, and takes it from the metadata. Until
-then it does nothing (C1, C2, C13).
+A new process requests a session until the metadata show one. Until then it does nothing (C1, C2,
+C13).
 """
 
 from collections.abc import Sequence
@@ -20,17 +20,17 @@ from liftbridge_testkit.replica_cluster import ReplicaCluster, Steps, Weighted
 from liftbridge_testkit.replica_logs import ReplicaLog
 
 WIPED_SHARE = 0.15
-"""Share of the starts after a crash that find an empty disk."""
+"""Share of the starts after a crash with an empty disk."""
 
 HELP_SHARE = 0.3
-"""Share of the attempts to get a session at which an operator looks for the cause of a failure."""
+"""Share of the attempts to get a session at which an operator checks why it failed."""
 
 IMPATIENT_SHARE = 0.05
 """Share of the checks of a stopping broker at which it stops waiting."""
 
 
 class Sessions(Steps):
-    """Brokers that begin and end in their own time."""
+    """Brokers that start and stop independently."""
 
     def __init__(self, cluster: ReplicaCluster) -> None:
         """Begin with all brokers running."""
@@ -40,11 +40,11 @@ class Sessions(Steps):
         self._live = self._unfenced()
 
     def faults(self) -> Sequence[Weighted]:
-        """Brokers end."""
+        """Return the steps in which brokers stop."""
         return ((self._crash, 1), (self._stop, 1), (self._intrude, 1))
 
     def always(self) -> Sequence[Weighted]:
-        """Brokers begin."""
+        """Return the steps in which brokers start."""
         return (
             (self._register, 4),
             (self._enter, 2),
@@ -76,7 +76,7 @@ class Sessions(Steps):
         self._end(one, marker)
 
     def _end(self, one: Broker, marker: int) -> None:
-        """A process is gone, and the next one begins."""
+        """End a process, and begin the next one."""
         cluster = self.cluster
         cluster.end(one)
         one.is_running = False
@@ -90,13 +90,13 @@ class Sessions(Steps):
         )
 
     def _stop(self) -> None:
-        """A broker is to stop in order; it asks until it is heard."""
+        """Begin a controlled stop; the broker repeats its request until an answer arrives."""
         one = self.cluster.any_broker()
         if one.is_running and not self.cluster.world.state.brokers[one.broker].fenced:
             self._stopping[one.broker] = one.broker_epoch
 
     def _finish(self) -> None:
-        """A broker that stops asks to, or ends when other brokers have taken over."""
+        """Request the end of a stopping broker, or end it when other brokers have taken over."""
         cluster = self.cluster
         for broker, epoch in [*self._stopping.items()]:
             one = cluster.brokers[broker]
@@ -111,7 +111,7 @@ class Sessions(Steps):
                 cluster.send(Command(ShutDownBroker(broker=broker, broker_epoch=epoch)))
 
     def _intrude(self) -> None:
-        """Start a second process under the name of a live one, on another directory."""
+        """Start a second process with the name of a running broker, on another directory."""
         cluster = self.cluster
         one = cluster.any_broker()
         if not cluster.world.state.brokers[one.broker].fenced:
@@ -125,7 +125,7 @@ class Sessions(Steps):
             )
 
     def _expire(self) -> None:
-        """The session of a process that is gone ends, unless the next one was quicker."""
+        """End the session of a process that is gone, unless the next process was faster."""
         cluster = self.cluster
         one = cluster.any_broker()
         known = cluster.world.state.brokers[one.broker]
@@ -136,7 +136,7 @@ class Sessions(Steps):
     def ended(self, one: Broker) -> None:
         """Stop the requests of an ended process; earlier ones may arrive late.
 
-        But not by more starts than the controller remembers.
+        They are late by at most as many starts as the controller remembers.
         """
         cluster = self.cluster
         self._stopping.pop(one.broker, None)
@@ -148,7 +148,7 @@ class Sessions(Steps):
     # How they begin.
 
     def _register(self) -> None:
-        """A process asks for its session, again and again."""
+        """Request the session of a process, again and again."""
         if not self._starts:
             return
         cluster = self.cluster
@@ -158,7 +158,7 @@ class Sessions(Steps):
         cluster.send(Command(self._starts[broker]))
 
     def _help(self, one: Broker) -> None:
-        """An operator sees why a process is refused: it gets an empty disk, or newer software."""
+        """Fix the cause of a refusal as an operator: install newer software, or empty the disk."""
         state = self.cluster.world.state
         start = self._starts[one.broker]
         if state.brokers[one.broker].removed:
@@ -168,7 +168,7 @@ class Sessions(Steps):
         self._starts[one.broker] = replace(start, feature_level=one.feature_level)
 
     def _enter(self) -> None:
-        """A process finds its session in the metadata, and knows of all up to there."""
+        """Take the session of a process from the metadata, which it then knows up to there."""
         cluster = self.cluster
         for broker, command in [*self._starts.items()]:
             known = cluster.world.state.brokers[broker]
@@ -181,7 +181,7 @@ class Sessions(Steps):
                 cluster.activate(one, kept=None)
 
     def _beat(self) -> None:
-        """A sign of life, of which the metadata leader makes that the broker may lead."""
+        """Send a heartbeat; the metadata leader then allows the broker to lead."""
         cluster = self.cluster
         one = cluster.any_broker()
         known = cluster.world.state.brokers[one.broker]
@@ -197,14 +197,14 @@ class Sessions(Steps):
                 )
             )
 
-    # What must hold.
+    # Invariants.
 
     def _unfenced(self) -> set[tuple[BrokerId, int]]:
         brokers = self.cluster.world.state.brokers.values()
         return {(known.broker, known.broker_epoch) for known in brokers if not known.fenced}
 
     def check(self) -> None:
-        """C2: whoever is let in has its session, or had it and ended since."""
+        """Check C2: an admitted broker has its session, or had it and ended since."""
         live = self._unfenced()
         for broker, _ in live - self._live:
             command = self._starts.get(broker)
@@ -215,13 +215,13 @@ class Sessions(Steps):
 
     @property
     def is_well(self) -> bool:
-        """Return whether all run and are let in."""
+        """Return whether all brokers run and are admitted."""
         brokers = self.cluster.world.state.brokers.values()
         return not self._starts and not self._stopping and all(one.can_lead for one in brokers)
 
 
 def _is_forgotten(sent: object, one: Broker) -> bool:
-    """Return whether a message asks for a session of a process that is no longer remembered."""
+    """Return whether a message requests a session for a process that is no longer remembered."""
     if not isinstance(sent, Command) or not isinstance(sent.command, RegisterBroker):
         return False
     broker, _, run = sent.command.incarnation_id.partition("-")

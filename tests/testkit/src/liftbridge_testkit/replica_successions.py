@@ -18,24 +18,24 @@ HAND_OVER_NS: Final = 10_000 * MS
 
 
 class Reports(Steps):
-    """Links fail and followers report (C11)."""
+    """Links that fail, and followers that report it (C11)."""
 
     def __init__(self, cluster: ReplicaCluster) -> None:
-        """Begin with all links whole."""
+        """Begin with no link cut."""
         super().__init__(cluster)
         assert isinstance(cluster, ReportedCluster)
         self._life = cluster
 
     def faults(self) -> Sequence[Weighted]:
-        """Links fail, the metadata leader changes."""
+        """Return the steps in which links fail and the metadata leader changes."""
         return ((self._step_cut, 2), (self._step_calm, 8), (self._step_hand_over, 1))
 
     def always(self) -> Sequence[Weighted]:
-        """Followers that cannot reach their leader report it."""
+        """Return the reports of followers that cannot reach their leader."""
         return ((self._step_report, 10),)
 
     def _step_cut(self) -> None:
-        """Some followers cannot reach the leader for a while: one of them, or all."""
+        """Cut some followers, one or all, off the leader for a while."""
         cluster = self._life
         leader = cluster.truth.leader
         if leader is None:
@@ -47,7 +47,7 @@ class Reports(Steps):
             cluster.cut[one, leader] = Instant(cluster.now + length)
 
     def _step_calm(self) -> None:
-        """Advance the clock by the time in which reports count together, after one of them."""
+        """Advance the clock after a report by the time in which reports count together."""
         if self._life.has_open_report:
             self._life.now = Instant(self._life.now + self._life.rng.randrange(2_000, 3_000) * MS)
 
@@ -77,7 +77,7 @@ class Reports(Steps):
 
 
 class Stops(Steps):
-    """Brokers stop in order, and leaders resign (C13, C19)."""
+    """Controlled stops of brokers, and resignations of leaders (C13, C19)."""
 
     def __init__(self, cluster: ReplicaCluster) -> None:
         """Begin without having heard of any broker."""
@@ -88,15 +88,15 @@ class Stops(Steps):
         self._since: dict[tuple[BrokerId, int], int] = {}
 
     def faults(self) -> Sequence[Weighted]:
-        """Operators stop brokers, disks get full."""
+        """Return the steps in which operators stop brokers and disks fill up."""
         return ((self._step_stop, 2), (self._step_resign, 1))
 
     def always(self) -> Sequence[Weighted]:
-        """Heartbeats, and the end of brokers that stop."""
+        """Return the heartbeats, and the end of stopping brokers."""
         return ((self._step_beat, 6), (self._step_end, 2))
 
     def _step_stop(self) -> None:
-        """One broker stops, or all of them."""
+        """Stop one broker, or all of them."""
         cluster = self._life
         one = cluster.any_broker()
         count = 1 if cluster.rng.random() < 0.6 else 3
@@ -107,7 +107,7 @@ class Stops(Steps):
             cluster.send(Command(ShutDownBroker(broker=each.broker, broker_epoch=epoch)))
 
     def _step_beat(self) -> None:
-        """A heartbeat tells how far a broker has applied the metadata."""
+        """Send a heartbeat with the index up to which a broker applied the metadata."""
         one = self._life.any_broker()
         told = (one.broker, one.broker_epoch, self._known(one))
         self._life.send(Answer(told, self._on_beat))
@@ -122,7 +122,7 @@ class Stops(Steps):
             self._applied[broker] = MetadataIndex(applied)
 
     def _step_end(self) -> None:
-        """A broker that stops ends when it is let go, or when it has waited too long."""
+        """End a stopping broker when the controller releases it, or when it waited too long."""
         cluster = self._life
         one = cluster.any_broker()
         state = cluster.world.state
@@ -173,10 +173,10 @@ class Stops(Steps):
 
 
 class Resignations(Stops):
-    """Leaders resign, and nothing else is said."""
+    """Leaders that resign, without any other fault."""
 
     def faults(self) -> Sequence[Weighted]:
-        """Often enough for a leader to come back before what it said last."""
+        """Return frequent resignations: a leader may return before its last request arrives."""
         return ((self._step_resign, 4),)
 
     def always(self) -> Sequence[Weighted]:

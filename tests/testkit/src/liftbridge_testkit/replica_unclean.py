@@ -1,10 +1,10 @@
-"""A partition of which more is lost than its promise covers: unclean recovery, damage (C10, C12).
+"""A partition that loses more than its promise covers: unclean recovery, damage (C10, C12).
 
-Any broker may lose what was not on disk, several at a time, and single logs are found damaged.
-What must hold then: no broker is elected whose log may lack records as long as another one may be
-complete; the controller recovers only in the mode the stream allows, from what all who were
-complete told, and takes the best of them; an operator gives up what was there when he chose, and
-nothing that was committed later.
+Any broker may lose unsynced records, several at a time, and single logs turn out to be damaged.
+These rules must still hold. No broker with a log that may lack records is elected while another one
+may be complete. The controller recovers only in the mode that the stream allows, from the reports
+of all replicas that were complete, and takes the best of them. The choice of an operator gives up
+records that existed at that time, and none that were committed later.
 """
 
 from collections import Counter
@@ -34,10 +34,10 @@ UNKNOWN: Final = Record(0, b"removed by retention")
 
 
 class UncleanChecks(Checks):
-    """Invariants, but for logs that an unclean election parted from what is committed now.
+    """Invariants that exempt logs which diverge since an unclean election.
 
     Attributes:
-        strayed: Brokers whose log may still hold what such an election gave up.
+        strayed: Brokers whose log may still hold records that such an election gave up.
         held: Brokers that found damage and have not declared it yet, with their sessions then.
         known_from: Start of the committed records; retention had removed it from the log that an
             unclean election made the only one that counts.
@@ -58,7 +58,7 @@ class UncleanChecks(Checks):
         self.known_from = 0
 
     def run(self) -> None:
-        """The invariants, of the whole state."""
+        """Check the invariants of the whole state."""
         truth = self._world.get(self._partition)
         self.strayed -= set(truth.isr)
         damaged = [self._brokers[one] for one in self.held]
@@ -67,7 +67,7 @@ class UncleanChecks(Checks):
             one.is_clean = False
 
     def complete(self, name: str, one: Broker) -> None:
-        """All that was committed is in the log of whoever is not known to be damaged."""
+        """Check that every log not known to be damaged has all committed records."""
         if one.broker in self.held:
             return
         log, end = one.log, len(self._committed)
@@ -76,11 +76,11 @@ class UncleanChecks(Checks):
         require(name, holds=log.slice(start, end) == self._committed[start:end])
 
     def matching(self) -> None:
-        """I5, of logs of one history."""
+        """Check I5 among logs of one history."""
         self.compare([one.log for name, one in self._brokers.items() if name not in self.strayed])
 
     def floor(self, one: Broker, end: Offset, *, is_below: bool) -> None:
-        """I22, and nothing below a high watermark goes without an unclean election."""
+        """Check I22, and that only an unclean election truncates below a high watermark."""
         if one.broker in self.strayed:
             self._counts["truncation of what was given up"] += 1
         else:
@@ -91,10 +91,10 @@ class UncleanCluster(WatchedCluster):
     """A run.
 
     Attributes:
-        unclean: The invariants, which know of what was given up.
-        complete: Brokers that held all that was committed since as many as a commit needs were
-            in sync last.
-        commit_count: Records committed so far, also such as were given up later.
+        unclean: The invariants, which exempt records that were given up.
+        complete: Brokers that held all committed records when enough brokers for a commit were last
+            in sync.
+        commit_count: Number of records committed so far, including those given up later.
         promised: End of what may not be given up: an unclean election may bring back what another
             one gave up, and it is promised again with the next record that is committed.
         decisions: Choices of operators, with `commit_count` as it was then.
@@ -120,10 +120,10 @@ class UncleanCluster(WatchedCluster):
         """Return the unclean mode of the partition."""
         return next(iter(self.world.state.streams.values())).unclean_mode
 
-    # What the onlooker notes.
+    # Notes of the observer.
 
     def on_change(self, before: PartitionState, after: PartitionState) -> None:
-        """Look at what a command, or a registration, did."""
+        """Check the effect of a command or a registration."""
         if after.unclean_epoch != before.unclean_epoch:
             self._on_unclean_election(before, after)
         if isinstance(self.command, DeclareUnclean):
@@ -141,7 +141,7 @@ class UncleanCluster(WatchedCluster):
         self.complete |= set(after.isr)
 
     def common(self, log: ReplicaLog) -> int:
-        """End of what a log has in common with what is committed and promised."""
+        """Return the end of the part of a log that agrees with the promised records."""
         end = min(self.promised, log.log_end_offset)
         for offset in range(max(log.base, self.unclean.known_from), end):
             if log.at(offset) != self.committed[offset]:
@@ -149,7 +149,10 @@ class UncleanCluster(WatchedCluster):
         return end
 
     def _on_unclean_election(self, before: PartitionState, after: PartitionState) -> None:
-        """A leader that may lack records: was that allowed? What it has is committed from now."""
+        """Check that an unclean election was allowed.
+
+        The log of its leader is committed from now on.
+        """
         assert after.leader is not None
         leader = self.brokers[after.leader]
         kept = self.common(leader.log)
@@ -196,7 +199,7 @@ class UncleanCluster(WatchedCluster):
                 require("a complete replica is waited for", holds=is_due)
                 require("all that were complete are waited for", holds=asked <= answered)
                 asked = answered
-        # An empty log that began where its leader's begins tells no epoch: it holds nothing.
+        # An empty log that begins where its leader's begins reports no epoch: it holds nothing.
         logs = [self.brokers[one].log for one in asked]
         best = max((self.common(log) for log in logs if log.epochs.latest is not None), default=0)
         require("another one has more", holds=kept >= best)
@@ -217,7 +220,7 @@ class UncleanCluster(WatchedCluster):
     # Brokers.
 
     def activate(self, one: Broker, *, kept: LeaderCore | None) -> None:
-        """Act by the metadata, unless damage is to be declared first."""
+        """Act on the metadata, unless damage must be declared first."""
         declared = self._held.get(one.broker)
         if declared is not None:
             session = self.history[one.seen].partition.replica_epoch(one.broker)
@@ -229,7 +232,7 @@ class UncleanCluster(WatchedCluster):
         super().activate(one, kept=kept)
 
     def may_lose(self, one: Broker) -> bool:
-        """Any may."""
+        """Return whether a broker may lose data: always."""
         del one
         return True
 
@@ -238,7 +241,10 @@ class UncleanCluster(WatchedCluster):
         return one.broker in self._held
 
     def hold(self, one: Broker, end: int) -> None:
-        """Damage the records of a broker from `end` on: it does nothing until that is known."""
+        """Damage the records of a broker from `end` on.
+
+        The broker stops until the damage is known.
+        """
         log = one.log
         session = self.history[one.seen].partition.replica_epoch(one.broker)
         assert session is not None
@@ -249,13 +255,16 @@ class UncleanCluster(WatchedCluster):
         self.counts["damage"] += 1
 
     def mend(self, one: Broker) -> None:
-        """The damage is known: the broker continues with the verified records."""
+        """Continue with the verified records once the metadata show the damage."""
         if self._held.pop(one.broker, None) is not None:
-            one.seen = len(self.history) - 1  # the answer is its own apply
+            one.seen = len(self.history) - 1  # the broker's own apply is the answer
             self.activate(one, kept=None)
 
     def restart(self, one: Broker, *, is_clean: bool) -> None:
-        """A process ends and the next one registers; without a marker unless it ended in order."""
+        """End a process and register the next one.
+
+        Without a clean marker unless it ended in order.
+        """
         if is_clean:
             one.log.sync()
         else:
@@ -274,13 +283,13 @@ class UncleanCluster(WatchedCluster):
         self.restart(one, is_clean=is_clean)
 
     def set_mode(self, mode: UncleanMode) -> AlterStream:
-        """Return the command that lets others recover the partition."""
+        """Return the command that allows brokers to recover the partition."""
         name = next(iter(self.world.state.streams.values())).name
         return AlterStream(name=name, overrides=StreamOverrides(unclean_mode=mode))
 
     @property
     def is_well(self) -> bool:
-        """Everybody is in sync, holds the same, and no damage is left."""
+        """Return whether all replicas are in sync, hold the same records, and none is damaged."""
         return not self._held and super().is_well
 
 

@@ -1,4 +1,4 @@
-"""A `ReplicaCluster` whose onlooker sees which command did what, and whose old messages return."""
+"""A `ReplicaCluster` with an observer of the effect of each command, and with repeated messages."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -15,7 +15,7 @@ class WatchedCluster(ReplicaCluster):
 
     Attributes:
         command: Command that is being applied, `None` between commands.
-        archive: Messages of the control plane of which copies may come at any later time.
+        archive: Messages of the control plane whose copies may arrive at any later time.
     """
 
     def __init__(self, seed: int, *, families: Sequence[type[Steps]]) -> None:
@@ -26,11 +26,11 @@ class WatchedCluster(ReplicaCluster):
 
     @property
     def truth(self) -> PartitionState:
-        """The partition as the controller has it."""
+        """Return the partition as the controller has it."""
         return self.world.get(self.partition)
 
     def send(self, message: Message) -> None:
-        """Send, and keep a copy of what the control plane says."""
+        """Send a message, and keep a copy of those of the control plane."""
         super().send(message)
         if self.faults and isinstance(message, Command | Answer):
             if len(self.archive) < ARCHIVE_MAX:
@@ -39,14 +39,14 @@ class WatchedCluster(ReplicaCluster):
                 self.archive[self.rng.randrange(ARCHIVE_MAX)] = message
 
     def apply(self, command: object) -> object:
-        """Apply a command and look at what it does."""
+        """Apply a command and check its effect."""
         self.command = command
         answer = super().apply(command)
         self.command = None
         return answer
 
     def note_view(self) -> None:
-        """Look at what changed."""
+        """Check the changes."""
         before = self.history[-1].partition if self.history else None
         super().note_view()
         after = self.truth
@@ -54,14 +54,14 @@ class WatchedCluster(ReplicaCluster):
             self.on_change(before, after)
 
     def on_change(self, before: PartitionState, after: PartitionState) -> None:
-        """The partition changed, by `command` or by a registration."""
+        """Handle a change of the partition by `command` or by a registration."""
 
 
 class Copies(Steps):
-    """Old messages come again."""
+    """Repeats old messages."""
 
     def __init__(self, cluster: ReplicaCluster) -> None:
-        """Begin; the run keeps the messages."""
+        """Let the run keep its messages."""
         super().__init__(cluster)
         assert isinstance(cluster, WatchedCluster)
         self._life = cluster

@@ -1,4 +1,4 @@
-"""The files of this repository, for tests that read it; what git ignores is left out."""
+"""The files of this repository, without those that git ignores."""
 
 from functools import cache
 from pathlib import Path
@@ -10,7 +10,7 @@ _NEVER_ENTERED = {".git"}
 
 @cache
 def files(suffix: str = "") -> tuple[Path, ...]:
-    """Every file of the tree that git would not ignore, sorted; with `suffix`, only such names."""
+    """Return all files that git would not ignore, sorted; with `suffix`, only such names."""
     ignored, patterns = _ignored()
     found: list[Path] = []
     pending = [ROOT]
@@ -31,12 +31,12 @@ def python_files() -> tuple[Path, ...]:
 
 
 def relative(path: Path) -> str:
-    """Return the path from the root of the repository, `/`-separated, for messages."""
+    """Return the `/`-separated path from the root of the repository, for messages."""
     return path.relative_to(ROOT).as_posix()
 
 
 def _ignored() -> tuple[set[str], list[str]]:
-    """Folders and patterns of files named in `.gitignore`, by name or by path from the root."""
+    """Return folders and patterns in `.gitignore`, by name or by path from the root."""
     lines = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     folders = {line.strip("/") for line in lines if line.endswith("/")}
     return _NEVER_ENTERED | folders, [line for line in lines if line and not line.endswith("/")]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 STREAM: Final = "s"
-"""Name that requests are about."""
+"""Name of the stream in requests."""
 
 
 class Case(NamedTuple):
@@ -24,7 +24,7 @@ class Case(NamedTuple):
 
     Attributes:
         method: The call.
-        path: Fields that lead to it, the last one is it.
+        path: Fields from the request to the list or map.
     """
 
     method: MethodDescriptor
@@ -32,7 +32,7 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its place."""
+        """Return the call and the path."""
         return ".".join((self.method.name, *(field.name for field in self.path)))
 
     @property
@@ -42,7 +42,7 @@ class Case(NamedTuple):
         return kind is not None and kind.GetOptions().map_entry
 
     def request(self, *, distinct: bool, times: int) -> Message:
-        """Return one with so many entries, all of the stream or each of another."""
+        """Return a request with this number of entries, all for the stream or each for another."""
         request = named(GetMessageClass(self.method.input_type)())
         place = request
         for field in self.path[:-1]:
@@ -52,7 +52,7 @@ class Case(NamedTuple):
 
 
 def named(message: Message, name: str = STREAM) -> Message:
-    """Return the message, of a stream or a partition where it has one."""
+    """Return the message with the names of a stream and a partition where it has the fields."""
     for field in message.DESCRIPTOR.fields:
         if field.message_type is None and field.name in ("name", "stream", "cluster_id"):
             setattr(message, field.name, name)
@@ -62,7 +62,7 @@ def named(message: Message, name: str = STREAM) -> Message:
 
 
 def fill(place: Message, field: FieldDescriptor, *, distinct: bool, times: int) -> None:
-    """Give a list or a map so many entries; those of a map are always distinct."""
+    """Return a list or a map with this number of entries; map keys are always distinct."""
     entries = getattr(place, field.name)
     kind = field.message_type
     numbers = range(times) if distinct else [0] * times
@@ -81,7 +81,7 @@ def fill(place: Message, field: FieldDescriptor, *, distinct: bool, times: int) 
 def lists_of(
     method: MethodDescriptor, message: Descriptor, path: tuple[FieldDescriptor, ...] = ()
 ) -> Iterator[Case]:
-    """Yield lists and maps below a message, those in entries of lists too."""
+    """Yield the lists and maps in a message, including those in list entries."""
     for field in message.fields:
         whole = (*path, field)
         if field.is_repeated:

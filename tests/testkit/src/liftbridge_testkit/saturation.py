@@ -1,12 +1,11 @@
 """Checks that a cluster under full load never treats a busy broker as dead.
 
-Three brokers, factor 3, default settings, and on each broker a partition that a process of its own
-fills as fast as it can with acks of all, until the processor has nothing left.
-`python -m liftbridge_testkit.saturation --minutes 10` counts what then must not happen: another
-leader of the metadata or of a partition, a broker that is fenced or fences itself, an in-sync set
-below its minimum, a publisher that is refused. In-sync sets that shrink and stay at their minimum
-or above are reported too; they are allowed. When anything happened, the logs of the brokers are
-kept beside the output.
+The cluster has three brokers, factor 3 and default settings. Each broker leads a partition that a
+separate process fills as fast as it can with ack policy ALL, until no CPU is left. `python -m
+liftbridge_testkit.saturation --minutes 10` counts events that must not happen: another leader of
+the metadata or of a partition, a broker that is fenced or fences itself, an in-sync set below its
+minimum, a refused publisher. It also reports in-sync sets that shrink and stay at their minimum or
+above, which is allowed. After any such event the logs of the brokers are kept beside the output.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ WINDOW: Final = 1_024
 SIZE: Final = 256
 MIN_ISR: Final = 2
 SETTLE_SECONDS: Final = 10.0
-"""Seconds of load before counting begins: connections and first elections are over."""
+"""Seconds of load before counting begins, for connections and first elections."""
 
 TELL_SECONDS: Final = 30.0
 CREATE_SECONDS: Final = 10.0
@@ -51,10 +50,10 @@ ALARMS: Final = (
     "partition_leaderless",
     "self_fenced",
 )
-"""Kinds of events that load alone must not bring about."""
+"""Kinds of events that load alone must not cause."""
 
 ALLOWED: Final = frozenset({"acknowledged", "in-sync set changed"})
-"""Events that are reported and may happen."""
+"""Events that are reported and allowed."""
 
 PUBLISHER: Final = (sys.executable, "-m", "liftbridge_testkit.saturation", "--publish")
 
@@ -63,9 +62,9 @@ class Load(NamedTuple):
     """A process that publishes.
 
     Attributes:
-        stream: To where.
-        leader: Broker that leads it.
-        process: Writes how many messages were acknowledged when its input ends.
+        stream: Stream to publish to.
+        leader: Leader of the stream.
+        process: The process; prints the number of acknowledged messages when its input ends.
     """
 
     stream: str
@@ -74,12 +73,15 @@ class Load(NamedTuple):
 
 
 def value(number: int) -> bytes:
-    """Return the value of a message of a publisher, by its place; the only one to its stream."""
+    """Return the value of a message by its sequence number.
+
+    The publisher is the only one of its stream.
+    """
     return number.to_bytes(8, "big").ljust(SIZE, b"v")
 
 
 def publish(address: str, stream: str) -> int:
-    """Publish until the input ends; write the count of acks. 1 when something was refused."""
+    """Publish until the input ends; print the number of acks. Return 1 after a refusal."""
     window = threading.Semaphore(WINDOW)
     is_over = threading.Event()
 
@@ -118,7 +120,7 @@ def publish(address: str, stream: str) -> int:
 
 
 def place(cluster: ClusterKit) -> dict[str, str]:
-    """Create streams until each broker leads one; stream by broker."""
+    """Create streams until each broker leads one. Return the stream of each broker."""
     led: dict[str, str] = {}
     for number in range(ATTEMPTS_MAX):
         stream = f"load-{number}"
@@ -140,7 +142,7 @@ def events(cluster: ClusterKit) -> Iterator[Mapping[str, Any]]:
 
 
 def alarms(cluster: ClusterKit, streams: Container[str] | None = None) -> Counter[str]:
-    """Return the count of each alarm so far, and of changes of in-sync sets (of `streams`)."""
+    """Return the count of each alarm so far, and of in-sync set changes of `streams`."""
     found: Counter[str] = Counter()
     for event in events(cluster):
         kind = event["event"]
@@ -184,7 +186,7 @@ def begin(cluster: ClusterKit) -> list[Load]:
 
 
 def measure(cluster: ClusterKit, seconds: float) -> dict[str, float]:
-    """Load for some seconds; what happened, how often."""
+    """Load the cluster for some seconds. Return the count of each event."""
     loads = begin(cluster)
     try:
         sleep(SETTLE_SECONDS)
@@ -214,7 +216,7 @@ def measure(cluster: ClusterKit, seconds: float) -> dict[str, float]:
 
 
 def _watch(cluster: ClusterKit, loads: Sequence[Load], seconds: float) -> Counter[str]:
-    """Look at the brokers until time is over or a publisher ends; tell now and then."""
+    """Check the brokers until time is over or a publisher ends; report progress."""
     began = told = monotonic()
     seen: Counter[str] = Counter()
     while (now := monotonic()) - began < seconds:
@@ -229,7 +231,7 @@ def _watch(cluster: ClusterKit, loads: Sequence[Load], seconds: float) -> Counte
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and tell; 1 when anything happened that must not."""
+    """Measure and report. Return 1 after any event that must not happen."""
     parser = argparse.ArgumentParser(prog="saturation", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=10.0, help="of load (10)")
     parser.add_argument("--publish", nargs=2, metavar=("ADDRESS", "STREAM"), help=argparse.SUPPRESS)

@@ -4,8 +4,9 @@ Three brokers, factor 3, default settings. `python -m liftbridge_testkit.scale` 
 partitions (`--partitions`) with a few messages in each, lets the cluster idle, kills the broker
 that leads most, waits until every partition has a leader again, and starts that broker again.
 
-Measured are the CPU of each broker at rest, the time from SIGKILL until the last partition is led,
-the time from the start of the broker until it serves, and until every replica is in sync again.
+It measures the CPU of each idle broker, the time from SIGKILL until the last partition has a
+leader, and the time from the start of the broker until it serves and until every replica is in sync
+again.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SECONDS_MAX: Final = 120.0
 
 
 class Figure(NamedTuple):
-    """One figure and what is asked of it."""
+    """One measured figure and its target."""
 
     title: str
     value: float
@@ -45,18 +46,18 @@ class Figure(NamedTuple):
 
     @property
     def is_met(self) -> bool:
-        """Return whether it is what was asked."""
+        """Return whether the figure meets its target."""
         return self.value < self.below
 
 
 def partitions(cluster: ClusterKit, at: str = "") -> Iterator[api_pb2.PartitionMetadata]:
-    """Yield all partitions as one broker tells them."""
+    """Yield all partitions as one broker reports them."""
     for stream in cluster.metadata(at).streamMetadata:
         yield from stream.partitions.values()
 
 
 def leaders(cluster: ClusterKit, at: str = "") -> Counter[str]:
-    """Return the number of partitions by leader; under the empty name those without one."""
+    """Return the number of partitions by leader; those without one under the empty name."""
     return Counter(partition.leader for partition in partitions(cluster, at))
 
 
@@ -108,7 +109,7 @@ def await_in_sync(cluster: ClusterKit) -> None:
 
 
 def idle_cpu(cluster: ClusterKit, seconds: float) -> dict[str, float]:
-    """Return the share of a core that each broker takes at rest."""
+    """Return the share of a core that each idle broker uses."""
     before = {name: broker.cpu_seconds() for name, broker in cluster.brokers.items()}
     begin = monotonic()
     sleep(seconds)
@@ -120,7 +121,10 @@ def idle_cpu(cluster: ClusterKit, seconds: float) -> dict[str, float]:
 
 
 def lose_leader(cluster: ClusterKit) -> tuple[str, int, float]:
-    """Kill the broker that leads most; its name, what it led, seconds until all are led again."""
+    """Kill the broker that leads most partitions.
+
+    Return its name, its partitions, and the seconds until all have leaders.
+    """
     victim, count = leaders(cluster).most_common(1)[0]
     witness = next(name for name in cluster.brokers if name != victim)
     cluster[victim].kill()
@@ -135,7 +139,7 @@ def lose_leader(cluster: ClusterKit) -> tuple[str, int, float]:
 
 
 def measure(cluster: ClusterKit, count: int, idle_seconds: float) -> Iterator[Figure]:
-    """Yield everything, in turn."""
+    """Yield all figures, in turn."""
     create(cluster, count)
     fill(cluster, count)
     shares = idle_cpu(cluster, idle_seconds)
@@ -159,7 +163,7 @@ def measure(cluster: ClusterKit, count: int, idle_seconds: float) -> Iterator[Fi
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and tell."""
+    """Measure and report."""
     parser = argparse.ArgumentParser(prog="scale", description=__doc__.partition("\n")[0])
     parser.add_argument("--partitions", type=int, default=1_000, help="replicated ones (1,000)")
     parser.add_argument("--idle-seconds", type=float, default=30.0, help="at rest (30)")

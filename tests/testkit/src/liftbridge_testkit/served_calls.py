@@ -1,4 +1,4 @@
-"""Calls of any method of a broker's server, without a network and one turn after the other."""
+"""Calls of any method of a broker's server, without a network, in turns."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ NOTHING: Final = nullcontext()
 
 @dataclass
 class Port:
-    """A connection with one call: does its steps one by one.
+    """A connection with one call; executes its steps one by one.
 
     Attributes:
-        steps: Those that are left.
+        steps: Steps that remain.
         end: Status and text that the call ended with, `None` while it is open.
-        sent: Sent answers, prefixes of messages included.
-        is_awaiting: Whether a request is to come soon.
+        sent: Sent answers, including message prefixes.
+        is_awaiting: Whether the server expects a request soon.
     """
 
     steps: deque[Iterator[None]] = field(default_factory=deque)
@@ -44,7 +44,7 @@ class Port:
         return 1 << 20
 
     def begin(self, _stream_id: int, _fields: object) -> None:
-        """Take no notice."""
+        """Ignore the begin of the call."""
 
     def queue(self, _stream_id: int, frames: bytes | Sequence[bytes | memoryview]) -> bool:
         """Keep what was sent."""
@@ -52,20 +52,20 @@ class Port:
         return True
 
     def go_on(self, _call: Call, steps: Iterator[None]) -> None:
-        """Do them later."""
+        """Queue steps for later."""
         self.steps.append(steps)
 
     def finish(self, _call: Call, code: int, text: str, error_code: str) -> None:
-        """Keep how it ended, once that is made ready to be sent."""
+        """Keep the status of the call once it is ready to be sent."""
         trailers_block(code, text, error_code)
         self.end = (code, text)
 
     def expect_request(self, _stream_id: int) -> None:
-        """Take note of it; nothing is late here."""
+        """Note that a request is expected; nothing is late here."""
         self.is_awaiting = True
 
     def keep(self, _stream_id: int, _size: int) -> None:
-        """Requests are whole at once."""
+        """No-op: requests arrive whole."""
 
     def set_reading(self, _stream_id: int, *, is_reading: bool) -> None:
         """No-op: these calls read no further messages."""
@@ -87,7 +87,7 @@ class Served:
         messages: Sequence[bytes],
         watch: AbstractContextManager[None] = NOTHING,
     ) -> Port:
-        """Make a call until it is answered or waits; each of its turns is made within `watch`."""
+        """Make a call until it ends or waits; run each of its turns within `watch`."""
         port = Port()
         call = Call(port, 1, method=path, peer="", deadline=1e9)
         handler = self.server.method(path)
@@ -116,7 +116,7 @@ class Served:
                 call.refuse(error)
 
     def _go_on(self, watch: AbstractContextManager[None], call: Call, port: Port) -> None:
-        """Let steps and the broker have their turns until nothing moves for a while."""
+        """Run the steps and the broker until nothing moves for a while."""
         member, idle = self.world[1], 0
         while idle < 20:
             if port.steps:

@@ -1,8 +1,8 @@
-"""Publishing and reading by our own client that continues over every fault, as a program should.
+"""Publish and read with our own client, and continue after every fault, as a program should.
 
-One attempt at it is a coroutine (`Publishing`, `Reading`), so that a few run in a thread each
-(`OwnClientPublisher`, `SteadyReader`) or many in one. What is learned goes to a history: an answer
-that was lost stays unknown there, which `checker.check` knows how to judge.
+One attempt is a coroutine (`Publishing`, `Reading`), so that a few can run in separate threads
+(`OwnClientPublisher`, `SteadyReader`) or many in one. Outcomes go to a history. A lost answer stays
+unknown there, which `checker.check` handles.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ERROR_LENGTH_MAX: Final = 160
 NOT_STORED: Final = "not appended"
 """Beginning of a broker's error for a message that is certainly not stored."""
 
-# What our own client waits: short, so that a fault costs an error and not the whole run.
+# Timeouts of our own client: short, so that a fault costs one error and not the whole run.
 _TIMEOUT: Final = timedelta(seconds=3)
 _RETRY_TIME: Final = timedelta(seconds=5)
 
@@ -72,16 +72,16 @@ class Listener(Protocol):
     """Receives counts of successes and failures."""
 
     def note_answer(self, count: int = 1) -> None:
-        """Note that so many messages were acknowledged or received."""
+        """Note that this number of messages was acknowledged or received."""
         ...
 
     def note_error(self, error: BaseException) -> None:
-        """This came instead."""
+        """Note an error instead of an answer."""
         ...
 
 
 def client_of(servers: str, tls: TlsFiles | None = None) -> Client:
-    """Return a client with the patience of this module, not entered."""
+    """Return a client with the timeouts of this module, not entered."""
     return connect(servers, tls=tls, timeout=_TIMEOUT, retry_time=_RETRY_TIME)
 
 
@@ -93,7 +93,7 @@ def is_refusal(error: BaseException) -> bool:
 
 
 class Publishing:
-    """Publishes with acks of all replicas: whole batches, or one message after the other."""
+    """Publishes with acks of all replicas, in batches or one message at a time."""
 
     def __init__(
         self,
@@ -110,14 +110,14 @@ class Publishing:
         """Describe it.
 
         Args:
-            history: Gets what it learns.
+            history: Receives the outcomes.
             listener: Receives answers and errors.
             stream: Stream to publish to.
-            partition: To which partition; the client chooses without it.
+            partition: Partition to publish to; by default the client chooses.
             batch_count: Messages of a batch; 1 publishes single ones.
-            idempotent: Whether it may send again what may be stored already.
-            pause_seconds: Rest between two batches.
-            interval_seconds: Least time from the beginning of one batch to that of the next.
+            idempotent: Whether it may resend messages that may already be stored.
+            pause_seconds: Pause between two batches.
+            interval_seconds: Minimum time from the start of one batch to that of the next.
         """
         self._history = history
         self._listener = listener
@@ -129,10 +129,10 @@ class Publishing:
         self._interval_seconds = interval_seconds
 
     async def run(self, client: Client, is_over: Callable[[], bool]) -> None:
-        """Publish until it is over; ends early, by an error, when it should restart.
+        """Publish until the end of the run; raise when it must restart.
 
         Raises:
-            LiftbridgeError: It ended early; what was in flight is in the history.
+            LiftbridgeError: It ended early; the history has the messages in flight.
         """
         publisher = client.streams.get(self._stream).publisher(
             ack_policy="all", idempotent=self._idempotent
@@ -145,7 +145,7 @@ class Publishing:
                 await asyncio.sleep(max(self._pause_seconds, self._interval_seconds - spent))
 
     async def keep_on(self, client: Client, is_over: Callable[[], bool]) -> None:
-        """Publish by another client, restarting after each error, until it is over."""
+        """Publish with a new client after each error, until the end of the run."""
         while not is_over():
             try:
                 await self.run(client, is_over)
@@ -154,7 +154,7 @@ class Publishing:
                 await asyncio.sleep(RETRY_SECONDS)
 
     def note_end(self, error: LiftbridgeError) -> None:
-        """Report to the listener why `run` ended, unless that was done already."""
+        """Report the reason for the end of `run` to the listener, unless reported already."""
         if not isinstance(error, ClosedError):
             self._listener.note_error(error)
 
@@ -178,7 +178,7 @@ class Publishing:
         if acked:
             self._listener.note_answer(acked)
         if is_lost:
-            # A sequence is broken, or another publisher leads: restart, as a new process would.
+            # A sequence is broken, or another publisher is active: restart, as a new process would.
             raise ClosedError("begins anew")
 
 
@@ -197,11 +197,11 @@ class Reading:
         """Describe it.
 
         Args:
-            deliver: Gets every message.
+            deliver: Receives every message.
             listener: Receives messages and errors.
             stream: Stream to read.
             partition: Partition to read.
-            reads_replica: Whether it reads at followers too.
+            reads_replica: Whether it also reads from followers.
         """
         self._deliver = deliver
         self._listener = listener
@@ -211,7 +211,7 @@ class Reading:
         self.next_offset = 0
 
     async def run(self, client: Client, is_over: Callable[[], bool]) -> None:
-        """Read until it is over, or until the subscription ends."""
+        """Read until the end of the run, or until the subscription ends."""
         subscription = client.streams.get(self._stream).subscribe(
             partition=self._partition,
             start=Start.at(self.next_offset),
@@ -225,7 +225,7 @@ class Reading:
             reading.cancel()
 
     async def keep_on(self, client: Client, is_over: Callable[[], bool]) -> None:
-        """Read by another client, restarting after each error, until it is over."""
+        """Read with a new client after each error, until the end of the run."""
         while not is_over():
             await self.run(client, is_over)
             await asyncio.sleep(RETRY_SECONDS)
@@ -241,11 +241,11 @@ class Reading:
 
 
 class SteadyWorker(Worker):
-    """A worker that knows when it last got an answer.
+    """A worker that records the time of its last answer.
 
     Attributes:
-        longest_pause_seconds: Longest time between two answers, the last fault included.
-        errors: Errors that it received instead of acks, by text, without numbers.
+        longest_pause_seconds: Longest time between two answers, including the last fault.
+        errors: Counts of errors received instead of acks, by text without numbers.
     """
 
     def __init__(self, name: str) -> None:
@@ -255,15 +255,15 @@ class SteadyWorker(Worker):
         self._answered_at = monotonic()
 
     def abandon(self) -> None:
-        """Ask it to end and do not wait, as when the run failed."""
+        """Request its end without waiting, for example after a failed run."""
         self._stopping.set()
 
     def note_error(self, error: BaseException) -> None:
-        """Count it."""
+        """Count an error."""
         self.errors[plain(error)] += 1
 
     def note_answer(self, count: int = 1) -> None:
-        """Count them, and see how long they took to come."""
+        """Count answers, and measure the pause before them."""
         now = monotonic()
         self.longest_pause_seconds = max(self.longest_pause_seconds, now - self._answered_at)
         self._answered_at = now
@@ -271,13 +271,13 @@ class SteadyWorker(Worker):
 
 
 def plain(error: BaseException) -> str:
-    """Return the text of an error without numbers, to count equal ones."""
+    """Return the text of an error without numbers, to count equal errors."""
     text = f"{type(error).__name__}: {error}"[:ERROR_LENGTH_MAX]
     return re.sub(r"\d+", "#", text)
 
 
 class OwnClientPublisher(SteadyWorker):
-    """`Publishing` in a thread, with a client of its own, recreated at each restart."""
+    """`Publishing` in a thread, with a separate client, recreated at each restart."""
 
     def __init__(
         self,
@@ -302,7 +302,7 @@ class OwnClientPublisher(SteadyWorker):
         )
 
     def run(self) -> None:
-        """Run an event loop of its own."""
+        """Run a separate event loop."""
         asyncio.run(self._publish())
 
     async def _publish(self) -> None:
@@ -316,7 +316,7 @@ class OwnClientPublisher(SteadyWorker):
 
 
 class SteadyReader(SteadyWorker):
-    """`Reading` in a thread, with a client of its own, recreated after each break."""
+    """`Reading` in a thread, with a separate client, recreated after each break."""
 
     def __init__(
         self,
@@ -333,7 +333,7 @@ class SteadyReader(SteadyWorker):
         self._reading = Reading(deliver, self, stream, reads_replica=reads_replica)
 
     def run(self) -> None:
-        """Run an event loop of its own."""
+        """Run a separate event loop."""
         asyncio.run(self._read())
 
     async def _read(self) -> None:

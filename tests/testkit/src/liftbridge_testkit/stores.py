@@ -1,4 +1,4 @@
-"""A store over files in memory, with a clock that the test turns and everything it tells noted."""
+"""A store over files in memory, with a manual clock and a record of all events."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ def batch_of(
     timestamp: int = START_WALL_NS,
     publisher: tuple[int, int, int] = (0, 0, 0),
 ) -> bytes:
-    """A sealed batch as a leader makes it; of a publisher by its id, epoch and first sequence."""
+    """Return a sealed batch as a leader makes it, with the given producer state."""
     encoder = RecordEncoder("stream", number_of(partition))
     return seal(
         frames=encoder.encode(
@@ -85,7 +85,7 @@ def batch_of(
 
 
 class CompactedAside:
-    """Compacts when it is asked and keeps the answers, as a helper process that is slow to tell.
+    """Compacts on request and holds back the answers, as a slow helper process does.
 
     Attributes:
         done: Answers for the store.
@@ -96,12 +96,12 @@ class CompactedAside:
         self.done: deque[FileEvent] = deque()
 
     def submit(self, token: Token, job: CompactionJob) -> None:
-        """See the port."""
+        """Implement the port: compact, and hold back the answer."""
         self.done.append(FileEvent(token, encode_result(_finished(compact(self._files, job)))))
 
 
 def _finished(steps: Steps) -> CompactionResult:
-    """Do all steps."""
+    """Run all steps. Return the answer."""
     while True:
         try:
             next(steps)
@@ -120,7 +120,7 @@ class StoreBed:
         transitions: Reported transitions, in order.
         flushed: All `Flushed` so far.
         failures: Reasons given to `on_failed`.
-        runner: Compacts elsewhere; `None` has the store do it.
+        runner: Compacts elsewhere; `None` lets the store do it.
     """
 
     files: MemoryFiles = field(default_factory=MemoryFiles)
@@ -134,11 +134,11 @@ class StoreBed:
 
     @property
     def wall_ns(self) -> int:
-        """Unix nanoseconds, in step with `now`."""
+        """Return Unix nanoseconds, in step with `now`."""
         return START_WALL_NS + self.now
 
     def transition(self, kind: str, fields: Mapping[str, object]) -> None:
-        """Port `Observer`."""
+        """Implement `Observer.transition`."""
         self.transitions.append((kind, fields))
 
     def told(self, kind: str) -> list[Mapping[str, object]]:
@@ -146,12 +146,12 @@ class StoreBed:
         return [fields for told, fields in self.transitions if told == kind]
 
     def new_token(self) -> Token:
-        """Return a token that is not used elsewhere."""
+        """Return an unused token."""
         self._token += 1
         return Token(self._token)
 
     def open(self) -> LogStore:
-        """Make a store of what the disk holds, without logs yet."""
+        """Open a store on the contents of the disk, without logs."""
         self.store = open_store(
             self.files,
             IDENTITY,
@@ -188,7 +188,7 @@ class StoreBed:
         keys: Sequence[bytes] | None = None,
         leader_epoch: int = 1,
     ) -> Offset:
-        """Append a batch and tell the store; the new end of the log."""
+        """Append a batch and notify the store. Return the new end of the log."""
         log = self.log(partition)
         batch = batch_of(
             partition,
@@ -203,12 +203,12 @@ class StoreBed:
         return log.log_end_offset
 
     def commit(self, partition: PartitionId) -> None:
-        """Call everything in a log committed, as a single replica without waiting does."""
+        """Commit the whole log, as a single replica without waiting does."""
         log = self.log(partition)
         log.high_watermark = log.log_end_offset
 
     def pump(self, limit: int | None = None) -> list[Flushed]:
-        """Let submitted calls end, and those they lead to; what became durable."""
+        """Complete submitted calls and those that they cause. Return what became durable."""
         flushed: list[Flushed] = []
         while events := self.files.pump(limit):
             for event in events:
@@ -219,7 +219,7 @@ class StoreBed:
         return flushed
 
     def advance(self, duration_ns: int) -> None:
-        """Let time go on, with every deadline on the way."""
+        """Advance the time, with every deadline on the way."""
         until = Instant(self.now + duration_ns)
         while (deadline := self.store.next_deadline()) is not None and deadline <= until:
             self.now = max(self.now, deadline)
@@ -229,7 +229,7 @@ class StoreBed:
 
 
 def values_in(log: PartitionLog, end: Offset | None = None) -> dict[int, bytes]:
-    """Values of all records up to the end, by offset, read as a subscriber reads them."""
+    """Return the values of all records up to the end, by offset, as a subscriber reads them."""
     limit = log.log_end_offset if end is None else end
     reader = log.reader(log.log_start_offset)
     found: dict[int, bytes] = {}

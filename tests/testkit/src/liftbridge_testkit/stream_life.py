@@ -1,9 +1,9 @@
-"""The controller with several streams: clients, managers, operators and idle leaders ask at once.
+"""The controller with several streams: concurrent clients, managers, operators and idle leaders.
 
-Requests get lost, doubled, overtaken and come late; clients name streams that are not theirs and
-ask for what cannot be. The controller's own invariants hold after each of them (`ControllerWorld`),
-and those here of the requests: places and number of replicas, rights to change settings,
-the owner of a stream, and that a pause by hand stays one.
+Requests are lost, duplicated, reordered and late. Clients name streams that are not theirs and make
+impossible requests. After each request the controller's invariants must hold (`ControllerWorld`),
+and those of this module: places and number of replicas, rights to change settings, the owner of a
+stream, and that a manual pause persists.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ MANAGERS: Final = ("first", "second")
 MESSAGES_MAX: Final = 30
 LATE_MAX: Final = 12
 Asking = Callable[[], Command | None]
-"""Makes a request; `None` when there is nothing to ask for."""
+"""Makes a request; `None` when there is none to make."""
 
 
 class StreamLife:
@@ -49,11 +49,11 @@ class StreamLife:
     Attributes:
         world: The controller.
         counts: Counts of events.
-        faults: Whether brokers go silent, messages get lost, and anybody asks for anything.
+        faults: Whether brokers fail, messages are lost, and clients make random requests.
     """
 
     def __init__(self, seed: int) -> None:
-        """Start the brokers, of which one creates the stream it keeps for itself."""
+        """Start the brokers, one of which creates the brokers' own stream."""
         self.rng = Random(seed)
         self.faults = True
         self.counts: Counter[str] = Counter()
@@ -84,7 +84,7 @@ class StreamLife:
     # Steps.
 
     def step(self) -> None:
-        """One random step, and all invariants."""
+        """Take one random step, and check all invariants."""
         steps: list[tuple[Callable[[], None], int]] = [
             (self._step_deliver, 10),
             (self._step_join, 6),
@@ -112,7 +112,7 @@ class StreamLife:
 
     @property
     def is_well(self) -> bool:
-        """All replicas are in sync, and nothing is under way."""
+        """Return whether all replicas are in sync, and no request is pending."""
         return not self._messages and all(
             set(one.isr) == set(one.replicas) and not one.is_reassigning
             for _, one in self.world.state.partitions()
@@ -133,7 +133,7 @@ class StreamLife:
             self._apply(self._messages.pop(self.rng.randrange(len(self._messages))))
 
     def _step_late(self) -> None:
-        """A copy of an old message arrives."""
+        """Deliver a copy of an old message."""
         if self._late:
             self._messages.append(self.rng.choice(self._late))
 
@@ -152,7 +152,7 @@ class StreamLife:
         return self.rng.choice(found) if found else None
 
     def _step_join(self) -> None:
-        """A leader takes in all live replicas."""
+        """Add all live replicas to the in-sync set, as a leader does."""
         partition = self._led()
         if partition is None:
             return
@@ -163,7 +163,7 @@ class StreamLife:
             self.world.apply(self.world.alteration(partition.partition_id, able))
 
     def _step_lag(self) -> None:
-        """A follower falls behind."""
+        """Let a follower fall behind."""
         partition = self._led()
         if partition is not None and len(partition.isr) > 1:
             others = [one for one in partition.isr if one != partition.leader]
@@ -171,7 +171,7 @@ class StreamLife:
             self.world.apply(self.world.alteration(partition.partition_id, left))
 
     def _step_move(self) -> None:
-        """An operator moves a partition by hand, also to a broker that is down."""
+        """Move a partition manually, possibly to a stopped broker."""
         partition = self._led()
         if partition is None:
             return
@@ -183,7 +183,7 @@ class StreamLife:
             )
         )
 
-    # What is asked for.
+    # Requests.
 
     def _name(self) -> StreamName:
         """Return a stream, seldom one of the brokers' own."""
@@ -212,7 +212,7 @@ class StreamLife:
         return PauseStream(name=self._name(), resume_all=self.rng.random() < 0.3)
 
     def _idle(self) -> Command | None:
-        """Return a leader whose partition has no publishers pauses it by itself."""
+        """Pause a partition without publishers, as its leader does by itself."""
         partition = self._led()
         if partition is None:
             return None
@@ -227,7 +227,7 @@ class StreamLife:
         return SetReadonly(name=self._name(), readonly=self.rng.random() < 0.5)
 
     def _mark(self) -> Command | None:
-        """Return a manager takes a stream without an owner, or gives back its own."""
+        """Let a manager take a stream without an owner, or release its own."""
         stream = self.world.state.stream(self.rng.choice(OURS))
         manager = self.rng.choice(MANAGERS)
         if stream is None or stream.owner not in ("", manager):
@@ -241,7 +241,7 @@ class StreamLife:
         broker = BrokerId(self.rng.choice(BROKERS))
         return CordonBroker(broker=broker, cordoned=self.rng.random() < 0.5)
 
-    # What an onlooker sees.
+    # Checks of the observer.
 
     def _apply(self, command: Command) -> None:
         state = self.world.state

@@ -1,4 +1,4 @@
-"""Brokers in memory behind the port of the Stream reconciler, and a clock that tests wind.
+"""In-memory brokers behind the port of the Stream reconciler, and a manual clock.
 
 brokers = MemoryStreams()
 brokers.put("orders", partitions=2)       # as somebody else
@@ -81,12 +81,12 @@ def stream(name: str = "orders", **changes: Any) -> ObservedStream:
 
 
 class MemoryStreams:
-    """See `StreamBrokers`.
+    """Implement `StreamBrokers` in memory.
 
     Attributes:
         held: Streams by name.
-        messages: Messages by name of the stream; None when not all leaders tell.
-        calls: Changes that were asked for, in order.
+        messages: Messages by name of the stream; `None` when not all leaders answer.
+        calls: Requested changes, in order.
         looks: Number of requests for all streams.
         is_silent: Whether no broker answers.
         refusal: Refusal of every change; empty for none.
@@ -105,17 +105,17 @@ class MemoryStreams:
         self._ids = 100
 
     def put(self, name: str, **changes: Any) -> ObservedStream:
-        """Return a stream that another client created."""
+        """Create a stream as another client, and return it."""
         self._ids += 1
         self.held[name] = stream(name, stream_id=self._ids, **changes)
         return self.held[name]
 
     def change(self, name: str, **changes: Any) -> None:
-        """Change a stream, as another client would."""
+        """Change a stream as another client."""
         self.held[name] = self.held[name]._replace(**changes)
 
     async def streams(self) -> Mapping[str, ObservedStream]:
-        """See `StreamBrokers`."""
+        """Implement `StreamBrokers.streams`."""
         self.looks += 1
         if self.is_silent:
             raise SilentError("nobody answers")
@@ -144,7 +144,7 @@ class MemoryStreams:
         factor: int,
         settings: Mapping[str, Value],
     ) -> int:
-        """See `StreamBrokers`."""
+        """Implement `StreamBrokers.create`."""
         await self._asked("create", name)
         if name in self.held:
             raise ChangedError(f"stream {name} exists")
@@ -159,7 +159,7 @@ class MemoryStreams:
         return made.stream_id
 
     async def mark(self, name: str, stream_id: int, *, expected: str, owner: str) -> None:
-        """See `StreamBrokers`."""
+        """Implement `StreamBrokers.mark`."""
         await self._asked("mark", name)
         now = self.held[name]
         if now.stream_id != stream_id or now.owner not in (expected, owner):
@@ -167,28 +167,28 @@ class MemoryStreams:
         self.change(name, owner=owner)
 
     async def alter(self, name: str, settings: Mapping[str, Value], *, factor: int) -> None:
-        """See `StreamBrokers`."""
+        """Implement `StreamBrokers.alter`."""
         await self._asked("alter", name)
         now = self.held[name]
         self.change(name, settings={**now.settings, **settings}, factor=factor or now.factor)
 
     async def set_readonly(self, name: str, *, is_readonly: bool) -> None:
-        """See `StreamBrokers`."""
+        """Implement `StreamBrokers.set_readonly`."""
         await self._asked("set_readonly", name)
         parts = tuple(one._replace(is_readonly=is_readonly) for one in self.held[name].partitions)
         self.change(name, partitions=parts)
 
     async def count_messages(self, stream: ObservedStream) -> int | None:
-        """See `StreamBrokers`."""
+        """Implement `StreamBrokers.count_messages`."""
         return self.messages.get(stream.name, 0)
 
     async def delete(self, name: str) -> None:
-        """See `StreamBrokers`."""
+        """Implement `StreamBrokers.delete`."""
         await self._asked("delete", name)
         del self.held[name]
 
     async def close(self) -> None:
-        """See `StreamBrokers`."""
+        """Implement `StreamBrokers.close`."""
         self.is_closed = True
 
 
@@ -205,26 +205,26 @@ class ManualClock:
         self._sleepers: list[tuple[float, asyncio.Event]] = []
 
     def now(self) -> float:
-        """See `Clock`."""
+        """Implement `Clock.now`."""
         return self.seconds
 
     def wall(self) -> datetime:
-        """See `Clock`."""
+        """Implement `Clock.wall`."""
         passed = timedelta(seconds=self.seconds) - self.set_back
         return datetime(2026, 11, 21, 12, tzinfo=UTC) + passed
 
     async def sleep(self, seconds: float) -> None:
-        """See `Clock`."""
+        """Implement `Clock.sleep`."""
         await self.wait(asyncio.Event(), seconds)
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> None:
-        """See `Clock`."""
+        """Implement `Clock.wait`."""
         if seconds is not None:
             self._sleepers.append((self.seconds + seconds, event))
         await event.wait()
 
     async def pass_time(self, seconds: float) -> None:
-        """Let time pass in halves of a second, with everything that is due."""
+        """Advance the time in steps of half a second, and run everything that is due."""
         for _ in range(round(seconds * 2)):
             self.seconds += 0.5
             due = [event for at, event in self._sleepers if at <= self.seconds]
@@ -236,20 +236,20 @@ class ManualClock:
 
 
 class OpenFence:
-    """See `kube.port.Fence`; `is_closed` is set when another process may lead."""
+    """Implement `kube.port.Fence`; `is_closed` is set when another process may lead."""
 
     def __init__(self) -> None:
         self.is_closed = False
 
     def check(self, namespace: str) -> None:
-        """See `Fence`."""
+        """Implement `Fence.check`."""
         del namespace  # all are this release's
         if self.is_closed:
             raise FencedError("somebody else may lead")
 
 
 class SeenBoard:
-    """See `streams.port.StreamBoard`.
+    """Implement `streams.port.StreamBoard`.
 
     Attributes:
         reasons: Reason of the condition Ready, by name of the resource.
@@ -259,17 +259,17 @@ class SeenBoard:
         self.reasons: dict[str, str] = {}
 
     def tell(self, key: Key, conditions: Iterable[Mapping[str, Any]]) -> None:
-        """See `StreamBoard`."""
+        """Implement `StreamBoard.tell`."""
         ready = next(one for one in conditions if one["type"] == "Ready")
         self.reasons[key.name] = ready["reason"]
 
     def forget(self, key: Key) -> None:
-        """See `StreamBoard`."""
+        """Implement `StreamBoard.forget`."""
         self.reasons.pop(key.name, None)
 
 
 class HeardEvents:
-    """See `StreamEvents`.
+    """Implement `StreamEvents`.
 
     Attributes:
         told: Events by name of the resource, in order.
@@ -281,7 +281,7 @@ class HeardEvents:
     async def tell(
         self, resource: Object, reason: EventReason, values: Mapping[str, object]
     ) -> None:
-        """See `StreamEvents`."""
+        """Implement `StreamEvents.tell`."""
         del values
         self.told.append((resource["metadata"]["name"], reason))
 
@@ -290,20 +290,20 @@ class AskedPasses:
     """See `process.reconciler.Requests`.
 
     Attributes:
-        keys: Resources that are to be looked at.
+        keys: Resources to reconcile.
     """
 
     def __init__(self) -> None:
         self.keys: set[Key] = set()
 
     def request(self, key: Key, after_s: float = 0.0) -> None:
-        """See `Requests`."""
+        """Implement `Requests.request`."""
         del after_s
         self.keys.add(key)
 
 
 def resource(*, spec: Mapping[str, Any] | None = None, **changes: Any) -> Resource:
-    """Return a resource of stream `orders`, which has had a look."""
+    """Return a resource of stream `orders` that was reconciled once."""
     given = {
         "clusterRef": {"name": "c"},
         "subject": "orders",

@@ -1,4 +1,4 @@
-"""The Stream reconciler between an API server and brokers in memory.
+"""The Stream reconciler between an API server and brokers, both in memory.
 
 async with running() as world:
     world.cluster()
@@ -30,7 +30,7 @@ PASSES_MAX: Final = 30
 
 
 class World:
-    """An operator's part for streams, with everything around it."""
+    """The stream part of an operator, with its surroundings."""
 
     def __init__(self, *, is_namespaced: bool = False) -> None:
         """Create a world without events."""
@@ -66,7 +66,7 @@ class World:
             )
 
     def cluster(self, **spec: Any) -> Object:
-        """Return the cluster, as a person."""
+        """Create the cluster as a user, and return it."""
         return self.kube.put(
             {
                 "apiVersion": "liftbridge.io/v1alpha1",
@@ -77,7 +77,7 @@ class World:
         )
 
     def stream(self, name: str = "orders", namespace: str = "shop", **spec: Any) -> Object:
-        """Return a resource, as a person."""
+        """Create a resource as a user, and return it."""
         ref = {"name": "c", "namespace": "shop"}
         return self.kube.put(
             {
@@ -89,7 +89,7 @@ class World:
         )
 
     async def settle(self, seconds: float = 0.0) -> None:
-        """Let time pass, and passes follow as they are asked for."""
+        """Advance the time, and run requested passes."""
         for _ in range(max(round(seconds), 1)):
             if seconds:
                 await self.clock.pass_time(1)
@@ -110,7 +110,7 @@ class World:
                 raise AssertionError("passes follow passes without an end")
 
     async def body(self, name: str = "orders", namespace: str = "shop") -> Object:
-        """Return a resource as it is."""
+        """Return a resource as stored."""
         return await self.kube.get(STREAMS, namespace, name)
 
     async def reason(
@@ -122,12 +122,12 @@ class World:
         return str(told.get(kind, ""))
 
     async def delete(self, name: str = "orders", namespace: str = "shop") -> None:
-        """A person deletes a resource."""
+        """Delete a resource as a user."""
         body = await self.body(name, namespace)
         await self.kube.delete(STREAMS, namespace, name, preconditions=Preconditions.of(body))
 
     async def confirm(self, value: str, name: str = "orders") -> None:
-        """A person confirms a deletion."""
+        """Confirm a deletion as a user."""
 
         def annotate(body: Object) -> None:
             body["metadata"]["annotations"] = {"liftbridge.io/confirm-delete": value}
@@ -141,7 +141,7 @@ class World:
 
 @asynccontextmanager
 async def running(*, is_namespaced: bool = False) -> AsyncIterator[World]:
-    """A world whose clusters are looked at."""
+    """Yield a world whose clusters are reconciled."""
     world = World(is_namespaced=is_namespaced)
     async with asyncio.TaskGroup() as tasks:
         looking = tasks.create_task(world.feed.run())

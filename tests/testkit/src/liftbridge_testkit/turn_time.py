@@ -1,7 +1,7 @@
-"""Measures the duration of a turn of the event loop, relative to a loop that runs next to it.
+"""Measure the duration of a turn of the event loop, relative to a reference loop.
 
-Milliseconds alone would show the machine and its other load, and so would a loop
-that ran some minutes before.
+Milliseconds alone would depend on the machine and its other load, and so would a loop measured some
+minutes before.
 """
 
 import gc
@@ -14,17 +14,17 @@ from typing import Final
 from liftbridge_broker.server.process import GC_THRESHOLDS
 
 LOOP_COUNT: Final = 200_000
-"""Rounds of a loop that counts, which take a tenth of what a turn may: some 6 ms."""
+"""Rounds of a reference loop that takes a tenth of the limit of a turn, about 6 ms."""
 
 LOOPS_OF_A_TURN: Final = 10
 
 ATTEMPTS: Final = 10
-"""Measurements at the most, of which the shortest counts: others at work make each longer."""
+"""Maximum number of measurements; the shortest counts, because other load makes each longer."""
 
 
 @dataclass
 class Longest:
-    """Processor time of the longest turn."""
+    """CPU time of the longest turn."""
 
     seconds: float = 0.0
     _began: float = 0.0
@@ -37,10 +37,10 @@ class Longest:
 
 
 def share_of_a_turn(run: Callable[[Longest], None], enough: float) -> float:
-    """Share of what a turn may take, 1.0 for all of it, of the longest turn of what is run.
+    """Return the longest turn as a share of the limit; 1.0 is the whole limit.
 
-    It runs until an attempt takes no more than `enough`, ten times at the most, and the shortest
-    attempt counts. Each is compared with the faster one of the loops before and after it.
+    It repeats until an attempt takes at most `enough`, ten times at most, and the shortest attempt
+    counts. Each attempt is compared with the faster of the reference loops before and after it.
     """
     share, loop = float("inf"), _loop()
     for _ in range(ATTEMPTS):
@@ -54,7 +54,7 @@ def share_of_a_turn(run: Callable[[Longest], None], enough: float) -> float:
 
 
 def _loop() -> float:
-    """Processor seconds of a loop."""
+    """Return the CPU seconds of the reference loop."""
     rounds = 0
     watch = Longest()
     with watch:
@@ -65,7 +65,7 @@ def _loop() -> float:
 
 @contextmanager
 def garbage_as_in_a_process() -> Iterator[None]:
-    """Have garbage looked for as seldom as in the process of a broker, and only in what follows."""
+    """Collect garbage as rarely as a broker process does, and only from now on."""
     thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()

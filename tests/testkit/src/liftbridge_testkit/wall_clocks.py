@@ -1,4 +1,4 @@
-"""Wall clocks of broker processes, each of which a test sets apart from the machine's."""
+"""Wall clocks of broker processes that tests set apart from the machine's clock."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,10 +7,10 @@ FOLDER = Path(__file__).parent / "leaping_clock"
 
 
 class WallClocks:
-    """Files that say how far clocks are ahead, in a folder."""
+    """Files in a folder with the lead of each clock."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin with clocks that are right."""
+        """Begin with correct clocks."""
         self._folder = folder
 
     def environment(self, name: str) -> Mapping[str, str]:
@@ -20,7 +20,7 @@ class WallClocks:
         return {"PYTHONPATH": str(FOLDER), "LIFTBRIDGE_TESTKIT_CLOCK": str(path)}
 
     def set_ahead(self, ahead_ns: int, *names: str) -> None:
-        """Set the clocks of processes; 0 makes them right again."""
+        """Set the lead of the clocks of processes; 0 makes them correct again."""
         for name in names:
             fresh = self._folder / f"{name}.clock.new"
             fresh.write_text(str(ahead_ns), encoding="ascii")

@@ -1,7 +1,7 @@
-"""A broker seen by one conformance test: calls with deadlines, streams of the test's own.
+"""A broker in one conformance test: calls with deadlines, separate streams.
 
-Conformance tests share a broker, so each one works on streams with names of its own.
-Positions and codes are those of the public API (`proto.API`).
+Conformance tests share a broker, so each uses streams with unique names. Positions and codes are
+those of the public API (`proto.API`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _names = count()
 
 
 class World:
-    """Stub, a stream name of its own, and the calls that tests make again and again.
+    """Stub, a unique stream name, and common calls of tests.
 
     Attributes:
         api: Stub of the public API.
-        name: Name that no other test uses; also the subject of `create`.
+        name: Unique stream name; also the subject of `create`.
     """
 
     def __init__(self, channel: grpc.Channel) -> None:
@@ -76,10 +76,10 @@ class World:
         return call
 
     def read(self, **fields: object) -> tuple[list[api_pb2.Message], grpc.StatusCode, str]:
-        """Subscribe and take everything until the server ends the call.
+        """Subscribe and read until the server ends the call.
 
         Returns:
-            The messages, the code and the text of the end.
+            The messages, and the status code and text.
         """
         call = self.subscribe(**fields)
         messages: list[api_pb2.Message] = []

@@ -1,4 +1,4 @@
-"""Servers that are no brokers, which newcomers name by mistake: other protocols, other TLS."""
+"""Servers that are not brokers, which newcomers address by mistake: other protocols, other TLS."""
 
 import contextlib
 import socket
@@ -19,13 +19,14 @@ _SETTINGS: Final = frames.settings_frame({})
 
 
 class Kind(NamedTuple):
-    """Bytes that a server sends.
+    """The bytes that a server sends.
 
     Attributes:
-        greeting: Said to whoever connects.
-        answer: Said to the first bytes, before it closes; none says nothing and stays.
-        status: Said to each request of HTTP/2: a row of HPACK's table.
-        alpn: Protocols offered inside TLS; none is a server without TLS.
+        greeting: Sent to each new connection.
+        answer: Sent after the first bytes received, before it closes; `None` sends nothing and
+            stays open.
+        status: Status for each HTTP/2 request: a row of HPACK's table.
+        alpn: Protocols offered inside TLS; `None` is a server without TLS.
         wants_certificate: Whether clients must show one.
     """
 
@@ -54,7 +55,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 class WrongServer:
-    """A server of a kind on a free port of 127.0.0.1, while it is entered.
+    """A server of one kind on a free port of 127.0.0.1, as a context manager.
 
     Attributes:
         address: Address that it listens on.
@@ -119,7 +120,7 @@ class WrongServer:
 
 
 def _requests(data: bytes) -> Iterator[bytes]:
-    """Yield the ids of the streams that some frames open."""
+    """Yield the stream ids that the frames open."""
     while data:
         if data[3] == frames.HEADERS:
             yield data[5:_FRAME_HEADER]

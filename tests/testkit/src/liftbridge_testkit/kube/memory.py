@@ -118,8 +118,7 @@ class MemoryKube:
         manager: Owner of created and patched fields.
         collects: Whether the garbage collector exists, and acts immediately.
         admit: Called with verb and object before each write through the port; it may refuse.
-        stores: Called with the object that each write through the port would store; it may change
-            the object.
+        stores: Called with the object of each write through the port; may change it.
     """
 
     def __init__(self, fence: Fence | None = None, *, collects: bool = True) -> None:

@@ -1,9 +1,10 @@
-"""Random lives of a group: everything that may go wrong does, then it must recover (R19).
+"""Random runs of a Raft group: inject every fault, then require recovery (R19).
 
-One seed is one life. In the first phase messages are lost, doubled and reordered, links cut,
-processes stopped with any part of what was not synced, disks slow, loops stalled, logs compacted,
-members changed, leadership handed over. In the second everything is healed and the group has to
-elect a leader and commit at every voter within a bounded time. `Watch` checks all the way.
+One seed gives one run. In the first phase messages are lost, duplicated and reordered, links are
+cut, processes stop with any part of their unsynced data, disks are slow, loops stall, logs are
+compacted, members change and leadership is transferred. In the second phase all faults stop, and
+the group must elect a leader and commit at every voter within a bounded time. `Watch` checks every
+step.
 """
 
 from collections import Counter
@@ -36,21 +37,21 @@ OPTIONS = RaftOptions(
     chunk_bytes_max=7,
     catch_up_entries_max=20,
 )
-"""Small bounds, so that a short life reaches all of them."""
+"""Bounds small enough that a short run reaches all of them."""
 
 NETWORK_MAX = 400
 SHORT_LIVES = 4
 SHORT_PART = 10
-"""A short life has one step for so many of the first."""
+"""Steps of the first part for each step of a short part."""
 
 UNCOUNTED_BYTES = 500
-"""Bytes of membership changes and of entries that begin a term, which may exceed the bound."""
+"""Allowance for entries that may exceed the bound: membership changes and the first of a term."""
 
 UNDISTURBED_NS = 3_000 * MS
-"""Time in which a disturbed group must show that it keeps its leader."""
+"""Time for which a disturbed group must keep its leader."""
 
 RECOVERY_NS = 20_000 * MS
-"""Time to recover: some twenty election timeouts."""
+"""Maximum time to recover: about twenty election timeouts."""
 
 
 @dataclass
@@ -62,7 +63,10 @@ class Life:
 
 
 class Chaos:
-    """Drives one cluster by one generator; so many voters, or a number by chance."""
+    """Injects faults into one cluster from one random generator.
+
+    The number of voters may be random.
+    """
 
     def __init__(self, seed: int, voter_count: int = 0, spare_count: int = 2) -> None:
         self.rng = Random(seed)
@@ -72,7 +76,7 @@ class Chaos:
             append_entries_max=self.rng.choice((1, 2, 8)),
             inflight_messages_max=self.rng.choice((1, 4, 16)),
         )
-        # A learner served one entry at a time would never catch up with a group under load.
+        # A learner that receives one entry at a time never catches up with a group under load.
         self.cluster: RaftCluster = RaftCluster(OPTIONS if voter_count else options, seed)
         count = voter_count or self.rng.choice((1, 3, 3, 3, 5))
         self.spares = [peer_of(str(n)) for n in range(count + 1, count + 1 + spare_count)]
@@ -103,7 +107,7 @@ class Chaos:
             (1, self.transfer),
             (1, self.stale_copy),
         ]
-        # A subset of the faults makes each of them more visible (swarm testing).
+        # A subset of the faults makes each fault more visible (swarm testing).
         self.actions = [
             (weight, action)
             for number, (weight, action) in enumerate(weights)
@@ -113,10 +117,10 @@ class Chaos:
         self.weather = Weather(self, seed)
 
     def run(self, steps: int) -> Life:
-        """Return the live for so many steps and recover; then a few times for a short while again.
+        """Run `live` and `recover`, then repeat both a few times with short runs.
 
-        What keeps a group from recovering is mostly repaired by chance while a life continues, so
-        each end of one is another look.
+        A state from which a group cannot recover is mostly repaired by chance while faults
+        continue. So each recovery is another chance to see one.
         """
         for length in (steps, *[steps // SHORT_PART] * SHORT_LIVES):
             self.live(length)
@@ -134,7 +138,7 @@ class Chaos:
         return self.life
 
     def live(self, steps: int) -> None:
-        """Let so many things happen."""
+        """Take this number of random steps."""
         weights = [weight for weight, _ in self.actions]
         actions = [action for _, action in self.actions]
         for action in self.rng.choices(actions, weights, k=steps):
@@ -174,7 +178,7 @@ class Chaos:
         del network[:-NETWORK_MAX]
 
     def stale_copy(self) -> None:
-        """A message from long ago arrives once more."""
+        """Deliver an old message again."""
         if self.old_messages:
             self.cluster.deliver(self.rng.choice(self.old_messages))
             self.count("stale")
@@ -198,7 +202,7 @@ class Chaos:
 
     @staticmethod
     def put(core: RaftCore, data: bytes) -> None:
-        """Propose something; nothing may be taken while leadership goes to another one."""
+        """Propose an entry. A leader that transfers leadership must not accept it."""
         transferee = core.transferee
         core.propose(data)
         assert transferee is None, f"{core.me} takes a proposal during a hand-over"
@@ -219,7 +223,7 @@ class Chaos:
             self.read_at(host)
 
     def read_at(self, host: Host) -> None:
-        """Ask a member for a read; it must not be served before what is committed by now."""
+        """Ask a member for a read, which must not return less than is committed now."""
         self.token += 1
         self.read_floors[self.token] = self.cluster.watch.last_committed
         self.attempt(host.peer, "read", lambda core: core.read(self.token, self.cluster.now))
@@ -264,7 +268,10 @@ class Chaos:
         self.count("partition")
 
     def depose(self) -> None:
-        """The leader is cut off with one other, or dies: its last entries reach few (fig. 8)."""
+        """Isolate the leader with one follower, or stop it: few peers get its last entries (fig.
+
+        8).
+        """
         leader = self.cluster.leader()
         if leader is None:
             return
@@ -282,7 +289,7 @@ class Chaos:
         self.cluster.cut.clear()
 
     def stall(self) -> None:
-        """All loops stall, or one does while the others continue."""
+        """Stall all loops, or one loop while the others continue."""
         self.cluster.now += self.rng.randrange(2_000 * MS)
         self.count("stall")
 
@@ -316,7 +323,7 @@ class Chaos:
     # --- Recovery -------------------------------------------------------------------------------
 
     def recover(self) -> None:
-        """Heal everything: a leader and a commit at every voter must come in bounded time."""
+        """Heal everything: a leader and a commit at every voter must follow in bounded time."""
         cluster = self.cluster
         cluster.cut.clear()
         for host in cluster.hosts.values():
@@ -341,7 +348,7 @@ class Chaos:
     # --- Disturbances ---------------------------------------------------------------------------
 
     def disturb(self) -> None:
-        """All is well: now a group of three or more stands still, and loses some of its ways."""
+        """Isolate members of a healthy group of three or more, and cut some of its links."""
         leader = self.cluster.leader()
         assert leader is not None
         voters = leader.configuration.voters
@@ -372,4 +379,4 @@ class Chaos:
 
 
 def void(_: object) -> None:
-    """Drop a result."""
+    """Ignore a result."""

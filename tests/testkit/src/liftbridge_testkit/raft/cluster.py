@@ -1,7 +1,7 @@
-"""A group of Raft cores with hosts that do exactly what `Ready` says, on a network under control.
+"""Raft cores with hosts that execute exactly `Ready`, on a controlled network.
 
-Every application, every write and every change of role passes through `Watch`, which compares it
-with all that was seen before: a broken invariant of Raft (fig. 3) is an `AssertionError` at once.
+`Watch` compares each applied entry, write and role change with all earlier ones. A broken invariant
+of Raft (fig. 3) raises `AssertionError` at once.
 """
 
 import hashlib
@@ -19,21 +19,24 @@ Report = Callable[[str], None]
 
 
 def peer_of(name: str) -> Peer:
-    """`2` is broker 2 with its first data directory, `2'` with the next, and so on."""
+    """Parse a peer.
+
+    `2` is broker 2 with its first data directory, `2'` with the next, and so on.
+    """
     bare = name.rstrip("'")
     return Peer(BrokerId(bare), f"d{len(name) - len(bare)}")
 
 
 def name_of(peer: Peer) -> str:
-    """Inverse of `peer_of`."""
+    """Format a peer; the inverse of `peer_of`."""
     return peer.broker + "'" * int(peer.data_dir_id[1:])
 
 
 class Watch:
-    """Observations of all peers so far, and the invariants over them.
+    """Invariants over everything that the peers have done so far.
 
     Attributes:
-        committed: Term of each index that any peer took for committed.
+        committed: Term of each index that any peer considered committed.
         last_committed: The highest of them.
     """
 
@@ -51,7 +54,7 @@ class Watch:
         self.snapshot_count = 0
 
     def on_step(self, core: RaftCore, commit_before: int) -> None:
-        """Check a peer after anything happened to it."""
+        """Check a peer after any event."""
         commit = core.commit
         assert commit >= commit_before, "commit index went back"
         for index in range(max(commit_before, 0) + 1, commit + 1):
@@ -79,7 +82,7 @@ class Watch:
         self._leader_logs[key] = core.last_index
 
     def on_write(self, core: RaftCore, storage: MemoryLog, ready: Ready) -> None:
-        """Check that what a peer writes matches every log (Raft fig. 3, log matching)."""
+        """Check that a write of a peer matches every log (Raft fig. 3, log matching)."""
         if ready.entries:
             first = ready.entries[0].entry_index
             self.truncation_count += first <= storage.last_index and ready.snapshot is None
@@ -92,7 +95,7 @@ class Watch:
                 prev_term = entry.term
 
     def on_synced(self, peer: Peer, ready: Ready) -> None:
-        """Check what a peer has made durable: terms rise, one vote in each."""
+        """Check the durable state of a peer: terms rise, with one vote in each."""
         hard_state = ready.hard_state
         assert hard_state is not None
         assert hard_state.term >= self._terms.get(peer, 0), "a term fell"
@@ -102,10 +105,10 @@ class Watch:
             assert vote == hard_state.vote, f"{peer} voted twice in {hard_state.term}"
 
     def on_send(self, message: Message, storage: MemoryLog) -> None:
-        """Look at a message that leaves a host with this disk."""
+        """Check a message that a host with this disk sends."""
 
     def on_told(self, entry: Entry, storage: MemoryLog) -> None:
-        """Look at an entry that a core told its host with this disk to apply."""
+        """Check an entry that a core gave to its host with this disk to apply."""
 
     def on_apply(self, index: int, state: bytes) -> None:
         """Check that every peer's state at `index` is the same."""
@@ -140,7 +143,7 @@ class Host:
         self.is_holding = False
 
     def start(self, rng: Random, now: int) -> None:
-        """Begin with what is durable."""
+        """Start from the durable state."""
         assert self.core is None
         self.storage.staged = None
         self.applied = self.storage.snapshot_meta.last_index
@@ -149,12 +152,12 @@ class Host:
         self.core = RaftCore(self.peer, self.storage, self.options, rng, now)
 
     def crash(self, steps: int) -> None:
-        """Lose memory, and all but `steps` steps of what was not synced."""
+        """Lose memory, and all but `steps` steps of the unsynced writes."""
         self.core = None
         self.storage.crash(steps)
 
     def work(self, send: Callable[[Message], None]) -> None:
-        """Do what the core wants done, until it wants nothing."""
+        """Execute the requests of the core until there are none."""
         core = self.core
         while core is not None and (ready := core.ready()) is not None:
             for message in ready.messages_before:
@@ -172,7 +175,7 @@ class Host:
                     self.sync(send)
 
     def sync(self, send: Callable[[Message], None]) -> None:
-        """The disk is done; what was promised may leave."""
+        """Complete the sync, and send the messages that waited for it."""
         assert self.core is not None
         ready = self.storage.sync()
         self.watch.on_synced(self.peer, ready)
@@ -200,7 +203,7 @@ class Host:
         self.watch.on_apply(self.applied, self.state)
 
     def compact(self, entries_kept: int) -> bool:
-        """Take a snapshot of the present state; whether there was something to compact."""
+        """Take a snapshot of the present state. Return whether there was something to compact."""
         if self.core is None or self.applied <= self.storage.snapshot_meta.last_index:
             return False
         configuration = self.core.configuration_at(self.applied)
@@ -209,14 +212,14 @@ class Host:
 
 
 class RaftCluster:
-    """Hosts and a network that delivers only when told.
+    """Hosts and a network that delivers only on request.
 
     Attributes:
         hosts: Hosts by identity, in the order they were added.
         network: Messages on their way, oldest first.
-        cut: Pairs (from, to) between which everything is lost.
+        cut: Pairs (from, to) between which all messages are lost.
         now: Time of all peers, in nanoseconds.
-        report: Called with a line for everything worth telling.
+        report: Called with one line for each notable event.
     """
 
     def __init__(self, options: RaftOptions, seed: int = 0, watch: Watch | None = None) -> None:
@@ -230,7 +233,7 @@ class RaftCluster:
         self.report: Report = lambda _: None
 
     def add(self, peer: Peer, configuration: Configuration) -> Host:
-        """Add a host with an empty disk; it is down."""
+        """Add a stopped host with an empty disk."""
         host = Host(peer, configuration, self.options, self.watch)
         self.hosts[peer] = host
         return host
@@ -251,13 +254,13 @@ class RaftCluster:
         return max(leaders, key=lambda core: core.term) if leaders else None
 
     def send(self, message: Message) -> None:
-        """Put a message on its way, unless the link is cut."""
+        """Send a message, unless the link is cut."""
         self.watch.on_send(message, self.hosts[message.sender].storage)
         if (message.sender, message.target) not in self.cut:
             self.network.append(message)
 
     def act(self, peer: Peer, action: Callable[[RaftCore], None]) -> None:
-        """Do something to a core, let its host work, and check."""
+        """Call a function on a core, let its host work, and check."""
         host = self.hosts[peer]
         core = host.core
         assert core is not None
@@ -270,7 +273,7 @@ class RaftCluster:
             self._tell(core, before)
 
     def sync(self, peer: Peer) -> None:
-        """Let the disk of a host that holds its writes finish."""
+        """Complete the writes of a host whose disk holds them back."""
         host = self.hosts[peer]
         if host.storage.staged is not None:
             self.act(peer, lambda _: host.sync(self.send))
@@ -289,13 +292,13 @@ class RaftCluster:
                 self.report(f"{name} drops {Drop(reason).name.lower()}")
 
     def deliver(self, message: Message) -> None:
-        """Hand a message to its target, if that is up."""
+        """Deliver a message if its target is running."""
         host = self.hosts.get(message.target)
         if host is not None and host.core is not None:
             self.act(message.target, lambda core: core.step(message, self.now))
 
     def settle(self, deliveries_max: int = 100_000) -> None:
-        """Deliver in order until nothing is on its way."""
+        """Deliver messages in order until none is left."""
         for _ in range(deliveries_max):
             if not self.network:
                 return
@@ -303,11 +306,11 @@ class RaftCluster:
         raise AssertionError("the group does not come to rest")
 
     def tick(self, peer: Peer) -> None:
-        """Let a peer look at the clock."""
+        """Give a peer the present time."""
         self.act(peer, lambda core: core.tick(self.now))
 
     def elapse(self, duration_ns: int) -> None:
-        """Let time pass as it does in a healthy process: every deadline in time, all delivered."""
+        """Advance time as in a healthy process: no deadline is late and all messages arrive."""
         end = self.now + duration_ns
         while True:
             deadlines = [
@@ -324,7 +327,7 @@ class RaftCluster:
         self.now = end
 
     def partition(self, groups: list[list[Peer]]) -> None:
-        """Cut all links between different groups; whoever is in none is alone."""
+        """Cut all links between different groups. A peer in no group is isolated."""
         place = {peer: number for number, group in enumerate(groups) for peer in group}
         everyone = list(self.hosts)
         self.cut = {

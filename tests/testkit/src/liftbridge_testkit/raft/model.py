@@ -1,8 +1,8 @@
-"""The state machine of Raft's specification, against which random lives are checked step by step.
+"""Check random runs step by step against the state machine of the Raft specification.
 
 The specification (Ongaro's thesis, appendix B; the same actions as in the TLA+ models of etcd and
-KIP-853) allows a change only as one of its actions. Here each step of a core is taken apart into
-those actions, and what they demand is looked up in what all disks together have ever held:
+KIP-853) allows a change only as one of its actions. Here each step of a core is split into those
+actions. Their preconditions are checked against everything that any disk has ever held:
 
 - BecomeLeader: a majority of the voters have a vote for it in its term that no crash can undo: on
   disk, or its peer has gone on to a later term, and that is on disk.
@@ -27,7 +27,7 @@ from liftbridge_testkit.raft.storage import MemoryLog
 
 
 class Model(Watch):
-    """Takes the place of the watch of a cluster.
+    """Replaces the `Watch` of a cluster.
 
     Attributes:
         action_counts: Count of each action of the specification.
@@ -50,7 +50,7 @@ class Model(Watch):
             self._look_at_disk(host.peer)
 
     def on_step(self, core: RaftCore, commit_before: int) -> None:
-        """Take a step apart."""
+        """Check a step of a peer, split into actions."""
         self._look_at_disk(core.me)
         if core.is_leader:
             self._check_leader(core)
@@ -65,7 +65,7 @@ class Model(Watch):
         super().on_step(core, commit_before)
 
     def on_write(self, core: RaftCore, storage: MemoryLog, ready: Ready) -> None:
-        """Check where entries come from, and what they take the place of."""
+        """Check the source of entries, and the entries that they replace."""
         if core.is_leader:
             self._note_created(core)
             for entry in ready.entries:
@@ -88,7 +88,7 @@ class Model(Watch):
         super().on_write(core, storage, ready)
 
     def on_send(self, message: Message, storage: MemoryLog) -> None:
-        """Check that a vote is given once, and only when no crash can make it another one."""
+        """Check that a vote is given once, and only when no crash can change it."""
         if isinstance(message, VoteReply) and message.is_granted:
             term, candidate = message.term, message.target
             disk = storage.hard_state()
@@ -101,13 +101,13 @@ class Model(Watch):
             assert is_held, f"{message.sender} takes a snapshot that is not durable"
 
     def on_told(self, entry: Entry, storage: MemoryLog) -> None:
-        """Check that what is to be applied is on disk."""
+        """Check that an entry is on disk before it is applied."""
         term = storage.term_at(entry.entry_index)
         assert term in (None, entry.term), f"{entry.entry_index} is told with another term"
         assert storage.last_index >= entry.entry_index, f"{entry.entry_index} is not durable"
 
     def _check_change(self, core: RaftCore, index: int) -> None:
-        """Check that a change of members may be made now."""
+        """Check that a change of members is allowed now."""
         if (index, core.term) in self._changes:
             return
         self._changes.add((index, core.term))
@@ -119,7 +119,7 @@ class Model(Watch):
                 assert is_committed, f"{core.me} makes change {index} before {at} is committed"
 
     def _look_at_disk(self, peer: Peer) -> None:
-        """Note what became durable; whoever holds an entry holds all before it."""
+        """Record durable state. A peer that holds an entry holds all before it."""
         storage, held = self._cluster.hosts[peer].storage, self._held[peer]
         self._covered[peer] = max(self._covered[peer], storage.snapshot_meta.last_index)
         for index in range(storage.last_index, storage.first_index - 1, -1):
@@ -151,7 +151,7 @@ class Model(Watch):
 
     def _check_commit(self, core: RaftCore) -> None:
         index = core.commit
-        # A leader that removed itself leads no longer when that is committed.
+        # A leader that removed itself stops leading when the removal is committed.
         if not core.is_leader and (core.me, core.term) not in self._elected:
             assert index <= self._allowed, f"{core.me} commits {index}, which no leader has"
             return

@@ -1,4 +1,4 @@
-"""Scripts of a group: commands, `----`, what happened; block after block (etcd's `datadriven`).
+"""Scripts of a group: commands, `----`, output; block after block (etcd's `datadriven`).
 
 A block ends with an empty line; lines with `#` belong to the reader. `rewrite` puts what happens
 now in the place of what is expected. The commands:
@@ -52,7 +52,7 @@ CHANGES: dict[str, type[AddLearner] | type[Promote] | type[Remove]] = {
 
 
 class Block:
-    """Commands and what they are expected to print; `before` is kept as it is."""
+    """Commands and their expected output; `before` is kept as it is."""
 
     def __init__(self, before: list[str], commands: list[str], expected: list[str]) -> None:
         self.before = before
@@ -90,7 +90,7 @@ def play(path: Path, *, rewrite: bool) -> tuple[str, str]:
     """Run a script.
 
     Returns:
-        What the file says and what it should say; equal when all went as expected.
+        The text of the file, and the text with actual output; equal when the script passes.
     """
     text = path.read_text(encoding="utf-8")
     script = Script()
@@ -188,7 +188,7 @@ class Script:
     # --- What peers are asked for ---------------------------------------------------------------
 
     def _do_campaign(self, words: list[str]) -> None:
-        """Everybody's lease has run out, and this peer is the first to notice."""
+        """Expire every lease, and let this peer notice first."""
         for host in self._cluster.running():
             if host.core is not None and not host.core.is_leader:
                 host.core._timers.leader_heard_at -= self._options.election_ns
@@ -264,7 +264,7 @@ class Script:
             self._lines.append(f"{number}: {message_text(message)}")
 
     def _chosen(self, words: list[str]) -> list[Message]:
-        """Return messages on their way by number, or those with all the words in their text."""
+        """Return messages in flight by number, or those with all the words in their text."""
         network = self._cluster.network
         if words and words[0].isdigit():
             return [network[int(word) - 1] for word in words]

@@ -1,4 +1,4 @@
-"""A durable log in memory that loses at a crash what was written but not synced."""
+"""A durable log in memory that loses unsynced writes at a crash."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from liftbridge_broker.raft.types import Ready
 
 
 class MemoryLog:
-    """Implements `StableLog`; what `write` took becomes durable by `sync`, all or a part of it.
+    """Implement `StableLog`; `sync` makes all or a part of the writes durable.
 
     Attributes:
         staged: Written and not synced.
@@ -75,28 +75,28 @@ class MemoryLog:
 
     @property
     def state(self) -> bytes:
-        """State of the newest snapshot."""
+        """Return the state of the newest snapshot."""
         return self._states[self._meta.last_index]
 
     def write(self, ready: Ready) -> None:
-        """Take what `ready` wants persisted; a crash may still lose it."""
+        """Write the state, entries and snapshot of `ready`. A crash may still lose them."""
         assert self.staged is None
         self.staged = ready
 
     @property
     def write_count(self) -> int:
-        """Steps that `sync` and `crash` make of what is staged."""
+        """Return the number of steps in which `sync` and `crash` handle the staged data."""
         return 0 if self.staged is None else 2 + len(self.staged.entries)
 
     def sync(self) -> Ready:
-        """Make durable what was written."""
+        """Make the staged writes durable."""
         assert self.staged is not None
         ready = self.staged
         self.crash(self.write_count)
         return ready
 
     def crash(self, steps: int) -> None:
-        """Keep the first `steps` of what was written: the snapshot, each entry, the hard state."""
+        """Keep the first `steps` of the staged writes: the snapshot, each entry, the hard state."""
         ready, count = self.staged, self.write_count
         self.staged = None
         if ready is None or steps == 0:
@@ -115,7 +115,7 @@ class MemoryLog:
     def keep_snapshot(
         self, index: int, state: bytes, configuration: Configuration, entries_kept: int
     ) -> None:
-        """Store a snapshot at `index`, and drop all but so many entries before it."""
+        """Store a snapshot at `index`, and drop all but the last `keep` entries before it."""
         term = self.term_at(index)
         assert term is not None
         digest = hashlib.sha256(state).digest()
@@ -128,6 +128,6 @@ class MemoryLog:
         self._base = (base, base_term)
 
     def load(self, entries: Sequence[Entry], hard_state: HardState) -> None:
-        """Begin a scenario with this log."""
+        """Set the initial log of a scenario."""
         self._entries = list(entries)
         self._hard_state = hard_state

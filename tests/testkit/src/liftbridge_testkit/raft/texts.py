@@ -1,4 +1,4 @@
-"""Messages and peers as text, for scripts: short, and the same in both directions where needed."""
+"""Format messages and peers as short text for scripts; parse them where scripts need it."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ from liftbridge_testkit.raft.cluster import Host, name_of, peer_of
 
 
 def entry_text(entry: Entry) -> str:
-    """`3/2:a`: index, term and data; `noop`, or the members in brackets."""
+    """Format an entry as `3/2:a`: index, term and data; `noop`, or the members in brackets."""
     place = f"{entry.entry_index}/{entry.term}"
     if entry.kind is EntryKind.NOOP:
         return f"{place}:noop"
@@ -35,14 +35,14 @@ def entry_text(entry: Entry) -> str:
 
 
 def members_text(configuration: Configuration) -> str:
-    """`(1 2 3)` or `(1 2 3 +4)` with learner 4."""
+    """Format members as `(1 2 3)`, or `(1 2 3 +4)` with learner 4."""
     names = [name_of(peer) for peer in configuration.voters]
     names += [f"+{name_of(peer)}" for peer in configuration.learners]
     return f"({' '.join(names)})"
 
 
 def message_text(message: Message) -> str:
-    """Return one line for a message."""
+    """Format a message as one line."""
     kind = type(message)
     head = f"{name_of(message.sender)}>{name_of(message.target)} {kind.__name__}"
     return f"{head} term={message.term}{_BODIES[kind](message)}"
@@ -88,7 +88,7 @@ _KINDS = {kind.__name__: kind for kind in _BODIES}
 
 
 def host_text(host: Host) -> str:
-    """Return the state of a peer as text."""
+    """Format the state of a peer."""
     name = name_of(host.peer)
     core = host.core
     if core is None:
@@ -109,7 +109,7 @@ def host_text(host: Host) -> str:
 
 
 def parse_entries(text: str) -> tuple[Entry, ...]:
-    """`3/2:a,4/2:noop`."""
+    """Parse entries such as `3/2:a,4/2:noop`."""
     found = []
     for part in text.split(",") if text else ():
         place, _, data = part.partition(":")
@@ -123,7 +123,7 @@ def parse_entries(text: str) -> tuple[Entry, ...]:
 
 
 def parse_message(words: list[str]) -> Message:
-    """A message that no honest peer may have sent: kind, then `field=value`; omitted ones are 0.
+    """Parse a message, valid or not: kind, then `field=value`; omitted fields are 0.
 
     A snapshot is `index,term,size,bytes of digest,position` and `data` a number of zero bytes.
     """
@@ -151,10 +151,10 @@ def parse_message(words: list[str]) -> Message:
 
 
 def peers_of(words: list[str]) -> list[Peer]:
-    """Return the names to identities."""
+    """Parse a list of peers."""
     return [peer_of(word) for word in words]
 
 
 def milliseconds(text: str) -> int:
-    """Return a duration in nanoseconds."""
+    """Parse a number of milliseconds. Return nanoseconds."""
     return int(text) * MS

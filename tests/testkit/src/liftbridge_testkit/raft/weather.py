@@ -1,12 +1,12 @@
-"""Causes rare events in the lives of a group, with a random generator of its own.
+"""Rare events in the runs of a group, drawn from a random generator of its own.
 
-The lives of `chaos` draw nothing for it, so that a seed stays what it is for all else.
+The runs of `chaos` draw nothing for it, so a seed gives the same other events as before.
 
-- Answers and requests of long ago arrive once more, most of them in another term.
-- A former leader that transferred leadership receives nothing more, and believes to lead.
-- Reads are asked of everyone who believes to lead while several do.
-- A slow disk is done with one write and as slow with the next.
-- No peer receives the candidate of a new term, so that it is ahead of a group that continues.
+- Old answers and requests arrive again, most of them in another term.
+- A former leader that transferred leadership receives nothing more, and still acts as leader.
+- While several peers act as leader, each of them gets read requests.
+- A slow disk completes one write and is as slow with the next.
+- No peer receives the messages of a candidate, so its term is ahead of a group that continues.
 """
 
 from random import Random
@@ -16,19 +16,19 @@ from liftbridge_broker.raft.types import Message, TimeoutNow, Vote
 from liftbridge_testkit.raft.cluster import Host, RaftCluster
 
 KEPT_MAX: Final = 60
-"""Messages of long ago that are kept."""
+"""Maximum number of old messages kept."""
 
 
 class Group(Protocol):
-    """The life that is added to."""
+    """The run that `Weather` adds events to."""
 
     @property
     def cluster(self) -> RaftCluster:
-        """Its members and their network."""
+        """Return the members and their network."""
         ...
 
     def count(self, name: str) -> None:
-        """Note that something happened."""
+        """Count an event."""
         ...
 
     def read_at(self, host: Host) -> None:
@@ -37,18 +37,18 @@ class Group(Protocol):
 
 
 class Weather:
-    """Adds to one life."""
+    """Adds rare events to one run."""
 
     def __init__(self, chaos: Group, seed: int) -> None:
         self._chaos = chaos
         self._rng = Random(f"weather {seed}")
-        # Not in all lives: what comes late also ends what would go wrong without it.
+        # Not in every run: late messages also end faults that would last without them.
         self._is_late = bool(self._rng.randrange(2))
         self._is_candidate_alone = bool(self._rng.randrange(2))
         self._kept: list[Message] = []
 
     def after_step(self) -> None:
-        """Do what is due now, mostly nothing."""
+        """Add the events that are due now, mostly none."""
         draw = self._rng.randrange(40)
         if draw == 0 and self._is_late:
             self._keep()
@@ -82,7 +82,7 @@ class Weather:
                 self._chaos.read_at(host)
 
     def _lose_votes(self) -> None:
-        """Lose the requests of one candidate for votes, all that are on their way."""
+        """Lose all vote requests of one candidate that are in flight."""
         network = self._chaos.cluster.network
         asked = [message for message in network if isinstance(message, Vote)]
         if asked and not self._rng.randrange(3):
@@ -91,7 +91,7 @@ class Weather:
             self._chaos.count("votes lost")
 
     def _cut_former_leader(self) -> None:
-        """Cut off a peer that asks another one to lead, after this request; or lose the request."""
+        """Cut off a peer after it asks another one to take over, or lose that request."""
         cluster = self._chaos.cluster
         asked = [one for one in cluster.network if isinstance(one, TimeoutNow)]
         if asked and not self._rng.randrange(4):
@@ -105,7 +105,7 @@ class Weather:
             self._chaos.count("former leader cut off")
 
     def _finish_write(self) -> None:
-        """Let a disk that holds its writes finish the present one only."""
+        """Complete only the present write of a disk that holds back its writes."""
         holding = [host for host in self._chaos.cluster.running() if host.is_holding]
         if holding:
             self._chaos.cluster.sync(self._rng.choice(holding).peer)

@@ -1,10 +1,10 @@
-"""Changes of a specification that admission accepts, of each field that its schema has.
+"""Changes of a specification that admission accepts, for each field of its schema.
 
     for place, spec in changes(schema, before): ...
 
-Made from the schema, so that a field of tomorrow is changed as well: each field that is there gets
-another value or goes, each that is not there comes, with all that lies below it. What the schema or
-a rule of the resource refuses is left out; `is_admitted` asks both.
+The schema gives the fields, so future fields are included. Each field that is set gets another
+value or is removed. Each field that is not set gets a value, with all fields below it. Changes that
+the schema or a rule of the resource refuses are left out; `is_admitted` checks both.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,25 +28,25 @@ WORDS: Final = (
     ),
     *("20s", "2h", "1000h", "02:30", "nats://other:4222", "ReadWriteOncePod"),
 )
-"""Texts, of which the first that is admitted is the other value of a field."""
+"""Strings to try; the first that is admitted is the other value of a field."""
 
 DEPTH_MAX: Final = 3
 _GONE: Final = object()
 
 
 def is_admitted(schema: Schema, spec: Any, before: Any) -> bool:
-    """Return whether an API server takes one specification in the place of another."""
+    """Return whether the API server accepts one specification as a replacement of another."""
     new, old = (defaulted(schema, copied(one)) for one in (spec, before))
     return not errors(schema, new) and not list(refusals(schema, new, old))
 
 
 def changes(schema: Schema, spec: Any, seen: set[str] | None = None) -> Iterator[tuple[str, Any]]:
-    """Field and whole specification of each change that is admitted and differs.
+    """Yield the field and the whole specification of each admitted change.
 
     Args:
         schema: Schema of the specification.
         spec: Specification to change.
-        seen: Fields that are left out; each that was changed is added.
+        seen: Fields to leave out; each changed field is added.
     """
     seen = set() if seen is None else seen
     for place, changed in _changes(schema, spec, "", DEPTH_MAX):
@@ -58,7 +58,7 @@ def changes(schema: Schema, spec: Any, seen: set[str] | None = None) -> Iterator
 def together(
     schema: Schema, spec: Any, changed: Iterable[tuple[str, Any]]
 ) -> list[tuple[list[str], Any]]:
-    """Changes of different fields of one specification, made in as few as are admitted."""
+    """Yield specifications with many changed fields, as few of them as admission allows."""
     made: list[tuple[list[str], Any]] = []
     for place, one in changed:
         for number, (places, so_far) in enumerate(made):
@@ -72,7 +72,7 @@ def together(
 
 
 def _both(base: Any, one: Any, other: Any) -> Any:
-    """Return the value that two changes result in; None where they conflict."""
+    """Return the value that two changes result in; `None` where they conflict."""
     if base in (one, other):
         return one if other == base else other
     if base is _GONE:
@@ -111,7 +111,7 @@ def _changes(node: Schema, value: Any, at: str, depth: int) -> Iterator[tuple[st
 def _of_field(
     node: Schema, value: Any, name: str, at: str, depth: int
 ) -> Iterator[tuple[str, Any]]:
-    """Other values of a field that is there, or values of one that is not, and all below them."""
+    """Yield other values of a set field, values of an unset field, and those of fields below."""
     if name in value:
         yield from _changes(node, value[name], at, depth)
         return
@@ -122,7 +122,7 @@ def _of_field(
 
 
 def _values(node: Schema, depth: int) -> Iterator[Any]:
-    """Yield the values of a field, the least of each kind."""
+    """Yield values of a field, the smallest of each kind."""
     if "enum" in node:
         yield from node["enum"]
     elif node.get("x-kubernetes-int-or-string"):

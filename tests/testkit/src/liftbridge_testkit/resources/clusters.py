@@ -1,4 +1,4 @@
-"""Clusters that tests render: one of every kind, each with everything that is made of it.
+"""Clusters that tests render: one of every kind, each with all of its objects.
 
 Each file in `tests/unit/operator/cluster/rendering/clusters` holds a specification.
 """
@@ -45,7 +45,7 @@ def cluster_of(spec: ClusterSpec, name: str = "orders", restart: str = "") -> Cl
 
 
 def inputs_for(spec: ClusterSpec, **changes: Any) -> Inputs:
-    """Return the inputs of the renderer in addition to the specification."""
+    """Return the inputs of the renderer other than the specification."""
     given: dict[str, Any] = {
         "cluster_id": CLUSTER_ID,
         "image": spec.image or f"liftbridge-broker:{spec.version}",

@@ -1,8 +1,8 @@
-"""Tables of accepted and refused objects, one entry for each rule.
+"""Tables of accepted and refused objects, with one entry for each rule.
 
-A table has a minimal object and, for each rule, merge patches (RFC 7386) of it: `accepted` ones
-the API server takes, `refused` ones it refuses because of this rule. Where `before` is given, that
-patch makes the object that exists, and the other one replaces it.
+A table has a minimal object and, for each rule, merge patches (RFC 7386) of it: the API server
+accepts the `accepted` ones and refuses the `refused` ones because of this rule. With `before`, that
+patch makes the existing object, and the other patch replaces it.
 """
 
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ class Example:
     """One object, or one change of an object.
 
     Attributes:
-        rule: Name of the rule it is about; empty for types and bounds.
-        number: Place among the examples of the rule.
-        is_accepted: Whether the API server takes it.
-        before: Object that exists; none for a creation.
-        value: Object that is written.
+        rule: Name of the tested rule; empty for types and bounds.
+        number: Position among the examples of the rule.
+        is_accepted: Whether the API server accepts it.
+        before: Existing object; `None` for a creation.
+        value: Object to write.
     """
 
     rule: str

@@ -1,6 +1,6 @@
-"""Rules in CEL, evaluated as the API server does: at each place of a schema, also on changes.
+"""Evaluate CEL rules as the API server does: at each place of a schema, also on changes.
 
-The functions that Kubernetes adds to CEL are those that the rules of this repository use.
+Of the functions that Kubernetes adds to CEL, only those used in this repository exist.
 """
 
 import json
@@ -26,11 +26,11 @@ class Refusal(NamedTuple):
 
 _ABSENT: Final = object()
 EVALUATED_MAX: Final = 20_000
-"""Values of expressions that are kept: a change of one field leaves most of an object as it was."""
+"""Maximum number of cached results: a change of one field leaves most expressions the same."""
 
 
 def refusals(schema: Schema, value: Any, old: Any = _ABSENT, path: str = "") -> Iterator[Refusal]:
-    """Yield the rules of the schema that the value breaks; `old` is what it replaces."""
+    """Yield the rules of the schema that the value breaks; `old` is the replaced value."""
     for entry in schema.get("x-kubernetes-validations", ()):
         is_transition = "oldSelf" in entry["rule"]
         if is_transition and old is _ABSENT:
@@ -51,7 +51,7 @@ def refusals(schema: Schema, value: Any, old: Any = _ABSENT, path: str = "") -> 
 
 
 def _same(old: Any, item: Any, keys: tuple[str, ...]) -> Any:
-    """Return the item of the former list with the same keys; only lists that are maps have one."""
+    """Return the item of the former list with the same keys; only map lists have one."""
     if keys and isinstance(old, list):
         for candidate in old:
             if all(candidate.get(key) == item.get(key) for key in keys):
@@ -65,7 +65,7 @@ def _message(entry: dict[str, str], variables: dict[str, Any]) -> str:
 
 
 def evaluate(expression: str, variables: dict[str, Any]) -> Any:
-    """The value of an expression; errors in it are raised, since the API server refuses then."""
+    """Return the value of an expression. Errors raise, because the API server refuses then."""
     return _evaluated(expression, json.dumps(variables))
 
 
@@ -76,7 +76,7 @@ def _evaluated(expression: str, variables: str) -> Any:
 
 @lru_cache(maxsize=1)
 def _given(variables: str) -> dict[str, Any]:
-    """Return the variables of the rules of one place, which are asked one after the other."""
+    """Return the variables of the rules at one place."""
     return {name: json_to_cel(value) for name, value in json.loads(variables).items()}
 
 
@@ -87,7 +87,7 @@ def _program(expression: str) -> Any:
 
 
 def _quantity(text: Any) -> Any:
-    """Return a quantity as thousandths, which compares exactly."""
+    """Return a quantity in thousandths, so that comparison is exact."""
     written = str(text)
     if written.endswith("m"):
         return celtypes.IntType(int(written[:-1]))

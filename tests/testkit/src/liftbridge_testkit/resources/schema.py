@@ -1,4 +1,4 @@
-"""Structural schemas: their form, defaults, and types and bounds of objects."""
+"""Structural schemas: form, defaults, and types and bounds of objects."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -22,7 +22,7 @@ _FORBIDDEN: Final = {
     "uniqueItems",
     "title",
 }
-# Type -> keys of which one must be there, for each bound.
+# Type -> keys of which one is required, for each bound.
 _WANTED: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "object": (("maxProperties",),),
     "array": (("maxItems",), ("x-kubernetes-list-type",)),
@@ -101,7 +101,7 @@ def unknown_fields(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
 
 
 def errors(schema: Schema, value: Any) -> list[str]:
-    """Broken types and bounds, unknown fields, and repeated keys of lists that are maps."""
+    """Return broken types and bounds, unknown fields, and duplicate keys of map lists."""
     checker = jsonschema.Draft202012Validator(schema)
     found = [f"{error.json_path}: {error.message}" for error in checker.iter_errors(value)]
     return [*found, *unknown_fields(schema, value), *_repeated(schema, value)]
@@ -123,5 +123,5 @@ def _repeated(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
 
 
 def created(schema: Schema, value: Any) -> Any:
-    """An object as the rules see it when it is created: a status that comes with it is dropped."""
+    """Return an object as rules see it at creation: without its status."""
     return {name: part for name, part in defaulted(schema, value).items() if name != "status"}

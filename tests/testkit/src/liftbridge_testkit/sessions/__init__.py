@@ -1,1 +1,1 @@
-"""Some partitions on three brokers with the shipped fetch sessions, cores and controller."""
+"""Partitions on three brokers with the real fetch sessions, cores and controller."""

@@ -1,7 +1,7 @@
-"""Lives in which the metadata log fails commands that are applied all the same, and says so.
+"""Runs in which the metadata log reports failure for commands that it applies all the same.
 
-Whoever asked knows only that the outcome is not known (L6): a leader that takes its change of the
-in-sync set back then counts without a member that is one.
+The sender knows only that the outcome is unknown (L6). A leader that reverts its in-sync set change
+then counts without a member that is in the set.
 """
 
 from collections.abc import Callable
@@ -18,16 +18,16 @@ CHANCES: Final = (0.05, 0.2)
 
 
 class DoubtfulWorld(SessionWorld):
-    """Answers some commands that it has with a failure of the log, before or after it applies."""
+    """Answers some commands with a failure of the log, before or after applying them."""
 
     def __init__(self, seed: int) -> None:
-        """Create the world like other worlds, with a separate generator for the doubt."""
+        """Create the world like other worlds, with a separate random generator for the failures."""
         self._doubt = Random(f"doubt {seed}")
         self._chance = self._doubt.choice(CHANCES)
         super().__init__(seed)
 
     def ask(self, process: Process, command: Command, then: Callable[[object], None]) -> None:
-        """Send a command to the controller; its log may fail to tell what became of it."""
+        """Send a command to the controller; the answer may be a failure of its log."""
         if self._doubt.random() < self._chance:
             super().ask(process, command, _nobody)
             failure = InternalError("the metadata leader changed")

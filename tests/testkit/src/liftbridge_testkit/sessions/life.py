@@ -1,7 +1,7 @@
 """Applies random faults to a `SessionWorld`, in episodes; after each it must recover.
 
-Little can be told from a world where everything breaks all the time: what was lost once comes again
-with the next fault. So most episodes are short, and what they left behind has to mend by itself.
+A world in which everything breaks all the time shows little: the next fault brings back what was
+lost before. So most episodes are short, and the brokers must recover from them without help.
 """
 
 from collections.abc import Callable
@@ -33,10 +33,10 @@ LINKS_NS: Final = (LINK_NS, LINK_NS, 6 * MS, 25 * MS)
 """Maximum delays of messages."""
 
 HEAL_NS: Final = 30_000 * MS
-"""Time within which all must be in order after an episode."""
+"""Maximum time to recover after an episode."""
 
 QUIET_NS: Final = 1_600 * MS
-"""Time without faults after which no session ends: longer than a fetch may lack an answer."""
+"""Time without faults after which no session ends; longer than a fetch may lack an answer."""
 
 
 class SessionLife:
@@ -57,10 +57,10 @@ class SessionLife:
         return self.world.event_count
 
     def run(self) -> None:
-        """All episodes.
+        """Run all episodes.
 
         Raises:
-            BrokenError: Something that must hold did not.
+            BrokenError: An invariant is broken.
         """
         episodes: tuple[Callable[[], None], ...] = (
             self._storm,
@@ -80,7 +80,7 @@ class SessionLife:
     # Episodes.
 
     def _storm(self) -> None:
-        """Everything breaks."""
+        """Inject all faults."""
         rng = self._rng
         chances = [rng.choice((0.0, 0.03, 0.1, 0.25)) for _ in range(5)]
         self.world.weather = self.world.council = Weather(*chances)
@@ -91,7 +91,7 @@ class SessionLife:
             self._step(chosen if rng.random() < 0.08 else self._work)
 
     def _drizzle(self) -> None:
-        """One or two messages get lost, or come late, twice or in another order."""
+        """Lose one or two messages, delay, duplicate or reorder them."""
         rng = self._rng
         chances = [0.0, 0.0, 0.0, 0.0]
         chances[rng.randrange(4)] = 0.15
@@ -104,14 +104,14 @@ class SessionLife:
                 self._step(self._work)
 
     def _silence(self) -> None:
-        """A broker stands still while others work."""
+        """Stop a broker while others work."""
         process = self._any_process()
         process.paused_until = Instant(self.world.now + self._rng.randrange(6_000) * MS)
         while self.world.now < process.paused_until:
             self._step(self._work)
 
     def _office(self) -> None:
-        """A broker is elected without knowing it: others report it, and take over."""
+        """Elect a broker that does not learn of it: others report it, and take over."""
         world = self.world
         process = self._any_process()
         world.deaf.add(process.broker)
@@ -127,9 +127,9 @@ class SessionLife:
         world.deaf.clear()
 
     def _rebirth(self) -> None:
-        """A broker restarts; messages of its former process come late, and its first ones never.
+        """Restart a broker. Messages of its former process are late, and its first ones are lost.
 
-        Few records come meanwhile, so that positions of before look like good ones.
+        Few records arrive meanwhile, so that old positions look valid.
         """
         world, rng = self.world, self._rng
         for _ in range(rng.randrange(4, 12)):
@@ -146,7 +146,7 @@ class SessionLife:
                 world.weather = CALM
 
     def _council(self) -> None:
-        """Commands get lost and come late, and often there is no leader of the metadata."""
+        """Lose and delay commands, often without a leader of the metadata."""
         world, rng = self.world, self._rng
         world.council = Weather(*[rng.choice((0.0, 0.3, 0.6)) for _ in range(5)])
         self._fence()
@@ -154,7 +154,7 @@ class SessionLife:
             self._step([self._fence] if rng.random() < 0.02 else self._work)
 
     def heal(self) -> None:
-        """Stop all faults: soon all is in order."""
+        """Stop all faults, and wait until all is in order."""
         world = self.world
         world.weather = world.council = CALM
         world.link_ns, world.overtaken_ns = LINK_NS, OVERTAKEN_NS
@@ -168,7 +168,7 @@ class SessionLife:
         world.counts["healed"] += 1
 
     def work_in_peace(self) -> None:
-        """While nothing breaks no session ends, though leaders change and records come."""
+        """Check that without faults no session ends, though leaders change and records arrive."""
         world = self.world
         world.run(LATE_NS + QUIET_NS)
         began, world.link_ns = world.now, self._rng.choice(LINKS_NS)
@@ -227,7 +227,7 @@ class SessionLife:
             world.learn(process, to, at_once=self._rng.random() < 0.15)
 
     def _look(self) -> None:
-        """All leaders look whether another in-sync set is due."""
+        """Let all leaders check whether another in-sync set is due."""
         for process in self.world.processes.values():
             if process.paused_until <= self.world.now:
                 for led in tuple(process.leading.values()):
@@ -247,7 +247,7 @@ class SessionLife:
     # Faults.
 
     def _fence(self) -> None:
-        """A broker is taken for dead; it continues as a zombie."""
+        """Fence a broker, which continues as a zombie."""
         broker = BrokerId(self._rng.choice(NAMES))
         if not self.world.metadata.state.brokers[broker].fenced:
             self.world.metadata.fence(broker)
@@ -273,7 +273,7 @@ class SessionLife:
             )
 
     def _crash(self) -> None:
-        """A process ends and comes back: cleanly, or without what was not on disk.
+        """End a process and start it again: cleanly, or without its unsynced data.
 
         One broker at a time may have lost something (the fault model with a minimum of two).
         """

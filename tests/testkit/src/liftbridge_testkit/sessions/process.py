@@ -1,7 +1,7 @@
-"""A broker process of a `SessionWorld`: what `node.replicas.replicas` does, on logs in memory.
+"""A broker process of a `SessionWorld`: the part of `node.replicas.replicas`, on logs in memory.
 
-The shipped fetch sessions and cores with as little as possible between them: roles follow the
-metadata that the process has learnt, answers go to the log, positions to the session.
+It connects the real fetch sessions and cores with as little code as possible. Roles follow the
+metadata that the process has learned, answers go to the log, positions to the session.
 """
 
 from collections.abc import Callable, Mapping
@@ -51,10 +51,10 @@ LIMITS: Final = LeaderLimits(
     flap_delay_ns=100 * MS,
     flap_delay_ns_max=400 * MS,
 )
-"""Shorter than those of a broker where a wait tells nothing."""
+"""Shorter limits than those of a broker, where a wait tests nothing."""
 
 ANSWER_NS: Final = 500 * MS
-"""Time without an answer after which the outcome of a proposal counts as unknown."""
+"""Time without an answer after which the outcome of a request counts as unknown."""
 
 ESTABLISHED_NS: Final = 10 * MS
 """Time until a new leader epoch is on disk."""
@@ -65,7 +65,7 @@ RECORDS_MAX: Final = 5
 
 
 class Told(FetchPosition):
-    """A position with what the log behind it held: where it began, and its records."""
+    """A position with the contents of the log behind it: its start and its records."""
 
     held: tuple[int, tuple[Record, ...]]
 
@@ -101,47 +101,47 @@ class View(NamedTuple):
 
 
 class Surroundings(Protocol):
-    """World of a process."""
+    """Port to the world of a process."""
 
     rng: Random
     now: Instant
 
     def send(self, sender: BrokerId, to: BrokerId, act: "Callable[[Process], None]") -> None:
-        """Send a message to whatever process the broker has then."""
+        """Send a message to the process that the broker has on arrival."""
         ...
 
     def ask(self, process: "Process", command: Command, then: Callable[[object], None]) -> None:
-        """Send a command to the controller; its answer may never come."""
+        """Send a command to the controller; the answer may be lost."""
         ...
 
     def report(self, process: "Process", report: LeaderReport) -> None:
-        """Tell the controller of a silent leader."""
+        """Report a silent leader to the controller."""
         ...
 
     def after(self, delay_ns: int, act: Callable[[], None]) -> None:
-        """Do something later."""
+        """Call a function later."""
         ...
 
     def on_accepted(self, leader: "Led", follower: BrokerId, fetch: FetchPosition) -> None:
-        """A leader took a position down."""
+        """Handle a position that a leader accepted."""
         ...
 
     def on_cut(
         self, replica: Broker, partition: PartitionId, end: Offset, *, is_below: bool
     ) -> None:
-        """A follower is about to cut its log."""
+        """Handle a truncation that a follower is about to do."""
         ...
 
     def on_lost(self) -> None:
-        """A leader told a follower that there is no such session."""
+        """Handle a leader's answer that the session does not exist."""
         ...
 
     def on_proposal(self, led: "Led", proposal: IsrProposal) -> None:
-        """A leader is about to ask for another in-sync set, for the first time."""
+        """Handle the first request of a leader for another in-sync set."""
         ...
 
     def commit(self, led: "Led") -> bool:
-        """Store how far a leader has committed; whether that moved."""
+        """Store the committed end of a leader. Return whether it moved."""
         ...
 
 
@@ -154,10 +154,10 @@ class Led:
         replica: Its replica.
         core: Its rules.
         is_commit_mode: Whether only what is on disk counts.
-        joined: Since when by its knowledge each member is in sync, at the earliest since it leads.
-        has_gap: Whether metadata were skipped since.
-        began: When it began to serve, and took down what had been told before.
-        proposal: Its last request.
+        joined: Time since which it knows each member to be in sync; never before it began to lead.
+        has_gap: Whether metadata were skipped since then.
+        began: Time at which it began to serve and recorded earlier positions.
+        proposal: Its last request for an in-sync set.
     """
 
     process: "Process"
@@ -171,7 +171,7 @@ class Led:
 
     @property
     def partition(self) -> PartitionId:
-        """Its id."""
+        """Return the id of the partition."""
         return self.core.state.partition_id
 
     @property
@@ -219,17 +219,17 @@ class Led:
 
 
 class Process:
-    """See the module.
+    """A broker process; see the module.
 
     Attributes:
-        world: Its surroundings.
+        world: Its world.
         broker: Its broker.
         broker_epoch: Its registration.
-        seen: Place in the history of what it knows of the metadata.
+        seen: Place in the history of the metadata that it has learned.
         replicas: Replicas by partition.
         leading: Partitions it leads.
-        heard: When each follower fetched last.
-        paused_until: It stands still until then.
+        heard: Time of the last fetch of each follower.
+        paused_until: Time until which it is stopped.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class Process:
     # Roles.
 
     def learn(self, view: View, *, has_gap: bool) -> None:
-        """Take over later metadata; with a gap when changes before them were not seen."""
+        """Apply later metadata; with a gap when changes before them were not seen."""
         if view.applied_index < self.broker_epoch:
             return  # nothing acts before it knows of its own registration
         self._eligible = view.eligible
@@ -376,7 +376,7 @@ class Process:
     # Fetches.
 
     def pump(self) -> None:
-        """Send what is due."""
+        """Send all messages that are due."""
         now = self.world.now
         for leader, fetching in self._fetching.items():
             request = fetching.next_request(now)
@@ -413,7 +413,7 @@ class Process:
     def on_fetch(
         self, follower: BrokerId, broker_epoch: int, correlation: int, body: FetchBody
     ) -> None:
-        """A fetch came."""
+        """Handle a fetch."""
         self.heard[follower] = self.world.now
         session = self._serving.get(follower)
         if session is None:
@@ -436,7 +436,7 @@ class Process:
     def on_fetch_reply(
         self, leader: BrokerId, correlation: int, body: FetchReplyBody, tail: bytes
     ) -> None:
-        """An answer came."""
+        """Handle an answer."""
         session = self._fetching.get(leader)
         if session is None or not session.on_reply(correlation, body, self.world.now):
             return
@@ -465,7 +465,8 @@ class Process:
             case RestartAt(offset):
                 one.log.restart_at(offset)
             case Rejected(reason):
-                # A second answer to the position before a cut parts where the log ends by now.
+                # A second answer to the position before a truncation diverges where the log ends
+                # by now.
                 require(f"an honest leader: {reason}", holds=reason.startswith("divergence"))
                 is_retry = True
             case Damaged(reason):
@@ -479,17 +480,17 @@ class Process:
     # The partitions.
 
     def commit(self, led: Led) -> None:
-        """Store how far a leader has committed, and have its followers told."""
+        """Store the committed end of a leader, and notify its followers."""
         if self.world.commit(led):
             self.notify(led.partition)
 
     def notify(self, partition: PartitionId) -> None:
-        """Note news of a partition for its followers."""
+        """Mark a partition as changed for its followers."""
         for session in self._serving.values():
             session.notify(partition)
 
     def on_flushed(self, partition: PartitionId) -> None:
-        """More of a log is on disk."""
+        """Handle the sync of more records of a log."""
         one = self.replicas[partition]
         if one.follower is not None:
             leader = one.follower.state.leader
@@ -499,7 +500,7 @@ class Process:
             self.commit(self.leading[partition])
 
     def propose(self, led: Led) -> None:
-        """Ask for another in-sync set, if one is wanted."""
+        """Request another in-sync set, if one is needed."""
         one, now = led.replica, self.world.now
         if one.asked is not None and now - one.asked[1] >= ANSWER_NS:
             asked, one.asked = one.asked[0], None
@@ -532,7 +533,7 @@ class Process:
         self.commit(led)
 
     def suspect(self) -> None:
-        """Report leaders that are not heard (F4)."""
+        """Report silent leaders (F4)."""
         for partition, one in self.replicas.items():
             core = one.follower
             if core is None or core.state.leader is None:

@@ -1,8 +1,8 @@
 """Three brokers, a few partitions, a controller, and a network between them.
 
-Time goes from event to event: a message arrives, something is on disk. After each of them every
-process sends what is due. What chance does is in `life.py`; what must hold is checked here after
-every event that touches a partition, and by `replica_checks`.
+Time advances from event to event, such as an arriving message or a completed sync. After each event
+every process sends the messages that are due. `life.py` makes the random choices. This module and
+`replica_checks` check the invariants after every event that touches a partition.
 """
 
 from collections import Counter
@@ -37,13 +37,13 @@ LATE_NS: Final = 1_500 * MS
 
 
 class Weather(NamedTuple):
-    """Chances of the fates of a message.
+    """Probabilities of what happens to a message.
 
     Attributes:
         lost: It does not arrive.
-        overtaken: It comes later than those behind it.
-        doubled: A copy of it comes soon after.
-        late: A copy of it comes much later.
+        overtaken: Later messages arrive before it.
+        doubled: A copy arrives soon after.
+        late: A copy arrives much later.
         leaderless: A command finds no leader of the metadata.
     """
 
@@ -64,17 +64,17 @@ class SessionWorld:
         rng: Chance.
         now: Time.
         counts: Counts of events.
-        weather: On the way of messages between brokers.
-        council: On the way of commands and of their answers.
-        overtaken_ns: Additional delay of a message that others overtake.
+        weather: For messages between brokers.
+        council: For commands and their answers.
+        overtaken_ns: Additional delay of a reordered message.
         link_ns: Delay of messages without a fault.
         deaf: Brokers that receive no metadata.
         processes: Processes by broker.
         replicas: Replicas by partition and broker.
         history: Metadata after each command.
         metadata: The controller.
-        lost_at: When a leader told last that there is no such session.
-        event_count: Events so far, and those that are to come.
+        lost_at: Time of the last answer that a session does not exist.
+        event_count: Number of events so far, and of those planned.
     """
 
     def __init__(self, seed: int) -> None:
@@ -120,12 +120,12 @@ class SessionWorld:
     # Events.
 
     def after(self, delay_ns: int, act: Callable[[], None]) -> None:
-        """Do something later."""
+        """Call a function later."""
         self.event_count += 1
         heappush(self._events, (self.now + delay_ns, self.event_count, act))
 
     def run(self, span_ns: int) -> None:
-        """Let time pass."""
+        """Run events for a duration."""
         end = self.now + span_ns
         while self._events and self._events[0][0] <= end:
             at, _, act = heappop(self._events)
@@ -136,7 +136,7 @@ class SessionWorld:
         self.settle()
 
     def settle(self) -> None:
-        """Every process sends what is due; look at what was touched."""
+        """Let every process send its due messages; check the partitions that changed."""
         for process in self.processes.values():
             if process.paused_until <= self.now:
                 process.pump()
@@ -155,7 +155,7 @@ class SessionWorld:
     # The network.
 
     def send(self, sender: BrokerId, to: BrokerId, act: Callable[[Process], None]) -> None:
-        """Send a message to whatever process the broker has then."""
+        """Send a message to the process that the broker has on arrival."""
         for delay in self._delays(sender, to, self.weather):
             self.after(delay, lambda: self._deliver(to, act))
 
@@ -190,7 +190,7 @@ class SessionWorld:
     # The metadata.
 
     def note_view(self) -> None:
-        """Keep what the metadata are now, for brokers that learn of it later."""
+        """Keep the present metadata, for brokers that learn of them later."""
         state = self.metadata.state
         self.history.append(
             View(
@@ -207,7 +207,7 @@ class SessionWorld:
         )
 
     def apply(self, command: Command) -> object:
-        """Apply a command; its answer."""
+        """Apply a command. Return the answer."""
         answer = self.metadata.apply(command).answer
         self.counts[f"{type(command).__name__} {getattr(answer, 'code', 'applied')}"] += 1
         self.note_view()
@@ -215,14 +215,14 @@ class SessionWorld:
         return answer
 
     def learn(self, process: Process, to: int, *, at_once: bool = False) -> None:
-        """A process learns of later metadata, step by step, or at once by a snapshot."""
+        """Give a process later metadata, step by step, or at once by a snapshot."""
         while process.seen < to:
             process.seen = to if at_once else process.seen + 1
             process.learn(self.history[process.seen], has_gap=at_once)
         self.touch_all()
 
     def ask(self, process: Process, command: Command, then: Callable[[object], None]) -> None:
-        """Send a command to the controller; its answer may never come."""
+        """Send a command to the controller; the answer may be lost."""
         if self.rng.random() < self.council.leaderless:
             self.counts["not attempted"] += 1
             error = NoMetadataLeaderError()
@@ -239,13 +239,13 @@ class SessionWorld:
     def _answered(self, process: Process, answer: object, then: Callable[[object], None]) -> None:
         if self.processes[process.broker] is process:
             is_told = process.broker not in self.deaf and self.rng.random() < 0.7
-            if is_told:  # mostly the answer is the broker's own apply
+            if is_told:  # mostly the broker's own apply is the answer
                 self.learn(process, len(self.history) - 1)
             then(answer)
             self.touch_all()
 
     def report(self, process: Process, report: LeaderReport) -> None:
-        """Tell the controller of a silent leader."""
+        """Report a silent leader to the controller."""
         for delay in self._delays(process.broker, "", self.council):
             self.after(delay, lambda: self._on_report(report))
 
@@ -258,7 +258,7 @@ class SessionWorld:
     # Brokers.
 
     def begin(self, broker: BrokerId) -> None:
-        """A process starts; it knows the metadata of its registration."""
+        """Start a process, which knows the metadata of its registration."""
         replicas = {partition: held[broker] for partition, held in self.replicas.items()}
         process = Process(self, broker, self.metadata.epoch(broker), replicas)
         self.processes[broker] = process
@@ -267,7 +267,7 @@ class SessionWorld:
         self.touch_all()
 
     def unfence(self, process: Process) -> None:
-        """A fenced broker that is heard may lead again."""
+        """Allow a fenced broker to lead again after a heartbeat."""
         known = self.metadata.state.brokers[process.broker]
         if known.fenced and known.broker_epoch == process.broker_epoch:
             self.learn(process, len(self.history) - 1)
@@ -281,7 +281,7 @@ class SessionWorld:
             require(f"unfenced: {answer}", holds=not isinstance(answer, LiftbridgeError))
 
     def restart(self, broker: BrokerId, *, keeps: Callable[[ReplicaLog], int] | None) -> None:
-        """A process ends and comes back: with all it wrote, or with what `keeps` leaves."""
+        """Restart a process with all its data, or with the data that `keeps` leaves."""
         for held in self.replicas.values():
             one = held[broker]
             if keeps is None:
@@ -298,7 +298,7 @@ class SessionWorld:
         self.begin(broker)
 
     def append(self, led: Led, count: int) -> None:
-        """Records come in."""
+        """Append records at a leader."""
         for _ in range(count):
             self._value += 1
             led.replica.log.append(led.leader_epoch, b"%d" % self._value)
@@ -316,15 +316,15 @@ class SessionWorld:
             process.on_flushed(partition)
             self.touch(partition)
 
-    # What processes do, seen by an onlooker.
+    # Actions of processes that the observer checks.
 
     def on_lost(self) -> None:
-        """A leader told a follower that there is no such session."""
+        """Note a leader's answer that the session does not exist."""
         self.lost_at = self.now
         self.counts["session lost"] += 1
 
     def on_proposal(self, led: Led, proposal: IsrProposal) -> None:
-        """Check that joining replicas sent recently, and that none leaves too few too early."""
+        """Check that joining replicas sent recently, and that no replica leaves too early."""
         isr, members = led.core.state.isr, [broker for broker, _ in proposal.isr]
         for broker in set(members) - set(isr):
             silence = self.now - max(led.process.heard.get(broker, Instant(0)), led.began)
@@ -335,7 +335,7 @@ class SessionWorld:
                 require(f"{broker} leaves too few", holds=span > LIMITS.lag_hard_ns)
 
     def on_accepted(self, leader: Led, follower: BrokerId, fetch: FetchPosition) -> None:
-        """I21: what an accepted follower holds is what the leader holds."""
+        """Check I21: the records of an accepted follower equal those of the leader."""
         assert isinstance(fetch, Told)
         self.counts["accepted"] += 1
         seen = Fetch(follower, leader.process.broker, 0, fetch, fetch.held)
@@ -344,11 +344,11 @@ class SessionWorld:
     def on_cut(
         self, replica: Broker, partition: PartitionId, end: Offset, *, is_below: bool
     ) -> None:
-        """I22: nothing that was committed is cut off, and nothing below the high watermark."""
+        """Check I22: no committed record, and none below the high watermark, is truncated."""
         self._checks[partition].floor(replica, end, is_below=is_below)
 
     def commit(self, led: Led) -> bool:
-        """Store how far a leader has committed; whether that moved."""
+        """Store the committed end of a leader. Return whether it moved."""
         log, partition = led.replica.log, led.partition
         before, after = log.high_watermark, led.core.high_watermark()
         log.high_watermark = after
@@ -367,13 +367,13 @@ class SessionWorld:
 
     @property
     def is_well(self) -> bool:
-        """Every partition is in sync everywhere, and all of it is committed."""
+        """Return whether every partition is in sync everywhere, and all of it is committed."""
         return all(self.is_partition_well(partition) for partition in self.replicas) and all(
             process.seen == len(self.history) - 1 for process in self.processes.values()
         )
 
     def is_partition_well(self, partition: PartitionId) -> bool:
-        """All replicas are in sync and hold the same, all of it committed."""
+        """Return whether all replicas are in sync and hold the same committed records."""
         logs = [one.log for one in self.replicas[partition].values()]
         return (
             len(self.metadata.get(partition).isr) == len(NAMES)

@@ -2,7 +2,7 @@
 
 
 class BrokenInvariantError(AssertionError):
-    """A promise is broken.
+    """A broken promise.
 
     Attributes:
         name: Name of the check: the number of an invariant (`I5`) or the name of a checker.

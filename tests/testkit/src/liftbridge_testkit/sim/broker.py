@@ -44,7 +44,7 @@ from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 HAND_OVER_NS = 10 * SECOND_NS
 DRAIN_NS = 10 * SECOND_NS
 ENDING_NS = 100 * MILLISECOND_NS
-"""Between the end of the node and that of the process, while metadata go on."""
+"""Time from the end of the node to that of the process, while metadata continue."""
 
 
 CLOCK_LIMITS = ClockLimits(
@@ -52,22 +52,22 @@ CLOCK_LIMITS = ClockLimits(
     settle_ns=2_000 * MILLISECOND_NS,
     stamp_ns=500 * MILLISECOND_NS,
 )
-"""Options in proportion to lives of seconds."""
+"""Clock limits in proportion to runs of seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """Shared options of all brokers of a cluster.
+    """Options that all brokers of a cluster share.
 
     Attributes:
-        peers: Brokers that found it together; others wait to be let in.
+        peers: Brokers that found it together; others wait for admission.
         broker: Settings of one broker alone.
         raft: Times and bounds of the metadata group.
-        control: Those of the control plane.
-        replication: Those of the data plane.
-        keys: Keys by which brokers recognise one another.
-        clock: When clocks count as wrong.
-        openings_per_turn: New replicas that one turn opens.
+        control: Settings of the control plane.
+        replication: Settings of the data plane.
+        keys: Keys with which brokers authenticate each other.
+        clock: Bounds beyond which clocks count as wrong.
+        openings_per_turn: Maximum number of new replicas opened in one turn.
     """
 
     peers: tuple[BrokerId, ...]
@@ -112,7 +112,7 @@ def _options(ports: Ports, settings: ClusterSettings) -> CoreOptions:
 
 
 class ClusterBroker:
-    """The program; implements `Program` and `Serving`.
+    """A broker process; implements `Program` and `Serving`.
 
     Attributes:
         is_ready: Whether it is registered, may lead, and is connected to NATS.
@@ -177,7 +177,7 @@ class ClusterBroker:
     # -- ports of the core --------------------------------------------------------------------
 
     def arm(self, deadline: Instant) -> None:
-        """Port `Timer` of the node, which shares the machine's with this program."""
+        """Implement `Timer` for the node, which shares the machine's timer with this program."""
         self._node_due = deadline
         self._arm()
 
@@ -216,7 +216,7 @@ class ClusterBroker:
         self._starting = register(self._core, Announcement(host="localhost", port=9292))
 
     def _look(self, now: Instant) -> None:
-        """Do the next step of a start or of a stop, if it is time for one."""
+        """Take the next step of a start or a stop, if it is due."""
         self._look_at = Instant(now + LOOK_NS)
         if self._core.search is not None:
             self._look_for_cluster()
@@ -279,7 +279,7 @@ class ClusterBroker:
         self.node.begin_stop(self._close)
 
     def _drain(self, now: Instant) -> None:
-        """Owed acks may wait for brokers that do not come back: not for ever."""
+        """Wait a limited time for pending acks, which may depend on brokers that never return."""
         assert self._close_at is not None
         if now >= self._close_at:
             self._close()
@@ -306,12 +306,12 @@ class ClusterBroker:
     # -- events -------------------------------------------------------------------------------
 
     def on_file_event(self, event: FileEvent, now: Instant, wall_ns: int) -> None:
-        """A call by token ended."""
+        """Handle the end of a call by token."""
         if self.is_open:
             self.node.on_file_event(event, now, wall_ns)
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:
-        """The deadline came: the node's, or that of the next step."""
+        """Handle a deadline of the node or of the next step."""
         self._armed = None
         if self._node_due is not None and now >= self._node_due and self.is_open:
             self._node_due = None
@@ -328,7 +328,7 @@ class ClusterBroker:
         now: Instant,
         wall_ns: int,
     ) -> None:
-        """Messages of a subscription."""
+        """Handle messages of a subscription."""
         if self.is_open:
             self.node.on_messages(subscription, arrivals, payloads, now, wall_ns)
 
@@ -339,7 +339,7 @@ class ClusterBroker:
             self._core.on_peer(channel, payload)
 
     def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:
-        """The link to NATS fell, or is back."""
+        """Handle the loss or return of the link to NATS."""
         del wall_ns
         cluster = self.node.cluster if self.is_open else None
         if connected and cluster is not None:

@@ -1,4 +1,4 @@
-"""`python -m liftbridge_testkit.sim`: ranges of seeds over two processes, or one seed again.
+"""`python -m liftbridge_testkit.sim`: run ranges of seeds in two processes, or one seed again.
 
 Exit code 0: nothing broke and every floor was reached; 1: a seed broke something; 2: a floor was
 missed, so the range proves less than it should.
@@ -24,12 +24,15 @@ FAILURES_SHOWN = 5
 
 
 def run_chunk(seeds: Sequence[int], kind: str) -> list[SeedResult]:
-    """Run some seeds, one after the other; what a worker does."""
+    """Run some seeds, one after the other, in a worker."""
     return [run_seed(seed, kind) for seed in seeds]
 
 
 def run_all(seeds: range, kind: str, workers: int) -> Iterator[SeedResult]:
-    """Results as they come, from as many processes; with one, in this process and in order."""
+    """Yield results as they arrive, from this number of processes.
+
+    With 1, in this process and in order.
+    """
     if workers == 1:
         for seed in seeds:
             yield run_seed(seed, kind)
@@ -42,7 +45,7 @@ def run_all(seeds: range, kind: str, workers: int) -> Iterator[SeedResult]:
 
 
 def run_range(seeds: range, kind: str, workers: int, *, is_quiet: bool) -> tuple[Sum, float]:
-    """Run a range and tell how it goes; what it came to, and how long it took."""
+    """Run a range and report progress. Return the totals and the duration."""
     total = Sum()
     began = told = perf_counter()
     for result in run_all(seeds, kind, workers):
@@ -58,12 +61,12 @@ def run_range(seeds: range, kind: str, workers: int, *, is_quiet: bool) -> tuple
 
 
 def report(total: Sum, seconds: float, floors: Mapping[tuple[str, str], int]) -> None:
-    """Tell what a range came to, for people."""
+    """Print the result of a range for people."""
     sys.stdout.write("\n".join(total.lines(seconds, floors)) + "\n")
 
 
 def as_json(total: Sum, seconds: float, floors: Mapping[tuple[str, str], int]) -> str:
-    """Return a copy for programs."""
+    """Return the result as JSON for programs."""
     coverage: dict[str, dict[str, int]] = {}
     for (group, name), times in sorted(total.coverage.counts.items()):
         coverage.setdefault(group, {})[name] = times
@@ -87,7 +90,7 @@ def as_json(total: Sum, seconds: float, floors: Mapping[tuple[str, str], int]) -
 
 
 def replay(seed: int, kind: str, *, is_verbose: bool) -> int:
-    """Run one seed again; its trace goes to standard output."""
+    """Run one seed again and print its trace to standard output."""
     result = run_seed(seed, kind, sys.stdout if is_verbose else None)
     sys.stdout.write(
         f"{result.failure or 'nothing broke'}\nseed {seed} ({result.kind}): "

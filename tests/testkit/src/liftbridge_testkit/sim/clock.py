@@ -1,6 +1,6 @@
-"""The clocks of one machine: a monotonic one that drifts, a wall clock that is also set.
+"""The clocks of one machine: a monotonic clock that drifts, and a wall clock that can be set.
 
-The program sees nothing else; the world's time is known to the simulator alone.
+The program sees only these; only the simulator knows the true time.
 """
 
 from liftbridge_broker.model.ids import Instant
@@ -49,13 +49,13 @@ class MachineClock:
         return true_ns
 
     def set_drift(self, drift_ppm: int, true_ns: int) -> None:
-        """Let the clocks go at another rate from now on, without a jump."""
+        """Change the rate of the clocks from now on, without a jump."""
         local, wall = self.local(true_ns), self.wall(true_ns)
         self._base_local, self._base_true, self.drift_ppm = local, true_ns, drift_ppm
         self.wall_skew_ns = wall - WALL_START_NS - true_ns
 
     def reboot(self, base_local: int, true_ns: int) -> None:
-        """The machine restarts: its monotonic clock begins somewhere else."""
+        """Restart the monotonic clock at another value, as a reboot does."""
         wall = self.wall(true_ns)
         self._base_local, self._base_true = base_local, true_ns
         self.wall_skew_ns = wall - WALL_START_NS - true_ns

@@ -1,11 +1,11 @@
-"""Tracks the losses that a cluster must tolerate, as an atlas.
+"""Track the losses that a cluster must tolerate, as an `Atlas`.
 
 A record acknowledged with policy ALL survives as long as fewer replicas than its minimum in sync
-lose what they had not synced, or their disk, before all replicas are in sync again. Where nothing
-counts before it is synced, any number may lose the rest. The minimum is the one that was in force
-when the record was acknowledged; a raised one protects older records once all replicas are in sync.
-What rots unnoticed counts until it is out of use. The disk of a voter may go when every other one
-is well.
+lose their unsynced data, or their disk, before all replicas are in sync again. If only synced
+records count, any number of replicas may lose unsynced data. The minimum in force at the time of
+the ack applies; a raised minimum protects older records once all replicas are in sync. Undetected
+damage counts until the damaged file is no longer used. A voter may lose its disk when all other
+voters are well.
 """
 
 import sys
@@ -24,7 +24,7 @@ from liftbridge_testkit.sim.world import Watcher, World
 
 
 def broker_on(machine: Machine) -> ClusterBroker | None:
-    """Return the broker on a machine, when its node is made."""
+    """Return the broker on a machine, once its node exists."""
     program = machine.program
     if program is None:
         return None
@@ -33,13 +33,13 @@ def broker_on(machine: Machine) -> ClusterBroker | None:
 
 
 def state_on(machine: Machine) -> ClusterState | None:
-    """Return its metadata."""
+    """Return the metadata of the broker on a machine."""
     broker = broker_on(machine)
     return None if broker is None else broker.node.state
 
 
 def consensus_on(machine: Machine) -> RaftConsensus | None:
-    """Return its member of the metadata group."""
+    """Return the member of the metadata group on a machine."""
     broker = broker_on(machine)
     return None if broker is None else broker.consensus
 
@@ -50,9 +50,9 @@ class ClusterAtlas(Watcher):
 
     Attributes:
         committed_end: Offset after the last committed record of a partition.
-        trusts_commit: Whether power is cut without counting where all streams are under `commit`.
-        has_damage: Whether disks may be damaged at all.
-        lossy: Machines that lost something and may not be whole again.
+        trusts_commit: Whether power cuts do not count while all streams have fsync policy `commit`.
+        has_damage: Whether disks may be damaged.
+        lossy: Machines that lost data and may not have recovered.
         least: Smallest minimum in sync of any partition since then.
     """
 
@@ -65,9 +65,9 @@ class ClusterAtlas(Watcher):
     _applied: ClusterState | None = None
 
     def on_turn(self, machine: Machine) -> None:
-        """Count a machine that gives up files it cannot read: its replica is copied again.
+        """Count a machine that gives up unreadable files: its replica is copied again.
 
-        One whose store failed ends, and finds at its next start all that it had.
+        A process whose store failed ends, and has all its data again at its next start.
         """
         broker = broker_on(machine)
         if broker is None or machine.name in self.lossy or broker.node.context.store.failure:
@@ -77,7 +77,7 @@ class ClusterAtlas(Watcher):
             self._check_losses_to_come(broker.node.state)
 
     def on_applied(self, machine: Machine) -> None:
-        """Keep the smallest minimum, and call off losses to come that it does not allow."""
+        """Keep the smallest minimum, and call off pending losses that it does not allow."""
         state = state_on(machine)
         if state is not None and state is self._newest():
             self._applied = state
@@ -96,18 +96,18 @@ class ClusterAtlas(Watcher):
             one.files.call_off_loss()
 
     def may_lose(self, machine: Machine) -> bool:
-        """Return whether losing what is not synced is within the promise of every partition."""
+        """Return whether the loss of unsynced data is within the promise of every partition."""
         state = self._newest()
         if state is not None and state.streams and self._loses_nothing(state):
             return True
         return self._may_count(machine, state)
 
     def _loses_nothing(self, state: ClusterState) -> bool:
-        """Return whether nothing that counts is lost with what was not synced."""
+        """Return whether the unsynced data include nothing that counts."""
         return self.trusts_commit and _is_commit(state)
 
     def _may_count(self, machine: Machine, state: ClusterState | None) -> bool:
-        """Return whether one more lossy failure is within the promise; it counts then."""
+        """Return whether one more lossy failure is within the promise; if so, count it."""
         if state is None or not state.streams:
             return not self._damaged(machine)
         self._forget_if_whole(state)
@@ -124,7 +124,7 @@ class ClusterAtlas(Watcher):
             self.least = sys.maxsize
 
     def may_refuse_reads(self, machine: Machine) -> bool:
-        """Return whether its replicas may have to be copied again: while all others are well."""
+        """Return whether its replicas may become unreadable: only while all others are well."""
         state = self._newest()
         if state is not None:
             self._forget_if_whole(state)
@@ -136,7 +136,7 @@ class ClusterAtlas(Watcher):
         return [one.name for one in machines if one.files.is_refusing]
 
     def may_damage(self, machine: Machine) -> bool:
-        """Return whether its replicas may go, and its vote: then everyone else must be well."""
+        """Return whether it may lose its replicas and its vote: only while all others are well."""
         return (
             self.has_damage
             and self._is_group_well_without(machine)
@@ -144,10 +144,11 @@ class ClusterAtlas(Watcher):
         )
 
     def may_replace(self, machine: Machine) -> bool:
-        """Return whether its spoiled disk may be replaced, with all others well.
+        """Return whether its damaged disk may be replaced, with all others well.
 
-        More may be spoiled than the minimum allows where it was lowered after they were, and damage
-        cannot be called off: one goes then once others, in no danger, hold all that is committed.
+        More disks may be damaged than the minimum allows if it was lowered afterwards, because
+        damage cannot be called off. Such a disk is replaced once others, in no danger, hold all
+        committed records.
         """
         if self.may_damage(machine):
             return True
@@ -185,17 +186,17 @@ class ClusterAtlas(Watcher):
         ]
 
     def _damaged(self, but: Machine | None) -> list[Machine]:
-        """Return machines with damage that is still in use, except one."""
+        """Return machines with damage still in use, except one."""
         machines = self.world.machines.values()
         return [one for one in machines if one is not but and one.files.is_damaged]
 
     def _in_danger(self) -> list[Machine]:
-        """Return the machines that may lose something by what has begun, whole as they are."""
+        """Return the healthy machines that may lose data by faults in progress."""
         machines = self.world.machines.values()
         return [one for one in machines if one.files.is_damaged or one.files.is_losing]
 
     def _newest(self) -> ClusterState | None:
-        """Return newest metadata that any broker has applied, also when all were killed since."""
+        """Return the newest metadata applied by any broker, including killed ones."""
         states = [state_on(machine) for machine in self.world.machines.values()]
         known = [state for state in (*states, self._applied) if state is not None]
         return max(known, key=lambda state: state.applied_index, default=None)
@@ -217,7 +218,7 @@ class ClusterAtlas(Watcher):
         if leader is None:
             return False
         voters = {one.broker for one in leader.consensus.voters}
-        # A learner that refuses its disk already is not missed, however few vote.
+        # A learner whose disk it already refuses is not needed, however few vote.
         is_missed = machine.name in voters or broker_on(machine) is not None
         if is_missed and len(voters) < 3:
             return False
@@ -245,7 +246,7 @@ def _least_min_isr(state: ClusterState) -> int:
 
 
 def _is_commit(state: ClusterState) -> bool:
-    """Return whether every stream has been under `commit` since it was created, by what counts."""
+    """Return whether every stream has had fsync policy `commit` since its creation."""
     return all(
         stream.policy.fsync_policy is FsyncPolicy.COMMIT and stream.policy.fsync_index == 0
         for stream in state.streams.values()

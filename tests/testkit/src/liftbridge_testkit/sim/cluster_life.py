@@ -1,8 +1,8 @@
-"""Lives of a cluster: replicated streams, every client, every fault.
+"""Runs of a cluster: replicated streams, every client, every fault.
 
-What a cluster promises: a record acknowledged with policy ALL survives as long as fewer replicas
-than its minimum in sync lose what they had not synced, or their disk, before all replicas are in
-sync again (docs/explanation/durability.md). `ClusterAtlas` keeps the lives within that.
+The promise of a cluster: a record acknowledged with policy ALL survives as long as fewer replicas
+than its minimum in sync lose their unsynced data, or their disk, before all replicas are in sync
+again (docs/explanation/durability.md). `ClusterAtlas` keeps the faults within that.
 """
 
 from collections.abc import Mapping
@@ -69,19 +69,23 @@ FAULTS = (
 NAMES = ("a", "b", "c", "d", "e")
 STREAMS = ("s", "t")
 ASKED_EVERY = 8
-"""One life in so many has askers, each of whose questions costs a round of the metadata."""
+"""One run in this many has askers: each of their questions costs a round of the metadata."""
 
 ARCHIVED_EVERY, ARCHIVED = 8, 7
-"""One life in so many, with this remainder, has an archiver, whose cursor holds retention back:
-the one that has met the fewest faults before, because all else is another life then."""
+"""One run in this many, with this remainder, has an archiver whose cursor holds retention back.
+
+These runs were chosen because they had met the fewest faults; the archiver changes all else.
+"""
 
 SAFE_EVERY, SAFE = 8, 7
-"""One life of shapes in so many, with this remainder, keeps two replicas of every record, so
-that disks may be damaged and crashes may lose writes: the one that had met the fewest faults
-before, because it is another life then."""
+"""One run with shapes in this many, with this remainder, keeps two replicas of every record.
+
+So disks may be damaged and crashes may lose writes. These runs were chosen because they had met
+the fewest faults; two replicas change all else.
+"""
 
 LEAPS_EVERY, LEAPING = 8, 3
-"""One life in so many, with this remainder, has clocks that leap now and then."""
+"""One run in this many, with this remainder, has clocks that sometimes leap."""
 
 KEYS = (b"k1", b"k2", b"k3", b"k4")
 
@@ -108,7 +112,7 @@ class Shape(NamedTuple):
         factor: Replicas of each partition.
         min_isr: In-sync replicas that a commit needs; `None` follows the defaults of brokers.
         partitions: Number of partitions; clients use the first.
-        has_policy: Whether it says when records reach the disk itself; else defaults of brokers do.
+        has_policy: Whether it sets its own fsync policy; otherwise the defaults of brokers apply.
     """
 
     factor: int = 3
@@ -117,24 +121,24 @@ class Shape(NamedTuple):
     has_policy: bool = True
 
     def on(self, brokers: int) -> "Shape":
-        """The same with no more replicas than there are brokers."""
+        """Return the shape with at most as many replicas as there are brokers."""
         least = None if self.min_isr is None else min(self.min_isr, brokers)
         return self._replace(factor=min(self.factor, brokers), min_isr=least)
 
 
 class Variety(NamedTuple):
-    """Differences between lives of a kind of world.
+    """Differences between runs of one kind of world.
 
     Attributes:
         shapes: Shape of each stream.
-        defaults: Defaults for streams that brokers have, where they differ.
-        trusts_commit: Whether power is cut without counting where all streams are under `commit`.
-        has_damage: Whether disks are damaged: not where the promise may become less while damage
-            is in use, because a stream may need one replica only.
-        has_late_frames: Whether frames come again long after their time.
-        has_archiver: Whether a stream is held back by the cursor of an archiver.
-        has_leaps: Whether clocks leap now and then, and a stream keeps records for a time.
-        opens_slowly: Whether a turn opens one new replica only.
+        defaults: Defaults of brokers for streams, if not the usual ones.
+        trusts_commit: Whether power cuts do not count while all streams have fsync policy `commit`.
+        has_damage: Whether disks are damaged; not if a stream may need only one replica, because
+            the promise could weaken while damage is in use.
+        has_late_frames: Whether frames are repeated long after their time.
+        has_archiver: Whether the cursor of an archiver holds back a stream.
+        has_leaps: Whether clocks sometimes leap, and a stream keeps records for a limited time.
+        opens_slowly: Whether a turn opens only one new replica.
     """
 
     shapes: Mapping[str, Shape] = MappingProxyType(dict.fromkeys(STREAMS, Shape()))
@@ -148,7 +152,7 @@ class Variety(NamedTuple):
 
 
 def make_cluster_life(seed: int, trace: Trace) -> Life:
-    """Draw a life from a seed, of streams of the usual shape."""
+    """Draw a run from a seed, with streams of the usual shape."""
     variety = Variety(
         has_archiver=seed % ARCHIVED_EVERY == ARCHIVED, has_leaps=seed % LEAPS_EVERY == LEAPING
     )
@@ -156,8 +160,8 @@ def make_cluster_life(seed: int, trace: Trace) -> Life:
 
 
 def make_shapes_life(seed: int, trace: Trace) -> Life:
-    """Draw a life from a seed, of streams of any shape, on brokers whose defaults differ."""
-    # A chance of its own: what else happens is drawn as in other lives.
+    """Draw a run from a seed, with streams of any shape, on brokers with other defaults."""
+    # A separate generator: everything else is drawn as in other runs.
     random = Random(f"shapes {seed}")
     shapes = {}
     is_safe = seed % SAFE_EVERY == SAFE
@@ -265,7 +269,7 @@ def _with_defaults(settings: ClusterSettings, defaults: StreamOptions | None) ->
 
 
 def _add_askers(life: Life) -> None:
-    """Add clients that ask about logs, with a separate generator: all else stays unchanged."""
+    """Add clients that query logs, with a separate generator: all else stays unchanged."""
     random = life.world.new_random()
     checker = AnswersAreTrue()
     life.history.checkers.append(checker)
@@ -277,7 +281,7 @@ def _add_askers(life: Life) -> None:
 
 
 def _add_archiver(life: Life, held: HeldBack) -> None:
-    """Have a stream held back, with a retention that is due all the time."""
+    """Let a cursor hold back a stream whose retention is always due."""
     random = life.world.new_random()
     life.world.watchers.append(held)
     at = random.randrange(len(life.creates))
@@ -313,9 +317,9 @@ def _add_archiver(life: Life, held: HeldBack) -> None:
 
 
 def _delete_keys(life: Life, seed: int) -> None:
-    """Have keys of half of the streams that have any deleted, and their tombstones dropped soon.
+    """Delete keys in half of the streams with deletions, and drop their tombstones soon.
 
-    Drawn by a generator of its own, so that lives without such streams stay as they were.
+    It uses a separate generator, so that runs without such streams stay unchanged.
     """
     random = Random(f"deleted keys {seed}")
     for at, command in enumerate(life.creates):
@@ -335,7 +339,7 @@ def _delete_keys(life: Life, seed: int) -> None:
 
 
 def _age_a_stream(life: Life) -> None:
-    """Have the first stream keep records for a time, and for nothing else."""
+    """Limit the first stream by age only."""
     command = life.creates[0]
     overrides = replace(
         command.overrides,
@@ -374,7 +378,7 @@ def _add_stream(life: Life, name: str, random: Random, shape: Shape) -> None:
     life.probes.append(PublisherPlan(stream=name, run_max=1, keys=keys, think_ns=SECOND_NS))
     for _ in range(random.randrange(1, 3)):
         policy = random.choice((POLICY_ALL, POLICY_ALL, POLICY_ALL, POLICY_LEADER, POLICY_NONE))
-        # Without acks a publisher that repeats what it does not know of would never end.
+        # Without acks an idempotent publisher would repeat a run with an unknown outcome for ever.
         may_repeat = not expects_offsets and policy != POLICY_NONE
         is_idempotent = may_repeat and random.random() < 0.4
         plan = PublisherPlan(

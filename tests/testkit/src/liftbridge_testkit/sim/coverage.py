@@ -1,7 +1,7 @@
 """Coverage of a run: counters of faults, rare points and outcomes, summed over seeds, with floors.
 
-A simulator that finds nothing may simply not have gone anywhere; the table of what was met, and
-the least that a range of seeds must meet, tell the difference.
+A simulator that finds no error may simply have reached too few states. The table of counts, and the
+minimum that a range of seeds must reach, show the difference.
 """
 
 from collections import Counter
@@ -25,11 +25,11 @@ class Coverage:
         self.counts[group, name] += times
 
     def rare(self, name: str) -> None:
-        """A named rare point was met."""
+        """Count a named rare point."""
         self.counts["rare", name] += 1
 
     def rare_if(self, names: Iterable[str], met: Iterable[bool]) -> None:
-        """Those of some rare points were met that `met` says."""
+        """Count the rare points whose condition in `met` is true."""
         for name, is_met in zip(names, met, strict=True):
             if is_met:
                 self.rare(name)
@@ -40,7 +40,10 @@ class Coverage:
             self.counts[key] += times
 
     def table(self, expected: Iterable[tuple[str, str]] = ()) -> list[str]:
-        """Lines for people: each group, its names in order; expected ones that are missing too."""
+        """Return lines for people.
+
+        The names of each group in order, with expected ones that are missing.
+        """
         known = sorted({*self.counts, *expected})
         width = max((len(name) for _, name in known), default=0)
         lines: list[str] = []
@@ -53,7 +56,7 @@ class Coverage:
         return lines
 
     def below(self, floors: Mapping[tuple[str, str], int]) -> list[str]:
-        """Return the floors that are not reached."""
+        """Return the floors that were not reached."""
         return [
             f"{group} {name}: {self.counts[group, name]:,} of at least {least:,}"
             for (group, name), least in floors.items()

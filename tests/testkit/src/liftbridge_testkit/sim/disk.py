@@ -1,7 +1,7 @@
-"""The disk of a machine: files in memory whose slow calls take simulated time, and damage to them.
+"""The disk of a machine: in-memory files with slow calls in simulated time, and damage.
 
-`MemoryFiles` says what survives a power cut and which calls fail; here are when calls by token end,
-and the faults that change bytes: rot, and writes that land in another file.
+`MemoryFiles` decides which data survive a power cut and which calls fail. This module decides when
+calls by token end, and adds faults that change bytes: rot, and writes that go to another file.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,10 +27,10 @@ class DiskSpeed:
     """Durations of calls, nanoseconds.
 
     Attributes:
-        read_ns: A read by token.
-        sync_ns_min: A sync at least.
+        read_ns: Duration of a read by token.
+        sync_ns_min: Minimum duration of a sync.
         sync_ns_jitter: Maximum random addition.
-        factor: All of it is multiplied by this while the disk is slow.
+        factor: Factor of all durations while the disk is slow.
     """
 
     read_ns: int = 80 * MICROSECOND_NS
@@ -40,12 +40,12 @@ class DiskSpeed:
 
 
 class Damage(NamedTuple):
-    """Bytes that are not what was written.
+    """Bytes that differ from those written.
 
     Attributes:
-        file: Where.
-        path: Its name when it happened.
-        position: First byte of it.
+        file: The damaged file.
+        path: Its name at the time of the damage.
+        position: Position of the first damaged byte.
         original: Correct bytes.
     """
 
@@ -60,15 +60,16 @@ class SimFiles(MemoryFiles):
 
     Attributes:
         speed: Durations of calls.
-        on_busy: Told how long a call by token will take, when it was submitted.
-        on_blocked: Told how long a blocking call held the process up; only while it is slow.
-        on_append: Told the path and bytes of each append that succeeded, before damage.
-        cold_ppm: Reads that find nothing in memory, in millionths.
-        misdirected: Pattern of the file whose next append lands in another one; empty for none.
+        on_busy: Called with the duration of a call by token, when it is submitted.
+        on_blocked: Called with the time that a blocking call delayed the process; only while it is
+            slow.
+        on_append: Called with the path and bytes of each successful append, before damage.
+        cold_ppm: Share of reads that are not served from memory, in millionths.
+        misdirected: Pattern of the file whose next append goes to another one; empty for none.
         misdirected_count: Number of misdirected writes.
         damages: Damages since this disk was new.
-        lying: Pattern of files whose syncs are answered and not done, as by a disk that keeps its
-            cache to itself; empty for none.
+        lying: Pattern of files whose syncs succeed without effect, as on a disk that does not flush
+            its cache; empty for none.
     """
 
     def __init__(self, random: Random) -> None:
@@ -85,7 +86,7 @@ class SimFiles(MemoryFiles):
         self._chance = random
 
     def try_read(self, handle: FileHandle, position: int, length: int) -> bytes | None:
-        """See the port: what memory holds cannot fail, and at times memory holds nothing."""
+        """Implement `Files.try_read`: memory cannot fail, and sometimes has nothing."""
         if self.cold_ppm and self._chance.randrange(1_000_000) < self.cold_ppm:
             return None
         faults, self._faults = self._faults, []
@@ -95,22 +96,22 @@ class SimFiles(MemoryFiles):
             self._faults = faults
 
     def submit_read(self, token: Token, handle: FileHandle, position: int, length: int) -> None:
-        """See the port; ends after `read_ns`."""
+        """Implement `Files.submit_read`; ends after `read_ns`."""
         super().submit_read(token, handle, position, length)
         self.on_busy(self.speed.read_ns * self.speed.factor)
 
     def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
-        """See the port; ends after the time of a sync."""
+        """Implement `Files.submit_sync`; ends after the time of a sync."""
         super().submit_sync(token, handles)
         self.on_busy(self._sync_ns())
 
     def submit_remove(self, token: Token, path: str) -> None:
-        """See the port; takes as long as a sync."""
+        """Implement `Files.submit_remove`; takes as long as a sync."""
         super().submit_remove(token, path)
         self.on_busy(self._sync_ns())
 
     def sync(self, handle: FileHandle) -> None:
-        """See the port; a slow disk holds the process up."""
+        """Implement `Files.sync`; a slow disk delays the process."""
         super().sync(handle)
         if self.speed.factor > 1:
             self.on_blocked(self._sync_ns())
@@ -151,24 +152,24 @@ class SimFiles(MemoryFiles):
 
     @property
     def is_damaged(self) -> bool:
-        """Return whether something that was spoiled is still in use."""
+        """Return whether damaged bytes are still in use."""
         self.damages = [one for one in self.damages if self._is_there(one)]
         return bool(self.damages)
 
     @property
     def is_losing(self) -> bool:
-        """Return whether a power cut or a failing sync is still to come."""
+        """Return whether a power cut or a failing sync is still pending."""
         return self._cut_at not in (None, NEVER) or any(
             fault.operation == "sync" and fault.count for fault in self._faults
         )
 
     @property
     def is_refusing(self) -> bool:
-        """Return whether reads are still to be refused."""
+        """Return whether failing reads are still pending."""
         return any(fault.operation == "read" and fault.count for fault in self._faults)
 
     def call_off_loss(self) -> None:
-        """Neither cut the power nor fail a sync, whatever was to come."""
+        """Call off every pending power cut and failing sync."""
         self.cut_power_at(NEVER)
         self._faults = [fault for fault in self._faults if fault.operation != "sync"]
 
@@ -185,11 +186,11 @@ class SimFiles(MemoryFiles):
         super()._sync(file, path, sequence if is_done else 0)
 
     def enlarge(self) -> None:
-        """End the shortage of space."""
+        """End the lack of space."""
         self.capacity_bytes = VOLUME_BYTES
 
     def mend(self) -> None:
-        """Everything works again; what is damaged stays damaged."""
+        """End all faults; damaged bytes stay damaged."""
         self.heal()
         self.enlarge()
         self.cut_power_at(NEVER)
@@ -200,11 +201,11 @@ class SimFiles(MemoryFiles):
     # Damage.
 
     def rot(self, pattern: str = LOG_FILES, *, durable_only: bool = True) -> str:
-        """Turn over one bit of one file; says where, empty when there is no byte to spoil.
+        """Flip one bit of one file. Return the place, empty when there is no byte to damage.
 
         Args:
-            pattern: Files it may hit.
-            durable_only: Hit only what was synced, as rot of a disk does.
+            pattern: Pattern of the files to damage.
+            durable_only: Damage only synced bytes, as rot of a disk does.
         """
         sizes = {}
         for path in self.paths():
@@ -220,9 +221,9 @@ class SimFiles(MemoryFiles):
         return f"{path}:{bit // 8}.{bit % 8}"
 
     def misdirect(self, pattern: str) -> str:
-        """Let the last write to one file have gone over a part of another one, and zeros be there.
+        """Move the last write of one file to a part of another file, and leave zeros.
 
-        Says where; empty when there are no two files that are long enough.
+        Return the place; empty when no two files are long enough.
         """
         length = self._chance.randrange(1, 200)
         found = [
@@ -241,7 +242,7 @@ class SimFiles(MemoryFiles):
         return f"{path}:{end - length}+{length} to {other}:{at}"
 
     def _overwrite(self, path: str, at: int, data: bytes) -> None:
-        """Change bytes in what processes see and in what is durable; syncs stay owed."""
+        """Change bytes in the visible and the durable content; syncs stay pending."""
         file = self._file(path)
         end = at + len(data)
         self.damages.append(Damage(file, path, at, bytes(file.data[at:end])))
@@ -249,7 +250,7 @@ class SimFiles(MemoryFiles):
             content[at:end] = data
 
     def spoil(self, path: str, bit: int) -> None:
-        """Turn over one bit, in what processes see and in what is durable; syncs stay owed."""
+        """Flip one bit in the visible and the durable content; syncs stay pending."""
         file, at = self._file(path), bit // 8
         self.damages.append(Damage(file, path, at, bytes(file.data[at : at + 1])))
         for data in (file.data, file.durable):
@@ -257,7 +258,7 @@ class SimFiles(MemoryFiles):
                 data[bit // 8] ^= 1 << bit % 8
 
     def lose_power(self, keep: Random | None) -> int:
-        """Cut the power and restore it; says how many bytes or names did not survive."""
+        """Cut the power and restore it. Return the number of bytes or names that were lost."""
         before = {path: len(self.content(path)) for path in self.paths()}
         self.crash(keep)
         after = {path: len(self.content(path)) for path in self.paths()}
@@ -268,7 +269,7 @@ class SimFiles(MemoryFiles):
         )
 
     def wipe(self) -> None:
-        """Lose all files: the disk was replaced, and a power cut that was to come does not."""
+        """Lose all files, as with a new disk, and call off a pending power cut."""
         self.kill()
         self.cut_power_at(NEVER)
         for name in self.list(""):

@@ -1,8 +1,9 @@
-"""Damage of one log at the end of some lives of a cluster, when all is well.
+"""Damage one log at the end of some runs of a cluster, when all is well.
 
-A reader of it finds damage, at its leader, at a follower, or at an isolated follower: the
-replica is declared before anything of it goes (C12), another one leads (L8), and a while later
-the replica is whole again. Drawn by a generator of its own, so that the lives before stay alike.
+A read detects the damage, at the leader, at a follower, or at an isolated follower. The replica is
+declared damaged before any of its data are deleted (C12), another replica leads (L8), and a while
+later the replica is whole again. It uses a separate generator, so that the rest of each run stays
+unchanged.
 """
 
 from random import Random
@@ -17,7 +18,7 @@ from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.scheduler import SECOND_NS
 
 SHARE: Final = 0.5
-"""Share of the lives with such an end."""
+"""Share of the runs with such an end."""
 
 ALONE_NS: Final = 4 * SECOND_NS
 """Time for which a follower is isolated: its requests end, and it is fenced."""
@@ -32,7 +33,7 @@ class LogRot:
         self.is_wanted = self._random.random() < SHARE
 
     def __call__(self) -> None:
-        """Damage a replica that all may lose, and see it come back."""
+        """Damage a replica that may be lost, and wait until it recovers."""
         life, random = self._life, self._random
         state = life.directory.state()
         assert state is not None
@@ -77,7 +78,7 @@ class LogRot:
         return (is_whole or is_gone) and self._life.is_all_committed()
 
     def _is_replica(self, machine: Machine, one: PartitionState) -> bool:
-        """Return whether it is one still: a move that was asked for before may take it away."""
+        """Return whether it is still a replica: an earlier move may remove it."""
         serving = (serving_on(other) for other in self._life.world.machines.values())
         states = [program.node.state for program in serving if program is not None]
         newest = max(states, key=lambda state: state.applied_index, default=None)

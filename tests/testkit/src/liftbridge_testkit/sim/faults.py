@@ -1,8 +1,8 @@
-"""Faults and their times: a swarm of fault kinds, a random subset of them for each seed.
+"""Faults and their times: a random subset of fault kinds for each seed (swarm testing).
 
-A kind (`sim/breaking`) begins something and tells how it ends, or happens at once. A supervisor
-starts every process that ended again. What the promise of durability does not cover - more lossy
-failures than it allows - is kept out by the *atlas*: it is asked before a permanent loss.
+A kind (`sim/breaking`) begins a fault and returns a function that ends it, or happens at once. A
+supervisor restarts every process that ended. The *atlas* keeps faults within the promise of
+durability: it must allow every permanent loss.
 """
 
 from dataclasses import dataclass, field
@@ -15,15 +15,15 @@ from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
 from liftbridge_testkit.sim.world import Watcher, World
 
 REFUSED_MAX = 3
-"""Starts that must fail at once, one after the other, before an operator replaces a disk."""
+"""Consecutive failed starts after which an operator replaces a disk."""
 
 
 @dataclass(slots=True)
 class Faults(Watcher):
-    """Makes faults from `start` until `heal`; also the supervisor of all processes.
+    """Injects faults from `start` until `heal`; also the supervisor of all processes.
 
     Attributes:
-        is_over: Whether nothing breaks any more; processes are still started again.
+        is_over: Whether faults have ended; processes are still restarted.
     """
 
     world: World
@@ -39,7 +39,7 @@ class Faults(Watcher):
         self.random = self.world.new_random()
 
     def start(self) -> None:
-        """Begin to break things."""
+        """Begin to inject faults."""
         if self.plan.kinds:
             self._later()
 
@@ -53,7 +53,7 @@ class Faults(Watcher):
         self._later()
 
     def begin(self, kind: str) -> bool:
-        """Let one fault of this kind begin; whether there was anything to break."""
+        """Begin one fault of this kind. Return whether there was a target."""
         undo = KINDS[kind](self)
         if undo is None:
             return False
@@ -73,7 +73,7 @@ class Faults(Watcher):
             undo()
 
     def heal(self) -> None:
-        """Break nothing any more and mend everything."""
+        """Stop all faults and repair everything."""
         self.is_over = True
         self.world.is_stormy = False
         for number in list(self._lasting):
@@ -87,7 +87,7 @@ class Faults(Watcher):
     # Watcher: the supervisor.
 
     def on_process_end(self, machine: Machine, reason: str, lost_bytes: int) -> None:
-        """Start it again after a while; a disk that it keeps refusing to use is replaced."""
+        """Restart the process after a while; replace a disk that it keeps refusing."""
         del lost_bytes
         if reason == "failed" and machine.started_at == self.world.now:
             refused = self._refused.get(machine.name, 0) + 1
@@ -106,10 +106,10 @@ class Faults(Watcher):
         if machine.incarnation == incarnation:
             machine.start()
 
-    # What kinds ask.
+    # Port `Breaking`.
 
     def any_running(self) -> Machine | None:
-        """Return a machine whose process runs and is not paused, if so many may be down."""
+        """Return a machine whose process runs and is not paused, if one more may be down."""
         machines = list(self.world.machines.values())
         active = [one for one in machines if one.is_running and not one.is_paused]
         if len(machines) - len(active) >= self.plan.down_max:
@@ -124,7 +124,7 @@ class Faults(Watcher):
         return self.random.choice(leading) if leading else None
 
     def any_machine(self) -> Machine:
-        """Any machine, running or not."""
+        """Return any machine, running or not."""
         return self.random.choice(list(self.world.machines.values()))
 
     def pair(self) -> tuple[str, str] | None:

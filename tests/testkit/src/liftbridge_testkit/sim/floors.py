@@ -1,7 +1,7 @@
-"""The least that a range of seeds must meet, else it proves less than it says.
+"""Minimum counts that a range of seeds must reach, or it proves less than it claims.
 
-Floors are given for a thousand seeds of a kind of world and scale with the range; below five
-hundred seeds nothing is asked.
+Floors are for 1,000 seeds of a kind of world and scale with the range. Below 500 seeds there are
+none.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from liftbridge_testkit.sim.voter_life import FAULTS as GROUP_FAULTS
 
 SEEDS_MIN = 500
 EVENTS_A_SEED = 2_000
-"""Events that a range has at least for each of its seeds."""
+"""Minimum number of events for each seed of a range."""
 
 _LONE = {
     **{("fault", kind): 200 for kind in LONE_FAULTS},
@@ -34,7 +34,7 @@ _LONE = {
 }
 
 _DAMAGE = ("bit rot", "metadata rot", "misdirected write", "wiped disk")
-"""Faults that are only within the promise while everyone else is well."""
+"""Faults that are within the promise only while everything else is well."""
 
 _GROUP = {
     **{("fault", kind): 50 for kind in (*GROUP_FAULTS, *MESSAGE_FAULTS)},
@@ -96,7 +96,7 @@ PER_THOUSAND: Mapping[str, Mapping[tuple[str, str], int]] = {
 
 
 def floors_for(by_kind: Mapping[str, int]) -> dict[tuple[str, str], int]:
-    """Floors of a range that ran so many seeds of each kind."""
+    """Return the floors of a range with this number of seeds of each kind."""
     floors: dict[tuple[str, str], int] = {}
     seeds_all = sum(by_kind.values())
     if seeds_all >= SEEDS_MIN:

@@ -1,8 +1,8 @@
-"""Attacker on NATS without a key: reads the messages of brokers, and sends some in their names.
+"""An attacker on NATS without a key: reads the messages of brokers, and forges some.
 
-Frames are repeated as they were, to the same broker or another one, at once or minutes later;
-changed in single bytes; or made from nothing, without a signature or with one of another key. A
-cluster with a secret must go on as if nothing had come.
+It repeats frames unchanged, to the same broker or another one, at once or minutes later; changes
+single bytes; or forges frames without a signature or with that of another key. A cluster with a
+secret must continue as if no such frame had arrived.
 """
 
 from collections import deque
@@ -37,10 +37,10 @@ _OTHER_KEY = parse_keys("x" * 32, "keys of somebody else").signer
 
 
 class Forger:
-    """See the module; belongs to one network.
+    """The attacker; belongs to one network.
 
     Attributes:
-        old: Frames of long ago, kept to be repeated much later.
+        old: Old frames, kept to be repeated much later.
     """
 
     def __init__(self, random: Random) -> None:
@@ -50,14 +50,14 @@ class Forger:
         self.old: deque[tuple[str, Channel, bytes]] = deque(maxlen=OLD_MAX)
 
     def overhear(self, target: str, channel: Channel, payload: bytes) -> None:
-        """A broker sent something to another one, or to everyone."""
+        """Record a message that a broker sent to another one, or to all."""
         self._count += 1
         self._recent.append((target, channel, payload))
         if self._count % 97 == 0:
             self.old.append((target, channel, payload))
 
     def frame(self, brokers: list[str]) -> tuple[str, Channel, bytes] | None:
-        """A frame, and which of `brokers` gets it on which channel; `None` before any was heard."""
+        """Return a frame with receiver and channel; `None` before the first message."""
         if not self._recent:
             return None
         random = self._random
@@ -84,14 +84,14 @@ class Forger:
         return bytes(data)
 
     def _made_up(self, payload: bytes, target: str, channel: Channel) -> bytes:
-        """Any message in the name of whoever sent `payload`, as well informed as can be."""
+        """Return a forged message of the sender of `payload`, with plausible content."""
         if not is_signed(payload):
             return self._changed(payload)
         try:
             frame = read_signed(payload)
             key_id, sender, sender_start, target_start = read_front(frame.front)
             piece = self._message(frame.piece, target)
-        except WireError:  # it overheard what it had changed itself
+        except WireError:  # it overheard a frame that it had changed
             return self._changed(payload)
         if self._random.random() < 0.5:
             return open_frame(piece)

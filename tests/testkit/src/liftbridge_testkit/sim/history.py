@@ -1,8 +1,8 @@
 """Records the requests and outcomes of clients as they happen, for the checkers.
 
 A write is *acked*, definitely *refused*, or *unknown*; an unknown one may be stored later, once.
-Values are unique and name their writer and its write, and so does a header of
-tombstones, which have no value: what a reader sees names its write. Histories are kept for each
+Values are unique and contain their writer and its write. Tombstones have no value, so a header
+contains both. So every record that a reader sees identifies its write. Histories are kept for each
 partition id, which a recreated stream does not share.
 """
 
@@ -18,11 +18,11 @@ from liftbridge_testkit.checker import Identity, decode, encode
 from liftbridge_testkit.sim.coverage import Coverage
 
 WRITE_HEADER: Final = "write"
-"""Header of a tombstone that tells which write it is."""
+"""Header of a tombstone with the identity of its write."""
 
 
 class Outcome(Enum):
-    """Knowledge of the writer about a write."""
+    """Outcome of a write as its writer knows it."""
 
     UNKNOWN = "unknown"
     ACKED = "acked"
@@ -36,18 +36,18 @@ class Write:
     Attributes:
         identity: Writer, and number of its message.
         partition: Its partition.
-        name: Bytes that no other write has: its value, or the header of a tombstone.
+        name: Unique bytes: its value, or the header of a tombstone.
         key: Key, empty for none.
         policy: Ack policy (`POLICY_*`).
-        expected_offset: Optimistic concurrency; -1 for any offset.
-        is_idempotent: Whether it carries a publisher's stamp and may be sent again.
+        expected_offset: Expected offset (optimistic concurrency); -1 for any offset.
+        is_idempotent: Whether it has a producer id and sequence and may be sent again.
         is_tombstone: Whether it deletes its key.
-        invoked_at: True time it was sent first.
-        ended_at: True time the outcome was learned; -1 while unknown.
+        invoked_at: True time at which it was first sent.
+        ended_at: True time at which the outcome was learned; -1 while unknown.
         outcome: Known outcome.
         offset: Offset at which it is stored, -1 while unknown.
-        leader_epoch: Epoch told by the ack.
-        is_committed: Whether the ack means that it is never lost.
+        leader_epoch: Leader epoch in the ack.
+        is_committed: Whether the ack guarantees that it is never lost.
     """
 
     identity: Identity
@@ -77,12 +77,12 @@ class Write:
 
 
 class Record(NamedTuple):
-    """One record of a log as a reader gets it.
+    """One record of a log as a reader receives it.
 
     Attributes:
         offset: Its offset.
         key: Key, empty for none.
-        name: Value, or what the header of a tombstone says.
+        name: Value, or the content of the header of a tombstone.
         timestamp: Time by the leader's clock; 0 where it does not matter.
     """
 
@@ -94,7 +94,7 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class Frames:
-    """Records by the bytes that they came as: all replicas and readers get the same ones."""
+    """Records by the bytes of their frames: all replicas and readers get the same bytes."""
 
     _known: dict[bytes, Record] = field(default_factory=dict)
 
@@ -124,7 +124,7 @@ class FinalLog:
         partition: Its id.
         start: First offset that retention left.
         end: High watermark.
-        records: Records as readers get them, in order.
+        records: Records as readers receive them, in order.
         is_compacted: Whether older records of a key may be missing.
     """
 
@@ -136,39 +136,39 @@ class FinalLog:
 
 
 class Checker:
-    """Told of everything in order; raises `BrokenInvariantError` for what must not be."""
+    """Receives all events in order; raises `BrokenInvariantError` for a broken promise."""
 
     def on_invoke(self, write: Write) -> None:
-        """A write is about to be sent for the first time."""
+        """Handle a write that is about to be sent for the first time."""
 
     def on_ack(self, write: Write) -> None:
-        """The writer learned where it is stored."""
+        """Handle an ack with the offset of a write."""
 
     def on_refused(self, write: Write) -> None:
-        """The writer learned that it is not stored."""
+        """Handle a definite refusal of a write."""
 
     def on_seen(self, partition: PartitionId, reader: str, record: Record, log_start: int) -> None:
-        """A subscription delivered a record of a log that began at `log_start` then."""
+        """Handle a record delivered from a log that began at `log_start` at the time."""
 
     def on_loss(self, partition: PartitionId, end: int) -> None:
-        """Note that a log may end at `end`: records that were promised no more may be gone."""
+        """Handle that a log may end at `end`: records that are no longer promised may be lost."""
 
     def on_leader(self, log: FinalLog) -> None:
-        """A replica with this log begins to serve as the leader."""
+        """Handle a replica with this log that begins to serve as the leader."""
 
     def at_end(self, log: FinalLog) -> None:
-        """The run is over and the partition has settled."""
+        """Handle the end of the run, after the partition has settled."""
 
 
 @dataclass(slots=True)
 class History:
-    """All that clients noted in a run.
+    """All notes of clients in a run.
 
     Attributes:
         writes: Writes by identity.
-        checkers: Told of everything.
+        checkers: Checkers, called for each event.
         next_sequences: Number of the next message, by publisher.
-        frames: Decodes what logs hold.
+        frames: Decoder of log contents.
     """
 
     coverage: Coverage
@@ -179,7 +179,7 @@ class History:
     _tombstones: dict[tuple[PartitionId, bytes], list[Write]] = field(default_factory=dict)
 
     def new_publisher(self) -> int:
-        """Return the number of a publisher that no other one had in this run."""
+        """Return a publisher number that is unique in this run."""
         number = len(self.next_sequences)
         self.next_sequences[number] = 0
         return number
@@ -241,28 +241,28 @@ class History:
             checker.on_refused(write)
 
     def unknown(self, write: Write) -> None:
-        """The writer gave up: the write stays open for ever."""
+        """Note that the writer gave up: the outcome of the write stays unknown."""
         assert write.outcome is Outcome.UNKNOWN
         self.coverage.count("client", "unknown outcome")
 
     def seen(self, partition: PartitionId, reader: str, record: Record, log_start: int = 0) -> None:
-        """Note a delivered record; `log_start` is where the log that it came from began then."""
+        """Note a delivered record; `log_start` is the start of its log at the time."""
         self.coverage.count("client", "delivered record")
         for checker in self.checkers:
             checker.on_seen(partition, reader, record, log_start)
 
     def may_lose(self, partition: PartitionId, end: int) -> None:
-        """The promise allows everything from `end` on to be gone."""
+        """Allow the loss of all records from `end` on."""
         for checker in self.checkers:
             checker.on_loss(partition, end)
 
     def check_end(self, log: FinalLog) -> None:
-        """Hold a partition's last state against everything noted."""
+        """Check a partition's last state against all notes."""
         for checker in self.checkers:
             checker.at_end(log)
 
     def check_leader(self, log: FinalLog) -> None:
-        """Hold what a leader begins with against everything noted."""
+        """Check the log of a new leader against all notes."""
         for checker in self.checkers:
             checker.on_leader(log)
 
@@ -272,9 +272,9 @@ class History:
         return None if identity is None else self.writes.get(identity)
 
     def may_be_deleted(self, partition: PartitionId, key: bytes, offset: int) -> bool:
-        """Return whether compaction may have taken a record and the tombstone that hid it.
+        """Return whether compaction may have removed a record and the tombstone that hid it.
 
-        The tombstone is the record itself or comes after it, or its place is unknown.
+        The tombstone is the record itself or follows it, or its offset is unknown.
         """
         return any(
             one.offset >= offset or (one.offset < 0 and one.outcome is not Outcome.REFUSED)

@@ -1,7 +1,7 @@
-"""Frames of brokers that come again long after their time, up to minutes, as they were.
+"""Frames of brokers that are repeated unchanged long after their time, up to minutes.
 
-Where brokers sign what they say, such a frame is refused by its session. Where they do not, the
-rules of replication must refuse it or bear it; what it was by the time it came is counted (`LATE`).
+With signatures, the session refuses such a frame. Without them, the rules of replication must
+refuse or tolerate it. `LATE` counts the kinds of frames that arrived.
 """
 
 from typing import Final
@@ -20,15 +20,15 @@ LATE: Final = (
     "late fetch in an epoch that is over",
     "late message of a former registration",
 )
-"""Rare points: what a frame was when it came."""
+"""Rare points: kinds of frames that arrive late."""
 
 KEPT_MAX = 300
 KEEPING = 0.05
-"""Chance of each frame to be kept, in the place of any other one: so all ages are there."""
+"""Probability of keeping each frame in place of another one, so that all ages occur."""
 
 
 class LateFrames:
-    """See the module; belongs to one world, and draws from a chance of its own."""
+    """Late frames of one world, with a separate random generator."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -36,7 +36,7 @@ class LateFrames:
         self._kept: list[tuple[str, Channel, bytes]] = []
 
     def overhear(self, target: str, channel: Channel, payload: bytes) -> None:
-        """A broker sent something to another one, or to everyone."""
+        """Record a message that a broker sent to another one, or to all."""
         random = self._random
         if random.random() >= KEEPING:
             return
@@ -47,7 +47,7 @@ class LateFrames:
             self._kept[random.randrange(KEPT_MAX)] = frame
 
     def frame(self, brokers: list[str]) -> tuple[str, Channel, bytes] | None:
-        """Return one that was sent to one of `brokers` before; `None` before any was."""
+        """Return a frame sent to one of `brokers` before; `None` without one."""
         if not self._kept:
             return None
         target, channel, payload = self._random.choice(self._kept)

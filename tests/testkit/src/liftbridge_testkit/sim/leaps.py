@@ -1,6 +1,6 @@
-"""Wall clocks that leap for a moment: of one broker, and of all but one at once.
+"""Wall clocks that leap for a moment: of one broker, or of all but one at once.
 
-Belongs to one world, and draws from a chance of its own, so that all else happens as without it.
+It belongs to one world and uses a separate random generator, so that all else stays unchanged.
 """
 
 from random import Random
@@ -15,19 +15,19 @@ LEAPS = (3_600 * SECOND_NS, 9 * DAY_NS, 3_650 * DAY_NS)
 
 
 class Leaps:
-    """Makes clocks leap now and then."""
+    """Makes clocks leap sometimes."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._random = Random(f"leaps {world.seed}")
-        # The first date that a cluster knows of is believed.
+        # A cluster accepts the first date that it learns.
         world.scheduler.after(BIRTH_NS, self._wait)
 
     def _wait(self) -> None:
         self._world.scheduler.after(self._random.randrange(4 * SECOND_NS), self._leap)
 
     def _leap(self) -> None:
-        """All but one for less than it takes to be believed, or one for longer."""
+        """Leap all clocks but one, too shortly for brokers to accept it, or one for longer."""
         random, machines = self._random, list(self._world.machines.values())
         leap_ns = random.choice(LEAPS) * random.choice((-1, 1))
         one = random.choice(machines)

@@ -1,8 +1,9 @@
-"""One life of a world: what is in it, drawn from the seed, and the phases it goes through.
+"""One run of a world: its contents, drawn from the seed, and its phases.
 
-Safety first: everything breaks while clients work and every turn is watched. Then liveness: all is
-mended, and within bounded time every partition must take a write with policy ALL, every publisher
-know its outcome, every reader reach the end. At last the logs are held against the histories.
+First safety: faults happen while clients work, and every turn is checked. Then liveness: all faults
+stop, and within bounded time every partition must accept a write with policy ALL, every publisher
+must know its outcomes, and every reader must reach the end. Last, the logs are compared with the
+histories.
 """
 
 from collections.abc import Callable, Collection
@@ -31,10 +32,10 @@ from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.world import Watcher, World
 
 SETTLE_NS = 60 * SECOND_NS
-"""Virtual time in which everything must have recovered."""
+"""Maximum virtual time to recover."""
 
 TURNS_MAX = 100_000
-"""Events in which it must have happened: more of them are a busy loop."""
+"""Maximum number of turns to recover: more of them are a busy loop."""
 
 LOOK_NS = 50 * MILLISECOND_NS
 
@@ -47,7 +48,7 @@ class Starting(Protocol):
         ...
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Start nothing more."""
         ...
 
 
@@ -56,7 +57,7 @@ class Writer(Starting, Protocol):
 
     @property
     def in_flight(self) -> int:
-        """Runs or messages whose outcome is open."""
+        """Return the number of runs or messages whose outcome is unknown."""
         ...
 
 
@@ -74,18 +75,18 @@ class Turns(Watcher):
     count: int = 0
 
     def on_turn(self, machine: Machine) -> None:
-        """One more."""
+        """Count a turn."""
         del machine
         self.count += 1
 
 
 def wait_for(world: World, turns: Turns, what: str, happens: Callable[[], bool]) -> None:
-    """Go on until something has happened, looking now and then.
+    """Run until a condition holds, with a check from time to time.
 
-    A disk first does what it was given while it was slow.
+    A disk first completes the calls that it got while it was slow.
 
     Raises:
-        LivenessError: It did not happen in time, or a busy loop runs meanwhile.
+        LivenessError: The condition did not hold in time, or there is a busy loop.
     """
     begin = max([world.now, *(one.disk_free_at for one in world.machines.values())])
     until, last = begin + SETTLE_NS, turns.count + TURNS_MAX
@@ -105,7 +106,7 @@ def wait_for(world: World, turns: Turns, what: str, happens: Callable[[], bool])
 
 @dataclass(slots=True)
 class Life:
-    """A world and everyone in it.
+    """A world with its clients and faults.
 
     Attributes:
         events_max: Turns after which the safety phase ends.
@@ -113,14 +114,14 @@ class Life:
         publishers: All publishers.
         readers: All readers.
         admins: All administrators of streams, at least one.
-        rearrangers: Those of the cluster.
-        askers: Clients that ask how far logs go.
-        archivers: Clients that set the cursors that hold retention back.
-        creates: Streams that are there before anything else happens.
-        probes: Clients that must be able to write when all faults are over.
+        rearrangers: All administrators of the cluster.
+        askers: Clients that query logs.
+        archivers: Clients that set cursors which hold back retention.
+        creates: Streams to create first.
+        probes: Clients that must be able to write when all faults have ended.
         faults: Source of faults, `None` for none.
-        epilogue: Events when everything is well again, `None` for none.
-        turns: Counts the events.
+        epilogue: Steps after recovery, `None` for none.
+        turns: Counter of turns.
     """
 
     world: World
@@ -151,7 +152,7 @@ class Life:
     # -- phases -------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Go through all phases.
+        """Run all phases.
 
         Raises:
             BrokenInvariantError: A promise is broken.
@@ -186,7 +187,7 @@ class Life:
         self.expect(f"stream {command.name}", is_there)
 
     def break_things(self) -> None:
-        """Safety: clients work, faults happen."""
+        """Run the safety phase: clients work, faults happen."""
         users: list[Starting] = [
             *self.publishers,
             *self.readers,
@@ -203,7 +204,7 @@ class Life:
         self.world.run_while(lambda: self.turns.count < last, at_most_ns=self.time_max_ns)
 
     def recover(self) -> None:
-        """Liveness: everything is mended and must come back."""
+        """Run the liveness phase: all faults end, and everything must recover."""
         self.world.trace.note(self.world.now, "world", "heal")
         if self.faults is not None:
             self.faults.heal()
@@ -226,7 +227,7 @@ class Life:
             user.stop()
         if self.epilogue is not None:
             self.epilogue()
-        # An answer that came late may have changed replicas since.
+        # A late answer may have changed replicas since.
         self.expect("everything committed at the end", self.is_all_committed)
 
     def _are_all_serving(self) -> bool:
@@ -248,7 +249,7 @@ class Life:
         return True
 
     def _restart_offline(self) -> None:
-        """Do what an operator does with a broker whose files failed: start it again."""
+        """Restart a broker whose files failed, as an operator does."""
         for machine in self.world.machines.values():
             program = serving_on(machine)
             if program is not None and any(
@@ -258,12 +259,12 @@ class Life:
                 self.expect("an orderly stop", partial(_has_other, machine, machine.incarnation))
 
     def _replace_damaged(self) -> None:
-        """Do what an operator does with a disk that spoils what it holds: replace it."""
+        """Replace a disk that damages its data, as an operator does."""
         for machine in self.world.machines.values():
             if machine.files.is_damaged:
                 assert self.faults is not None
                 atlas = self.faults.atlas
-                # A partition may wait for what this disk does not give: no need to be whole.
+                # A partition may wait for records of this disk: it need not be whole.
                 self.expect("a group of others", partial(atlas.may_replace, machine))
                 self.world.coverage.rare("spoiled disk replaced")
                 machine.wipe()
@@ -271,9 +272,10 @@ class Life:
                 self.expect("everything committed but for spoiled disks", self._is_rest_committed)
 
     def _is_rest_committed(self) -> bool:
-        """Return whether all is committed, except records of another damaged disk, replaced next.
+        """Return whether all is committed, except records of another damaged disk, which is next.
 
-        Its broker leads such a partition, or none does: an unclean election waits for its answer.
+        The broker of that disk leads such a partition, or no broker does: an unclean election waits
+        for its answer.
         """
         held_back = {
             partition.partition_id
@@ -285,7 +287,7 @@ class Life:
         return self.is_all_committed(but=held_back)
 
     def _probe(self) -> None:
-        """Every partition that clients use takes a write with policy ALL."""
+        """Write to every partition that clients use, with policy ALL."""
         probes = [
             Publisher(self.world, self.calls, self.directory, self.history, plan)
             for plan in self.probes
@@ -299,9 +301,9 @@ class Life:
         self.expect("outcomes of probes", lambda: all(not one.in_flight for one in probes))
 
     def _is_offline(self, plan: PublisherPlan) -> bool:
-        """Return whether recovery found damage that it must not cut: an operator's business.
+        """Return whether recovery detected damage that it must not cut; only an operator may.
 
-        Only after a failed sync: then a segment may be damaged that is not the last one.
+        This happens only after a failed sync: then a segment before the last one may be damaged.
         """
         partition = self.leader_of(plan.stream, plan.number)
         if partition is None or not partition.offline_reason:
@@ -325,7 +327,7 @@ class Life:
                 known = ends.setdefault(partition.partition_id, end)
                 if partition.log.high_watermark < end or end != known:
                     return False
-        # A broker that has applied more may have begun a replica that other brokers do not know of.
+        # A broker that applied more may have begun a replica unknown to other brokers.
         return self.directory.state() is not None and all(
             len(one.isr) == len(one.replicas)
             for state in self.directory.states()
@@ -334,12 +336,12 @@ class Life:
         )
 
     def check(self) -> None:
-        """Hold every partition against the histories, and ask the watchers."""
+        """Check every partition against the histories, and call the watchers."""
         for machine in self.world.machines.values():
             program = serving_on(machine)
             assert program is not None
             for partition in program.node.partitions.values():
-                # Streams that brokers keep are not written by clients with a history.
+                # Clients with a history do not write the brokers' own streams.
                 if not partition.offline_reason and partition.stream not in RESERVED_STREAMS:
                     self.history.check_end(final_log(partition, self.history.frames))
         for watcher in self.world.watchers:
@@ -348,7 +350,7 @@ class Life:
     # -- waiting ------------------------------------------------------------------------------
 
     def expect(self, what: str, happens: Callable[[], bool]) -> None:
-        """Go on until something has happened, looking now and then."""
+        """Run until a condition holds, with a check from time to time."""
         wait_for(self.world, self.turns, what, happens)
 
     def _are_readers_done(self) -> bool:
@@ -359,7 +361,7 @@ class Life:
             if reader.partition != partition.partition_id:
                 return False
             log = partition.log
-            # Retention may have left nothing to read.
+            # Retention may have left no record to read.
             next_kept = max(reader.next_offset, log.log_start_offset)
             if reader.next_offset >= 0 and next_kept < log.high_watermark:
                 return False

@@ -1,4 +1,4 @@
-"""A broker that is a cluster of its own, as a program: store, metadata log and node."""
+"""A broker that is a cluster by itself, as a program: store, metadata log and node."""
 
 from dataclasses import dataclass, field
 
@@ -34,11 +34,11 @@ class BrokerSettings:
 
     Attributes:
         defaults: Settings of streams.
-        flush: When files are synced.
+        flush: Times of syncs.
         space: Bounds of the volume.
         record_bytes_max: Largest record.
         snapshot_entries: Metadata commands between two snapshots.
-        trash_grace_ns: Time a deleted log is kept.
+        trash_grace_ns: Time for which a deleted log is kept.
     """
 
     defaults: StreamOptions = field(default_factory=StreamOptions)
@@ -50,7 +50,7 @@ class BrokerSettings:
 
 
 class LoneBroker:
-    """The program; implements `Program` and `Serving`.
+    """A broker process; implements `Program` and `Serving`.
 
     Attributes:
         node: The broker, for clients and watchers; made by `start`.
@@ -72,7 +72,7 @@ class LoneBroker:
         return self._token
 
     def start(self) -> None:
-        """Recover, open partitions, register; ready when the registration is committed."""
+        """Recover, open partitions and register; ready when the registration is committed."""
         try:
             self._open()
         except LiftbridgeError as error:
@@ -165,11 +165,11 @@ class LoneBroker:
     # Events.
 
     def on_file_event(self, event: FileEvent, now: Instant, wall_ns: int) -> None:
-        """A call by token ended."""
+        """Handle the end of a call by token."""
         self.node.on_file_event(event, now, wall_ns)
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:
-        """The deadline came."""
+        """Handle the deadline."""
         self.node.on_timer(now, wall_ns)
 
     def on_messages(
@@ -180,17 +180,17 @@ class LoneBroker:
         now: Instant,
         wall_ns: int,
     ) -> None:
-        """Messages of a subscription."""
+        """Handle messages of a subscription."""
         self.node.on_messages(subscription, arrivals, payloads, now, wall_ns)
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
         """Ignore the message: it has no peers."""
 
     def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:
-        """The node asks its port whether it is connected."""
+        """No-op: the node asks its port whether it is connected."""
 
     def stop(self, now: Instant, wall_ns: int) -> None:
-        """Stop in order: refuse, sync, mark the directory as clean."""
+        """Stop in order: refuse requests, sync, and mark the directory as clean."""
         del now, wall_ns
         assert self._store is not None
         assert self._member is not None

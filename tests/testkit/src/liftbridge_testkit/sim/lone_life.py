@@ -1,8 +1,8 @@
-"""Lives of one broker alone: every client and every fault that needs no other broker.
+"""Runs of one broker alone, with every client and fault that needs no other broker.
 
-What a lone broker promises: an acknowledged record survives any kill, and under fsync policy
+The promise of a lone broker: an acknowledged record survives any kill, and under fsync policy
 `commit` or `auto` any power cut. Under `interval` and `never` a power cut may take the end of a
-log; the promise restarts with what comes back then.
+log; the promise then restarts with the records that survive.
 """
 
 from dataclasses import dataclass
@@ -54,15 +54,15 @@ KEYS = (b"k1", b"k2", b"k3")
 
 
 class LoneAtlas:
-    """One broker: power cuts are part of the promise, damage to its only disk is not."""
+    """Atlas of one broker: power cuts are part of the promise, damage to its only disk is not."""
 
     def may_lose(self, machine: Machine) -> bool:
-        """Always; `LossWatch` tells the checkers."""
+        """Return true; `LossWatch` informs the checkers."""
         del machine
         return True
 
     def may_damage(self, machine: Machine) -> bool:
-        """Never."""
+        """Return false."""
         del machine
         return False
 
@@ -81,7 +81,7 @@ class LossWatch(Watcher):
     _is_waiting: bool = False
 
     def on_turn(self, machine: Machine) -> None:
-        """A broker that serves again shows what is left."""
+        """Read what is left, from a broker that serves again."""
         program = serving_on(machine) if self._is_waiting else None
         if program is not None:
             self._is_waiting = False
@@ -123,7 +123,7 @@ def _overrides(random: Random) -> StreamOverrides:
 
 
 def make_lone_life(seed: int, trace: Trace) -> Life:
-    """Draw a life from a seed."""
+    """Draw a run from a seed."""
     world = World(seed, trace)
     random = world.new_random()
     settings = _settings(random)
@@ -166,7 +166,7 @@ def _add_stream(life: Life, name: str, overrides: StreamOverrides, random: Rando
     life.probes.append(PublisherPlan(stream=name, run_max=1, keys=keys, think_ns=SECOND_NS))
     for _ in range(random.randrange(1, 3)):
         policy = random.choice((POLICY_ALL, POLICY_ALL, POLICY_LEADER, POLICY_NONE))
-        # Without acks a publisher that repeats what it does not know of would never end.
+        # Without acks an idempotent publisher would repeat a run with an unknown outcome for ever.
         may_repeat = not overrides.optimistic_concurrency and policy != POLICY_NONE
         is_idempotent = may_repeat and random.random() < 0.3
         plan = PublisherPlan(

@@ -1,8 +1,7 @@
 """One machine: power, disk, clocks, and at most one broker process.
 
-Everything a process is told comes in a *turn* of its own. A process that is paused or stalled gets
-its turns late and in order; one that ended gets none. Power may go in the middle of a turn, at any
-write point.
+A process receives each event in a separate *turn*. A paused or stalled process gets its turns late
+and in order; an ended process gets none. The power may fail in the middle of a turn, at any write.
 """
 
 from collections import deque
@@ -28,11 +27,11 @@ from liftbridge_testkit.sim.trace import Detail, Trace
 
 SERVER_DELAY_NS = 300_000
 WAITING_MAX = 50_000
-"""Turns a paused process owes before its link is given up as a slow consumer."""
+"""Maximum pending turns of a paused process before NATS drops it as a slow consumer."""
 
 
 class MachineHost(Protocol):
-    """World of a machine."""
+    """Port of a machine to its world."""
 
     scheduler: Scheduler
     network: Network
@@ -40,23 +39,23 @@ class MachineHost(Protocol):
     coverage: Coverage
 
     def touch(self, machine: "Machine") -> None:
-        """A process had a turn."""
+        """Handle the end of a turn of a process."""
         ...
 
     def on_transition(self, machine: "Machine", kind: str, fields: Mapping[str, object]) -> None:
-        """A process told a transition."""
+        """Handle a transition that a process reported."""
         ...
 
     def on_applied(self, machine: "Machine") -> None:
-        """A process applied a change of the metadata and has not acted on it."""
+        """Handle a metadata change that a process applied, before the process acts on it."""
         ...
 
     def on_append(self, machine: "Machine", path: str, data: bytes) -> None:
-        """A process wrote bytes to the end of a file."""
+        """Handle bytes that a process appended to a file."""
         ...
 
     def on_process_end(self, machine: "Machine", reason: str, lost_bytes: int) -> None:
-        """A process ended; `lost_bytes` of its disk did not survive."""
+        """Handle the end of a process; `lost_bytes` of its disk did not survive."""
         ...
 
 
@@ -68,13 +67,13 @@ class Machine:
         name: Name of the machine and its broker.
         make: Makes the process.
         program: The process, `None` when none runs.
-        incarnation: Rises whenever a process starts or ends.
+        incarnation: Increases whenever a process starts or ends.
         start_count: Processes started so far.
         started_at: True time of the last start.
-        disk_number: Disks it had before the present one.
-        disk_free_at: True time at which its disk will have done what was submitted.
+        disk_number: Number of disks before the present one.
+        disk_free_at: True time at which its disk completes all submitted calls.
         is_paused: Whether the process gets no turns (SIGSTOP).
-        is_stopping: Whether it was asked to stop in order.
+        is_stopping: Whether it was asked for an orderly stop.
         cut_keep: Data that survives a power cut in the middle of a turn.
         ended: Callbacks for the end of the process, each called once; by caller.
     """
@@ -111,15 +110,15 @@ class Machine:
     # -- clock, timer, observer of the process ------------------------------------------------
 
     def now(self) -> Instant:
-        """Port `Clock`."""
+        """Implement `Clock.now`."""
         return self.clock.local(self.world.scheduler.now)
 
     def wall_ns(self) -> int:
-        """Port `Clock`."""
+        """Implement `Clock.wall_ns`."""
         return self.clock.wall(self.world.scheduler.now)
 
     def arm(self, deadline: Instant) -> None:
-        """Port `Timer`: one timer; the newest deadline takes the place of the one before."""
+        """Implement `Timer.arm`: one timer; the newest deadline replaces the one before."""
         self._armed += 1
         when = self.clock.true(deadline)
         self.world.scheduler.at(when, self._timer_fired, self.incarnation, self._armed)
@@ -129,25 +128,25 @@ class Machine:
             self.turn(incarnation, self._on_timer, armed)
 
     def _on_timer(self, armed: int) -> None:
-        # Armed again while the turn waited: the shell would have cancelled this one.
+        # Armed again while the turn waited: the real process would have cancelled this one.
         if armed == self._armed and self.program is not None:
             self.program.on_timer(self.now(), self.wall_ns())
 
     def transition(self, kind: str, fields: Mapping[str, object]) -> None:
-        """Port `Observer`."""
+        """Implement `Observer.transition`."""
         details: list[Detail] = [f"{name}={value}" for name, value in fields.items()]
         self.note(f"* {kind}", *details)
         self.world.coverage.count("node", kind)
         self.world.on_transition(self, kind, fields)
 
     def note(self, what: str, *details: Detail) -> None:
-        """A line in the trace."""
+        """Add a line to the trace."""
         self.world.trace.note(self.world.scheduler.now, self.name, what, *details)
 
     # -- receiver of the network --------------------------------------------------------------
 
     def on_delivery(self, subscription: SubscriptionId, arrival: Arrival, payload: bytes) -> None:
-        """A message of a stream or inbox."""
+        """Handle a message of a stream or inbox."""
         self.turn(self.incarnation, self._on_delivery, subscription, arrival, payload)
 
     def _on_delivery(self, subscription: SubscriptionId, arrival: Arrival, payload: bytes) -> None:
@@ -155,7 +154,7 @@ class Machine:
         self.program.on_messages(subscription, [arrival], [payload], self.now(), self.wall_ns())
 
     def on_peer(self, channel: Channel, payload: bytes) -> None:
-        """A message of a broker."""
+        """Handle a message of a broker."""
         self.turn(self.incarnation, self._on_peer, channel, payload)
 
     def _on_peer(self, channel: Channel, payload: bytes) -> None:
@@ -163,7 +162,7 @@ class Machine:
         self.program.on_peer(channel, payload, self.now(), self.wall_ns())
 
     def on_link(self, *, connected: bool) -> None:
-        """The link to NATS fell or is back."""
+        """Handle the loss or return of the link to NATS."""
         self.turn(self.incarnation, self._on_link, connected)
 
     def _on_link(self, connected: bool) -> None:
@@ -173,7 +172,7 @@ class Machine:
     # -- the disk -----------------------------------------------------------------------------
 
     def _file_submitted(self, duration_ns: int) -> None:
-        """Calls by token end one after the other, as one thread carries them out."""
+        """Delay a call by token after earlier ones, as one thread executes them."""
         now = self.world.scheduler.now
         self.disk_free_at = max(now, self.disk_free_at) + duration_ns
         self.world.scheduler.at(self.disk_free_at, self._disk_done, self.incarnation)
@@ -196,7 +195,7 @@ class Machine:
     # -- turns --------------------------------------------------------------------------------
 
     def turn(self, incarnation: int, act: Callable[..., None], *arguments: object) -> None:
-        """Let the process of this incarnation do something, now or when it gets on again."""
+        """Run an action in a turn of this process, now or when it resumes."""
         is_over = self._stopped_incarnation == incarnation
         if incarnation != self.incarnation or self.program is None or is_over:
             return
@@ -216,7 +215,7 @@ class Machine:
             self.world.scheduler.after(SECOND_NS, self.world.network.relink, self.name)
 
     def _get_on(self, incarnation: int) -> None:
-        """Make up for the turns that waited, in order."""
+        """Run the pending turns, in order."""
         while self._waiting and incarnation == self.incarnation:
             if self._stopped_incarnation == incarnation:
                 self._waiting.clear()
@@ -234,7 +233,7 @@ class Machine:
         except PowerCutError:
             self._power_failed()
         except FilesError as error:
-            # The pump ends a process with an unhandled error.
+            # The pump ends a process after an unhandled error.
             self.world.coverage.count("world", "unhandled disk error")
             self._fail(self.incarnation, f"unhandled: {error.text}")
         self.world.touch(self)
@@ -243,11 +242,11 @@ class Machine:
 
     @property
     def is_running(self) -> bool:
-        """Return whether a process runs, be it paused."""
+        """Return whether a process runs, paused or not."""
         return self.program is not None
 
     def start(self) -> None:
-        """Start a process on what is on the disk; no effect when one runs."""
+        """Start a process on the contents of the disk; no-op when one runs."""
         if self.program is not None:
             return
         self.incarnation += 1
@@ -296,7 +295,7 @@ class Machine:
         self.world.on_process_end(self, reason, lost_bytes)
 
     def _fail(self, incarnation: int, reason: str) -> None:
-        """The process ends itself, at the end of its turn."""
+        """End the process by itself, at the end of its turn."""
         self.note("failed", reason)
         self.world.scheduler.at(self.world.scheduler.now, self._failed, incarnation)
 
@@ -318,13 +317,13 @@ class Machine:
             self._end("stopped")
 
     def kill(self) -> None:
-        """Kill the process (SIGKILL); what it wrote stays."""
+        """Kill the process (SIGKILL); its writes survive."""
         if self.program is not None:
             self.files.kill()
             self._end("killed")
 
     def crash(self, keep: Random | None) -> None:
-        """Cut the power; of what was not synced `keep` chooses what survives, `None` nothing."""
+        """Cut the power; `keep` chooses the unsynced data that survive, `None` keeps none."""
         was_running = self.program is not None
         lost_bytes = self.files.lose_power(keep)
         self.clock.reboot(self.random.randrange(SECOND_NS), self.world.scheduler.now)
@@ -332,7 +331,7 @@ class Machine:
             self._end("crashed", lost_bytes)
 
     def crash_within(self, points: int, keep: Random | None) -> None:
-        """Cut the power at the `points`-th write from now, in the middle of whatever it is."""
+        """Cut the power at the `points`-th write from now, in the middle of its turn."""
         self.cut_keep = keep
         self.files.cut_power_at(self.files.points + points)
 
@@ -341,25 +340,25 @@ class Machine:
         self.crash(self.cut_keep)
 
     def pause(self) -> None:
-        """Let the process have no turns (SIGSTOP)."""
+        """Pause the process (SIGSTOP): it gets no turns."""
         if self.program is not None:
             self.is_paused = True
             self.note("pause")
 
     def resume(self) -> None:
-        """Let it go on; it makes up for what waited."""
+        """Resume the process; it catches up with pending turns."""
         if self.is_paused:
             self.is_paused = False
             self.note("resume", len(self._waiting))
             self.world.scheduler.at(self.world.scheduler.now, self._get_on, self.incarnation)
 
     def stall(self, duration_ns: int) -> None:
-        """Hold the process up for a time, as a long collection or a blocking call does."""
+        """Delay the process for a time, as a long garbage collection or a blocking call does."""
         until = self.world.scheduler.now + duration_ns
         self._stalled_until = max(self._stalled_until, until)
 
     def stop(self) -> None:
-        """Ask the process to stop in order (SIGTERM)."""
+        """Request an orderly stop of the process (SIGTERM)."""
         if self.program is not None and not self.is_stopping:
             self.is_stopping = True
             self.note("stop")
@@ -370,7 +369,7 @@ class Machine:
         self.program.stop(self.now(), self.wall_ns())
 
     def wipe(self) -> None:
-        """Give the machine an empty disk; its process is killed."""
+        """Replace the disk by an empty one; the process is killed."""
         self.kill()
         self.files.wipe()
         self.disk_number += 1

@@ -1,9 +1,10 @@
-"""NATS as the world runs it: endpoints, links, subjects, and what goes wrong between them.
+"""NATS as the world runs it: endpoints, links, subjects, and faults.
 
-Delivery is that of core NATS: at most once, in order per connection, nothing told of a loss, queue
-groups give a message to one member, a quiet connection does not receive its own. A link that falls
-loses what is under way on it. Messages between brokers are treated worse, as swarm options: lost,
-doubled, overtaking, changed on the way (all of it has to be tolerated: docs/spec/replication.md).
+Delivery is that of core NATS: at most once, in order per connection, no report of a loss. A queue
+group gives a message to one member, and a quiet connection does not receive its own messages. A
+broken link loses its messages in flight. Messages between brokers also meet faults, as swarm
+options: they are lost, duplicated, reordered or changed. Brokers must tolerate all of it
+(docs/spec/replication.md).
 """
 
 from collections.abc import Callable
@@ -28,14 +29,14 @@ MESSAGE_FAULTS = (
     "message delayed",
     "message corrupted",
 )
-"""Fates of single messages between brokers, by the options of a life."""
+"""Faults of single messages between brokers, by the options of a run."""
 
 
 class Intruder(Protocol):
     """Attacker who receives all messages between brokers, and can send some."""
 
     def overhear(self, target: str, channel: Channel, payload: bytes) -> None:
-        """A broker sent something to another one, or to everyone."""
+        """Record a message that a broker sent to another one, or to all."""
         ...
 
     def frame(self, brokers: list[str]) -> tuple[str, Channel, bytes] | None:
@@ -44,18 +45,18 @@ class Intruder(Protocol):
 
 
 class Receiver(Protocol):
-    """Owner of an endpoint; called within an event of its own."""
+    """Owner of an endpoint; called in a separate event."""
 
     def on_delivery(self, subscription: SubscriptionId, arrival: Arrival, payload: bytes) -> None:
-        """A message for one subscription."""
+        """Handle a message for one subscription."""
         ...
 
     def on_peer(self, channel: Channel, payload: bytes) -> None:
-        """A message of another broker, or one that some broker sent to everyone."""
+        """Handle a message that another broker sent to this one, or to all."""
         ...
 
     def on_link(self, *, connected: bool) -> None:
-        """The link to NATS fell or is back."""
+        """Handle the loss or return of the link to NATS."""
         ...
 
 
@@ -65,11 +66,11 @@ class Endpoint:
 
     Attributes:
         name: Unique in the world.
-        receiver: Gets what arrives.
+        receiver: Receives its messages.
         takes_peers: Whether it is a broker and receives messages between brokers.
-        is_up: Whether its link stands.
-        generation: Rises when the link falls; what was under way before is lost.
-        down_at: When it fell last.
+        is_up: Whether its link is up.
+        generation: Increases when the link breaks; messages in flight before are lost.
+        down_at: Time at which the link last broke.
     """
 
     name: str
@@ -85,14 +86,14 @@ class Conditions:
     """Properties of links; times in nanoseconds, chances in millionths.
 
     Attributes:
-        delay_ns_min: Least time from one endpoint to another.
+        delay_ns_min: Minimum time from one endpoint to another.
         delay_ns_jitter: Maximum random addition.
         spike_ppm: Messages that take `spike_ns` longer.
         spike_ns: Additional delay.
         loss_ppm: Messages between brokers that are lost.
-        duplicate_ppm: Those that arrive twice.
-        reorder_ppm: Those that do not wait for the ones before.
-        corrupt_ppm: Those of which a bit is turned over.
+        duplicate_ppm: Messages that arrive twice.
+        reorder_ppm: Messages that may overtake earlier ones.
+        corrupt_ppm: Messages with a flipped bit.
     """
 
     delay_ns_min: int = 100 * MICROSECOND_NS
@@ -114,7 +115,7 @@ class Verdict(Enum):
 
 
 class Held(NamedTuple):
-    """A message between brokers that waits until a script lets it go."""
+    """A message between brokers that waits until a script releases it."""
 
     source: Endpoint
     target: Endpoint
@@ -132,8 +133,8 @@ class Network:
 
     Attributes:
         conditions: Present properties of links.
-        filter: Asked for each message between brokers by scripts; `None` lets all pass.
-        intruders: Intruders by the kind of fault that they are.
+        filter: Called for each message between brokers by scripts; `None` lets all pass.
+        intruders: Intruders by kind of fault.
         held: Messages that the filter held back, in order.
     """
 
@@ -158,9 +159,9 @@ class Network:
     # -- endpoints ----------------------------------------------------------------------------
 
     def add(self, name: str, receiver: Receiver, *, takes_peers: bool = False) -> Endpoint:
-        """Make an endpoint; its link stands when NATS does.
+        """Create an endpoint; its link is up when NATS is.
 
-        A link that is broken when the endpoint comes reports as soon as it is repaired.
+        A link that is broken at the creation reports as soon as it is repaired.
         """
         assert name not in self.endpoints
         endpoint = Endpoint(name, receiver, takes_peers)
@@ -169,7 +170,7 @@ class Network:
         return endpoint
 
     def remove(self, endpoint: Endpoint) -> None:
-        """The process behind an endpoint ended; its subscriptions go with it."""
+        """Remove the endpoint of an ended process, with its subscriptions."""
         del self.endpoints[endpoint.name]
         for named in [named for named in self._subscribed if named[0] == endpoint.name]:
             self.unsubscribe(endpoint, named[1])
@@ -183,21 +184,21 @@ class Network:
     # -- what faults do -----------------------------------------------------------------------
 
     def cut(self, source: str, target: str) -> None:
-        """Lose everything from `source` to `target`; cuts add up."""
+        """Lose all messages from `source` to `target`; cuts add up."""
         self._cuts[source, target] = self._cuts.get((source, target), 0) + 1
 
     def mend(self, source: str, target: str) -> None:
-        """Take back one `cut`; nothing when all was mended meanwhile."""
+        """Take back one `cut`; no-op when all was repaired meanwhile."""
         left = self._cuts.pop((source, target), 0) - 1
         if left > 0:
             self._cuts[source, target] = left
 
     def is_cut(self, source: str, target: str) -> bool:
-        """Return whether nothing gets from `source` to `target`."""
+        """Return whether all messages from `source` to `target` are lost."""
         return (source, target) in self._cuts
 
     def slow(self, source: str, target: str, extra_ns: int) -> None:
-        """Let everything from `source` to `target` take longer; 0 for as ever."""
+        """Delay all messages from `source` to `target`; 0 ends the delay."""
         if extra_ns:
             self._slow[source, target] = extra_ns
         else:
@@ -211,29 +212,29 @@ class Network:
             self._slow_channels.pop((target, channel), None)
 
     def unlink(self, name: str) -> None:
-        """Let the link of an endpoint fall, or keep it from coming up."""
+        """Break the link of an endpoint, or keep it down."""
         self._unlinked[name] = self._unlinked.get(name, 0) + 1
         self._review(name)
 
     def relink(self, name: str) -> None:
-        """Take back one `unlink`; nothing when all was mended meanwhile."""
+        """Take back one `unlink`; no-op when all was repaired meanwhile."""
         self._unlinked[name] = max(0, self._unlinked.get(name, 0) - 1)
         self._review(name)
 
     def begin_outage(self) -> None:
-        """NATS goes away for all."""
+        """Stop NATS for all endpoints."""
         self._outages += 1
         for name in list(self.endpoints):
             self._review(name)
 
     def end_outage(self) -> None:
-        """NATS is back; each endpoint connects when it notices."""
+        """Restart NATS; each endpoint connects when it notices."""
         self._outages = max(0, self._outages - 1)
         for name in list(self.endpoints):
             self.scheduler.after(self.random.randrange(100 * MILLISECOND_NS), self._review, name)
 
     def heal(self) -> None:
-        """Mend everything that is broken between endpoints."""
+        """Repair everything between endpoints."""
         self._cuts.clear()
         self._slow.clear()
         self._slow_channels.clear()
@@ -249,11 +250,11 @@ class Network:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether nothing is cut, unlinked or out."""
+        """Return whether nothing is cut, unlinked or stopped."""
         return not self._cuts and not self._outages and not any(self._unlinked.values())
 
     def _review(self, name: str) -> None:
-        """Bring the link of an endpoint in line with what is broken, and tell its owner."""
+        """Update the state of an endpoint's link, and notify its owner of a change."""
         endpoint = self.endpoints.get(name)
         if endpoint is None or endpoint.is_up == self._may_be_up(name):
             return
@@ -269,14 +270,14 @@ class Network:
     def subscribe(
         self, endpoint: Endpoint, subscription: SubscriptionId, subject: str, queue: str
     ) -> None:
-        """The server learns of a subscription."""
+        """Add a subscription at the server."""
         named = (endpoint.name, subscription)
         assert named not in self._subscribed
         self._subscribed[named] = (subject, queue)
         self._table.add(subject, named)
 
     def unsubscribe(self, endpoint: Endpoint, subscription: SubscriptionId) -> None:
-        """The server forgets a subscription, if it has it."""
+        """Remove a subscription at the server, if it exists."""
         named = (endpoint.name, subscription)
         found = self._subscribed.pop(named, None)
         if found is not None:
@@ -296,8 +297,8 @@ class Network:
         """Carry a message to all subscribers of its subject.
 
         Args:
-            source: Publisher; dropped when its link is down.
-            lane: Its connection: messages of one lane stay in order.
+            source: Publisher; the message is dropped when its link is down.
+            lane: Connection of the publisher: messages of one lane stay in order.
             subject: Concrete subject.
             payload: Bytes of the message.
             reply: Reply subject, empty for none.
@@ -313,7 +314,7 @@ class Network:
             self._post(source, target, lane, deliver, subscription, arrival, payload)
 
     def _listeners(self, source: Endpoint, subject: str, *, hears_itself: bool) -> list[Named]:
-        """Return all without a queue group, and one of each group whose link stands."""
+        """Return all subscriptions without a queue group, and one of each group with a link."""
         found: list[Named] = []
         groups: dict[tuple[str, str], list[Named]] = {}
         for named in self._table.lookup(subject):
@@ -330,7 +331,7 @@ class Network:
     # -- between brokers ----------------------------------------------------------------------
 
     def send(self, source: Endpoint, broker: str, channel: Channel, payload: bytes) -> None:
-        """Carry a message from one broker to another one, or to all of them."""
+        """Carry a message from one broker to another one, or to all."""
         if not source.is_up:
             return
         for intruder in self.intruders.values():
@@ -345,7 +346,7 @@ class Network:
             self._pass_filter(source, one, channel, payload)
 
     def intrude(self, kind: str) -> None:
-        """Let a frame of an intruder reach a broker now, if there is anything to say."""
+        """Deliver a frame of an intruder to a broker now, if it has one."""
         brokers = [one.name for one in self.endpoints.values() if one.takes_peers and one.is_up]
         found = self.intruders[kind].frame(brokers) if brokers else None
         if found is None:
@@ -381,7 +382,7 @@ class Network:
         self._post(source, target, channel, deliver, channel, payload, extra_ns=late_ns)
         if conditions.duplicate_ppm and random.randrange(PPM) < conditions.duplicate_ppm:
             self.coverage.count("fault", "message doubled")
-            # The copy comes by another way, perhaps much later.
+            # The copy takes another path, perhaps much slower.
             lane = f"copy{random.randrange(PPM)}"
             self._post(source, target, lane, deliver, channel, payload, extra_ns=self._late())
 
@@ -391,7 +392,7 @@ class Network:
         return self.random.randrange(scale * MILLISECOND_NS)
 
     def release(self) -> int:
-        """Let all messages go that were held; returns how many."""
+        """Release all held messages. Return their number."""
         held, self.held = self.held, []
         for message in held:
             self._send(*message)
@@ -412,7 +413,7 @@ class Network:
         if key in self._cuts or not target.is_up:
             return
         conditions, random, now = self.conditions, self.random, self.scheduler.now
-        # Twice as fast as `randrange`, and this is the hottest draw of all.
+        # Twice as fast as `randrange`, and this is the most frequent draw of all.
         delay = conditions.delay_ns_min + int(random.random() * conditions.delay_ns_jitter)
         if conditions.spike_ppm and random.randrange(PPM) < conditions.spike_ppm:
             delay += conditions.spike_ns
@@ -453,7 +454,7 @@ class Network:
         deliver: Callable[..., None],
         arguments: tuple[object, ...],
     ) -> None:
-        """A message is there, unless a link fell or was cut while it was under way."""
+        """Deliver a message, unless a link broke or was cut while it was in flight."""
         if target.generation != target_generation or (source.name, target.name) in self._cuts:
             return
         if source.generation != source_generation and source.down_at < at_server:

@@ -44,14 +44,14 @@ def parse_frames(data: bytes) -> list[Published]:
 
 @dataclass(slots=True)
 class SimMessaging:
-    """The port `Messaging`: two connections of one process that stand and fall together.
+    """Implement `Messaging`: two connections of one process that connect and break together.
 
     Attributes:
         endpoint: Endpoint of the process.
         network: Carries the messages.
         server_delay_ns: Time until the server knows of a subscription.
-        backlog_bytes: Set by faults: bytes the server has not read.
-        turn: Calls back within a turn of the process, or not at all when it is gone.
+        backlog_bytes: Bytes that the server has not read; set by faults.
+        turn: Runs a callback in a turn of the process, or never when it has ended.
     """
 
     endpoint: Endpoint
@@ -66,13 +66,13 @@ class SimMessaging:
 
     @property
     def is_connected(self) -> bool:
-        """Port `Messaging`."""
+        """Implement `Messaging.is_connected`."""
         return self.endpoint.is_up
 
     takes_frames = is_connected
 
     def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
-        """Port `Messaging`; the server knows a little later."""
+        """Implement `Messaging.subscribe`; the server knows a little later."""
         assert subscription not in self._asked
         self._asked_last += 1
         self._asked[subscription] = self._asked_last
@@ -83,26 +83,26 @@ class SimMessaging:
     def _subscribed(
         self, subscription: SubscriptionId, asked: int, subject: str, queue: str
     ) -> None:
-        # Nothing is asked of a process here: the server takes what had been sent to it.
+        # The process is not involved: the server handles messages that it received earlier.
         is_there = self.network.endpoints.get(self.endpoint.name) is self.endpoint
         if is_there and self._asked.get(subscription) == asked:
             self.network.subscribe(self.endpoint, subscription, subject, queue)
 
     def when_subscribed(self, done: Callable[[], None]) -> None:
-        """Port `Messaging`; behind every subscription made so far."""
+        """Implement `Messaging.when_subscribed`, after all subscriptions made so far."""
         self.network.scheduler.after(self.server_delay_ns, self.turn, done)
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
-        """Port `Messaging`."""
+        """Implement `Messaging.unsubscribe`."""
         if self._asked.pop(subscription, None) is not None:
             self.network.unsubscribe(self.endpoint, subscription)
 
     def publish_quiet(self, frames: Sequence[bytes]) -> None:
-        """Port `Messaging`."""
+        """Implement `Messaging.publish_quiet`."""
         self._publish(frames, "quiet", hears_itself=False)
 
     def publish_echo(self, frames: Sequence[bytes]) -> None:
-        """Port `Messaging`."""
+        """Implement `Messaging.publish_echo`."""
         self._publish(frames, "echo", hears_itself=True)
 
     def _publish(self, frames: Sequence[bytes], lane: str, *, hears_itself: bool) -> None:
@@ -122,12 +122,12 @@ class SimMessaging:
 
 @dataclass(slots=True)
 class SimTransport:
-    """The port `Transport` of one process.
+    """Implement `Transport` for one process.
 
     Attributes:
         endpoint: Endpoint of the process.
         network: Carries the messages.
-        sent_counts: Messages sent by channel, to see idle cost.
+        sent_counts: Number of messages sent by channel, to measure idle cost.
     """
 
     endpoint: Endpoint
@@ -139,11 +139,11 @@ class SimTransport:
 
     @property
     def is_connected(self) -> bool:
-        """Port `Transport`."""
+        """Implement `Transport.is_connected`."""
         return self.endpoint.is_up
 
     def send(self, broker: BrokerId, channel: Channel, payload: bytes) -> None:
-        """Port `Transport`."""
+        """Implement `Transport.send`."""
         assert len(payload) <= self.payload_bytes_max
         self.sent_counts[channel] += 1
         self.network.send(self.endpoint, broker, channel, payload)

@@ -1,7 +1,7 @@
-"""Program of a machine: the shipped code, which receives events and ports.
+"""Program of a machine: the real code, which receives events and ports.
 
-Attaching another kind of broker to the simulator means writing one `Program`: make the shipped
-parts on `Ports`, pass the calls on. Everything else - machines, faults, traces - stays.
+To attach another kind of broker to the simulator, write one `Program`: create the real parts on
+`Ports` and pass the calls on. Everything else - machines, faults, traces - stays.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,21 +25,21 @@ class Shell(Protocol):
         ...
 
     def wall_ns(self) -> int:
-        """Return Unix nanoseconds, as the machine believes."""
+        """Return Unix nanoseconds by the machine's clock."""
         ...
 
     def arm(self, deadline: Instant) -> None:
-        """Port `Timer`."""
+        """Implement `Timer.arm`."""
         ...
 
     def transition(self, kind: str, fields: Mapping[str, object]) -> None:
-        """Port `Observer`."""
+        """Implement `Observer.transition`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Everything a process gets.
+    """All ports of a process.
 
     Attributes:
         broker: Configured id.
@@ -49,7 +49,7 @@ class Ports:
         files: The disk.
         messaging: NATS for streams.
         transport: NATS between brokers.
-        random: Chance of this process; also where its random ids come from.
+        random: Random generator of this process, also for its random ids.
         applied: Called after each change of the metadata, before the process acts on it.
         failed: Called when the process must end by itself: its disk failed.
         stopped: Called when an orderly stop is done.
@@ -68,7 +68,7 @@ class Ports:
     stopped: Callable[[], None]
 
     def new_id(self) -> str:
-        """Return a random id, as `secrets.token_hex(16)` gives a real process."""
+        """Return a random id, like `secrets.token_hex(16)` in a real process."""
         return f"{self.random.getrandbits(128):032x}"
 
 
@@ -76,21 +76,21 @@ class Program(Protocol):
     """A process from start to end. Calls never overlap; each runs to its end.
 
     Attributes:
-        is_ready: Whether it takes part: registered, connected to NATS, serves.
+        is_ready: Whether it is registered, connected to NATS, and serves.
     """
 
     is_ready: bool
 
     def start(self) -> None:
-        """Recover the disk, make everything, begin. First call, once."""
+        """Recover the disk, create all parts and begin. First call, once."""
         ...
 
     def on_file_event(self, event: FileEvent, now: Instant, wall_ns: int) -> None:
-        """A call by token ended."""
+        """Handle the end of a call by token."""
         ...
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:
-        """The armed deadline came."""
+        """Handle the armed deadline."""
         ...
 
     def on_messages(
@@ -101,19 +101,19 @@ class Program(Protocol):
         now: Instant,
         wall_ns: int,
     ) -> None:
-        """Messages of one subscription."""
+        """Handle messages of one subscription."""
         ...
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
-        """A message of another broker, or one that some broker sent to everyone."""
+        """Handle a message that another broker sent to this one, or to all."""
         ...
 
     def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:
-        """The link to NATS fell or is back."""
+        """Handle the loss or return of the link to NATS."""
         ...
 
     def stop(self, now: Instant, wall_ns: int) -> None:
-        """Begin an orderly stop; `Ports.stopped` tells its end."""
+        """Begin an orderly stop; call `Ports.stopped` at its end."""
         ...
 
 

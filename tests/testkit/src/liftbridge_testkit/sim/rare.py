@@ -1,7 +1,8 @@
-"""Rare points: moments at which something happens that most runs never see, by name.
+"""Rare points: named states and events that most runs never reach.
 
-They are seen from outside - in the state, in what brokers tell, in what the simulator does - so
-that shipped code knows nothing of them. A range of seeds must meet each of them (`sim/floors.py`).
+They are observed from outside - in the state, in transitions of brokers, in actions of the
+simulator - so that the real code does not know them. A range of seeds must meet each of them
+(`sim/floors.py`).
 """
 
 from collections.abc import Callable, Mapping
@@ -39,7 +40,7 @@ BROKER: Final = (
     "broker drained",
     "broker stopping in order",
 )
-"""Those in the metadata of a broker."""
+"""Rare points in the metadata of a broker."""
 
 REPLICA: Final = (
     "truncated in several rounds",
@@ -50,7 +51,7 @@ REPLICA: Final = (
     "two leaders of a partition",
     "leadership taken with records uncommitted",
 )
-"""Those of replicas."""
+"""Rare points of replicas."""
 
 GROUP: Final = (
     "two leaders of the metadata",
@@ -60,7 +61,7 @@ GROUP: Final = (
     "member removed",
     "members changed while links are cut",
 )
-"""Those of the metadata group."""
+"""Rare points of the metadata group."""
 
 SIMULATED: Final = (
     "damaged disk replaced",
@@ -69,16 +70,16 @@ SIMULATED: Final = (
     "power cut within a turn",
     "spoiled disk replaced",
 )
-"""Those that the simulator and its clients count where they happen."""
+"""Rare points that the simulator and its clients count themselves."""
 
 CLUSTER: Final = (*TOLD.values(), *PARTITION, *BROKER, *REPLICA, *GROUP, *SIMULATED)
 
 
 class RarePoints(Watcher):
-    """Counts them in a world of whole brokers."""
+    """Counts rare points in a world of whole brokers."""
 
     def __init__(self, world: World, rules: ReplicationRules) -> None:
-        """Look at what `rules` finds changed."""
+        """Observe the changes that `rules` reports."""
         self._world = world
         self._coverage = world.coverage
         self._rules = rules
@@ -89,14 +90,14 @@ class RarePoints(Watcher):
         rules.listeners.append(self._on_changed)
 
     def on_transition(self, machine: Machine, kind: str, fields: Mapping[str, object]) -> None:
-        """A broker told something."""
+        """Count a transition that a broker reported."""
         del machine, fields
         name = TOLD.get(kind)
         if name is not None:
             self._coverage.rare(name)
 
     def on_applied(self, machine: Machine) -> None:
-        """Look at brokers whose metadata changed."""
+        """Check brokers whose metadata changed."""
         del machine
         newest = self._rules.newest
         # A broker changes its state in place.
@@ -166,12 +167,12 @@ class RarePoints(Watcher):
 
 
 class GroupPoints(Watcher):
-    """Counts those of the metadata group, in any world that has one."""
+    """Counts rare points of the metadata group, in any world that has one."""
 
     def __init__(
         self, world: World, consensus_of: Callable[[Machine], RaftConsensus | None]
     ) -> None:
-        """Look at the members that `consensus_of` finds."""
+        """Observe the members that `consensus_of` returns."""
         self._world = world
         self._coverage = world.coverage
         self._consensus_of = consensus_of
@@ -180,7 +181,7 @@ class GroupPoints(Watcher):
         self._last_index: dict[tuple[str, int], int] = {}
 
     def on_turn(self, machine: Machine) -> None:
-        """Look at the member that had a turn."""
+        """Check the member that had a turn."""
         consensus = self._consensus_of(machine)
         if consensus is None:
             return

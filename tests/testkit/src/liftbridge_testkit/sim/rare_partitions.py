@@ -1,4 +1,4 @@
-"""Rare points in the metadata of one partition: what a change of it is, by name."""
+"""Rare points in metadata changes of one partition, by name."""
 
 from typing import Final
 
@@ -26,7 +26,7 @@ PARTITION: Final = (
 
 
 def count_partition(coverage: Coverage, before: PartitionState, after: PartitionState) -> None:
-    """Count what a change of a partition's metadata is."""
+    """Count the rare points in a metadata change of a partition."""
     if after.leader_epoch != before.leader_epoch and after.leader is not None:
         coverage.count("world", "election")
     if after.isr != before.isr:
@@ -53,6 +53,6 @@ def count_partition(coverage: Coverage, before: PartitionState, after: Partition
 
 
 def _has_new_life(before: PartitionState, after: PartitionState) -> bool:
-    """Return whether a replica that stays counts as another one from now on."""
+    """Return whether a remaining replica counts as another one from now on."""
     epochs = zip(before.replicas, before.replica_epochs, strict=True)
     return any(after.replica_epoch(broker) not in (None, epoch) for broker, epoch in epochs)

@@ -18,7 +18,7 @@ class Scheduler:
 
     Attributes:
         now: True time of the world, nanoseconds from its beginning.
-        event_count: Events that have happened.
+        event_count: Number of events so far.
     """
 
     __slots__ = ("_heap", "_sequence", "event_count", "now")
@@ -30,7 +30,7 @@ class Scheduler:
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
 
     def at(self, when: int, act: Callable[..., None], *arguments: object) -> None:
-        """Plan an event; one in the past happens at once, after what is planned for now."""
+        """Plan an event; one in the past runs at once, after those planned for now."""
         self._sequence += 1
         heappush(self._heap, (max(when, self.now), self._sequence, act, arguments))
 
@@ -45,7 +45,7 @@ class Scheduler:
         return self._heap[0][0] if self._heap else None
 
     def step(self) -> None:
-        """Let the next event happen; there must be one."""
+        """Run the next event; there must be one."""
         when, _, act, arguments = heappop(self._heap)
         assert when >= self.now
         self.now = when

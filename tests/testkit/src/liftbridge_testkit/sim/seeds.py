@@ -1,4 +1,4 @@
-"""Runs one seed after the other: draws its world, runs it, and reports it."""
+"""Run seeds one after the other: draw the world, run it, and report it."""
 
 import gc
 from collections.abc import Callable, Mapping
@@ -16,17 +16,20 @@ from liftbridge_testkit.sim.world import World
 
 TAIL_LINES = 60
 COLLECTING = (50_000, 50, 50)
-"""Thresholds of the collector of cycles: a life leaves few, and looking for them took a tenth."""
+"""Thresholds of the garbage collector.
+
+A run leaves few cycles, and searching took a tenth of the time.
+"""
 
 
 class Run(Protocol):
-    """A life of any kind of world."""
+    """A run of any kind of world."""
 
     world: World
     turns: Turns
 
     def run(self) -> None:
-        """Go through all phases; raises for what is wrong."""
+        """Run all phases; raise for a broken promise."""
         ...
 
 
@@ -39,7 +42,7 @@ WORLDS: Mapping[str, Callable[[int, Trace], Run]] = {
 """Kinds of worlds."""
 
 TURN = ("cluster", "group", "shapes", "lone", "cluster")
-"""Kinds that a range of seeds takes in turn when it names none: most of them whole clusters."""
+"""Kinds for seeds of a range without a kind, in turn; most are whole clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,9 @@ class SeedResult:
         kind: Kind of world.
         events: Turns of processes.
         virtual_ns: Simulated time.
-        seconds: Time of the processor.
+        seconds: CPU time.
         trace_hash: Hash of everything that happened.
-        counts: Counts of events, see `Coverage`.
+        counts: Counts of events; see `Coverage`.
         failure: Failure, with the last lines of the trace; empty for none.
     """
 
@@ -68,12 +71,12 @@ class SeedResult:
 
 
 def kind_of(seed: int) -> str:
-    """Return the kind of world of a seed when none is asked for."""
+    """Return the kind of world of a seed without a given kind."""
     return TURN[seed % len(TURN)]
 
 
 def seed_range(text: str) -> range:
-    """`a:b` as the seeds from a to b - 1; `a` alone as one seed."""
+    """Parse `a:b` as the seeds from a to b - 1, or `a` as one seed."""
     first, colon, end = text.partition(":")
     return range(int(first), int(end)) if colon else range(int(first), int(first) + 1)
 
@@ -89,14 +92,14 @@ def run_seed(
     sink: Sink | None = None,
     prepare: Callable[[World], None] | None = None,
 ) -> SeedResult:
-    """Run one seed to its end or to what it breaks.
+    """Run one seed until its end or its failure.
 
     Args:
         seed: Seed of all random choices.
         kind: Kind of world, of `WORLDS`; empty takes the seed's own.
-        sink: Gets every line of the trace; `None` keeps only the last ones.
-        prepare: Changes something about the world before it begins: what proofs of the simulator
-            itself break on purpose.
+        sink: Receives every line of the trace; `None` keeps only the last ones.
+        prepare: Changes the world before it begins, for tests of the simulator that break it on
+            purpose.
     """
     kind = kind or kind_of(seed)
     trace = Trace(sink)
@@ -110,7 +113,7 @@ def run_seed(
     try:
         life.run()
     except Exception as error:  # noqa: BLE001 - whatever a seed breaks is told, with the seed
-        # The last frames say where; the chain of callbacks above them says little.
+        # The last frames show the place; the chain of callbacks above them shows little.
         lines = format_exception(error)
         text = "".join(lines[-4:]) if sink is None else "".join(lines)
         tail = "\n".join(trace.tail(TAIL_LINES)) if sink is None else ""

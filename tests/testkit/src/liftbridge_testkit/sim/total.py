@@ -16,14 +16,14 @@ class Sum:
 
     Attributes:
         seeds: Seeds run.
-        first: Lowest of them; -1 before there is one.
-        last: Highest of them.
-        events: Turns of processes in them.
+        first: Lowest seed; -1 before the first.
+        last: Highest seed.
+        events: Turns of processes in all seeds.
         virtual_ns: Simulated time.
-        busy_seconds: Time all workers spent.
+        busy_seconds: Time of all workers.
         coverage: Counters of all seeds.
-        failures: Failures in seeds of this process, in the order in which they came.
-        failed: Seeds that broke in any process, with their kinds.
+        failures: Failures in seeds of this process, in order.
+        failed: Failed seeds of all processes, with their kinds.
         by_kind: Seeds by kind of world.
     """
 
@@ -66,7 +66,7 @@ class Sum:
         )
 
     def lines(self, seconds: float, floors: Mapping[tuple[str, str], int]) -> list[str]:
-        """Return all of it for people: what was met, the rate, what is missing, what failed."""
+        """Return the whole report for people: counts, rate, missed floors, failures."""
         lines = self.coverage.table(floors)
         lines.append(self.line(seconds))
         lines += [f"below its floor: {line}" for line in self.coverage.below(floors)]
@@ -75,13 +75,13 @@ class Sum:
         return lines
 
     def missing(self) -> list[str]:
-        """Floors of so many seeds that are not reached."""
+        """Return the floors for this number of seeds that were not reached."""
         return self.coverage.below(floors_for(self.by_kind))
 
     # Between processes.
 
     def as_text(self) -> str:
-        """Return everything but how seeds failed."""
+        """Return everything except the failure texts."""
         return json.dumps(
             {
                 "seeds": (self.seeds, self.first, self.last),
@@ -95,7 +95,7 @@ class Sum:
         )
 
     def add_text(self, text: str) -> None:
-        """Add what another one told by `as_text`."""
+        """Add the result of another process from `as_text`."""
         told = json.loads(text)
         self._add_seeds(*told["seeds"])
         self.events += told["events"]

@@ -1,7 +1,7 @@
 """Events of a run, as lines for people and as one hash for machines.
 
-Every line goes into the hash, so two runs with equal hashes did the same things in the same order.
-Only the last lines are kept, unless the run is a replay that tells all.
+The hash covers every line, so two runs with equal hashes did the same in the same order. Only the
+last lines are kept, unless a replay prints all.
 """
 
 from collections import deque
@@ -36,7 +36,7 @@ class Trace:
         self._sink = sink
 
     def note(self, now: int, where: str, what: str, *details: Detail) -> None:
-        """Add a line; details must print alike in every process (no sets, no objects)."""
+        """Add a line; details must print the same in every process (no sets, no objects)."""
         line = (now, where, what, details)
         self._digest.update(repr(line).encode())
         self._kept.append(line)
@@ -45,7 +45,7 @@ class Trace:
 
     @property
     def hash(self) -> str:
-        """Hash of all lines so far."""
+        """Return the hash of all lines so far."""
         return self._digest.hexdigest()
 
     def tail(self, lines_max: int = LINES_KEPT) -> list[str]:

@@ -43,7 +43,7 @@ class VoterSettings:
     """Configuration of every member.
 
     Attributes:
-        bootstrap: The first configuration; for disks that were there from the beginning.
+        bootstrap: The first configuration, for disks that exist from the beginning.
         options: Times and bounds of Raft.
         snapshot_entries: Commands between two snapshots.
     """
@@ -54,14 +54,14 @@ class VoterSettings:
 
 
 class Voter:
-    """The program; implements `Program`.
+    """A member process; implements `Program`.
 
     Attributes:
         me: Identity with the present disk.
         log: Its log on disk.
         consensus: The member of the group.
         driver: Holds the state.
-        is_ready: Whether it was started; a member takes part from then on.
+        is_ready: Whether it was started; a member is active from then on.
     """
 
     log: RaftLog
@@ -80,7 +80,7 @@ class Voter:
         self._is_registering = False
 
     def start(self) -> None:
-        """Recover and take part."""
+        """Recover, and join the group."""
         try:
             self._open()
         except LiftbridgeError as error:
@@ -98,7 +98,7 @@ class Voter:
         if directory.identity.data_dir_id != self.me.data_dir_id or (
             directory.is_identity_new and ports.files.exists("metadata")
         ):
-            # The identity did not survive though the log did: no process may speak in its name.
+            # The identity is lost but the log survived: no process may use its name.
             raise LiftbridgeError("the data directory is another one's")
         sessions = unsigned_sessions(self.me.broker, self._incarnation_id)
         link = PeerLink(ports.transport, sessions, CLUSTER_ID)
@@ -174,18 +174,18 @@ class Voter:
     # Events.
 
     def act(self, do: Callable[[], None]) -> None:
-        """Let a client do something with the driver, within a turn."""
+        """Let a client call the driver, in a turn."""
         do()
         self._arm()
 
     def on_file_event(self, event: FileEvent, now: Instant, wall_ns: int) -> None:
-        """A sync ended."""
+        """Handle the end of a sync."""
         del now, wall_ns
         self.driver.on_file_event(event)
         self._arm()
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:
-        """The deadline came."""
+        """Handle the deadline."""
         del wall_ns
         self._armed = None
         if not self.is_ready:
@@ -206,7 +206,7 @@ class Voter:
         """No-op: it has no streams."""
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
-        """A message of the group."""
+        """Handle a message of the group."""
         del wall_ns
         if self.is_ready:
             self._peers.on_payload(channel, payload, now)
@@ -214,7 +214,7 @@ class Voter:
             self._arm()
 
     def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:
-        """The consensus asks its port whether it is connected."""
+        """No-op: the consensus asks its port whether it is connected."""
 
     def stop(self, now: Instant, wall_ns: int) -> None:
         """Stop in order: close the files."""

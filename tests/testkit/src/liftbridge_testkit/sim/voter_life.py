@@ -1,9 +1,8 @@
-"""Lives of a metadata group: voters, proposals, reads, changes of membership, faults.
+"""Runs of a metadata group: voters, proposals, reads, membership changes, faults.
 
-What a group promises: a command that was answered is in the log once, at the index that was told,
-behind everything that was answered before it was proposed; one that was definitely refused is not;
-a read sees everything that was answered before it. One voter may lose its disk, when all others are
-well.
+The promise of a group: an answered command is in the log once, at the index in the answer, after
+everything answered before its proposal. A refused command is not in the log. A read sees everything
+answered before it. One voter may lose its disk when all others are well.
 """
 
 from collections.abc import Callable
@@ -66,19 +65,19 @@ NAMES = ("a", "b", "c", "d", "e", "f")
 
 
 def voter_on(machine: Machine) -> Voter | None:
-    """Return the member on a machine, when it takes part."""
+    """Return the member on a machine, if it is active."""
     program = machine.program
     return cast("Voter", program) if program is not None and program.is_ready else None
 
 
 def state_on(machine: Machine) -> ClusterState | None:
-    """Return its state."""
+    """Return the state of the member on a machine."""
     voter = voter_on(machine)
     return None if voter is None else voter.driver.state
 
 
 def consensus_on(machine: Machine) -> RaftConsensus | None:
-    """Return the member itself."""
+    """Return the consensus of the member on a machine."""
     voter = voter_on(machine)
     return None if voter is None else voter.consensus
 
@@ -90,14 +89,14 @@ class GroupAtlas:
     world: World
 
     def may_lose(self, machine: Machine) -> bool:
-        """Always: nothing was promised before it was synced."""
+        """Return true: unsynced data are not promised."""
         del machine
         return True
 
     def may_damage(self, machine: Machine) -> bool:
         """Return whether every other machine runs, votes with its present disk, and has caught up.
 
-        They are a majority without it then, unless it is one of two that vote.
+        The others then have a majority, unless it is one of two voters.
         """
         leader = self._leader()
         if leader is None:
@@ -119,7 +118,7 @@ class GroupAtlas:
     may_replace = may_refuse_reads = may_damage
 
     def leading(self) -> list[Machine]:
-        """Whoever believes to lead the group."""
+        """Return the machines that consider themselves leader."""
         return [
             machine
             for machine in self.world.machines.values()
@@ -127,7 +126,7 @@ class GroupAtlas:
         ]
 
     def _leader(self) -> Voter | None:
-        """Whoever leads in the highest term."""
+        """Return the leader of the highest term."""
         voters = [voter_on(machine) for machine in self.world.machines.values()]
         leading = [one for one in voters if one is not None and one.consensus.is_leader]
         return max(leading, key=lambda one: one.consensus.term, default=None)
@@ -135,13 +134,13 @@ class GroupAtlas:
 
 @dataclass(slots=True)
 class GroupLife:
-    """A group and everyone in it; implements `Run`.
+    """A group with its clients; implements `Run`.
 
     Attributes:
-        world: Everything.
-        rules: The truth about the log.
+        world: The world.
+        rules: Invariants, with the true log.
         proposals: Proposals and their outcomes.
-        turns: Counts the events.
+        turns: Counter of turns.
     """
 
     world: World
@@ -155,7 +154,7 @@ class GroupLife:
     turns: Turns = field(default_factory=Turns)
 
     def run(self) -> None:
-        """Safety, liveness, and the comparison of the log with what was answered.
+        """Run the safety and liveness phases, and compare the log with all answers.
 
         Raises:
             BrokenInvariantError: A promise is broken.
@@ -197,7 +196,7 @@ class GroupLife:
 
 
 def make_group_life(seed: int, trace: Trace) -> GroupLife:
-    """Draw a life from a seed."""
+    """Draw a run from a seed."""
     world = World(seed, trace)
     random = world.new_random()
     first = NAMES[: random.choice((3, 3, 3, 5))]
@@ -208,7 +207,7 @@ def make_group_life(seed: int, trace: Trace) -> GroupLife:
     )
     for name in machines:
         machine = world.add_machine(name, lambda ports: Voter(ports, settings))
-        # A machine that was not there from the beginning waits to be added.
+        # A machine that does not exist from the beginning waits for admission.
         machine.disk_number = 0 if name in first else 1
     draw_conditions(world, random)
     kinds = tuple(kind for kind in FAULTS if random.random() < 0.45)
@@ -246,7 +245,7 @@ def make_group_life(seed: int, trace: Trace) -> GroupLife:
 
 
 def draw_conditions(world: World, random: Random) -> None:
-    """Swarm options of the network."""
+    """Draw the swarm options of the network."""
     conditions = world.network.conditions
     conditions.loss_ppm = random.choice((0, 0, 10_000, 100_000))
     conditions.duplicate_ppm = random.choice((0, 0, 10_000, 50_000))

@@ -1,7 +1,7 @@
 """The world of one run: time, network, machines, and observers.
 
-Watchers see the true state of everything after every turn of a process, whatever that process
-believes, and say what is wrong by raising `BrokenInvariantError`.
+Watchers see the true state after every turn of a process, and raise `BrokenInvariantError` for a
+broken promise.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,37 +18,37 @@ from liftbridge_testkit.sim.trace import Trace
 
 
 class Watcher:
-    """Looks at the true state of the world; what a watcher does not care for does nothing."""
+    """Checks the true state of the world; methods that a watcher does not override do nothing."""
 
     def on_turn(self, machine: Machine) -> None:
-        """A process had a turn; cheap, because it is called after every one."""
+        """Handle the end of a turn; must be cheap, because every turn calls it."""
 
     def on_transition(self, machine: Machine, kind: str, fields: Mapping[str, object]) -> None:
-        """A process told a transition, in the middle of a turn."""
+        """Handle a transition that a process reported, in the middle of a turn."""
 
     def on_applied(self, machine: Machine) -> None:
-        """A process applied one change of the metadata and has not acted on it."""
+        """Handle one metadata change that a process applied, before the process acts on it."""
 
     def on_append(self, machine: Machine, path: str, data: bytes) -> None:
-        """A process wrote bytes to the end of a file."""
+        """Handle bytes that a process appended to a file."""
 
     def on_process_end(self, machine: Machine, reason: str, lost_bytes: int) -> None:
-        """A process ended; `lost_bytes` of its disk did not survive."""
+        """Handle the end of a process; `lost_bytes` of its disk did not survive."""
 
     def on_end(self) -> None:
-        """The run is over and everything had time to settle."""
+        """Handle the end of the run, after everything has settled."""
 
 
 class World:
-    """Everything of one run.
+    """The state of one run.
 
     Attributes:
         seed: Seed of all random choices.
-        random: Chance of the world itself; each part gets a generator of its own from it, so that
-            what one part draws does not change other parts.
+        random: Random generator of the world; each part gets a separate generator from it, so that
+            the draws of one part do not change other parts.
         machines: Machines by name, in order.
-        watchers: Asked after every turn.
-        is_stormy: Whether clients press on without a pause, and repeat at once.
+        watchers: Watchers, called after every turn.
+        is_stormy: Whether clients send without pauses and retry at once.
     """
 
     def __init__(self, seed: int, trace: Trace) -> None:
@@ -70,11 +70,11 @@ class World:
 
     @property
     def now(self) -> int:
-        """True time, nanoseconds from the beginning."""
+        """Return the true time, nanoseconds from the beginning."""
         return self.scheduler.now
 
     def add_machine(self, name: str, make: MakeProgram) -> Machine:
-        """Return a machine with an empty disk, not started, whose clocks are somewhat off."""
+        """Add a stopped machine with an empty disk and slightly wrong clocks, and return it."""
         random = self.new_random()
         clock = MachineClock(
             base_local=random.randrange(1, 1_000 * SECOND_NS),
@@ -90,10 +90,10 @@ class World:
         """Return machines with a process, in order."""
         return [machine for machine in self.machines.values() if machine.program is not None]
 
-    # What machines tell.
+    # Reports of machines.
 
     def _watching(self, hook: str) -> list[Callable[..., None]]:
-        """Return the methods of that name of the watchers that have one of their own."""
+        """Return the methods of that name of the watchers that override it."""
         if len(self.watchers) != self._watchers_seen:
             self._watchers_seen = len(self.watchers)
             self._hooks.clear()
@@ -104,27 +104,27 @@ class World:
         return self._hooks[hook]
 
     def touch(self, machine: Machine) -> None:
-        """A process had a turn."""
+        """Handle the end of a turn of a process."""
         for look in self._watching("on_turn"):
             look(machine)
 
     def on_applied(self, machine: Machine) -> None:
-        """A process applied a change of the metadata and has not acted on it."""
+        """Handle a metadata change that a process applied, before the process acts on it."""
         for look in self._watching("on_applied"):
             look(machine)
 
     def on_append(self, machine: Machine, path: str, data: bytes) -> None:
-        """A process wrote bytes to the end of a file."""
+        """Handle bytes that a process appended to a file."""
         for look in self._watching("on_append"):
             look(machine, path, data)
 
     def on_transition(self, machine: Machine, kind: str, fields: Mapping[str, object]) -> None:
-        """A process told a transition."""
+        """Handle a transition that a process reported."""
         for watcher in self.watchers:
             watcher.on_transition(machine, kind, fields)
 
     def on_process_end(self, machine: Machine, reason: str, lost_bytes: int) -> None:
-        """A process ended."""
+        """Handle the end of a process."""
         self.coverage.count("world", f"process {reason}")
         if lost_bytes:
             self.coverage.count("world", "crash with loss")
@@ -134,14 +134,14 @@ class World:
     # Time.
 
     def run_until(self, when: int) -> None:
-        """Let everything happen that is planned up to `when`, and time go on until then."""
+        """Run all events planned up to `when`, and advance the time to it."""
         scheduler = self.scheduler
         while (next_at := scheduler.next_at) is not None and next_at <= when:
             scheduler.step()
         scheduler.now = max(scheduler.now, when)
 
     def run_while(self, wanted: Callable[[], bool], *, at_most_ns: int) -> bool:
-        """Go on until `wanted` is false; whether that happened in time."""
+        """Run events until `wanted` is false. Return whether that happened in time."""
         scheduler = self.scheduler
         until = scheduler.now + at_most_ns
         while wanted():

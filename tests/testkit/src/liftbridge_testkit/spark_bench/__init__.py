@@ -1,1 +1,1 @@
-"""The benchmark behind `make bench-spark`: what the data source and the jobs of Spark cost."""
+"""The benchmark behind `make bench-spark`: the cost of the data source and the jobs of Spark."""

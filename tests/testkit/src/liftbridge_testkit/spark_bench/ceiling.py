@@ -1,4 +1,4 @@
-"""A data source that yields one prepared Arrow batch again and again: what Spark's pipe carries."""
+"""A data source that yields one prepared Arrow batch repeatedly: the limit of Spark's pipe."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Pipe(DataSourceReader):
 
 
 class StreamPipe(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Yields rows of a file, so many a micro-batch.
+    """Yields rows of a file, this number in each micro-batch.
 
     Args:
         options: Those of `Pipe`, and `step`: rows of a micro-batch.
@@ -67,7 +67,7 @@ class StreamPipe(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"rows": 0}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return a micro-batch more."""
+        """Return the position after one more micro-batch."""
         del limit
         return {"rows": min(self.rows, int(start["rows"]) + self.step)}
 
@@ -85,7 +85,7 @@ class StreamPipe(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class Ceiling(DataSource):
-    """A source without any work of its own."""
+    """A data source without work of its own."""
 
     @classmethod
     def name(cls) -> str:
@@ -108,7 +108,7 @@ class Ceiling(DataSource):
 
 
 def repeated(path: str, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file as one batch, so often that they come to a number."""
+    """Repeat the rows of a file as one batch, up to a number of rows."""
     batch = _batch(path)
     for _ in range(rows // batch.num_rows):
         yield batch

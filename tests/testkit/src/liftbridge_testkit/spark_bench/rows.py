@@ -1,4 +1,4 @@
-"""Results of the benchmark of Spark: a row for each figure, with its goal."""
+"""Results of the Spark benchmark: a row for each figure, with its target."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Row(NamedTuple):
     Attributes:
         title: Title of the measurement.
         figure: Measured value.
-        unit: Unit of the figure; more is better of `RATE` only.
+        unit: Unit of the figure; only for `RATE` more is better.
         target: Value that it must reach, `None` for none.
-        cpu: Microseconds of the processor a row, by process.
-        notes: Further figures; of a read, its rate as a part of others'.
+        cpu: CPU microseconds for each row, by process.
+        notes: Further figures; for a read, its rate relative to others.
     """
 
     title: str
@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
     @classmethod
     def of_sample(cls, title: str, sample: Sample, target: int) -> Row:
-        """Return a rate, with what it cost."""
+        """Return a rate with its cost."""
         cpu = {
             name: seconds / sample.rows * _MICROSECONDS
             for name, seconds in sample.usage._asdict().items()
@@ -45,7 +45,7 @@ class Row(NamedTuple):
 
     @classmethod
     def of_figure(cls, title: str, figure: float, unit: str, target: float | None) -> Row:
-        """Return a figure by itself."""
+        """Return a single figure."""
         return cls(title, figure, unit, target, {}, {})
 
     @property
@@ -57,7 +57,7 @@ class Row(NamedTuple):
 
 
 def tables(rows: Sequence[Row]) -> str:
-    """Return rates with their costs, and figures, each against what was asked for."""
+    """Return tables of rates with their costs, and of figures, each with its target."""
     rates = [row for row in rows if row.unit == RATE]
     others = [row for row in rows if row.unit != RATE]
     parts = []

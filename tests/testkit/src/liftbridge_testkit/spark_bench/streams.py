@@ -1,4 +1,4 @@
-"""Streams of the benchmark, and how they come to be stored in batches of a size."""
+"""Streams of the benchmark, stored in batches of a fixed size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTITIONS: Final = 2
 
 VALUE_BYTES: Final = 100
 _IN_FLIGHT: Final = 32
-"""Requests; each of them is stored as a batch of its own."""
+"""Requests in flight; each of them is stored as a separate batch."""
 
 _POOL_BYTES: Final = 1 << 20
 
@@ -31,10 +31,10 @@ class Kind(NamedTuple):
 
     Attributes:
         name: Name of the stream, and for `--only`.
-        title: Title for the reader.
+        title: Title in the report.
         share: Share of the rows of the benchmark; small batches take long to publish.
         batch: Records of a stored batch.
-        least: Shortest value; the longest makes the mean `VALUE_BYTES`.
+        least: Bytes of the shortest value; the longest makes the mean `VALUE_BYTES`.
         has_headers: Whether each record has two headers of its own.
         target: Rows a second that a bulk read must reach; 0 for none.
     """
@@ -58,7 +58,7 @@ KINDS: Final = (
 
 
 def rows_of(kind: Kind, rows: int) -> int:
-    """Rows of a stream in a benchmark of so many; a whole number of batches in each partition."""
+    """Return the rows of a stream; a whole number of batches in each partition."""
     step = kind.batch * PARTITIONS
     return max(step, int(rows * kind.share) // step * step)
 

@@ -1,4 +1,4 @@
-"""Processor time of a benchmark by process: broker, JVM, Python workers."""
+"""CPU time of a benchmark by process: broker, JVM, Python workers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Usage(NamedTuple):
     jvm: float
 
     def since(self, before: Usage) -> Usage:
-        """Return the usage since then."""
+        """Return the usage since an earlier one."""
         return Usage(*(now - then for now, then in zip(self, before, strict=True)))
 
 
@@ -54,7 +54,7 @@ class Sample(NamedTuple):
 
 
 class Meter:
-    """Measures what a broker and the Spark of this process use.
+    """Measures the CPU time of a broker and of Spark in this process.
 
     Args:
         broker: The broker.
@@ -69,7 +69,7 @@ class Meter:
         return Usage(self._broker.cpu_seconds(), workers, jvm)
 
     def sample(self, rows: int, act: Callable[[], object]) -> Sample:
-        """Measure an act that handles so many rows."""
+        """Measure a function that handles this number of rows."""
         before, began = self.usage(), perf_counter()
         act()
         seconds = perf_counter() - began
@@ -77,10 +77,10 @@ class Meter:
 
 
 def _by_kind(pid: int, *, without: int) -> tuple[float, float]:
-    """Return the seconds of all JVMs below a process, and of all that is below those.
+    """Return the CPU seconds of all JVMs below a process, and of all processes below those.
 
-    Workers that have ended are counted by the process that awaited them; a JVM's own time does not
-    hold them.
+    Ended workers count for the process that awaited them; the time of a JVM itself does not include
+    them.
     """
     jvm = workers = 0.0
     waiting = [(child, False) for child in _children(pid) if child != without]
@@ -111,9 +111,9 @@ def _name(pid: int) -> str:
 
 
 def _seconds(pid: int) -> tuple[float, float]:
-    """Time of a process, and of children that it awaited (fields 14 to 17 of /proc/PID/stat)."""
+    """Return CPU seconds of a process and its awaited children (/proc/PID/stat, fields 14-17)."""
     with contextlib.suppress(OSError):
-        # The name, in parentheses, may hold spaces; fields are counted behind it.
+        # The name, in parentheses, may contain spaces, so fields are counted after it.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         own, system, awaited, awaited_system = map(int, fields[11:15])
         return (own + system) / _TICKS, (awaited + awaited_system) / _TICKS

@@ -1,4 +1,4 @@
-"""The works of the benchmark: what is done, how often, and what it is compared with."""
+"""The measurements of the benchmark, with repetitions and comparisons."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
     from liftbridge_testkit.spark_bench.streams import Kind
 
 ROUNDS: Final = 3
-"""Rounds of a read; the one in the middle counts."""
+"""Rounds of a read; the median counts."""
 
 STREAM_STEP: Final = 200_000
 """Rows of a micro-batch."""
 
 CEILING_ROWS: Final = 10_000
-"""Rows of the batch that is yielded again and again."""
+"""Rows of the batch that is yielded repeatedly."""
 
 FLOOR_TIMES: Final = 20
 PARTITIONS: Final = 1_000
-"""Partitions of the stream whose micro-batch has a record in each of them."""
+"""Partitions of the stream whose micro-batch has one record in each."""
 
 LATENCY_RATE: Final = 1_000
 LATENCY_SECONDS: Final = 20
@@ -57,13 +57,13 @@ _MICROSECONDS: Final = 1e6
 
 
 class Bench:
-    """All works, on one broker and in one session of Spark.
+    """All measurements, on one broker and in one Spark session.
 
     Args:
         spark: The session.
         broker: The broker.
         client: Client of that broker.
-        work_dir: Gets files.
+        work_dir: Folder for files.
         rows: Number of rows of the streams that are quick to publish.
     """
 
@@ -77,7 +77,7 @@ class Bench:
         spark.dataSource.register(Ceiling)
 
     def works(self) -> dict[str, Callable[[], list[Row]]]:
-        """Return the works by name, in their order."""
+        """Return the measurements by name, in order."""
         return {
             **{f"read-{kind.name}": self._bulk(kind) for kind in streams.KINDS},
             "stream": self.stream,
@@ -96,7 +96,7 @@ class Bench:
         return lambda: self.bulk(kind)
 
     def bulk(self, kind: Kind) -> list[Row]:
-        """Read a stream, beside the ceiling and Parquet files of the same rows."""
+        """Read a stream, and compare with the ceiling and with Parquet files of the same rows."""
         rows = self._fill(kind)
         files = self._files(kind)
         read = self._spark.read
@@ -109,7 +109,7 @@ class Bench:
         return [_read_row(f"bulk read, {kind.title}", kind.target, samples)]
 
     def stream(self) -> list[Row]:
-        """Read a stream in micro-batches, beside the same."""
+        """Read a stream in micro-batches, with the same comparisons."""
         kind = streams.KINDS[1]
         rows = self._fill(kind)
         files = self._files(kind)
@@ -134,7 +134,7 @@ class Bench:
         return frame
 
     def _piped(self, how: str, kind: Kind, rows: int) -> DataFrame:
-        """Return the rows of the ceiling that look as those of a stream."""
+        """Return ceiling rows of the same shape as those of a stream."""
         path = self._work_dir / f"{kind.name}.arrow"
         given = {"servers": self._broker.address, "subscribe": kind.name}
         if kind.has_headers:
@@ -151,7 +151,7 @@ class Bench:
         return frame
 
     def _files(self, kind: Kind) -> str:
-        """Parquet files of a stream's rows, two for each micro-batch."""
+        """Write a stream's rows as Parquet files, two for each micro-batch."""
         path = self._work_dir / f"{kind.name}-files"
         if not path.exists():
             writer = self._reader("read", kind).write.option("compression", "zstd")
@@ -182,7 +182,7 @@ class Bench:
     # -- jobs ---------------------------------------------------------------------------------
 
     def archive(self) -> list[Row]:
-        """Archive a stream, beside Spark's own writer from the same source."""
+        """Archive a stream, and compare with Spark's own writer from the same source."""
         kind = streams.KINDS[1]
         rows = self._fill(kind)
         run = runner(self._spark, "archive")
@@ -200,7 +200,7 @@ class Bench:
         return [row._replace(notes={"df.write.parquet": _ratio(sample, other)})]
 
     def replay(self) -> list[Row]:
-        """Put an archive back into other streams, with its offsets."""
+        """Replay an archive into other streams, with its offsets."""
         kind = streams.KINDS[1]
         rows = self._fill(kind)
         access = self._access(self._archived(kind))
@@ -218,7 +218,7 @@ class Bench:
         return [Row.of_sample("replay, same offsets", sample, 150_000)]
 
     def audit(self) -> list[Row]:
-        """Compare a stream with its archive; rows count for each of the two copies."""
+        """Compare a stream with its archive; rows of both copies count."""
         kind = streams.KINDS[1]
         rows = self._fill(kind)
         job = audit.Job(kind.name, self._access(self._archived(kind)), "")
@@ -265,7 +265,7 @@ class Bench:
         return [Row.of_figure("micro-batch of one record", median(taken[1:]), "ms", 300.0)]
 
     def partitions(self) -> list[Row]:
-        """Measure a micro-batch of a record in each of many partitions, after the first."""
+        """Measure a micro-batch of one record in each of many partitions, after the first."""
         stream = self._client.streams.create("partitions", partitions=PARTITIONS)
         frame = self._subscribed("partitions")
         folder = self._folder("checkpoint")
@@ -286,7 +286,7 @@ class Bench:
         return [Row.of_figure(title, median(taken[1:]), "s", 3.0)]
 
     def latency(self) -> list[Row]:
-        """Measure the time from the broker's time stamp to a function that receives the rows."""
+        """Measure the time from the broker's time stamp until a function receives the rows."""
         self._client.streams.create("latency")
         waits: list[float] = []
         seen = threading.Event()
@@ -376,12 +376,12 @@ class Bench:
 
 
 def _drain(frame: DataFrame) -> None:
-    """Have Spark read all columns of all rows."""
+    """Let Spark read all columns of all rows."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def _progress_of(query: StreamingQuery, count: int) -> list[StreamingQueryProgress]:
-    """Return the progress of a query's micro-batches that had rows, once there are so many."""
+    """Return the progress of a query's micro-batches with rows, once there are enough."""
     deadline = perf_counter() + QUERY_SECONDS_MAX
     while perf_counter() < deadline:
         found = [one for one in query.recentProgress if one.numInputRows]

@@ -1,1 +1,1 @@
-"""Kill -9 of runners that archive a stream, and what is in the table then."""
+"""Soak test: kill runners that archive a stream, then check the table."""

@@ -1,16 +1,16 @@
-"""Kill -9 of a continuous archive, again and again: nothing may be lost, and nothing kept twice.
+"""Soak test: kill a continuous archive repeatedly; the table must have each record once.
 
 `python -m liftbridge_testkit.spark_soak --kills 30` starts three brokers, publishes records whose
-contents follow from their offsets, and has two runners of `liftbridge spark archive --every` keep
-them. One of the two, drawn by chance, is killed at a random moment with its JVM and all
-of its workers, and starts again. Half way the leader of a partition is killed as well. Twice,
-late in the run when the log has checkpoints, these and everything that a runner keeps locally are
-removed. In the end each record must be in the table once, as it was published, by three readers;
-and what killed runners left behind must be gone after `gc`.
+contents follow from their offsets, and archives them with two runners of `liftbridge spark archive
+--every`. A random one of the two is killed at a random moment with its JVM and all of its workers,
+and restarts. In the middle of the run the leader of a partition is killed as well. Twice, late in
+the run when the log has checkpoints, these and all local files of a runner are removed. In the end
+three readers must see each record in the table once, as it was published. `gc` must remove all
+files that killed runners left.
 
-Needs the interpreter of `.spark`. With `--s3` the archive lies in an S3 server that is started too,
-with `--root s3://...` and `--store` in any other; its keys come by the usual variables of the
-environment.
+Needs the interpreter of `.spark`. With `--s3` the archive is in an S3 server that the test starts;
+with `--root s3://...` and `--store` it is in any other. The keys are in the usual environment
+variables.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ PARTITIONS: Final = 3
 CONFIG: Final = {"cursors.stream.partitions": 1}
 """Settings of brokers: runners keep a cursor with their progress."""
 FRESH_SECONDS_MAX: Final = 180.0
-"""A runner that archives nothing for so long after its start is killed all the same."""
+"""Seconds after its start after which a runner is killed even if it archived nothing."""
 
 END_SECONDS_MAX: Final = 900.0
 ENDS: Final = frozenset({3, 4, 6})
-"""Exit codes a runner may have: no broker or no answer for too long, or the other one was first."""
+"""Allowed exit codes of a runner: no broker or no answer for too long, or the other runner won."""
 
 _POLL_SECONDS: Final = 0.1
 _MUST_BE_0: Final = (
@@ -69,7 +69,7 @@ class Soak:
 
     Args:
         options: Options of the command line.
-        work_dir: Gets everything.
+        work_dir: Folder for all files.
         cluster: Brokers with the stream.
         servers: Their addresses.
     """
@@ -100,7 +100,7 @@ class Soak:
         return Below(opened(self.root, self.store_options), f"{STREAM}/")
 
     def run(self) -> dict[str, float]:
-        """Publish, archive, kill, and see what came of it."""
+        """Publish, archive, kill, and check the outcome."""
         publishing = Publishing(self._servers, STREAM, self.wanted, self.options.rate)
         try:
             for runner in self.runners:
@@ -123,7 +123,7 @@ class Soak:
     def _kill_one(self, number: int) -> None:
         victim = self._random.choice(self.runners)
         began = monotonic()
-        # One in four dies while it starts; others have archived something and continue.
+        # One in four dies during its start; others have archived something and continue.
         if self._random.random() < 0.75:
             while not victim.has_told() and monotonic() - began < FRESH_SECONDS_MAX:
                 self._ensure()
@@ -218,7 +218,7 @@ class Soak:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run and tell; 0 only when each record is there once and nothing else is."""
+    """Run and report; return 0 only if each record is stored once and nothing else."""
     options = _parse(arguments)
     about = machine(0.0)
     with (
@@ -244,11 +244,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _object_store(options: argparse.Namespace, work_dir: Path) -> Iterator[None]:
-    """An S3 server that holds the archive, if it was asked for."""
+    """Start an S3 server for the archive, if requested."""
     if not options.s3:
         yield
         return
-    # Runners and readers find their keys there.
+    # Runners and readers read their keys from these.
     os.environ.update(ENVIRONMENT)
     with ObjectStore(work_dir) as server:
         options.root = "s3://soak/archive"

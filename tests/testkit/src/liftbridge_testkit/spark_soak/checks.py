@@ -1,4 +1,4 @@
-"""Checks the outcome: the table as three readers see it, against the published records."""
+"""Check the outcome: compare the table, as three readers see it, with the published records."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 FILE_BYTES_MAX: Final = 1 << 30
 _LOG: Final = "_delta_log/"
 SPARK_BYTES: Final = 32 << 20
-"""Bytes of files that Spark reads at a time: what it has read comes to this process as a whole."""
+"""Bytes of files that Spark reads at a time; this process receives all of it at once."""
 
 
 @dataclass
 class Ledger:
-    """Records that were seen, by partition and offset.
+    """Counts of records by partition and offset.
 
     Args:
         wanted: Records of each partition.
 
     Attributes:
-        digest: Digest of all of them.
-        wrong: Those whose contents or place are not as published.
+        digest: Digest of all records.
+        wrong: Records with another content or offset than published.
     """
 
     wanted: Mapping[int, int]
@@ -54,13 +54,13 @@ class Ledger:
         self._seen = {one: np.zeros(count, np.uint8) for one, count in self.wanted.items()}
 
     def filled(self, found: Iterable[pa.RecordBatch]) -> Self:
-        """This, with all that was found."""
+        """Return this ledger after adding all records."""
         for batch in found:
             self.add(batch)
         return self
 
     def add(self, records: pa.RecordBatch) -> None:
-        """Take records, of any partitions and in any order."""
+        """Add records, of any partitions and in any order."""
         self.digest = self.digest.joined(digest_of(records))
         partitions = records.column("partition").to_numpy()
         for partition in np.unique(partitions):
@@ -72,17 +72,17 @@ class Ledger:
                 int(partition), offsets
             ).to_numpy(zero_copy_only=False)
             self.wrong += int((~(is_known & is_right)).sum())
-            # Never back to none: so often nothing is archived.
+            # Never back to zero: no record is archived this often.
             np.add.at(seen, offsets[is_known], np.uint8(1))
 
     @property
     def lost(self) -> int:
-        """Records that were published and not seen."""
+        """Return the number of published records that were not seen."""
         return sum(int((seen == 0).sum()) for seen in self._seen.values())
 
     @property
     def twice(self) -> int:
-        """Times that a record was seen again."""
+        """Return the number of repeated records."""
         return sum(
             int(seen[seen > 1].astype(np.int64).sum() - (seen > 1).sum())
             for seen in self._seen.values()
@@ -90,14 +90,14 @@ class Ledger:
 
 
 def by_deltalake(address: str, options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    """Yield the records of the table as deltalake reads it."""
+    """Yield the records of the table, read with deltalake."""
     table = DeltaTable(address, storage_options=dict(options) or None)
     for batch in table.to_pyarrow_dataset().to_batches(batch_size=65_536):
         yield _as_archived(batch)
 
 
 def by_our_source(options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    """Yield records as the data source reads them from archive and stream, by its own classes."""
+    """Yield the records that the data source reads from archive and stream, by its own classes."""
     from pyspark_liftbridge.source.batch import BatchReader  # noqa: PLC0415 - not in .venv
 
     reader = BatchReader(read_source({**options, "includeHeaders": "true"}, is_stream=False))
@@ -107,12 +107,12 @@ def by_our_source(options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
 
 
 def by_spark(spark: SparkSession, store: Store, folder: Path) -> Iterator[pa.RecordBatch]:
-    """Yield records as Spark reads the files that the log names.
+    """Yield the records of the files in the log, read with Spark.
 
     Args:
         spark: A session.
         store: The folder of the table.
-        folder: Gets copies of the files, as Spark has no jars for object stores.
+        folder: Folder for copies of the files, because Spark has no jars for object stores.
     """
     paths: list[str] = []
     size = 0
@@ -137,13 +137,13 @@ def _read_by_spark(spark: SparkSession, paths: Sequence[str]) -> Iterator[pa.Rec
 
 
 def _as_archived(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Columns in their order and of their kinds; readers have kinds of their own for texts."""
+    """Return columns in the order and types of the archive; readers use other text types."""
     columns = [batch.column(one.name).cast(one.type) for one in SCHEMA]
     return pa.record_batch(columns, schema=SCHEMA)
 
 
 def strangers(store: Store) -> Sequence[str]:
-    """Files that are neither of the log nor named by any entry of it, read without our reader."""
+    """Return files outside the log that no log entry names, found without our reader."""
     named: Counter[str] = Counter()
     paths = [one.path for one in store.listing("")]
     entries = [path for path in paths if path.startswith(_LOG) and path.endswith(".json")]
@@ -164,7 +164,7 @@ def strangers(store: Store) -> Sequence[str]:
 
 
 def remove_checkpoints(store: Store) -> int:
-    """Remove all checkpoints and the hint to them; how many checkpoints there were."""
+    """Remove all checkpoints and their hint. Return the number of checkpoints."""
     paths = [one.path for one in store.listing(_LOG)]
     found = [path for path in paths if path.endswith(".checkpoint.parquet")]
     for path in (*found, f"{_LOG}_last_checkpoint"):

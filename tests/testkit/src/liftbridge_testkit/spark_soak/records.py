@@ -1,4 +1,4 @@
-"""Records whose contents follow from their partition and offset, published while others read."""
+"""Records whose contents follow from partition and offset, published while others read."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 VALUE_BYTES: Final = 100
 _WORDS: Final = 13
-"""Numbers of eight bytes that a value is cut out of."""
+"""Numbers of eight bytes from which values are cut."""
 
 PIECE_RECORDS: Final = 3_000
 _POLL_SECONDS: Final = 0.05
 RETRY_TIME: Final = timedelta(seconds=120)
-"""A leader that was killed is back long before."""
+"""Retry time; a killed leader returns much earlier."""
 
 
 def values(partition: int, offsets: npt.NDArray[np.int64]) -> pa.Array:
-    """Return the values of records: no two alike, and nothing in them compresses."""
+    """Return the values of records, all different and incompressible."""
     count = len(offsets)
     seeds = offsets.astype(np.uint64) * np.uint64(64) + np.uint64(partition << 56)
     places = np.arange(_WORDS, dtype=np.uint64)
     words: npt.NDArray[np.uint64] = seeds[:, None] * np.uint64(_WORDS) + places
-    # The finalizer of SplitMix64 spreads every bit over all.
+    # The finalizer of SplitMix64 spreads every bit over the whole number.
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     words ^= words >> np.uint64(31)
@@ -43,7 +43,7 @@ def values(partition: int, offsets: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def counts(records: int, partitions: int) -> dict[int, int]:
-    """Return the records of each partition, so many in all."""
+    """Return the number of records of each partition for this total."""
     return {
         one: records * (one + 1) // partitions - records * one // partitions
         for one in range(partitions)
@@ -51,7 +51,7 @@ def counts(records: int, partitions: int) -> dict[int, int]:
 
 
 class Publishing:
-    """A thread that publishes records as far as it may, each once, acknowledged by all replicas.
+    """A thread that publishes records up to a limit, each once, acknowledged by all replicas.
 
     Args:
         servers: Brokers.
@@ -73,18 +73,18 @@ class Publishing:
         """Return whether all records are acknowledged.
 
         Raises:
-            LiftbridgeError: Some are not, and will not be.
+            LiftbridgeError: Some records will never be acknowledged.
         """
         if self._failure is not None:
             raise self._failure
         return not self._thread.is_alive()
 
     def allow(self, records: int) -> None:
-        """Publish so many in all."""
+        """Raise the limit of published records to this total."""
         self._allowed = records
 
     def hurry(self) -> None:
-        """Publish what is left as fast as it goes."""
+        """Publish the remaining records at full speed."""
         self._is_hurried.set()
 
     def _run(self) -> None:
@@ -112,7 +112,7 @@ class Publishing:
 
 
 def pieces(wanted: dict[int, int]) -> Iterator[pa.RecordBatch]:
-    """Yield all records in pieces of one partition, in turn, in the order of their offsets."""
+    """Yield all records in pieces of one partition, in turn, in offset order."""
     for start in range(0, max(wanted.values()), PIECE_RECORDS):
         for partition, count in wanted.items():
             offsets = np.arange(start, min(start + PIECE_RECORDS, count), dtype=np.int64)

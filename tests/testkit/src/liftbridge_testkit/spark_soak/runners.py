@@ -1,4 +1,4 @@
-"""A command of Spark as a session of processes of its own, killed as a whole."""
+"""A Spark command as a separate session of processes, killed as a whole."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _POLL_SECONDS: Final = 0.02
 
 
 class Runner:
-    """`liftbridge spark archive` in a folder of its own, started again and again.
+    """`liftbridge spark archive` in a separate folder, restarted again and again.
 
     Args:
-        folder: Its own folder; everything that it keeps locally is below.
-        words: Arguments behind `liftbridge spark archive`.
+        folder: Folder for all local files of the runner.
+        words: Arguments after `liftbridge spark archive`.
 
     Attributes:
-        codes: Exit codes of those that ended by themselves.
+        codes: Exit codes of processes that ended by themselves.
     """
 
     def __init__(self, folder: Path, words: Sequence[str]) -> None:
@@ -39,7 +39,7 @@ class Runner:
         self._rows = 0
 
     def start(self) -> None:
-        """Start it; one that ended by itself is counted."""
+        """Start the runner; count a process that ended by itself."""
         self.kill()
         local = self.folder / "local"
         local.mkdir(parents=True, exist_ok=True)
@@ -58,16 +58,16 @@ class Runner:
             )
 
     def ensure(self) -> None:
-        """Start it if it does not run."""
+        """Start the runner if it does not run."""
         if self._process is None or self._process.poll() is not None:
             self.start()
 
     def has_told(self) -> bool:
-        """Return whether it has archived records since its start, or found none to archive."""
+        """Return whether it has archived records since its start, or there were none to archive."""
         return (self.folder / "rows.jsonl").stat().st_size > 0
 
     def kill(self) -> None:
-        """SIGKILL the whole tree of processes, those with a group of their own too."""
+        """Kill the whole process tree with SIGKILL, including other process groups."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -77,24 +77,24 @@ class Runner:
         process.wait()
 
     def forget(self) -> None:
-        """Remove everything that it keeps locally; it does not run."""
+        """Remove all local files; the runner must not run."""
         assert self._process is None, "it runs"
         shutil.rmtree(self.folder / "local", ignore_errors=True)
 
     def log_end(self) -> str:
-        """Return the last lines of what it told."""
+        """Return the last lines of its output."""
         log = self.folder / "log"
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         return "\n".join(lines[-20:])
 
 
 def kill_session(session: int) -> None:
-    """SIGKILL every process of a session, until there is none.
+    """Kill every process of a session with SIGKILL, until there is none.
 
     The workers of Spark have a process group of their own, but not a session.
 
     Raises:
-        TimeoutError: Some live on after `KILL_SECONDS_MAX`.
+        TimeoutError: Some still run after `KILL_SECONDS_MAX`.
     """
     deadline = monotonic() + KILL_SECONDS_MAX
     while members := living(session):
@@ -107,11 +107,11 @@ def kill_session(session: int) -> None:
 
 
 def living(session: int) -> list[int]:
-    """Return the processes of a session, without those that only wait to be buried."""
+    """Return the processes of a session, without zombies."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            # The name, in parentheses, may hold spaces; fields are counted behind it.
+            # The name, in parentheses, may contain spaces, so fields are counted after it.
             fields = stat.read_text().rpartition(")")[2].split()
             if int(fields[3]) == session and fields[0] not in "ZX":
                 found.append(int(stat.parent.name))

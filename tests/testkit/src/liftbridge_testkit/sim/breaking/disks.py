@@ -1,4 +1,4 @@
-"""Faults of disks: slow, refusing, full, and with other bytes than were written."""
+"""Disk faults: slow, failing, full, and with other bytes than were written."""
 
 from collections.abc import Callable, Mapping
 
@@ -21,10 +21,10 @@ def _slow_disk(faults: Breaking) -> Undo | None:
 
 def _failing(faults: Breaking, operation: str) -> Undo | None:
     machine = faults.any_machine()
-    # A machine whose sync failed is rebooted, and loses what was not synced.
+    # A machine whose sync failed is rebooted, and loses its unsynced data.
     if operation == "sync" and not faults.atlas.may_lose(machine):
         return None
-    # One that cannot be read is copied again.
+    # A replica that cannot be read is copied again.
     if operation == "read" and not faults.atlas.may_refuse_reads(machine):
         return None
     skip = faults.random.randrange(4)
@@ -61,7 +61,7 @@ def _spoiled(
     machine = faults.any_running()
     if machine is None or not faults.atlas.may_damage(machine):
         return None
-    # Seen by the next process: this one has in memory what it wrote.
+    # Only the next process sees it: this one has its writes in memory.
     machine.kill()
     where = spoil(machine.files, pattern)
     faults.world.trace.note(faults.world.now, machine.name, kind, where)

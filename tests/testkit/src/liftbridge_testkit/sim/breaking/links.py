@@ -1,4 +1,4 @@
-"""Faults of the ways between machines."""
+"""Faults of links between machines."""
 
 from collections.abc import Callable, Mapping
 
@@ -22,7 +22,7 @@ def _cut(faults: Breaking, ways: Ways) -> Undo:
 
 
 def _ways_of(faults: Breaking, name: str) -> Ways:
-    """Return all ways from and to a machine."""
+    """Return all links from and to a machine."""
     others = [other for other in faults.world.machines if other != name]
     return (*((name, other) for other in others), *((other, name) for other in others))
 
@@ -63,7 +63,7 @@ def _split(faults: Breaking) -> Undo | None:
 
 
 def _swizzle(faults: Breaking) -> Undo | None:
-    """Cut machines off one after the other, and let them back in another order."""
+    """Cut machines off one after the other, and reconnect them in another order."""
     world, random = faults.world, faults.random
     names = list(world.machines)
     if len(names) < 2:
@@ -100,7 +100,7 @@ def _slow_link(faults: Breaking) -> Undo | None:
 
 
 def _late_metadata(faults: Breaking) -> Undo | None:
-    """Deliver outdated metadata to a machine, and everything else in time."""
+    """Delay metadata to a machine, and deliver everything else in time."""
     pair = faults.pair()
     if pair is None:
         return None
@@ -119,7 +119,7 @@ def _nats_link(faults: Breaking) -> Undo | None:
 
 
 def _flapping_link(faults: Breaking) -> Undo | None:
-    """Let one link to NATS fall and come back again and again."""
+    """Cut and restore one link to NATS again and again."""
     world, random = faults.world, faults.random
     name = random.choice(list(world.machines))
     is_down, is_over = [False], [False]
@@ -146,12 +146,12 @@ def _nats_outage(faults: Breaking) -> Undo | None:
 
 
 def _forged_frames(faults: Breaking) -> Undo | None:
-    """Let an attacker without the cluster's secret send frames in the names of brokers."""
+    """Send forged frames in the names of brokers, as an attacker without the cluster's secret."""
     return _intrude(faults, "forged frames")
 
 
 def _late_frames(faults: Breaking) -> Undo | None:
-    """Let frames come again long after their time."""
+    """Repeat frames long after their time."""
     return _intrude(faults, "late frames")
 
 

@@ -1,4 +1,4 @@
-"""Interface of a kind of fault."""
+"""Port between a kind of fault and its world."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,26 +14,26 @@ Undo = Callable[[], None]
 
 
 class Atlas(Protocol):
-    """Knows the losses that do not break the promise, and the replicas that matter most."""
+    """Decides which losses keep within the promise, and knows the most important replicas."""
 
     def may_lose(self, machine: Machine) -> bool:
-        """Return whether this machine may lose what it did not sync, now."""
+        """Return whether this machine may lose its unsynced data now."""
         ...
 
     def may_refuse_reads(self, machine: Machine) -> bool:
-        """Return whether what this machine holds may become unreadable, now."""
+        """Return whether the data of this machine may become unreadable now."""
         ...
 
     def may_damage(self, machine: Machine) -> bool:
-        """Return whether durable bytes of this machine may be spoiled or wiped, now."""
+        """Return whether durable bytes of this machine may be damaged or wiped now."""
         ...
 
     def may_replace(self, machine: Machine) -> bool:
-        """Return whether a disk that is spoiled already may be replaced by an empty one, now."""
+        """Return whether an already damaged disk may be replaced by an empty one now."""
         ...
 
     def leading(self) -> list[Machine]:
-        """Return the machines that lead something, the group or a partition, as they believe."""
+        """Return the machines that consider themselves leader of the group or of a partition."""
         ...
 
 
@@ -47,7 +47,7 @@ class FaultPlan:
         duration_ns: Longest time a fault lasts.
         restart_ns: Longest time until an ended process is started again.
         down_max: Machines that may be without a process, or paused, at a time.
-        rot_files: Files that rot; the process is restarted after it.
+        rot_files: Number of files to damage; the process restarts afterwards.
     """
 
     kinds: tuple[str, ...]
@@ -59,7 +59,7 @@ class FaultPlan:
 
 
 class Breaking(Protocol):
-    """Interface that a kind of fault needs from its world."""
+    """Port to the world for a kind of fault."""
 
     world: World
     plan: FaultPlan
@@ -67,7 +67,7 @@ class Breaking(Protocol):
     random: Random
 
     def any_running(self) -> Machine | None:
-        """Return a machine whose process runs and is not paused, if so many may be down."""
+        """Return a machine whose process runs and is not paused, if one more may be down."""
         ...
 
     def any_leading(self) -> Machine | None:
@@ -75,13 +75,13 @@ class Breaking(Protocol):
         ...
 
     def any_machine(self) -> Machine:
-        """Any machine, running or not."""
+        """Return any machine, running or not."""
         ...
 
     def pair(self) -> tuple[str, str] | None:
-        """Return two machines, when there are as many."""
+        """Return two machines, if there are two."""
         ...
 
 
 def nothing() -> None:
-    """The fault happened at once and has no end."""
+    """No-op end of a fault that happens at once."""

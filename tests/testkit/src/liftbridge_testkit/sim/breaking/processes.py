@@ -1,4 +1,4 @@
-"""Faults of processes, of their clocks, and of the clients that press on them."""
+"""Faults of processes and clocks, and heavy load from clients."""
 
 from collections.abc import Callable, Mapping
 from random import Random
@@ -74,7 +74,7 @@ def _stop_all(faults: Breaking) -> Undo | None:
 
 
 def _rolling_restart(faults: Breaking) -> Undo | None:
-    """Stop each machine in order, one after the other, each a while after the one before."""
+    """Stop each machine in order, with a pause after each."""
     machines = list(faults.world.machines.values())
     faults.random.shuffle(machines)
     is_over = [False]
@@ -132,7 +132,7 @@ def _clock_drift(faults: Breaking) -> Undo | None:
     machine = faults.any_machine()
     if not machine.is_running:
         return None
-    # The armed timer keeps its true time: off by what the drift changes, as a late timer is.
+    # The armed timer keeps its true time: its error is the change of drift, as with a late timer.
     machine.clock.set_drift(faults.random.randrange(-20_000, 20_001), faults.world.now)
     return nothing
 
@@ -141,7 +141,7 @@ def _clock_drift(faults: Breaking) -> Undo | None:
 
 
 def _retry_storm(faults: Breaking) -> Undo | None:
-    """Let publishers wait for nothing between their runs, and repeat at once."""
+    """Let publishers send without pauses and retry at once."""
     world = faults.world
     if world.is_stormy:
         return None

@@ -1,4 +1,4 @@
-"""Checkers of client histories, one promise each; all of them near-linear."""
+"""Checkers of client histories, one promise each, in near-linear time."""
 
 from liftbridge_testkit.sim.checkers.acked import AckedIsStored
 from liftbridge_testkit.sim.checkers.deleted import DeletedStaysDeleted

@@ -1,7 +1,7 @@
-"""Checks that no acknowledged record is lost (I13): it is stored at its offset, unchanged.
+"""Check that no acknowledged record is lost (I13): it is stored at its offset, unchanged.
 
-Gone may be what retention removed, what compaction replaced or deleted, and what the promise of the
-ack policy and of the fsync policy allows to be lost (`on_loss`).
+Exceptions are records that retention removed, that compaction replaced or deleted, and that the ack
+policy and the fsync policy allow to be lost (`on_loss`).
 """
 
 from liftbridge_broker.model.ids import PartitionId
@@ -22,7 +22,7 @@ class AckedIsStored(Checker):
             self._acked.setdefault(write.partition, {})[write.offset] = write
 
     def on_loss(self, partition: PartitionId, end: int) -> None:
-        """Forget what may be gone."""
+        """Forget acks of records that may be lost."""
         acked = self._acked.get(partition, {})
         for offset in [offset for offset in acked if offset >= end]:
             del acked[offset]

@@ -1,9 +1,11 @@
-"""Checks answers about logs: ends never go back, bounded reads are complete, epochs show cuts.
+"""Check answers about logs.
 
-The place of a time lies between the records before it and those from it on.
+Ends never decrease, bounded reads are complete, epochs show truncations.
 
-An answer is held against what was known when it was asked for: anything told as committed, and any
-record acknowledged permanently, to any client, before the question began.
+The offset for a time is between the records before it and those from it on.
+
+An answer is compared with everything known when the question began: any offset reported as
+committed, and any record acknowledged permanently, to any client.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,12 +25,12 @@ class Asked:
     """One question about a partition.
 
     Attributes:
-        who: Client, for the text.
+        who: Client, for error texts.
         partition: Partition of the question.
-        told: First offset that no client knew to be committed then.
-        acked: Values acknowledged permanently then, by offset.
-        times: Timestamps of committed records that anybody had read then, by offset.
-        lost_from: Offset from which on read records may be gone since.
+        told: First offset that no client knew to be committed at the time.
+        acked: Values acknowledged permanently at the time, by offset.
+        times: Timestamps of committed records that any client had read at the time, by offset.
+        lost_from: Offset from which records may have been lost since.
     """
 
     who: str
@@ -40,7 +42,7 @@ class Asked:
 
     @property
     def known_end(self) -> int:
-        """First offset that was not known to be committed."""
+        """Return the first offset that was not known to be committed."""
         return max(self.told, *(offset + 1 for offset in self.acked), 0)
 
 
@@ -50,7 +52,7 @@ class Held:
 
     Attributes:
         epochs: Leader epochs of the log that it came from, with the offset that each begins at.
-        position: First offset that was not given.
+        position: First offset that it has not received.
         values: Received values, by offset.
     """
 
@@ -60,7 +62,7 @@ class Held:
 
 
 class AnswersAreTrue(Checker):
-    """Keeps acknowledged and reported facts, and the questions under way."""
+    """Keeps acknowledged and reported facts, and the pending questions."""
 
     def __init__(self) -> None:
         self._told: dict[PartitionId, int] = {}
@@ -70,7 +72,7 @@ class AnswersAreTrue(Checker):
         self._lost: dict[PartitionId, None] = {}
 
     def on_ack(self, write: Write) -> None:
-        """A record is stored permanently."""
+        """Note a record that is stored permanently."""
         if write.is_committed:
             self._acked.setdefault(write.partition, {})[write.offset] = write.name
 
@@ -98,7 +100,7 @@ class AnswersAreTrue(Checker):
         return partition in self._lost
 
     def ask(self, who: str, partition: PartitionId) -> Asked:
-        """A question begins."""
+        """Begin a question."""
         acked = dict(self._acked.get(partition, {}))
         times = dict(self._times.get(partition, {}))
         asked = Asked(who, partition, self._told.get(partition, 0), acked, times)
@@ -106,14 +108,14 @@ class AnswersAreTrue(Checker):
         return asked
 
     def gave_up(self, asked: Asked) -> None:
-        """Note that the request was refused, or its answer lost."""
+        """Note that the question was refused, or its answer lost."""
         self._asked.pop(asked, None)
 
     def told_end(self, asked: Asked, end: int) -> None:
         """Note the answer: everything below `end` is committed.
 
         Raises:
-            BrokenInvariantError: Others were told more, or more was acknowledged, before.
+            BrokenInvariantError: A higher end was reported or acknowledged before.
         """
         self.gave_up(asked)
         known = asked.known_end
@@ -160,7 +162,7 @@ class AnswersAreTrue(Checker):
     def read_from_time(
         self, asked: Asked, timestamp: int, given: Mapping[int, bytes], start: int
     ) -> None:
-        """A read from a time to the end ended well, of a log that lacks nothing from `start` on.
+        """Check a read from a time to the end, of a log without gaps from `start` on.
 
         Raises:
             BrokenInvariantError: A record from that time on, known before, is missing.
@@ -175,15 +177,15 @@ class AnswersAreTrue(Checker):
                 )
 
     def learn_times(self, asked: Asked, times: Mapping[int, int], timestamp: int = 0) -> None:
-        """A read gave records of these times, by offset.
+        """Note the timestamps of the records of a read, by offset.
 
         Args:
             asked: The read.
             times: Timestamps.
-            timestamp: Time that it was to begin with.
+            timestamp: Requested start time of the read.
 
         Raises:
-            BrokenInvariantError: A record is older than what was asked for.
+            BrokenInvariantError: A record is older than the requested time.
         """
         for offset, at in times.items():
             if at < timestamp:
@@ -197,7 +199,9 @@ class AnswersAreTrue(Checker):
             self._cut(self._times[asked.partition], asked.lost_from)
 
     def refused_as_out_of_range(self, asked: Asked, start: int, wanted: int) -> None:
-        """A strict read was refused because the log does not hold `wanted`, and begins at `start`.
+        """Check that a strict read was refused correctly.
+
+        The log lacks `wanted`, and begins at `start`.
 
         Raises:
             BrokenInvariantError: It is between the start and the known committed end.
@@ -218,18 +222,18 @@ class AnswersAreTrue(Checker):
         wanted: int = 0,
         last: int | None = None,
     ) -> None:
-        """A bounded read ended well.
+        """Check a completed bounded read.
 
         Args:
             asked: The read.
             given: Returned values, by offset.
             start: First offset kept when it ended; records before it may be missing.
-            wanted: First offset that it asked for.
-            last: Last one, `None` for all there are.
+            wanted: First offset requested.
+            last: Last offset requested, `None` for all.
 
         Raises:
-            BrokenInvariantError: Something acknowledged before is missing or another record, or
-                records came that were not asked for.
+            BrokenInvariantError: An acknowledged record is missing or differs, or the read returned
+                a record that was not requested.
         """
         self.gave_up(asked)
         for offset in given:
@@ -257,20 +261,20 @@ def check_history(
     epochs: Iterable[tuple[int, int]],
     unclean_epoch: int,
 ) -> int | None:
-    """See that a reader learns by epochs of every record that is another one than it had.
+    """Check that epochs announce each record that differs from the one received before.
 
     Args:
-        who: Reader, for the text.
+        who: Reader, for error texts.
         held: Values received before.
         given: Values received now, by offset.
-        epochs: Leader epochs of the log that this comes from.
-        unclean_epoch: That of the last unclean election of the partition, 0 for none.
+        epochs: Leader epochs of the log that was read.
+        unclean_epoch: Epoch of the last unclean election of the partition, 0 for none.
 
     Returns:
-        Offset from which on it is asked to forget what it had, `None` for none.
+        Offset from which the reader must discard its records, `None` for none.
 
     Raises:
-        BrokenInvariantError: Two contents of one offset, and no epoch that says so.
+        BrokenInvariantError: One offset has two records, and no epoch explains it.
     """
     read = ReadHistory()
     for epoch, first in held.epochs:

@@ -1,7 +1,7 @@
-"""A key that was deleted stays deleted: no log ends for it with what a tombstone hid.
+"""Check that a deleted key stays deleted: no older record of it reappears in a log.
 
-Compaction drops tombstones after a while. A log whose newest record of the key is then an older one
-shows, to any reader, a value that was reported as removed.
+Compaction drops tombstones after a while. If an older record is then the newest of the key, readers
+see a value that was reported as removed.
 """
 
 from liftbridge_broker.model.ids import PartitionId
@@ -21,17 +21,17 @@ class DeletedStaysDeleted(Checker):
             self._tombstones.setdefault(write.partition, {})[write.offset] = write
 
     def on_loss(self, partition: PartitionId, end: int) -> None:
-        """Forget what may be gone."""
+        """Forget tombstones that may be lost."""
         known = self._tombstones.get(partition, {})
         for offset in [offset for offset in known if offset >= end]:
             del known[offset]
 
     def on_leader(self, log: FinalLog) -> None:
-        """Look for what came back."""
+        """Check for records that reappeared."""
         self._check(log)
 
     def at_end(self, log: FinalLog) -> None:
-        """Look for what came back."""
+        """Check for records that reappeared."""
         self._check(log)
 
     def _check(self, log: FinalLog) -> None:

@@ -1,14 +1,14 @@
-"""Optimistic concurrency: a write that expected an offset and was acked has that offset."""
+"""Check optimistic concurrency: an acked write with an expected offset has that offset."""
 
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.history import Checker, Write
 
 
 class ExpectedOffsets(Checker):
-    """Compares each ack with what was expected."""
+    """Compares each ack with the expected offset."""
 
     def on_ack(self, write: Write) -> None:
-        """The offset must be the one asked for."""
+        """Check that the offset is the expected one."""
         if write.expected_offset not in {-1, write.offset}:
             raise BrokenInvariantError(
                 "expected",

@@ -1,17 +1,17 @@
-"""Idempotent publishers: the log holds their messages in the order they were numbered (I19)."""
+"""Check idempotent publishers: the log holds their messages in sequence order (I19)."""
 
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.history import Checker, FinalLog, History
 
 
 class PublisherOrder(Checker):
-    """Walks the log once."""
+    """Scans the log once."""
 
     def __init__(self, history: History) -> None:
         self._history = history
 
     def at_end(self, log: FinalLog) -> None:
-        """Sequences of one publisher rise."""
+        """Check that the sequence numbers of each publisher rise."""
         last: dict[int, int] = {}
         for record in log.records:
             write = self._history.find(record)

@@ -1,7 +1,7 @@
-"""A log holds what was published and nothing else, each at most once (I18).
+"""Check that a log holds only published messages, each at most once (I18).
 
-A write that was definitely refused is not stored; one with an unknown outcome may be, once. An
-idempotent write may have been sent many times and is stored once all the same.
+A refused write is not stored. A write with an unknown outcome may be stored once. An idempotent
+write may be sent many times and is stored once.
 """
 
 from liftbridge_broker.model.ids import PartitionId
@@ -30,7 +30,7 @@ class OnlyWhatWasPublished(Checker):
         return write
 
     def on_seen(self, partition: PartitionId, reader: str, record: Record, log_start: int) -> None:
-        """A delivered record must have been published."""
+        """Check that a delivered record was published."""
         del reader, log_start
         self._write_of(partition, record)
 

@@ -1,4 +1,4 @@
-"""Consistent reads (I10): what was delivered at an offset never changes and never goes away.
+"""Check consistent reads (I10): a record once delivered at an offset never changes or disappears.
 
 Also: a reader gets offsets in rising order without gaps, and acks and deliveries agree.
 """
@@ -9,7 +9,7 @@ from liftbridge_testkit.sim.history import Checker, FinalLog, History, Record, W
 
 
 class ConsistentReads(Checker):
-    """Keeps what was delivered or committed at each offset."""
+    """Keeps the value delivered or committed at each offset."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -19,12 +19,12 @@ class ConsistentReads(Checker):
         self._gaps: list[tuple[PartitionId, str, int, int]] = []
 
     def on_ack(self, write: Write) -> None:
-        """A committed ack fixes a value as a delivery does."""
+        """Fix the value of a committed ack, as a delivery does."""
         if write.is_committed:
             self._fix(write.partition, "ack", Record(write.offset, write.key, write.name))
 
     def on_seen(self, partition: PartitionId, reader: str, record: Record, log_start: int) -> None:
-        """A delivery fixes a value; without a reader's name it says nothing of positions."""
+        """Fix the value of a delivery; without a reader's name the position does not count."""
         if not reader:
             self._fix(partition, "a reader", record)
             return
@@ -61,7 +61,7 @@ class ConsistentReads(Checker):
             del self._positions[key]
 
     def at_end(self, log: FinalLog) -> None:
-        """Whatever was seen is still there, and what was skipped is not."""
+        """Check that every record once seen is still there, and that no skipped offset has one."""
         self._check_gaps(log)
         stored = {record.offset: record.name for record in log.records}
         newest = {record.key: record.offset for record in log.records if record.key}
@@ -83,10 +83,11 @@ class ConsistentReads(Checker):
             )
 
     def _check_gaps(self, log: FinalLog) -> None:
-        """Beyond what retention had removed where it was read, only compaction leaves gaps.
+        """Check that only retention and compaction caused gaps in reads.
 
-        What counts is where the log that was read began then, not where any begins in the end: a
-        leader that is cut off removes what other replicas keep, when they never learned of it.
+        The start of the log at the time of the read counts, not the start at the end of the run. A
+        leader that is cut off may remove records that other replicas keep, when they never learn of
+        it.
         """
         for partition, reader, start, end in self._gaps:
             if partition == log.partition and not log.is_compacted:

@@ -1,7 +1,8 @@
 """An administrator that changes streams, settings and pauses at random moments.
 
-Commands are proposed to a random broker as the API proposes them. Streams named by the plan are
-never deleted; those of the administrator come and go under few names, so that names come back.
+It proposes commands to a random broker as the API does. Streams named by the plan are never
+deleted. The administrator creates and deletes its own streams under few names, so that names are
+used again.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,7 @@ class AdminPlan:
 
     Attributes:
         streams: Streams that always exist and may be altered, paused, made read-only.
-        passing: Names of streams that come and go.
+        passing: Names of streams that it creates and deletes.
         replication_factor: Replication factor of streams it creates.
         think_ns: Longest pause between commands.
         operations: Its operations, of `OPERATIONS`.
@@ -47,7 +48,7 @@ class AdminPlan:
 
 @dataclass(slots=True)
 class Admin:
-    """One administrator from `start` until `stop`, which leaves everything usable behind."""
+    """One administrator from `start` until `stop`, which leaves all streams usable."""
 
     world: World
     calls: Calls
@@ -66,7 +67,7 @@ class Admin:
             self._later()
 
     def stop(self) -> None:
-        """Do nothing more."""
+        """Stop proposing."""
         self.is_stopped = True
 
     def _later(self) -> None:
@@ -80,7 +81,7 @@ class Admin:
         self._later()
 
     def propose(self, name: str, command: Command, done: Answer | None = None) -> None:
-        """Give a command to a random broker."""
+        """Propose a command to a random broker."""
         self._count += 1
 
         def serve(serving: Serving, now: Instant, _wall_ns: int, answer: Answer) -> None:
@@ -96,13 +97,13 @@ class Admin:
 
         self.calls.call("admin", self.directory.any_machine(), serve, answered)
 
-    # What it does.
+    # Operations.
 
     def _any_stream(self) -> StreamName:
         return StreamName(self._random.choice(self.plan.streams + self.plan.passing))
 
     def create(self) -> Command:
-        """Make a stream that passes."""
+        """Create a temporary stream."""
         name = self._random.choice(self.plan.passing)
         return CreateStream(
             name=StreamName(name),
@@ -113,7 +114,7 @@ class Admin:
         )
 
     def delete(self) -> Command:
-        """Remove a stream that passes."""
+        """Delete a temporary stream."""
         return DeleteStream(name=StreamName(self._random.choice(self.plan.passing)))
 
     def alter(self) -> Command:
@@ -133,7 +134,7 @@ class Admin:
         return ResumeStream(name=self._any_stream())
 
     def readonly(self) -> Command:
-        """Make a stream that passes read-only, or writable."""
+        """Make a temporary stream read-only, or writable."""
         name = StreamName(self._random.choice(self.plan.passing))
         return SetReadonly(name=name, readonly=bool(self._random.randrange(2)))
 

@@ -1,7 +1,7 @@
-"""An archiver: it takes what is committed, and tells by a cursor how far it has come.
+"""An archiver: it archives committed records, and stores its position in a cursor.
 
-What lies below the cursor of a stream may be removed, and nothing else: so every offset that it
-ever told is known, from before it is sent.
+Only records below the cursor of a stream may be removed. So the archiver records every offset
+before it sends it.
 """
 
 from dataclasses import dataclass, field
@@ -24,16 +24,16 @@ CURSOR = "archive"
 
 @dataclass(frozen=True, slots=True)
 class CursorSink:
-    """Answers a call when its cursor is stored, or is not."""
+    """Handles the answer to a call that stores the cursor."""
 
     answer: Answer
 
     def acked(self, stored: Stored) -> None:
-        """Port `AckSink`."""
+        """Implement `AckSink.acked`."""
         self.answer(stored)
 
     def refused(self, error: LiftbridgeError) -> None:
-        """Port `AckSink`."""
+        """Implement `AckSink.refused`."""
         self.answer(error)
 
 
@@ -43,9 +43,9 @@ class Archiver:
 
     Attributes:
         stream: Stream that it archives.
-        think_ns: Longest time between two looks at it.
-        is_lazy: Whether it takes only a part of what is there each time.
-        told: Its position by partition: the greatest offset that it ever sent.
+        think_ns: Maximum time between two reads.
+        is_lazy: Whether it archives only a part of the available records each time.
+        told: Its position by partition: the highest offset that it ever sent.
     """
 
     world: World
@@ -67,7 +67,7 @@ class Archiver:
         self._later()
 
     def stop(self) -> None:
-        """Archive nothing more."""
+        """Stop archiving."""
         self.is_stopped = True
 
     def _later(self) -> None:
@@ -105,7 +105,7 @@ class Archiver:
         self.calls.call("archiver", place.leader, serve, read)
 
     def _tell(self, partition_id: PartitionId, end: int, read_in: int) -> None:
-        """Store the cursor: all below it is in the archive, as the history was that was read."""
+        """Store the cursor: the archive has all records below it."""
         told = self.told.get(partition_id, 0)
         if self.is_lazy and end > told:
             end = self._random.randrange(told, end) + 1

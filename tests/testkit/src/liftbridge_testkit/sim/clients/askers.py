@@ -1,9 +1,9 @@
-"""Askers: clients that ask how far logs go, and read them from one end to the other.
+"""Askers: clients that query the ends of logs and read logs in every way.
 
-Each question is one that the API answers: the committed end, from the leader or from any replica;
-the place of a time; everything up to the end, from the first record, from an offset, from a time,
-backwards from the end or from an offset, or as batches, from any offset, strict or not. The end and
-the place of a time are told by the services of the API. `AnswersAreTrue` judges.
+Each question is one that the API answers: the committed end, from the leader or any replica; the
+offset for a time; all records up to the end, from the first record, an offset or a time, backwards
+from the end or an offset, or as batches from any offset, strict or not. The services of the API
+answer the questions about the end and the time. `AnswersAreTrue` checks the answers.
 """
 
 from collections.abc import Callable, Iterator
@@ -64,7 +64,7 @@ FROM_OFFSET = (Kind.FROM_OFFSET, Kind.BACKWARD_FROM, Kind.BATCHES_FROM, Kind.BAT
 OF_TIME = (Kind.TIME, Kind.FROM_TIME)
 
 LATER_THAN_ALL = 1 << 62
-"""A time that no record has."""
+"""A time after that of every record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Asker:
         self._later()
 
     def stop(self) -> None:
-        """Ask nothing more."""
+        """Stop asking."""
         self.is_stopped = True
 
     def _later(self) -> None:
@@ -134,12 +134,12 @@ class Asker:
         wanted = self._random.randrange(asked.told + 2) if kind in FROM_OFFSET else 0
         timestamp = self._choose_time(asked) if kind in OF_TIME else 0
         inquiry = Inquiry(self, asked, kind, wanted, timestamp, as_replica=as_replica)
-        # The leader tells the end by two calls.
+        # Two calls of the leader return the end.
         inquiry.is_newest = kind is Kind.END and not as_replica and self._random.random() < 0.5
         self.put(inquiry, machine, lambda _outcome: self._later())
 
     def put(self, inquiry: "Inquiry", machine: Machine, ended: Callable[[object], None]) -> None:
-        """Put one question to a broker; what it tells is judged before `ended` is called."""
+        """Ask a broker one question; check its answer before calling `ended`."""
         asked, is_strict = inquiry.asked, inquiry.kind is Kind.BATCHES_STRICT
 
         def done(outcome: object) -> None:
@@ -155,13 +155,13 @@ class Asker:
         self._calls.call(self.name, machine, inquiry.serve, done)
 
     def _choose_time(self, asked: Asked) -> int:
-        """About that of a record that was read, or later than all."""
+        """Return a time near that of a record that was read, or later than all."""
         if not asked.times or self._random.random() < 0.1:
             return LATER_THAN_ALL
         return self._random.choice(tuple(asked.times.values())) + self._random.randrange(-1, 2)
 
     def _judge(self, inquiry: "Inquiry") -> None:
-        """Hold an answer that arrived against what was known when it was asked for."""
+        """Check an answer against the facts known when its question began."""
         asked, checker = inquiry.asked, self._checker
         way = WAYS[inquiry.as_replica]
         self._world.coverage.count("client", f"{inquiry.kind.value} told by a {way}")
@@ -184,7 +184,7 @@ class Asker:
         elif inquiry.kind is Kind.BACKWARD_FROM:
             checker.read_to_end(asked, inquiry.given, inquiry.start, last=inquiry.wanted)
         else:
-            # A strict read is refused when it cannot give all.
+            # A strict read is refused when the log lacks a part of it.
             start = 0 if inquiry.kind is Kind.BATCHES_STRICT else inquiry.start
             checker.read_to_end(asked, inquiry.given, start, inquiry.wanted)
         checker.learn_times(asked, inquiry.times, inquiry.timestamp)
@@ -206,12 +206,12 @@ class Inquiry:
     """One question at one broker.
 
     Attributes:
-        wanted: First offset asked for.
-        timestamp: Time asked for.
+        wanted: First requested offset.
+        timestamp: Requested time.
         question: Question to the broker.
-        is_newest: Whether the end is asked for by `FetchPartitionMetadata`.
+        is_newest: Whether `FetchPartitionMetadata` is called for the end.
         end: Returned committed end.
-        place: Returned offset of the time.
+        place: Returned offset for the time.
         start: First offset kept when it was answered.
         given: Records that were read, by offset.
         times: Their timestamps.

@@ -1,7 +1,7 @@
-"""Calls of clients to brokers, as gRPC carries them.
+"""Calls of clients to brokers, with the semantics of gRPC.
 
-A call takes time both ways. It is answered, refused, or *lost*: then the client knows for certain
-that nothing happened only when the broker was not there to take it.
+A call takes time both ways. It is answered, refused, or *lost*. A lost call certainly had no effect
+only if the broker never received it.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,10 @@ class Serving(Program, Protocol):
 
 
 def serving_on(machine: Machine) -> Serving | None:
-    """The broker of a machine when it takes requests; only for worlds whose programs serve."""
+    """Return the broker of a machine that accepts requests.
+
+    Only for worlds whose programs serve.
+    """
     program = machine.program
     return cast("Serving", program) if program is not None and program.is_ready else None
 
@@ -40,7 +43,7 @@ class Lost(NamedTuple):
     """A call without an answer.
 
     Attributes:
-        is_refused: Whether the broker certainly never saw it.
+        is_refused: Whether the broker certainly never received it.
         reason: Why, for the trace.
     """
 
@@ -55,7 +58,7 @@ Serve = Callable[[Serving, Instant, int, Answer], None]
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One call under way; settled once."""
+    """One pending call; it ends once."""
 
     done: Answer
     client: str
@@ -93,7 +96,7 @@ class Calls:
         """Call a broker.
 
         Args:
-            client: Caller; cuts name it.
+            client: Caller, as named in cuts of links.
             machine: Target.
             serve: Handler of the broker; refusals may be raised.
             done: Gets the answer, a `LiftbridgeError` for a refusal, or `Lost`; once.
@@ -118,7 +121,7 @@ class Calls:
         machine.turn(machine.incarnation, self._serve, call, machine, serve)
 
     def _serve(self, call: _Call, machine: Machine, serve: Serve) -> None:
-        # A client that gave up has cancelled the call; a broker that sees it in time drops it.
+        # A client that gives up cancels its call; the broker drops it if it learns in time.
         if call.is_settled and self.random.randrange(2):
             return
         program = serving_on(machine)
@@ -137,7 +140,7 @@ class Calls:
             self._answer(call, machine, error)
 
     def _answer(self, call: _Call, machine: Machine, outcome: object) -> None:
-        """Send the answer back; lost where the way is cut."""
+        """Send the answer back; it is lost if the link is cut."""
         self.world.scheduler.after(self._delay(), self._deliver, call, machine, outcome)
 
     def _deliver(self, call: _Call, machine: Machine, outcome: object) -> None:
@@ -145,7 +148,7 @@ class Calls:
             self._settle(call, outcome)
 
     def _lose(self, call: _Call, machine: Machine) -> None:
-        """The process ended; answers it had sent before may still come first."""
+        """Handle the end of the process. Answers it sent before may still arrive first."""
         lost = Lost(is_refused=not call.has_arrived, reason="connection lost")
         self._answer(call, machine, lost)
 

@@ -1,4 +1,4 @@
-"""Metadata known to clients: that of some broker, possibly outdated."""
+"""Metadata as clients know them: from some broker, possibly outdated."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -12,7 +12,7 @@ from liftbridge_testkit.sim.world import World
 
 
 class Place(NamedTuple):
-    """A partition, as a client believes.
+    """A partition as a client knows it.
 
     Attributes:
         partition: Its id.
@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Directory:
-    """Looks things up in the metadata of a random broker that serves."""
+    """Reads the metadata of a random broker that serves."""
 
     world: World
     random: Random = field(init=False)
@@ -38,7 +38,7 @@ class Directory:
         self.random = self.world.new_random()
 
     def serving(self) -> list[Machine]:
-        """Return machines whose broker takes requests."""
+        """Return machines whose broker accepts requests."""
         return [
             machine
             for machine in self.world.machines.values()
@@ -75,5 +75,5 @@ class Directory:
         )
 
     def any_machine(self) -> Machine:
-        """Return some machine, running or not: what a client tries without knowing anything."""
+        """Return some machine, running or not, as a client without metadata would try."""
         return self.random.choice(list(self.world.machines.values()))

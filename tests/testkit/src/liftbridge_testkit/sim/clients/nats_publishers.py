@@ -1,7 +1,7 @@
-"""Publishers that know nothing of Liftbridge but its envelope: they publish to NATS and wait.
+"""Publishers that know only NATS and the envelope: they publish, and wait for an ack.
 
-A message published without a receiver is gone; the only guarantee is the ack. Its streams are
-never deleted, so a subject means one partition.
+A message without a receiver is lost; the ack is the only guarantee. The streams are never deleted,
+so a subject means one partition.
 """
 
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class NatsPublisherPlan:
     """Behaviour of one publisher.
 
     Attributes:
-        stream: Stream it means; its partition 0 has the stream's subject.
+        stream: Stream to publish to; its partition 0 has the stream's subject.
         policy: Ack policy.
         think_ns: Longest pause between messages.
         size_max: Longest value.
@@ -47,7 +47,7 @@ class NatsPublisher:
     Attributes:
         waiting: Writes that wait for an ack, by correlation id.
         single: Those of them that were sent to a partition with one replica, as all brokers knew.
-        late_count: Acks that came after the publisher had given up.
+        late_count: Acks that arrived after the publisher gave up.
     """
 
     world: World
@@ -72,7 +72,7 @@ class NatsPublisher:
 
     @property
     def in_flight(self) -> int:
-        """Writes that wait for an ack."""
+        """Return the number of writes that wait for an ack."""
         return len(self.waiting)
 
     def start(self) -> None:
@@ -80,7 +80,7 @@ class NatsPublisher:
         self._later()
 
     def stop(self) -> None:
-        """Publish no more."""
+        """Stop publishing."""
         self.is_stopped = True
 
     def _later(self) -> None:
@@ -124,7 +124,7 @@ class NatsPublisher:
             self.history.unknown(write)
 
     def on_delivery(self, subscription: SubscriptionId, arrival: Arrival, payload: bytes) -> None:
-        """An ack; of several for one message the first counts, and a definite error is one."""
+        """Handle an ack. The first one for a message counts; a definite error counts as one."""
         del subscription, arrival
         ack = decode_ack(payload)
         assert ack is not None
@@ -149,7 +149,10 @@ class NatsPublisher:
             self.history.refused(write, self.world.now)
 
     def _is_single(self, partition: PartitionId) -> bool:
-        """Return whether all brokers know one replica: an ack does not name the one that stored."""
+        """Return whether all brokers know one replica.
+
+        An ack does not name the replica that stored.
+        """
         found = [state.partition(partition) for state in self.directory.states()]
         return bool(found) and all(one is not None and len(one.replicas) == 1 for one in found)
 

@@ -1,4 +1,4 @@
-"""Keeps a metadata group in shape: adds, promotes and removes members, transfers leadership."""
+"""Operator of a metadata group: adds, promotes and removes members, transfers leadership."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -18,11 +18,11 @@ PACE_NS = 400 * MILLISECOND_NS
 
 @dataclass(slots=True)
 class Operator:
-    """One operator from `start` on; acts one step at a time at whoever leads.
+    """One operator from `start` on; takes one step at a time at the present leader.
 
     Attributes:
-        size_min: Voters that are never undercut by a removal without cause.
-        is_calm: Whether it only brings every machine into the group.
+        size_min: Minimum number of voters that a needless removal leaves.
+        is_calm: Whether it only adds machines to the group.
     """
 
     world: World
@@ -83,7 +83,7 @@ class Operator:
         self.calls.call("operator", leader, serve, done)
 
     def _act(self, voter: Voter) -> str:
-        """Return one step at a leader; its name, empty for none."""
+        """Take one step at a leader. Return its name, empty for none."""
         consensus = voter.consensus
         if not consensus.is_leader:
             return ""
@@ -105,7 +105,7 @@ class Operator:
         return self._disturb(voter)
 
     def _disturb(self, voter: Voter) -> str:
-        """Make a needless change: transfer leadership, remove a member."""
+        """Make a needless change: transfer leadership or remove a member."""
         consensus, random = voter.consensus, self._random
         kind = random.randrange(20)
         if kind == 0 and len(consensus.voters) > self.size_min:

@@ -1,7 +1,7 @@
-"""Changes the metadata of a group: random commands at random members, and reads.
+"""Clients of a metadata group: random commands at random members, and reads.
 
-Every command carries a number of its own, so that its place in the log is found. Some commands are
-decided on what the member believes, which may be behind the truth: guards must refuse them then.
+Every command has a unique number, so its index in the log can be found. Some commands depend on the
+state of a member, which may be outdated: guards must refuse them then.
 """
 
 from dataclasses import dataclass, field
@@ -48,14 +48,14 @@ PROBE_NS = SECOND_NS // 10
 
 
 class Fate(Enum):
-    """Knowledge of a proposer about a proposal."""
+    """Outcome of a proposal as its proposer knows it."""
 
     OPEN = "open"
     APPLIED = "applied"
     REFUSED = "refused"
     UNKNOWN = "unknown"
     DECLINED = "declined"
-    """The state of some member said no: perhaps before the command got into the log."""
+    """A member refused by its state, perhaps before the command reached the log."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,8 +63,8 @@ class Proposal:
     """One command that was proposed.
 
     Attributes:
-        number: Its own.
-        floor: Highest index answered to anyone before it was proposed.
+        number: Its unique number.
+        floor: Highest index answered to any client before it was proposed.
         data: Its bytes in the log; unique when `is_unique`.
         is_unique: Whether no other command has these bytes.
         fate: Known fate.
@@ -84,7 +84,7 @@ class Proposals:
     """All proposals of a run.
 
     Attributes:
-        answered: Highest index answered to anyone.
+        answered: Highest index answered to any client.
         open_count: Proposals without any outcome.
     """
 
@@ -94,7 +94,7 @@ class Proposals:
     _all: list[Proposal] = field(default_factory=list)
 
     def add(self, command: Command, *, is_unique: bool) -> Proposal:
-        """Note a proposal before it is made."""
+        """Add a proposal before it is sent."""
         number = len(self._all)
         proposal = Proposal(number, self.answered, encode_command(command), is_unique)
         self._all.append(proposal)
@@ -103,11 +103,11 @@ class Proposals:
 
     @property
     def next_number(self) -> int:
-        """Number of the next proposal."""
+        """Return the number of the next proposal."""
         return len(self._all)
 
     def applied(self, proposal: Proposal, index: int) -> None:
-        """Its answer came; it must lie behind all answers that were known when it was made."""
+        """Note the answer; its index must be above all indexes answered before the proposal."""
         self._settle(proposal, Fate.APPLIED)
         proposal.index = index
         if index <= proposal.floor:
@@ -119,11 +119,11 @@ class Proposals:
         self.answered = max(self.answered, index)
 
     def refused(self, proposal: Proposal) -> None:
-        """The group certainly did not take it."""
+        """Note that the group refused it and did not store it."""
         self._settle(proposal, Fate.REFUSED)
 
     def declined(self, proposal: Proposal) -> None:
-        """A guard refused it."""
+        """Note that a guard refused it."""
         self._settle(proposal, Fate.DECLINED)
 
     def unknown(self, proposal: Proposal) -> None:
@@ -137,7 +137,7 @@ class Proposals:
         self.world.coverage.count("client", f"proposal {fate.value}")
 
     def check(self, rules: RaftRules) -> None:
-        """Compare with what is committed: once where applied, never where refused."""
+        """Compare with the committed log: each applied command once, no refused one."""
         places: dict[bytes, list[int]] = {}
         for index, entry in enumerate(rules.entries):
             places.setdefault(entry.data[PREFIX_SIZE:], []).append(index)
@@ -175,7 +175,7 @@ class Proposer:
         self._later()
 
     def stop(self) -> None:
-        """Propose nothing more."""
+        """Stop proposing."""
         self.is_stopped = True
 
     def _later(self) -> None:
@@ -193,7 +193,7 @@ class Proposer:
         self._later()
 
     def probe(self) -> Proposal:
-        """Propose one command again and again until it is answered, wherever it can be."""
+        """Propose one command at any member until it is answered."""
         probe = Proposal(-1, 0, b"", is_unique=False)
         self._probe(probe)
         return probe
@@ -225,7 +225,7 @@ class Proposer:
             voter = cast("Voter", serving)
 
             def answered(outcome: object) -> None:
-                # Refusals by the state machine have an index as well; the state tells it.
+                # Refusals by the state machine have an index as well; the state returns it.
                 answer((outcome, voter.driver.state.applied_index))
 
             voter.act(lambda: voter.driver.propose(command, now, answered))
@@ -259,7 +259,10 @@ class Proposer:
         )
 
     def _refused(self, proposal: Proposal, error: LiftbridgeError) -> None:
-        """A refusal by the log is definite when it says so; one by the state is an entry."""
+        """Note a refusal: one by the log is definite if it says so.
+
+        One by the state is an entry.
+        """
         if not isinstance(error, InternalError):
             self._proposals.declined(proposal)
         elif isinstance(error, ChangeNotMadeError):
@@ -268,7 +271,7 @@ class Proposer:
             self._proposals.unknown(proposal)
 
     def _read(self, name: str) -> None:
-        """A linearizable read: the state must hold everything answered before it was asked for."""
+        """Read linearizably: the state must contain everything answered before the read."""
         floor = self._proposals.answered
 
         def serve(serving: Serving, _now: Instant, _wall_ns: int, answer: Answer) -> None:
@@ -296,7 +299,7 @@ class Proposer:
     # -- commands -----------------------------------------------------------------------------
 
     def _command(self, name: str) -> tuple[Command, bool]:
-        """Return a command, and whether its bytes are its own."""
+        """Return a command, and whether its bytes are unique."""
         random, number = self._random, self._proposals.next_number
         stream = StreamName(random.choice(STREAMS))
         machine = self._world.machines[BrokerId(name)]
@@ -326,7 +329,7 @@ class Proposer:
         return InitPublisher(stream=stream, publisher=f"op{number}"), True
 
     def _on_belief(self, state: ClusterState, name: str) -> Command | None:
-        """Return a command that rests on what a member knows: epochs, leaders, in-sync sets."""
+        """Return a command that depends on what a member knows: epochs, leaders, in-sync sets."""
         random = self._random
         brokers = [broker for broker in state.brokers.values() if not broker.removed]
         if brokers and random.random() < 0.3:
@@ -377,7 +380,7 @@ class Proposer:
         return self._alter(state, partition)
 
     def _alter(self, state: ClusterState, partition: PartitionState) -> Command:
-        """Return the proposal that a leader would make: one more or one fewer replica in sync."""
+        """Return the request that a leader would send: one replica more or fewer in sync."""
         random, leader = self._random, partition.leader
         assert leader is not None
         others = [replica for replica in partition.replicas if replica != leader]

@@ -1,7 +1,7 @@
-"""Publishers over gRPC: runs of messages by one ack policy, one run or several under way.
+"""Publishers over gRPC: runs of messages with one ack policy, one or several in flight.
 
-A plain publisher never sends a message twice. An idempotent one repeats a run whose outcome it does
-not know until it does, under the same sequence numbers.
+A plain publisher never sends a message twice. An idempotent publisher repeats a run with an unknown
+outcome, with the same sequence numbers, until it knows the outcome.
 """
 
 from dataclasses import dataclass
@@ -41,9 +41,9 @@ from liftbridge_testkit.sim.world import World
 
 RETRY_NS = 50 * MILLISECOND_NS
 STORM_NS = 2 * MILLISECOND_NS
-"""Longest pause of a publisher that presses on."""
+"""Maximum pause of a publisher under storm."""
 _UNKNOWN = (OutcomeUnknownError, InternalError)
-"""Refusals after which a record may be stored all the same."""
+"""Refusals after which a record may still be stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class PublisherPlan:
         keys: Keys it chooses from; empty for none.
         deletes_ppm: Messages that delete their key, in millionths.
         window: Runs under way at a time; 1 for a synchronous one.
-        is_idempotent: Whether it numbers its messages; then `window` is 1.
+        is_idempotent: Whether its messages have sequence numbers; then `window` is 1.
         expects_offsets: Whether it uses optimistic concurrency; then runs have one message.
     """
 
@@ -78,7 +78,7 @@ class PublisherPlan:
 
 
 class Acked(NamedTuple):
-    """Answer to a run: where it is stored, and whether that is for ever."""
+    """Answer to a run: its offset, and whether it is committed for good."""
 
     stored: Stored
     is_committed: bool
@@ -86,16 +86,16 @@ class Acked(NamedTuple):
 
 @dataclass(slots=True)
 class Sink:
-    """PendingAck of a run."""
+    """Receives the ack of a run."""
 
     answer: Answer
 
     def acked(self, stored: Stored) -> None:
-        """Port `AckSink`."""
+        """Implement `AckSink.acked`."""
         self.answer(stored)
 
     def refused(self, error: LiftbridgeError) -> None:
-        """Port `AckSink`."""
+        """Implement `AckSink.refused`."""
         self.answer(error)
 
 
@@ -104,7 +104,7 @@ class Publisher:
 
     Attributes:
         in_flight: Runs under way.
-        is_stopped: Whether it begins no more runs.
+        is_stopped: Whether it starts no more runs.
         acked_count: Messages acked so far.
     """
 
@@ -137,7 +137,10 @@ class Publisher:
         self._later()
 
     def stop(self) -> None:
-        """Begin no more runs; an idempotent one still repeats what it does not know of."""
+        """Start no more runs.
+
+        An idempotent publisher still repeats those with an unknown outcome.
+        """
         self.is_stopped = True
 
     def _later(self, least_ns: int = 0) -> None:
@@ -162,7 +165,7 @@ class Publisher:
     # -- idempotence --------------------------------------------------------------------------
 
     def _init(self, place: Place) -> None:
-        """Ask for an id and epoch; what is stored of this publisher comes back with them."""
+        """Request an id and epoch; the answer includes what is stored of this publisher."""
         assert place.leader is not None
         self.in_flight += 1
         self._home = place.partition
@@ -182,7 +185,7 @@ class Publisher:
                     else:
                         answer((outcome, told[PartitionNumber(self.plan.number)]))
 
-                # As the API does: the proposer may lead no longer, and only the leader knows.
+                # As in the API: the proposer may no longer lead, and only the leader knows.
                 cluster = node.cluster
                 asking = (
                     PublisherSequences(node.context, node.partitions, None)
@@ -230,7 +233,7 @@ class Publisher:
         self._send(place, writes, attempt=1)
 
     def _deletes(self) -> bool:
-        """Return whether a message is a tombstone; a publisher that never deletes draws nothing."""
+        """Return whether a message is a tombstone; draws no random number without deletions."""
         ppm = self.plan.deletes_ppm
         return ppm > 0 and self._random.randrange(PPM) < ppm
 
@@ -280,7 +283,7 @@ class Publisher:
         self._calls.call(self.name, place.leader, serve, done)
 
     def _note(self, what: str, writes: list[Write], *details: Detail) -> None:
-        """A line in the trace about a run."""
+        """Add a line about a run to the trace."""
         first = writes[0].identity.sequence
         self._world.trace.note(self._world.now, self.name, what, f"{first}+{len(writes)}", *details)
 
@@ -329,11 +332,11 @@ class Publisher:
             self._expected += self._random.choice((0, 1))
 
     def _repeats(self, place: Place, writes: list[Write], attempt: int, outcome: object) -> bool:
-        """Return whether an idempotent run is sent again: its outcome is not known yet."""
+        """Return whether to resend an idempotent run: its outcome is unknown."""
         if attempt == 1 and is_refused(outcome):
             return False
         if isinstance(outcome, FencedPublisherError | OutOfOrderError | NotFoundError):
-            # Its memory at the broker is gone, or the stream: the outcome stays unknown.
+            # The broker's state of it is lost, or the stream is: the outcome stays unknown.
             self._stamp = None
             return False
         if attempt > 1 and self.is_stopped and attempt > 20:

@@ -1,7 +1,7 @@
 """Readers: subscriptions from any position, at leaders and, where allowed, at other replicas.
 
-A reader takes what it gets at once; where its subscription ends it continues from the next offset
-at any broker that serves the partition, so that one reader sees one history across restarts.
+A reader takes messages at once. When its subscription ends, it continues from the next offset at
+any broker that serves the partition. So one reader sees one history across restarts.
 """
 
 from dataclasses import dataclass
@@ -41,8 +41,8 @@ class ReaderPlan:
         stream: Stream it reads.
         number: Partition of it.
         start: Start position.
-        leaves_ppm: Chance that it leaves after a pull and comes back, in millionths.
-        reads_replica: Whether it reads at any replica, not at the leader alone.
+        leaves_ppm: Probability that it unsubscribes after a pull and returns, in millionths.
+        reads_replica: Whether it reads from any replica, not only from the leader.
     """
 
     stream: str
@@ -56,7 +56,7 @@ class Reader:
     """One reader from `start` until `stop`.
 
     Attributes:
-        next_offset: First offset it has not got; -1 before the first one.
+        next_offset: Next offset to receive; -1 before the first.
         partition: Partition to read; a recreated stream is read from its beginning.
     """
 
@@ -89,12 +89,12 @@ class Reader:
         self._again()
 
     def stop(self) -> None:
-        """Leave permanently."""
+        """Unsubscribe permanently."""
         self.is_stopped = True
         self._leave()
 
     def _again(self) -> None:
-        """Open a subscription a little later, if none stands then."""
+        """Subscribe again a little later, unless subscribed by then."""
         self._attempt += 1
         if not self.is_stopped:
             delay = self._random.randrange(1, RETRY_NS)
@@ -126,7 +126,7 @@ class Reader:
         self._calls.call(self.name, machine, serve, opened)
 
     def _opened(self, attempt: int, serving: Serving, machine: Machine) -> object:
-        """Subscribe, unless the call was given up and is served late: the reader is elsewhere."""
+        """Subscribe, unless the call timed out and is served late: the reader is elsewhere."""
         try:
             if attempt == self._attempt and self._subscription is None:
                 self._open(serving, machine)
@@ -135,7 +135,7 @@ class Reader:
         return OPENED
 
     def _ask(self, serving: Serving, now: Instant, done: Done) -> None:
-        """Ask whether the broker may tell what the position asks for, as the API does."""
+        """Ask whether the broker may answer for this start position, as the API does."""
         assert self.partition is not None
         partition = serving.node.partitions.get(self.partition)
         if partition is None:
@@ -153,7 +153,7 @@ class Reader:
         return Position(self.plan.start, 0, 0)
 
     def _open(self, serving: Serving, machine: Machine) -> None:
-        """Subscribe at a broker, within a turn of it."""
+        """Subscribe at a broker, in one of its turns."""
         assert self.partition is not None
         node = serving.node
         partition = node.partitions.get(self.partition)
@@ -184,7 +184,7 @@ class Reader:
         self._again()
 
     def _wake(self) -> None:
-        """Take what there is; called within a turn of the broker."""
+        """Take all available messages, in a turn of the broker."""
         subscription = self._subscription
         while subscription is not None and subscription is self._subscription:
             slices, end, waits = subscription.pull(PULL_BYTES)
@@ -200,7 +200,7 @@ class Reader:
                 self._again()
 
     def _leave(self) -> None:
-        """Close the subscription, if one stands."""
+        """Close the subscription, if there is one."""
         subscription, self._subscription = self._subscription, None
         machine = self._machine
         if subscription is None or machine is None:
@@ -213,7 +213,8 @@ class Reader:
         assert self.partition is not None
         for record in self._history.frames.records(piece):
             if record.offset < self.next_offset:
-                # A subscription from an offset that is not committed yet begins where commit is.
+                # A subscription from an offset that is not committed yet begins at the committed
+                # end.
                 self._world.coverage.rare("delivered again after a new subscription")
                 self._history.seen(self.partition, "", record, log_start)
                 continue

@@ -1,7 +1,7 @@
 """An administrator of a cluster: moves replicas and leaderships, changes factors and members.
 
-What it asks for may be refused, half done, or undone by the next thing it asks for. It works with
-what some broker believes, as people do.
+Its requests may be refused, half done, or undone by the next one. It works with the metadata of
+some broker, as people do.
 """
 
 from collections.abc import Callable
@@ -32,11 +32,11 @@ from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.world import World
 
 REGRET_NS = 60 * MILLISECOND_NS
-"""Longest time until a move is taken back that was a mistake."""
+"""Maximum time until a mistaken move is cancelled."""
 
 
 class Member(Serving, Protocol):
-    """A program that is a member of the metadata group.
+    """A program with a member of the metadata group.
 
     Attributes:
         consensus: Its member.
@@ -71,7 +71,7 @@ class RearrangerPlan:
 
 @dataclass(slots=True)
 class Rearranger:
-    """One administrator from `start` until `stop`; puts back what keeps a cluster from settling."""
+    """One administrator from `start` until `stop`; at the end it reverts blocking changes."""
 
     world: World
     calls: Calls
@@ -89,7 +89,7 @@ class Rearranger:
             self._later()
 
     def stop(self) -> None:
-        """Do nothing more but to take cordons back."""
+        """Stop, except for uncordoning brokers."""
         self.is_stopped = True
 
     def _later(self) -> None:
@@ -108,7 +108,7 @@ class Rearranger:
         self._later()
 
     def _uncordon_all(self, state: ClusterState | None) -> bool:
-        """Return request it; return whether there was a need, or no broker to learn it from."""
+        """Uncordon all brokers. Return whether one was cordoned, or no broker could be asked."""
         if state is None:
             return True
         cordoned = [one.broker for one in state.brokers.values() if one.cordoned]
@@ -136,7 +136,7 @@ class Rearranger:
         self.calls.call("admin", machine or self.directory.any_machine(), serve, answered)
 
     def _metadata_leader(self) -> Machine | None:
-        """Whoever believes to lead the metadata group; the newest of several."""
+        """Return the member that considers itself leader; the newest of several."""
         found: list[tuple[int, Machine]] = []
         for machine in self.directory.serving():
             consensus = cast("Member", machine.program).consensus
@@ -144,7 +144,7 @@ class Rearranger:
                 found.append((consensus.term, machine))
         return max(found, key=lambda pair: pair[0])[1] if found else None
 
-    # What it does.
+    # Operations.
 
     def _any_partition(self, state: ClusterState) -> PartitionState | None:
         partitions = [one for _, one in state.partitions()]
@@ -154,7 +154,7 @@ class Rearranger:
         return self._random.choice(list(self.world.machines))
 
     def reassign(self, state: ClusterState) -> Wish | None:
-        """Move replicas of a partition to any brokers; half of the moves are taken back soon."""
+        """Move replicas of a partition to any brokers; cancel half of the moves soon."""
         partition = self._any_partition(state)
         if partition is None:
             return None
@@ -168,7 +168,7 @@ class Rearranger:
         return StartReassignment(partition_id=partition.partition_id, target=target)
 
     def cancel(self, state: ClusterState) -> Wish | None:
-        """Take back a reassignment that is under way."""
+        """Cancel a reassignment in progress."""
         moving = [one for _, one in state.partitions() if one.is_reassigning]
         if not moving:
             return None
@@ -181,7 +181,7 @@ class Rearranger:
         return AlterStream(name=name, overrides=StreamOverrides(), replication_factor=factor)
 
     def settings(self, _state: ClusterState) -> Wish | None:
-        """Change what replication and cleaning depend on."""
+        """Change settings that affect replication and cleaning."""
         random = self._random
         overrides = random.choice(
             (
@@ -195,12 +195,12 @@ class Rearranger:
         return AlterStream(name=StreamName(random.choice(self.plan.streams)), overrides=overrides)
 
     def prefer(self, state: ClusterState) -> Wish | None:
-        """Give leaderships back to first replicas."""
+        """Transfer leaderships to the preferred replicas."""
         partitions = tuple(one.partition_id for _, one in state.partitions())
         return ElectPreferred(partitions=partitions) if partitions else None
 
     def hand_over(self, state: ClusterState) -> Wish | None:
-        """Let another replica lead a partition."""
+        """Transfer the leadership of a partition to another replica."""
         partition = self._any_partition(state)
         own = None if partition is None else state.brokers.get(partition.leader or BrokerId(""))
         if partition is None or own is None:
@@ -213,12 +213,12 @@ class Rearranger:
         )
 
     def hand_over_metadata(self, _state: ClusterState) -> Wish | None:
-        """Let another voter lead the metadata group."""
+        """Transfer the leadership of the metadata group to another voter."""
         target = self._any_broker()
         return ToGroup(lambda consensus: consensus.transfer(target))
 
     def remove_voter(self, _state: ClusterState) -> Wish | None:
-        """Take a vote from a broker that lives, which asks to be let in again."""
+        """Remove a running broker from the voters; it then requests to rejoin."""
         target = self._any_broker()
 
         def ask(consensus: RaftConsensus) -> None:
@@ -229,12 +229,12 @@ class Rearranger:
         return ToGroup(ask)
 
     def cordon(self, _state: ClusterState) -> Wish | None:
-        """Let a broker take no new replicas, at times move those it has."""
+        """Cordon a broker; sometimes also drain it."""
         draining = self._random.random() < 0.3
         return CordonBroker(broker=self._any_broker(), cordoned=True, draining=draining)
 
     def uncordon(self, state: ClusterState) -> Wish | None:
-        """Take a cordon back."""
+        """Uncordon a broker."""
         cordoned = [one.broker for one in state.brokers.values() if one.cordoned]
         if not cordoned:
             return None

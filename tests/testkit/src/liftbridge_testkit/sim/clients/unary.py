@@ -1,6 +1,6 @@
-"""Calls with one answer that the simulator makes of the services of the API, behind HTTP/2.
+"""Unary calls from the simulator to the services of the API, behind HTTP/2.
 
-What an answer holds is decided by the same code as for clients on a network.
+The code that makes the answers is the same as for clients on a network.
 """
 
 from collections import deque
@@ -19,15 +19,15 @@ from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
 
 PREFIX_SIZE = 5
-"""Bytes before each message of gRPC."""
+"""Bytes of the prefix of each gRPC message."""
 
 Done = Callable[[bytes | LiftbridgeError], None]
-"""Gets the message of an answer, or a refusal; once."""
+"""Receives the message of an answer, or a refusal; once."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """The clocks as they were when a call came."""
+    """The clocks at the time of a call."""
 
     time: Instant
     wall: int
@@ -49,14 +49,14 @@ class _Port:
         self._sent: list[bytes] = []
 
     def room(self, _stream_id: int) -> int:
-        """Return a client that takes everything."""
+        """Return a positive number: the client accepts everything."""
         return 1 << 20
 
     def begin(self, _stream_id: int, _fields: Sequence[tuple[bytes, bytes]]) -> None:
-        """Headers say nothing here."""
+        """Ignore the headers."""
 
     def queue(self, _stream_id: int, frames: bytes | Sequence[Buffer]) -> bool:
-        """Keep what is sent until the end."""
+        """Keep sent data until the end."""
         self._sent.append(frames if isinstance(frames, bytes) else b"".join(frames))
         return True
 
@@ -70,16 +70,16 @@ class _Port:
         self._done(UnavailableError(f"status {code}: {text}") if code else sent)
 
     def expect_request(self, _stream_id: int) -> None:
-        """The request is there already."""
+        """No-op: the request is already here."""
 
     def keep(self, _stream_id: int, _size: int) -> None:
-        """The whole request is there."""
+        """No-op: the whole request is already here."""
 
     def set_reading(self, _stream_id: int, *, is_reading: bool) -> None:
         """No-op: no further messages are read."""
 
     def peer_certificate(self) -> None:
-        """No TLS."""
+        """Return no certificate: there is no TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Bounds:
         stream_id: Id of the stream.
         start: First offset kept.
         end: Committed end.
-        place: Offset of the time asked for, `None` when none was.
+        place: Offset for the requested time, `None` without one.
     """
 
     stream_id: int
@@ -101,7 +101,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """One call at a broker that has just come in.
+    """One call that a broker has just received.
 
     Attributes:
         node: The broker.

@@ -1,4 +1,4 @@
-"""Invariants of true state (docs/spec/replication.md), watched every turn, one subject a file."""
+"""Invariants of true state (docs/spec/replication.md), checked every turn, one subject a file."""
 
 from liftbridge_testkit.sim.cluster_atlas import broker_on, state_on
 from liftbridge_testkit.sim.invariants.aging import Aging
@@ -12,7 +12,7 @@ from liftbridge_testkit.sim.world import World
 
 
 def watch_all(world: World) -> ReplicationRules:
-    """Let all invariants of a world of whole brokers be watched; those of replicas are returned."""
+    """Add all invariants of a world of whole brokers. Return those of replicas."""
     rules = ReplicationRules(world, broker_on)
     world.watchers += [
         ControllerRules(state_on, world.coverage),

@@ -1,8 +1,8 @@
-"""Retention removes nothing by age that is not old (I26), whatever wall clocks show.
+"""Check that age retention removes only old records (I26), whatever wall clocks show.
 
-How old a record is is known from the true time at which some broker first held its offset. The
-promise ends for a life in which the clocks of half of the brokers were wrong for so long that their
-time had to be believed.
+The age of a record counts from the true time at which a broker first held its offset. The promise
+ends for a run in which the clocks of half of the brokers were wrong for so long that brokers had to
+accept their time.
 """
 
 from bisect import bisect_right
@@ -23,18 +23,18 @@ SLACK_NS = 2 * CLOCK_LIMITS.tolerance_ns
 """Tolerance for early removals: clocks that differ, and slow answers."""
 
 BELIEVED_NS = CLOCK_LIMITS.settle_ns // 2
-"""Time for which the clocks of half of the brokers may be wrong."""
+"""Maximum time for which the clocks of half of the brokers may be wrong."""
 
 
 class Aging(Watcher):
-    """Looks at every leader whose log start a turn moved.
+    """Checks every leader whose log start moved in a turn.
 
     Attributes:
         is_void: Whether too many clocks were wrong for too long.
     """
 
     def __init__(self, world: World, rules: ReplicationRules) -> None:
-        """Look at what `rules` finds changed."""
+        """Observe the changes that `rules` reports."""
         self.is_void = False
         self._world = world
         self._wrong_since: int | None = None
@@ -43,7 +43,7 @@ class Aging(Watcher):
         rules.listeners.append(self._on_changed)
 
     def on_turn(self, machine: Machine) -> None:
-        """Look at the clocks; also those of machines without a process come back with it."""
+        """Check the clocks, including those of machines without a process."""
         del machine
         if self.is_void:
             return
@@ -91,7 +91,7 @@ class Aging(Watcher):
 
 
 def _only_age(options: StreamOptions) -> int:
-    """Nanoseconds that records stay where nothing else removes them; 0 for other streams."""
+    """Return the retention age in ns if nothing else removes records; 0 for other streams."""
     if options.retention_messages_max or options.retention_bytes_max:
         return 0
     return options.retention_age_ms_max * MILLISECOND_NS

@@ -1,7 +1,7 @@
-"""Records of one partition, leader epoch and offset are one record on all disks, for ever (I14).
+"""Check that partition, leader epoch and offset identify one record on all disks (I14).
 
-Seen is what processes write to files of records, whatever they believe of it: two contents mean
-that an epoch was led twice, by two brokers or by two processes of one, or that a copy was changed.
+It checks the bytes that processes write to log files. Two contents mean that an epoch had two
+leaders, two brokers or two processes of one broker, or that a copy changed.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.world import Watcher
 
 _HEADER: Final = Struct(">HBBIIHHQQqqIIqqQq")
-"""Header of a batch, in words of its own (docs/internals/on-disk-format.md)."""
+"""Header of a batch, defined independently (docs/internals/on-disk-format.md)."""
 
 _MAGIC: Final = 0x4C42
 _COVERED_START: Final = 12
@@ -25,14 +25,14 @@ _Place = tuple[int, int, int]
 
 
 class Contents(Watcher):
-    """Compares each record that is written with the first one of its place."""
+    """Compares each written record with the first one at its offset and epoch."""
 
     def __init__(self) -> None:
         self._batches: set[bytes] = set()
         self._records: dict[_Place, tuple[int, str]] = {}
 
     def on_append(self, machine: Machine, path: str, data: bytes) -> None:
-        """Look at batches that no process wrote before."""
+        """Check batches that no process wrote before."""
         if not fnmatchcase(path, LOG_FILES):
             return
         for batch in batches_of(data):
@@ -53,7 +53,7 @@ class Contents(Watcher):
 
 
 def batches_of(data: bytes) -> Iterator[bytes]:
-    """Whole batches from the beginning of what was written; other things begin otherwise."""
+    """Yield whole batches from the begin of written bytes; other data begin otherwise."""
     at = 0
     while at + _HEADER.size <= len(data):
         magic, _, _, length, *_ = _HEADER.unpack_from(data, at)
@@ -65,7 +65,7 @@ def batches_of(data: bytes) -> Iterator[bytes]:
 
 
 def range_of(batch: bytes) -> tuple[int, int]:
-    """Offsets that a batch covers, the end exclusive, whatever records are left in it."""
+    """Return the offsets that a batch covers, the end exclusive, even if records were removed."""
     base, last = _HEADER.unpack_from(batch)[-8:-6]
     return base, last + 1
 
@@ -76,7 +76,7 @@ def frames_of(batch: bytes) -> bytes:
 
 
 def _records(batch: bytes) -> Iterator[tuple[_Place, int]]:
-    """Places of the records of a batch, each with a hash of its bytes and of its publisher."""
+    """Yield the position of each record of a batch, with a hash of its bytes and its publisher."""
     (
         *_,
         partition,

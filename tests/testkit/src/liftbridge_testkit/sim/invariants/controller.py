@@ -1,7 +1,7 @@
-"""State of the controller: valid in itself (I11, I12), and epochs that only rise (I17).
+"""Check the controller's state: valid (I11, I12), with epochs that only rise (I17).
 
-All members have one state after one index (I16), so each index is looked at once, at the first
-member that gets there; partitions are values, and only those that changed are looked at.
+All members have the same state after the same index (I16), so each index is checked once, at the
+first member that applies it. Partitions are values, and only changed ones are checked.
 """
 
 from collections.abc import Callable
@@ -16,10 +16,10 @@ from liftbridge_testkit.sim.world import Watcher
 
 
 class ControllerRules(Watcher):
-    """Looks at each new state once.
+    """Checks each new state once.
 
     Attributes:
-        top: Highest index looked at.
+        top: Highest index checked.
         states: Last state of each partition, deleted ones too: epochs are never reused.
     """
 
@@ -34,11 +34,11 @@ class ControllerRules(Watcher):
         self._coverage = coverage
 
     def on_turn(self, machine: Machine) -> None:
-        """Look at the state of the member that had a turn: a process may start with a new one."""
+        """Check the state of the member that had a turn: a process may start with a new one."""
         self.on_applied(machine)
 
     def on_applied(self, machine: Machine) -> None:
-        """Look at the state of the member that applied a change, if it is new to the world."""
+        """Check the state of a member that applied a change, if no member had applied it before."""
         state = self._state_of(machine)
         if state is None or state.applied_index <= self.top:
             return
@@ -62,7 +62,7 @@ class ControllerRules(Watcher):
     def _check_partition(
         self, state: ClusterState, stream: StreamState, partition: PartitionState
     ) -> None:
-        """I11 and I12."""
+        """Check I11 and I12."""
         replicas, isr, elr = set(partition.replicas), set(partition.isr), set(partition.elr)
         brokers = state.brokers
         min_isr = effective_min_isr(stream, partition)
@@ -93,7 +93,7 @@ class ControllerRules(Watcher):
 
     @staticmethod
     def _check_epochs(before: PartitionState, after: PartitionState) -> None:
-        """I17."""
+        """Check I17."""
         for name in ("leader_epoch", "partition_epoch", "unclean_epoch"):
             if getattr(after, name) < getattr(before, name):
                 raise BrokenInvariantError("I17", f"{name} fell: {before}, then {after}")

@@ -1,7 +1,7 @@
-"""Replicas beside one another (I2, I4, I6, I9, I21), over the true global state.
+"""Compare replicas with each other (I2, I4, I6, I9, I21), in the true global state.
 
-Records of one leader epoch at one offset are one record (`contents`): so logs are compared by where
-their epochs begin. Looked at is what a turn changed of a replica, and each change of the metadata.
+Leader epoch and offset identify a record (`contents`), so logs are compared by the start offsets of
+their epochs. A check follows each change of a replica in a turn, and each change of the metadata.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,10 +34,10 @@ class _Copy(NamedTuple):
 
 
 class CopyRules(Watcher):
-    """Looks at each replica that changed, and at each partition whose metadata did."""
+    """Checks each replica that changed, and each partition whose metadata changed."""
 
     def __init__(self, world: World, rules: ReplicationRules) -> None:
-        """Look at what `rules` finds changed."""
+        """Observe the changes that `rules` reports."""
         self._world = world
         self._rules = rules
         self._seen_index = MetadataIndex(0)
@@ -49,9 +49,9 @@ class CopyRules(Watcher):
         rules.listeners.append(self._on_changed)
 
     def on_process_end(self, machine: Machine, reason: str, lost_bytes: int) -> None:
-        """A process that ended in any other way than it should is restarted uncleanly.
+        """Note an unclean end of a process.
 
-        One that ended before it opened its directory left that as it was.
+        A process that ended before it opened its directory left the directory unchanged.
         """
         del lost_bytes
         if machine.name in self._opened:
@@ -59,17 +59,17 @@ class CopyRules(Watcher):
             self._is_unclean[machine.name] = reason != CLEAN
 
     def on_transition(self, machine: Machine, kind: str, fields: Mapping[str, object]) -> None:
-        """See which processes opened their directories."""
+        """Note the processes that opened their directories."""
         del fields
         if kind == "data_directory_opened":
             self._opened.add(machine.name)
 
     def on_turn(self, machine: Machine) -> None:
-        """Look at metadata that a process started with."""
+        """Check the metadata with which a process started."""
         self.on_applied(machine)
 
     def on_applied(self, machine: Machine) -> None:
-        """Look at partitions whose newest metadata are others than before."""
+        """Check partitions whose newest metadata changed."""
         del machine
         newest = self._rules.newest
         # A broker changes its state in place.
@@ -107,8 +107,8 @@ class CopyRules(Watcher):
             is_ours = own is not None and own == copy.broker.registration
             if own is None or not is_ours:
                 continue
-            # What is synced before it counts is whole after any end of a process; whether that was
-            # so all the time is not asked of the broker: I2 compares what it has.
+            # Records that are synced before they count survive any end of a process. The broker
+            # does not report whether that held all the time: I2 compares the records.
             policy = newest.streams[stream_of(state.partition_id)].policy.fsync_policy
             is_unclean = self._is_unclean.get(name, False) and policy is not FsyncPolicy.COMMIT
             if is_unclean and state.partition_epoch <= own.broker_epoch:
@@ -123,7 +123,7 @@ class CopyRules(Watcher):
 
     @staticmethod
     def _check_complete(copy: _Copy, true: TrueLog, state: PartitionState) -> None:
-        """I2, but for an unclean election whose leader has not taken up its work."""
+        """Check I2, except after an unclean election whose leader has not begun to serve."""
         end = copy.partition.log.log_end_offset
         is_unsettled = true.is_unsettled or state.unclean_epoch > true.unclean_epoch
         if end < true.high_watermark and not is_unsettled:
@@ -134,7 +134,7 @@ class CopyRules(Watcher):
             )
 
     def _check_joined(self, copy: _Copy, state: PartitionState) -> None:
-        """I9: a joining replica has all that its leader found when it began to lead."""
+        """Check I9: a joining replica has all records that its leader had when it began to lead."""
         for other in self._copies(state.partition_id):
             partition = other.partition
             if partition.role is Role.LEADER and partition.leader_epoch == state.leader_epoch:
@@ -168,7 +168,7 @@ class CopyRules(Watcher):
                 if other.machine is not machine:
                     self._check_prefixes(copy, other)
         if before is None or not before.role is look.role is Role.FOLLOWER:
-            return  # what a leader wrote before it followed, in the same turn, was not fetched
+            return  # its writes as a leader in the same turn were not fetched
         if look.log_end > before.log_end:
             epoch = followed_epoch(broker.node, partition)
             first = (*key, epoch)
@@ -178,7 +178,7 @@ class CopyRules(Watcher):
 
     @staticmethod
     def _check_prefixes(one: _Copy, other: _Copy) -> None:
-        """I6."""
+        """Check I6."""
         base = max(one.partition.log.log_start_offset, other.partition.log.log_start_offset)
         ours, theirs = runs_of(one.partition), runs_of(other.partition)
         ends = {epoch: end for epoch, _, end in _with_ends(theirs, other.partition)}
@@ -198,7 +198,7 @@ class CopyRules(Watcher):
             return
 
     def _check_fetched(self, copy: _Copy, epoch: int) -> None:
-        """I21."""
+        """Check I21."""
         partition = copy.partition
         for other in self._copies(partition.partition_id):
             led = other.partition
@@ -217,7 +217,7 @@ class CopyRules(Watcher):
 
 
 def runs_of(partition: Partition) -> Runs:
-    """(leader epoch, first offset) of each run of records."""
+    """Return (leader epoch, first offset) of each run of records."""
     return [(int(epoch), int(start)) for epoch, start in partition.log.epochs.entries]
 
 
@@ -244,10 +244,10 @@ def epoch_start(node: Node, partition: Partition) -> int | None:
 
 
 def check_latest_told(node: Node, partition: Partition) -> None:
-    """I9: no leader tells what is latest before it knows what is committed.
+    """Check I9: no leader returns a latest offset before it knows the committed end.
 
     Raises:
-        BrokenInvariantError: It has just done so.
+        BrokenInvariantError: It returned one too early.
     """
     start = epoch_start(node, partition)
     if start is not None and partition.log.high_watermark < start:

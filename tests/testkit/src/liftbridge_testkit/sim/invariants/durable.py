@@ -1,7 +1,8 @@
-"""Checks that a reported epoch is in the journal on disk (I23), whatever the process believes.
+"""Check that a reported epoch is in the journal on disk (I23), in true state.
 
-A leader that served before its epoch was durable, or a follower that told a position in one, could
-forget it in a power cut, and then take part in elections and truncations without it (KIP-101).
+A leader that served before its epoch was durable, or a follower that reported a position in such an
+epoch, could lose the epoch in a power cut. It would then take part in elections and truncations
+without it (KIP-101).
 """
 
 from liftbridge_broker.model.ids import BrokerId, LeaderEpoch, PartitionId
@@ -18,10 +19,10 @@ _Key = tuple[BrokerId, int, PartitionId]
 
 
 class DurableEpochs:
-    """Looks at leaders that begin to serve, and at followers that took the first of an epoch."""
+    """Checks leaders that begin to serve, and followers that wrote the first record of an epoch."""
 
     def __init__(self, rules: ReplicationRules) -> None:
-        """Look at what `rules` finds changed."""
+        """Observe the changes that `rules` reports."""
         self._served: set[tuple[_Key, int]] = set()
         self._latest: dict[_Key, LeaderEpoch | None] = {}
         rules.listeners.append(self._on_changed)
@@ -36,8 +37,8 @@ class DurableEpochs:
     ) -> None:
         key = (machine.name, machine.incarnation, partition.partition_id)
         latest = partition.log.epochs.latest
-        # An epoch without records may be forgotten: a leader replaced in the turn that elected it
-        # leaves one behind what it wrote before.
+        # An epoch without records may be lost: a leader replaced in the turn of its election leaves
+        # one after its last record.
         has_records = latest is not None and partition.log.epochs.entries[-1][1] < look.log_end
         is_new = has_records and self._latest.get(key) != latest
         if has_records:

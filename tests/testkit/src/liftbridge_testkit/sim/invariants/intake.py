@@ -1,4 +1,4 @@
-"""Checks that a broker may accept records (I24; L2), independently, each time it receives some."""
+"""Check independently that a broker may accept records (I24; L2), each time it receives some."""
 
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.node.metadata.broker_sessions import SESSION_NS
@@ -13,10 +13,10 @@ from liftbridge_testkit.sim.broken import BrokenInvariantError
 def publish(
     node: Node, partition: Partition | RemotePartition, run: PublishRun, now: Instant, wall_ns: int
 ) -> None:
-    """Give a run to a broker.
+    """Publish a run at a broker.
 
     Raises:
-        BrokenInvariantError: It took the run at once though it must not.
+        BrokenInvariantError: It accepted the run although it must not.
     """
     if isinstance(partition, RemotePartition):
         node.publish(partition, run, now, wall_ns)

@@ -1,6 +1,6 @@
-"""Checks that a new leader has a log that readers may start with, by the content of its files.
+"""Check that a new leader has a log that readers may start with, from its files.
 
-The files are decoded here, so that a log that says something else of itself is no excuse.
+This module decodes the files, so a wrong state of the log object does not hide an error.
 """
 
 from fnmatch import fnmatchcase
@@ -17,10 +17,10 @@ from liftbridge_testkit.sim.machine import Machine
 
 
 class LeaderLogs:
-    """Shows the checkers the log of each leader of a compacted stream that begins to serve."""
+    """Gives the checkers the log of each new leader of a compacted stream."""
 
     def __init__(self, history: History, rules: ReplicationRules) -> None:
-        """Look at what `rules` finds changed."""
+        """Observe the changes that `rules` reports."""
         self._history = history
         rules.listeners.append(self._on_changed)
 
@@ -35,7 +35,7 @@ class LeaderLogs:
         del broker
         was = None if before is None else (before.role, before.leader_epoch)
         begins = look.role is Role.LEADER and was != (look.role, look.leader_epoch)
-        # A rotten batch does not tell what it held.
+        # A damaged batch does not show its records.
         if begins and partition.options.compact_enabled and not machine.files.is_damaged:
             self._history.check_leader(self._log(machine, partition, look))
 

@@ -1,7 +1,7 @@
-"""Bounded talk: what brokers tell one another about metadata does not feed itself.
+"""Check that metadata messages between brokers do not cause each other without end.
 
-An answer that brings the next question without a pause becomes a storm as fast as the network, and
-turns of brokers go to nothing else.
+An answer that causes the next question without a pause becomes a storm at network speed, and
+brokers have no time for anything else.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ from liftbridge_testkit.sim.world import Watcher, World
 
 WINDOW_NS: Final = 100_000_000
 FRAMES_MAX: Final = 2_000
-"""Frames of metadata that a process may send in a window; busy ones send 200."""
+"""Maximum number of metadata frames of a process in a window; busy processes send 200."""
 
 
 class Pace(Watcher):
@@ -25,7 +25,7 @@ class Pace(Watcher):
         self._windows: dict[str, tuple[object, int, int]] = {}
 
     def on_turn(self, machine: Machine) -> None:
-        """See what it has sent since its window began."""
+        """Check the frames that it has sent since its window began."""
         broker = broker_on(machine)
         if broker is None:
             return

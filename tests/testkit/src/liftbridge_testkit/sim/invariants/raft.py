@@ -1,7 +1,7 @@
-"""The metadata group (I16, Raft fig. 3): one leader a term, one command an index, one state.
+"""Check the metadata group (I16, Raft fig. 3): one leader a term, one command an index, one state.
 
-True state is what all members together have told as committed; a member may lag behind it and may
-never contradict it.
+The true state contains everything that any member has reported as committed. A member may lag
+behind it and must never contradict it.
 """
 
 from typing import NamedTuple, cast
@@ -15,14 +15,14 @@ ALL_BYTES = 1 << 40
 
 
 class TrueEntry(NamedTuple):
-    """A committed entry: its term and what it holds."""
+    """A committed entry: its term and its content."""
 
     term: int
     data: bytes
 
 
 class RaftRules(Watcher):
-    """Compares every member with the truth.
+    """Compares every member with the true state.
 
     Attributes:
         entries: Committed entry at each index, from 1; index 0 holds nothing.
@@ -39,7 +39,7 @@ class RaftRules(Watcher):
         self._checked: dict[tuple[str, int], int] = {}
 
     def on_turn(self, machine: Machine) -> None:
-        """Look at the member that had a turn."""
+        """Check the member that had a turn."""
         program = machine.program
         if program is None or not program.is_ready:
             return
@@ -59,7 +59,7 @@ class RaftRules(Watcher):
             )
 
     def _on_new_leader(self, machine: Machine, voter: Voter) -> None:
-        """Election safety and leader completeness (Raft 5.2, 5.4)."""
+        """Check election safety and leader completeness (Raft 5.2, 5.4)."""
         core = voter.consensus.core
         other = self.leaders.setdefault(core.term, machine.name)
         if other != machine.name:
@@ -80,7 +80,7 @@ class RaftRules(Watcher):
             )
 
     def _check_applied(self, machine: Machine, voter: Voter, checked: int, applied: int) -> None:
-        """State machine safety (Raft 5.4.3), and one state for one history (I16)."""
+        """Check state machine safety (Raft 5.4.3), and one state for one history (I16)."""
         log, entries = voter.log, self.entries
         low = max(checked + 1, log.first_index)
         if low <= min(applied, log.last_index):
@@ -88,7 +88,7 @@ class RaftRules(Watcher):
                 index, found = entry.entry_index, TrueEntry(entry.term, entry.data)
                 if index == len(entries):
                     entries.append(found)
-                    # Whoever applies it first heard of it in this term at the latest.
+                    # The first member to apply it learned of it in this term at the latest.
                     self.committed_in.append(voter.consensus.core.term)
                 elif index < len(entries) and entries[index] != found:
                     raise BrokenInvariantError(

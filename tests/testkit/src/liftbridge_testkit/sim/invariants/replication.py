@@ -1,10 +1,9 @@
-"""Replicas of a partition (I1 to I3, I5, I7, I8, I14, I15, I20, I22), over the true global state.
+"""Check replicas of a partition in true state (I1 to I3, I5, I7, I8, I14, I15, I20, I22).
 
-`TrueLog` is what is committed: as far as the high watermark of any rightful leader has ever come,
-with the leader epoch of each record. Two records of one offset and one leader epoch are equal,
-because one broker alone appends in an epoch (I14); so comparing epochs compares records, and the
-bytes themselves are compared as they are written (`contents`). Only what a turn changed is looked
-at.
+`TrueLog` contains the committed records: up to the highest high watermark of any legitimate leader,
+with the leader epoch of each record. Two records with the same offset and leader epoch are equal,
+because only one broker appends in an epoch (I14). So comparing epochs compares records; `contents`
+compares the bytes when they are written. Only changes of a turn are checked.
 """
 
 from collections.abc import Callable
@@ -76,12 +75,12 @@ class TrueLog:
 
 
 class ReplicationRules(Watcher):
-    """Looks at every replica that a turn changed.
+    """Checks every replica that changed in a turn.
 
     Attributes:
-        logs: The truth of each partition.
+        logs: The true log of each partition.
         newest: The newest applied metadata of any broker.
-        listeners: Told of each replica that a turn changed.
+        listeners: Called for each replica that changed in a turn.
     """
 
     def __init__(self, world: World, broker_on: Callable[[Machine], ClusterBroker | None]) -> None:
@@ -101,7 +100,7 @@ class ReplicationRules(Watcher):
             self._newest_index = self.newest.applied_index
 
     def on_turn(self, machine: Machine) -> None:
-        """Look at what changed on this machine."""
+        """Check the changes on this machine."""
         broker = self._broker_on(machine)
         if broker is None:
             return
@@ -163,7 +162,7 @@ class ReplicationRules(Watcher):
 
     @staticmethod
     def _check_epochs(where: str, partition: Partition) -> None:
-        """I15."""
+        """Check I15."""
         last = (-1, -1)
         for epoch, start in partition.log.epochs.entries:
             if epoch <= last[0] or start < last[1] or start > partition.log.log_end_offset:
@@ -175,7 +174,7 @@ class ReplicationRules(Watcher):
             last = (epoch, start)
 
     def _on_unclean(self, true: TrueLog, newest: PartitionState) -> None:
-        """A recorded unclean election: what is committed may go back to what its leader holds."""
+        """Note an unclean election: committed records may be cut to those of its leader."""
         true.unclean_epoch = newest.unclean_epoch
         true.is_unsettled = True
         self._world.coverage.rare("unclean election of a partition in use")
@@ -198,7 +197,7 @@ class ReplicationRules(Watcher):
         is_new = before is None or before.role is not Role.LEADER
         is_new = is_new or (before is not None and before.leader_epoch != look.leader_epoch)
         is_latest = look.leader_epoch == max(true.leaders)
-        # It may have been elected again, in another epoch, before it took up its work.
+        # It may have been elected again, in another epoch, before it began to serve.
         if is_new and true.is_unsettled and look.leader_epoch >= true.unclean_epoch:
             true.is_unsettled = False
             log = partition.log
@@ -219,7 +218,7 @@ class ReplicationRules(Watcher):
     def _check_maximal(
         self, where: str, broker: ClusterBroker, partition: Partition, look: Look
     ) -> None:
-        """I3 and I20."""
+        """Check I3 and I20."""
         cluster = broker.node.cluster
         newest = self._newest_of(partition.partition_id)
         if cluster is None or newest is None or newest.leader_epoch != look.leader_epoch:
@@ -251,7 +250,7 @@ class ReplicationRules(Watcher):
         before: Look,
         look: Look,
     ) -> None:
-        """I22."""
+        """Check I22."""
         self._world.coverage.count("world", "truncation")
         if newest is None or newest.unclean_epoch > true.unclean_epoch:
             return
@@ -271,12 +270,13 @@ class ReplicationRules(Watcher):
         look: Look,
         true: TrueLog,
     ) -> None:
-        """I5 and I8: what is committed here is what is committed."""
+        """Check I5 and I8: records committed here are committed in true state."""
         log = partition.log
         start = max(0 if before is None else before.high_watermark, log.log_start_offset)
         known = min(look.high_watermark, true.high_watermark)
         if (log.epochs.latest or 0) < true.unclean_epoch:
-            # What was committed before an unclean election is held until its leader is followed.
+            # Records committed before an unclean election remain until the replica follows its
+            # leader.
             known = start
         for offset in range(start, known):
             epoch = log.epochs.epoch_at(Offset(offset))

@@ -1,8 +1,8 @@
-"""Retention removes nothing that its cursor holds (I25), whatever the broker believes of it.
+"""Check that retention removes nothing that a cursor protects (I25), in true state.
 
-The client that sets the cursor knows its bound: no replica may begin beyond the greatest offset
-that was ever sent. Only a log that was larger than its limit may; then a leader that was seen to
-hold so much may have moved its log start, and the other replicas follow it.
+The client that sets the cursor knows the bound: no replica may begin beyond the greatest offset
+ever sent, unless a log exceeded its size limit. Then a leader with such a log may have moved its
+log start, and the other replicas follow it.
 """
 
 from collections.abc import Callable
@@ -23,8 +23,8 @@ class Promise(NamedTuple):
     """Promise for a stream with a cursor.
 
     Attributes:
-        told: Greatest offset that its cursor was ever set to, sent or stored.
-        bytes_max: Bytes beyond which it is passed over; 0 for never.
+        told: Greatest offset ever sent or stored for its cursor.
+        bytes_max: Size of the log beyond which the cursor is ignored; 0 for never.
     """
 
     told: Callable[[PartitionId], int]
@@ -32,14 +32,14 @@ class Promise(NamedTuple):
 
 
 class HeldBack(Watcher):
-    """Looks at every replica of a stream with a cursor that a turn changed.
+    """Checks every replica of a stream with a cursor that changed in a turn.
 
     Attributes:
         promises: Promises by name of the stream.
     """
 
     def __init__(self, rules: ReplicationRules, coverage: Coverage) -> None:
-        """Look at what `rules` finds changed."""
+        """Observe the changes that `rules` reports."""
         self.promises: dict[str, Promise] = {}
         self._coverage = coverage
         self._passed: dict[PartitionId, int] = {}
@@ -47,7 +47,7 @@ class HeldBack(Watcher):
         rules.listeners.append(self._on_changed)
 
     def on_turn(self, machine: Machine) -> None:
-        """Keep how large the logs are; called after what a turn changed was looked at."""
+        """Keep the sizes of logs; called after the changes of a turn were checked."""
         broker = broker_on(machine) if self.promises else None
         if broker is None:
             return

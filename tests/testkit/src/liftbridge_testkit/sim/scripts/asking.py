@@ -1,4 +1,4 @@
-"""The verb of clients that ask how far a log goes; answers are held against what was known."""
+"""The verb of clients that query logs; answers are checked against known facts."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,13 +15,13 @@ from liftbridge_testkit.sim.scripts.publishing import leader_of, outcome_of
 from liftbridge_testkit.sim.scripts.stage import Stage, split_options
 
 NEWEST = "NEWEST"
-"""The end as `FetchPartitionMetadata` tells it; every other word is the name of a `Kind`."""
+"""The end from `FetchPartitionMetadata`; every other word is the name of a `Kind`."""
 
 
 def _inquire(stage: Stage, words: Sequence[str]) -> list[str]:
     """`inquire q s/0 END|NEWEST|TIME|FORWARD|... [at=A] [replica] [later]`: see `Inquiry`.
 
-    It asks for everything: from the first offset, or up to a time that is later than all.
+    It queries the whole log: from the first offset, or up to a time that is later than all.
     """
     (name, place, what, *rest), options = split_options(words)
     life = stage.life

@@ -1,7 +1,7 @@
-"""The metadata log as a script looks at it: what was asked in it, and how each was answered.
+"""The metadata log for scripts: each command and its answer.
 
-Follows the committed entries of all brokers with a state of its own, so that a command which was
-refused shows as well.
+It applies the committed entries of all brokers to a separate state, so that refused commands appear
+as well.
 """
 
 from dataclasses import dataclass, field
@@ -40,13 +40,13 @@ class Asked(NamedTuple):
 
 @dataclass(slots=True)
 class Commands(Watcher):
-    """See the module.
+    """The commands of a metadata log.
 
     Attributes:
-        state: Metadata after all that is committed.
+        state: Metadata after all committed entries.
         asked: All commands in their order.
-        states: All that each partition went through.
-        told: Number of entries of `asked` that a script has seen, by partition.
+        states: All states of each partition.
+        told: Number of entries of `asked` already shown to the script, by partition.
     """
 
     state: ClusterState = field(default_factory=ClusterState)
@@ -55,7 +55,7 @@ class Commands(Watcher):
     told: dict[PartitionId, int] = field(default_factory=dict)
 
     def on_turn(self, machine: Machine) -> None:
-        """Take what was committed in this turn."""
+        """Add the entries committed in this turn."""
         broker = broker_on(machine)
         if broker is None:
             return
@@ -78,7 +78,7 @@ class Commands(Watcher):
                     known.append(partition)
 
     def changes_of_isr(self, partition: PartitionId) -> int:
-        """Return the number of in-sync set changes that leaders requested and got."""
+        """Return the number of in-sync set changes that leaders requested and that were applied."""
         return sum(
             isinstance(one.command, AlterPartition)
             and one.command.partition_id == partition

@@ -1,4 +1,4 @@
-"""Verbs for what goes wrong around in-sync sets and elections: late messages, old disks, loss."""
+"""Verbs for faults around in-sync sets and elections: late messages, old disks, loss."""
 
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -73,7 +73,7 @@ def _deliver(stage: Stage, words: Sequence[str]) -> list[str]:
 
 
 def _post(stage: Stage, letter: Held) -> None:
-    """Let a message arrive though its sender, or the one it was meant for, is gone."""
+    """Deliver a message although its sender or its former receiver is gone."""
     network = stage.world.network
     sender = Endpoint(letter.source.name, letter.source.receiver, takes_peers=True, is_up=True)
     network.filter, keep = None, network.filter
@@ -100,7 +100,7 @@ def _pulse(stage: Stage, words: Sequence[str]) -> list[str]:
 
 
 def _answer(answer: object) -> str:
-    """`done`, or the code of a refusal: its text names epochs, which are no story's business."""
+    """Return `done`, or the code of a refusal: its text has epochs, which stories do not show."""
     if isinstance(answer, Lost):
         return f"lost: {answer.reason}"
     return answer.code if isinstance(answer, LiftbridgeError) else "done"
@@ -157,7 +157,7 @@ def _elect(stage: Stage, words: Sequence[str]) -> list[str]:
 def _asked(stage: Stage, words: Sequence[str]) -> list[str]:
     """`asked s/0`: what the log was asked about the leader or in-sync set since the last `asked`.
 
-    Each with the answer, refused ones too. What was the same several times in a row is one line.
+    Each has its answer, refused ones too. Equal ones in a row are one line.
     """
     partition = stage.newest(words[0]).partition_id
     commands = stage.commands

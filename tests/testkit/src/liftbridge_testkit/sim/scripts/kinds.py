@@ -1,4 +1,4 @@
-"""Names of messages between brokers, for scripts that hold some of them back."""
+"""Names of messages between brokers, for scripts that hold back some of them."""
 
 import re
 
@@ -15,16 +15,16 @@ _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def word(name: str) -> str:
-    """`AlterPartition` as `alter_partition`."""
+    """Format a type name: `AlterPartition` as `alter_partition`."""
     return _WORD.sub("_", name).lower()
 
 
 def kinds_of(payload: bytes) -> tuple[str, ...]:
     """Return the names of the kinds of a message.
 
-    `fetch`, `fetch_reply`, `heartbeat`, `propose`, `append`, `vote`, ...; `chunk` for a part. What
-    is proposed has the name of its command as well, such as `alter_partition`; an append that
-    brings something is `entries`, too.
+    `fetch`, `fetch_reply`, `heartbeat`, `propose`, `append`, `vote`, ...; `chunk` for a part. A
+    proposal also has the name of its command, such as `alter_partition`; an append with entries is
+    also `entries`.
     """
     try:
         piece = read_signed(payload).piece if is_signed(payload) else read_open(payload)

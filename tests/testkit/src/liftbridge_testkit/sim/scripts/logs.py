@@ -1,7 +1,7 @@
-"""Verbs of logs: replicas that hold what the script says, and what leaders answered followers.
+"""Verbs of logs: replicas with given records, and answers of leaders to followers.
 
-A log is written with a store of its own into the files of a machine that stands still, so that what
-starts there afterwards is the shipped recovery on what a broker could have left.
+A separate store writes a log into the files of a stopped machine. The next start then runs the real
+recovery on files that a broker could have left.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ from liftbridge_testkit.sim.scripts.stage import Stage, split_options
 
 
 class _Run(NamedTuple):
-    """Records [first, end) of one epoch, one batch; or, when there are none, only the epoch."""
+    """Records [first, end) of one epoch as one batch, or only the epoch without records."""
 
     first: int
     end: int
@@ -43,7 +43,7 @@ class _Run(NamedTuple):
 
 
 def _run(word: str) -> _Run:
-    """`0@e1`, `0-3@e1` for one batch, `e2` for an epoch without records."""
+    """Parse `0@e1`, `0-3@e1` for one batch, or `e2` for an epoch without records."""
     place, _, epoch = word.rpartition("@")
     number = int(epoch.removeprefix("e"))
     if not place:
@@ -78,14 +78,14 @@ def _log(stage: Stage, words: Sequence[str]) -> list[str]:
     if "unclean" in plain:
         remove_small_file(machine.files, CLEAN)
     machine.files.kill()
-    # What was answered before is none of the story.
+    # Earlier answers are not part of the story.
     stage.fetching.clear()
     stage.fetching_seen.clear()
     return []
 
 
 def _name_epochs(stage: Stage, state: PartitionState, given: Sequence[int]) -> None:
-    """Epochs that the script gives are their own numbers, and those elected so far have no name."""
+    """Keep the numbers of epochs that the script gives; those elected so far have no name."""
     epochs, partition = stage.epochs, state.partition_id
     is_first = partition not in epochs.before
     before = 0 if is_first else len(epochs.known[partition])
@@ -100,7 +100,7 @@ class _Nobody:
     """An observer that ignores all events."""
 
     def transition(self, kind: str, fields: Mapping[str, object]) -> None:
-        """See the port."""
+        """No-op."""
 
 
 def _open(
@@ -166,7 +166,7 @@ class _Writer:
         log.append(batch, read_header(batch, 0), timestamps[-1])
 
     def _value(self, name: str) -> bytes:
-        """Return the value of the message of this name, which was sent without an answer."""
+        """Return the value of the message with this name, which was sent without an answer."""
         stage = self._stage
         if name not in stage.writes:
             history = stage.life.history

@@ -1,4 +1,4 @@
-"""Verbs that look: `show` tells, `expect` insists at once, `until` waits for it."""
+"""Verbs that query state: `show` prints it, `expect` checks it at once, `until` waits for it."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -172,7 +172,7 @@ QUESTIONS: dict[str, tuple[int, Callable[[Stage, Sequence[str]], str]]] = {
     "told": (2, told),
     "fate": (1, fate),
 }
-"""Questions by name: how many words they take, and what answers them; `play` adds more."""
+"""Questions by name: their number of words, and their functions; `play` adds more."""
 
 
 def answer(stage: Stage, words: Sequence[str]) -> tuple[str, str]:
@@ -182,12 +182,12 @@ def answer(stage: Stage, words: Sequence[str]) -> tuple[str, str]:
 
 
 def show(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`show leader s/0`: tell."""
+    """`show leader s/0`: print it."""
     return [answer(stage, words)[0]]
 
 
 def expect(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`expect leader s/0 B`: insist."""
+    """`expect leader s/0 B`: fail if it differs."""
     found, wanted = answer(stage, words)
     assert found == wanted, f"is {found}"
     return []

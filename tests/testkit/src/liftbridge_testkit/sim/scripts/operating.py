@@ -1,4 +1,4 @@
-"""Verbs of operators and of clients that are more than one message: settings, loads, readers."""
+"""Verbs of operators and of clients with more than one message: settings, loads, readers."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -405,7 +405,7 @@ def _controls(stage: Stage, words: Sequence[str]) -> str:
 
 
 def _members(stage: Stage, which: Callable[[RaftConsensus], Sequence[Peer]]) -> str:
-    """Brokers of the metadata group as its leader has them, `A.1` on the second disk of A."""
+    """Return the brokers of the metadata group from its leader, `A.1` on the second disk of A."""
     found = [
         stage.broker(name).consensus
         for name, machine in stage.world.machines.items()

@@ -1,4 +1,4 @@
-"""The verb of clients that know no more than NATS and the envelope."""
+"""The verb of clients that know only NATS and the envelope."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ POLICIES = {"all": AckPolicy.ALL, "leader": AckPolicy.LEADER}
 
 @dataclass(slots=True, eq=False)
 class _Message:
-    """One message and its ack; an endpoint of its own."""
+    """One message and its ack; an endpoint by itself."""
 
     stage: Stage
     name: str
@@ -33,7 +33,7 @@ class _Message:
         network.subscribe(self.endpoint, INBOX, f"_INBOX.{self.name}", "")
 
     def publish(self, subject: str) -> None:
-        """Send it."""
+        """Send the message."""
         message = api_pb2.Message(
             value=self.write.value,
             ackPolicy=int(self.policy),  # type: ignore[arg-type]  # by number
@@ -44,7 +44,7 @@ class _Message:
         network.publish(self.endpoint, "pub", subject, encode_publish(message))
 
     def on_delivery(self, subscription: SubscriptionId, arrival: Arrival, payload: bytes) -> None:
-        """The ack; of several the first counts."""
+        """Handle the ack; the first of several counts."""
         del subscription, arrival
         ack = decode_ack(payload)
         assert ack is not None

@@ -1,4 +1,7 @@
-"""Plays a script: its first words are verbs, each of which is a function here or beside it."""
+"""Play a script.
+
+Its first words are verbs, each of which is a function here or in another module.
+"""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -154,7 +157,7 @@ def _fail(stage: Stage, words: Sequence[str]) -> list[str]:
     fault = Fault(operation, patterns[0] if patterns else "*", count=count)
     files = stage.machine(name).files
     if operation == "read":
-        files.cold_ppm = PPM  # what memory holds cannot fail
+        files.cold_ppm = PPM  # reads from memory cannot fail
     files.fail(fault)
     return []
 
@@ -224,10 +227,10 @@ looking.QUESTIONS.update(faulty.QUESTIONS)
 
 
 def play(text: str, *, rewrite: bool = False) -> str:
-    """Play a script from its beginning; the text with the outputs that came.
+    """Play a script from its beginning. Return the text with the actual outputs.
 
     Raises:
-        ScriptError: A step did not go as written; the last lines of the trace are in it.
+        ScriptError: A step failed; the error has the last lines of the trace.
     """
     stage = Stage()
 

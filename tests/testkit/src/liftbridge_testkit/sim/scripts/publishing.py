@@ -30,7 +30,7 @@ POLICIES = {"all": POLICY_ALL, "leader": POLICY_LEADER, "none": POLICY_NONE}
 
 
 def propose(stage: Stage, command: Command, at: str = "") -> object:
-    """Give a command to a broker, any that serves, and wait for the outcome."""
+    """Propose a command at a broker, any that serves by default, and wait for the outcome."""
     outcomes: list[object] = []
     serving = stage.life.directory.serving()
     assert serving, "no broker serves"
@@ -45,7 +45,7 @@ def propose(stage: Stage, command: Command, at: str = "") -> object:
 
 
 def ask(stage: Stage, name: str, serve: Callable[[Serving, Instant, int, Answer], None]) -> object:
-    """Call a broker and wait for what it says."""
+    """Call a broker and wait for its answer."""
     outcomes: list[object] = []
     stage.life.calls.call("client", stage.machine(name), serve, outcomes.append)
     stage.wait_until(f"answer of {name}", lambda: bool(outcomes))
@@ -60,7 +60,7 @@ def leader_of(stage: Stage, place: str, options: dict[str, str]) -> str:
 
 
 def told(outcome: object) -> list[str]:
-    """Output of a change: nothing when it was made."""
+    """Return the output of a change: nothing if it was made."""
     if isinstance(outcome, LiftbridgeError):
         return [f"refused: {outcome.text}"]
     return [f"lost: {outcome.reason}"] if isinstance(outcome, Lost) else []
@@ -101,7 +101,7 @@ def create(stage: Stage, words: Sequence[str]) -> list[str]:
     if "on" in options:
         settle_on(stage, name, tuple(map(BrokerId, options["on"].split(","))))
     stage.wait_until(f"{name}/0 serves", lambda: _serves(stage, f"{name}/0"))
-    # The story begins here: what placement took is none of its epochs.
+    # The story begins here: epochs of the placement have no name.
     state = stage.newest(f"{name}/0")
     stage.epochs.known[state.partition_id] = [state.leader_epoch]
     stage.commands.told[state.partition_id] = len(stage.commands.asked)
@@ -112,7 +112,7 @@ def create(stage: Stage, words: Sequence[str]) -> list[str]:
 
 
 def _serves(stage: Stage, place: str) -> bool:
-    """Return whether the leader has taken up its work and all replicas are in sync."""
+    """Return whether the leader serves and all replicas are in sync."""
     state = stage.newest(place)
     if state.leader is None or set(state.isr) != set(state.replicas):
         return False
@@ -121,7 +121,7 @@ def _serves(stage: Stage, place: str) -> bool:
 
 
 def settle_on(stage: Stage, name: str, target: tuple[BrokerId, ...]) -> None:
-    """Have the replicas of partition 0 in this order, led by the first."""
+    """Move the replicas of partition 0 to this order, led by the first."""
     place = f"{name}/0"
     stage.wait_until(f"{place} serves", lambda: _serves(stage, place))
     partition = stage.newest(place).partition_id
@@ -188,7 +188,7 @@ def publish(stage: Stage, words: Sequence[str]) -> list[str]:
 
 
 def note_outcome(stage: Stage, write: Write, outcome: object, *, is_retry: bool = False) -> str:
-    """Note what became of a write, and say it; a refusal of a retry says nothing of the first."""
+    """Note and return the outcome of a write; a refusal of a retry does not count for the first."""
     history, now = stage.life.history, stage.world.now
     is_open = write.outcome is Outcome.UNKNOWN
     if isinstance(outcome, Stored):

@@ -1,4 +1,4 @@
-"""A script as text: commands, and behind each the output it is to have.
+"""A script as text: commands, each followed by its expected output.
 
     # What the story is about, for people.
     cluster A B C
@@ -7,9 +7,9 @@
       acked 0@e1
     crash A lose=all
 
-A command is a line; lines that begin with two blanks are the output of the command before them.
-What has no output has none. `rewrite` puts what came in the place of what was expected, and leaves
-everything else as it is.
+A command is a line; lines that begin with two blanks are the output of the command before them. A
+command without such lines has no output. `rewrite` replaces expected output by actual output, and
+leaves everything else unchanged.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ INDENT = "  "
 
 
 class ScriptError(AssertionError):
-    """A step did not go as written.
+    """A failed step.
 
     Attributes:
         line: Number of its line, from 1.
@@ -37,7 +37,7 @@ class Step:
     Attributes:
         line: Number of its line, from 1.
         command: Its text.
-        expected: Lines of output it is to have.
+        expected: Expected lines of output.
     """
 
     line: int
@@ -47,10 +47,10 @@ class Step:
 
 @dataclass(slots=True)
 class Script:
-    """The text and what it says.
+    """The text of a script and its commands.
 
     Attributes:
-        lines: All lines that are no output.
+        lines: All lines except output.
         steps: Commands by the index of their line in `lines`.
     """
 
@@ -89,18 +89,18 @@ def read(text: str) -> Script:
 
 
 def run(text: str, act: Callable[[str], Sequence[str]], *, rewrite: bool = False) -> str:
-    """Carry a script out, command by command.
+    """Execute a script, command by command.
 
     Args:
         text: The script.
-        act: Does one command and gives back its output; an `AssertionError` is a failure.
-        rewrite: Take what comes as what was expected.
+        act: Executes one command and returns its output; an `AssertionError` is a failure.
+        rewrite: Accept actual output as expected output.
 
     Returns:
-        The text with the outputs that came; equal to `text` unless `rewrite` changed it.
+        The text with the actual outputs; equal to `text` unless `rewrite` changed it.
 
     Raises:
-        ScriptError: A command failed, or its output is another one.
+        ScriptError: A command failed, or its output differs.
     """
     script = read(text)
     outputs: dict[int, Sequence[str]] = {}

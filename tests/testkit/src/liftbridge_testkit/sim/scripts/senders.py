@@ -1,4 +1,4 @@
-"""Verbs of idempotent publishers, and of those that go on by themselves."""
+"""Verbs of idempotent publishers, and of those that publish continuously."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
 """Stage of a script: a cluster with fixed links and clocks, and the verbs that act on it.
 
 Machines are named A, B, C...; a partition is `s/0`. Leader epochs are named e1, e2... in the order
-in which they were elected, because only their order means anything. All invariants and checkers of
-the simulator are on.
+in which they were elected, because only their order matters. All invariants and checkers of the
+simulator are on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,14 +36,14 @@ from liftbridge_testkit.sim.world import Watcher, World
 
 SEED = 1
 WAIT_NS = 20 * SECOND_NS
-"""Virtual time in which whatever a step waits for must have happened."""
+"""Maximum virtual time of a step that waits."""
 
 LOOK_NS = MILLISECOND_NS
 _UNITS = {"us": MICROSECOND_NS, "ms": MILLISECOND_NS, "s": SECOND_NS, "m": 60 * SECOND_NS}
 
 
 def duration_ns(text: str) -> int:
-    """`20ms`, `3s`, `10m` as nanoseconds."""
+    """Parse `20ms`, `3s` or `10m`. Return nanoseconds."""
     for unit in ("us", "ms", "s", "m"):
         if text.endswith(unit) and text.removesuffix(unit).isdigit():
             return int(text.removesuffix(unit)) * _UNITS[unit]
@@ -62,15 +62,15 @@ class Epochs(Watcher):
     """Names leader epochs by the order in which they were elected.
 
     Attributes:
-        known: Those of each partition, the first one named e1.
-        before: Where a script gave epochs of its own: the last one elected that has no name.
+        known: Epochs of each partition; the first is e1.
+        before: Last elected epoch without a name, where the script gave its own epochs.
     """
 
     known: dict[PartitionId, list[int]] = field(default_factory=dict)
     before: dict[PartitionId, int] = field(default_factory=dict)
 
     def on_turn(self, machine: Machine) -> None:
-        """Note new ones."""
+        """Note new epochs."""
         state = state_on(machine)
         if state is not None:
             for _, partition in state.partitions():
@@ -80,7 +80,7 @@ class Epochs(Watcher):
                     epochs.append(partition.leader_epoch)
 
     def name(self, partition: PartitionId, epoch: int | None) -> str:
-        """`e1` for the first, `e0` for any before; `e?` for one without an election."""
+        """Return `e1` for the first, `e0` for any before, `e?` for one without an election."""
         epochs = self.known.get(partition, [])
         if epoch is not None and epoch < min(epochs, default=0):
             return "e0"
@@ -89,13 +89,13 @@ class Epochs(Watcher):
 
 @dataclass(slots=True)
 class Changes(Watcher):
-    """Keeps each state that partitions went through, as some broker applied it first."""
+    """Keeps each state of partitions, as some broker first applied it."""
 
     known: dict[PartitionId, list[PartitionState]] = field(default_factory=dict)
     _newest: dict[PartitionId, int] = field(default_factory=dict)
 
     def on_turn(self, machine: Machine) -> None:
-        """Note new ones."""
+        """Note new states."""
         state = state_on(machine)
         if state is None:
             return
@@ -114,7 +114,7 @@ class Sender:
         place: Partition to publish to.
         state: Its id and epoch.
         next_sequence: Sequence of its next message.
-        sequences: Those of its messages, by the names the script gave them.
+        sequences: Sequences of its messages, by their names in the script.
     """
 
     number: int
@@ -131,7 +131,7 @@ class Rule:
     Attributes:
         source: Sender.
         target: Receiver.
-        kind: One of their names.
+        kind: One name of their kind.
         verdict: Whether they arrive.
         is_copied: Whether a copy of each is held.
     """
@@ -143,11 +143,11 @@ class Rule:
     is_copied: bool = False
 
     def is_on(self, source: str, target: str) -> bool:
-        """Return whether it is about messages on a way."""
+        """Return whether the rule is for messages on a link."""
         return self.source in {"*", source} and self.target in {"*", target}
 
     def fits(self, source: str, target: str, kinds: Sequence[str]) -> bool:
-        """Return whether it is about a message."""
+        """Return whether the rule is for a message."""
         return self.is_on(source, target) and (self.kind == "*" or self.kind in kinds)
 
 
@@ -157,24 +157,24 @@ class Stage:
 
     Attributes:
         seed: Seed of all random choices; exact steps need none.
-        wait_ns: Virtual time in which whatever a step waits for must have happened.
+        wait_ns: Maximum virtual time of a step that waits.
         world: World of the script.
         life: Clients, histories and checkers.
         epochs: Names of leader epochs.
-        writes: Published writes, by the name that the script gave them.
+        writes: Published writes, by their names in the script.
         outcomes: Their outcomes; absent while open.
         changes: Changes of partitions.
         commands: Requested commands, and the answers.
         disks: Copies of the files of machines.
-        senders: Idempotent publishers, by the names the script gave them.
-        loads: Publishers that go on by themselves, likewise.
+        senders: Idempotent publishers, by their names in the script.
+        loads: Continuous publishers, by their names in the script.
         positions: Next positions of readers, by reader and partition.
         fetching: Messages of the data plane so far: source, target and payload.
-        fetching_seen: Number of them that `answers` has looked at, by way and partition.
+        fetching_seen: Number of them that `answers` has shown, by link and partition.
         settings: Settings of all brokers.
-        held: Watches what cursors hold back.
-        cursors: Greatest offset that cursors of a partition were set to.
-        answers: Judges what brokers tell of logs.
+        held: Checks what cursors hold back.
+        cursors: Greatest offset set in cursors of a partition.
+        answers: Checks the answers of brokers about logs.
     """
 
     seed: int = SEED
@@ -225,11 +225,11 @@ class Stage:
         self.world.network.filter = self._filter
 
     def hold_back(self, stream: str, bytes_max: int) -> None:
-        """Let the cursor of `set-cursor` hold back the retention of a stream, up to a limit."""
+        """Let the cursor of `set-cursor` hold back retention of a stream, up to a limit."""
         self.held.promises[stream] = Promise(lambda one: self.cursors.get(one, 0), bytes_max)
 
     def note_cursor(self, offset: int) -> None:
-        """A cursor of the first partition of `s` is about to be set."""
+        """Note that a cursor of the first partition of `s` is about to be set."""
         if "s" in self.held.promises:
             partition = self.newest("s/0").partition_id
             self.cursors[partition] = max(offset, self.cursors.get(partition, 0))
@@ -241,13 +241,13 @@ class Stage:
         return self.world.machines[BrokerId(name)]
 
     def broker(self, name: str) -> ClusterBroker:
-        """Return its broker, which must run."""
+        """Return the broker of a machine, which must run."""
         broker = broker_on(self.machine(name))
         assert broker is not None, f"{name} does not run"
         return broker
 
     def newest(self, place: str) -> PartitionState:
-        """Return a partition as the newest applied metadata have it."""
+        """Return a partition from the newest applied metadata."""
         stream, _, number = place.partition("/")
         found: tuple[int, PartitionState] | None = None
         for machine in self.world.machines.values():
@@ -276,11 +276,11 @@ class Stage:
     # -- time ---------------------------------------------------------------------------------
 
     def run_for(self, nanoseconds: int) -> None:
-        """Let time go on."""
+        """Run events for a duration."""
         self.world.run_until(self.world.now + nanoseconds)
 
     def wait_until(self, what: str, happens: Callable[[], bool]) -> None:
-        """Let time go on until something has happened."""
+        """Run events until a condition holds."""
         until = self.world.now + self.wait_ns
         while not happens():
             assert self.world.now < until, f"{what}: not within {self.wait_ns // SECOND_NS} s"
@@ -306,7 +306,7 @@ class Stage:
             self.ready(name)
 
     def settings_of(self, name: str) -> ClusterSettings:
-        """Return the configuration of a broker: the common one, with its own stream defaults."""
+        """Return the configuration of a broker: the common one, with separate stream defaults."""
         defaults = self.defaults.get(name, self.settings.broker.defaults)
         return replace(self.settings, broker=replace(self.settings.broker, defaults=defaults))
 
@@ -322,7 +322,7 @@ class Stage:
     # -- links --------------------------------------------------------------------------------
 
     def ways(self, text: str) -> list[tuple[str, str]]:
-        """`A-B` both ways, `A>B` one way, `A` everything to and from it."""
+        """Parse links: `A-B` both ways, `A>B` one way, `A` all links from and to it."""
         if "-" in text:
             one, other = text.split("-")
             return [(one, other), (other, one)]
@@ -356,7 +356,7 @@ class Told(Watcher):
     counts: dict[tuple[str, str], int]
 
     def on_transition(self, machine: Machine, kind: str, fields: Mapping[str, object]) -> None:
-        """One more."""
+        """Count a transition."""
         del fields
         key = (machine.name, kind)
         self.counts[key] = self.counts.get(key, 0) + 1

@@ -1,8 +1,8 @@
-"""Stories with chance in them: the steps of a script, other delays, and pauses between the steps.
+"""Stories with random variations: other delays, and pauses between the steps of a script.
 
-What a story expects holds for its exact steps only; what must hold in any order of events are the
-invariants, that all recover in the end, and that the histories are true. So steps that look are
-left out, a step that does not come about is passed over, and everything else must be right.
+The expected output of a story holds only for its exact steps. In any order of events the invariants
+must hold, all must recover in the end, and the histories must be valid. So steps that query are
+left out, and steps that fail are skipped.
 
     python -m liftbridge_testkit.sim.scripts.vary 0:1000 [part of a name...]
 """
@@ -25,15 +25,15 @@ STORIES = ROOT / "tests/scenarios"
 LOOKS = frozenset({"show", "expect", "answers", "asked", "trail"})
 BEGINNING = frozenset({"cluster", "create"})
 WAIT_NS = 6 * SECOND_NS
-"""Time after which what a step waits for is not going to happen."""
+"""Time after which a step stops waiting."""
 
 
 class Varied(NamedTuple):
     """Outcome of a story.
 
     Attributes:
-        done: Steps that came about.
-        missed: Those that did not.
+        done: Number of successful steps.
+        missed: Number of skipped steps.
     """
 
     done: int
@@ -41,7 +41,7 @@ class Varied(NamedTuple):
 
 
 def vary(text: str, seed: int) -> Varied:
-    """Play a story once with the chance of a seed.
+    """Play a story once with the variations of a seed.
 
     Raises:
         BrokenInvariantError: A promise is broken.
@@ -77,14 +77,14 @@ def vary(text: str, seed: int) -> Varied:
 
 
 def _let_stop(stage: Stage) -> None:
-    """Whoever was asked to stop, in a step that did not wait long enough, is not to do so later."""
+    """Cancel stops that a step requested and did not wait for."""
     for machine in stage.world.machines.values():
         if machine.is_running and machine.is_stopping:
             machine.kill()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Vary stories for a range of seeds; 1 when anything is wrong."""
+    """Vary stories for a range of seeds; return 1 after a failure."""
     parser = argparse.ArgumentParser(prog="python -m liftbridge_testkit.sim.scripts.vary")
     parser.add_argument("seeds", help="FIRST:END")
     parser.add_argument("stories", nargs="*", help="parts of their names; all when there is none")
