@@ -143,7 +143,7 @@ class BrokerDescription(NamedTuple):
 
 
 class BrokerStatus(NamedTuple):
-    """What a broker reports about itself: connections, disk, configuration.
+    """Report of a broker about itself: connections, disk, configuration.
 
     `offline` maps each partition that it does not serve to the reason. `certificates` maps each
     setting that names a certificate file to the SHA-256 of that file. `nats_cluster` lists the

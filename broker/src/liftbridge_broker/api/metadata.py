@@ -116,7 +116,7 @@ class MetadataService:
         return "" if known is None else known.zone
 
     def _addresses(self, listener: str) -> dict[BrokerId, tuple[str, int]]:
-        """Yield addresses of brokers for clients of a listener; brokers without it are omitted."""
+        """Return addresses of brokers for clients of a listener; brokers without it are omitted."""
         node = self._context.node
         alive = [
             one

@@ -198,7 +198,7 @@ class PublishAsyncCall:
     def _split(
         self, requests: list[api_pb2.PublishRequest], *, takes_runs: bool
     ) -> list[tuple[list[api_pb2.PublishRequest], PublisherStamp | None]]:
-        """Yield runs in order; a message with an idempotent publisher's stamp is its own run."""
+        """Return runs in order; a message with an idempotent publisher's stamp is its own run."""
         runs: list[tuple[list[api_pb2.PublishRequest], PublisherStamp | None]] = []
         is_shared = False
         for request in requests:

@@ -96,7 +96,7 @@ class Draft:
         return min_isr_of(self.policy(partition.partition_id), partition.replication_factor)
 
     def replicas_of(self, broker: BrokerId) -> Iterator[PartitionState]:
-        """Return partitions with a replica on a broker, with the pending changes, in order."""
+        """Yield partitions with a replica on a broker, with the pending changes, in order."""
         for _, partition in self.state.partitions():
             current = self.partition(partition.partition_id)
             if broker in current.replicas:

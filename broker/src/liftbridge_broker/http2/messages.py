@@ -170,7 +170,7 @@ class MessageReader:
             self._grant(stream)
 
     def _grant(self, stream: Stream) -> None:
-        """Return credit in steps of half a window, unless the owner withholds it."""
+        """Grant credit in steps of half a window, unless the owner withholds it."""
         if (
             stream.unread * 2 >= self._limits.stream_window_bytes
             and stream.is_reading

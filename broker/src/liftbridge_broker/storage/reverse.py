@@ -202,7 +202,7 @@ class ReverseReader:
 
 
 def _verified_frames(stretch: _Stretch, data: bytes) -> Iterator[tuple[int, int]]:
-    """Return start and end of the frames of each batch of a verified stretch.
+    """Yield start and end of the frames of each batch of a verified stretch.
 
     Raises:
         CorruptionError: The bytes are not the batches that belong there.

@@ -224,7 +224,7 @@ def _run(
     shape: Callable[[int, int], _Shape],
     assemble: Callable[[_Shape, list[bytes], Sequence[bytes]], list[bytes]],
 ) -> list[bytes]:
-    """Yield the pieces of a run, cut where the size of an offset or correlation id changes."""
+    """Return the pieces of a run, cut where the size of an offset or correlation id changes."""
     assert base_offset >= 0
     pieces: list[bytes] = []
     position, count = 0, len(ids)

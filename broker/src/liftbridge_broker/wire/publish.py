@@ -219,7 +219,7 @@ class EnvelopeEncoder:
 
 
 def _interleaved(varying: Sequence[Sequence[bytes]], end: bytes) -> list[bytes]:
-    """Yield the first items of all sequences, then the second items, and so on, then `end`."""
+    """Return the first items of all sequences, then the second items, and so on, then `end`."""
     width = len(varying)
     pieces = [end] * (width * len(varying[0]) + 1)
     for place, items in enumerate(varying):

@@ -349,7 +349,7 @@ class Session:
         raise AssertionError("the loop above returns or raises")
 
     def attempts(self, path: str) -> AsyncRetrying:
-        """Yield the attempts of a call, until the deadline or a final error."""
+        """Return the attempts of a call, until the deadline or a final error."""
         return AsyncRetrying(
             retry=retry_if_exception_type(RetriableError),
             stop=stop_before_delay(min(self.retry_seconds, seconds_left()) - TRY_SECONDS_MIN),

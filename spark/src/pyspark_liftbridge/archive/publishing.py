@@ -99,6 +99,6 @@ def planned(
 
 
 def _between(version: int, before: AbstractSet[str], after: AbstractSet[str]) -> Iterator[Step]:
-    """Return the step between two sets of files, unless they are equal."""
+    """Yield the step between two sets of files, unless they are equal."""
     if before != after:
         yield Step(version, tuple(sorted(after - before)), tuple(sorted(before - after)))

@@ -121,7 +121,7 @@ def header_of(batch: bytes) -> BatchHeader:
 
 
 def frame_bounds(piece: bytes | memoryview) -> Iterator[tuple[int, int]]:
-    """Start and end of whole frames in order; offsets fall in reverse subscriptions."""
+    """Yield start and end of whole frames in order; offsets decrease in reverse subscriptions."""
     at = 0
     while at < len(piece):
         behind = frame_end(piece, at, len(piece))

@@ -165,7 +165,7 @@ class ClusterKit:
     def __exit__(self, *_exc_info: object) -> None:
         self.close()
 
-    # What it tells
+    # State
 
     @property
     def living(self) -> Iterator[Broker]:

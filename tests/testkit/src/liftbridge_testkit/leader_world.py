@@ -118,7 +118,7 @@ class LeaderWorld:
         )
 
     def result(self, proposal: IsrProposal, outcome: ProposalOutcome) -> None:
-        """Return the outcome of a proposal."""
+        """Give the core the outcome of a proposal."""
         self.core.on_proposal_result(proposal, outcome, self.now)
 
 

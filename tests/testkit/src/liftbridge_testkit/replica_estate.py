@@ -64,7 +64,7 @@ class Estate(Steps):
         self.cluster.any_broker().feature_level = FEATURE_LEVEL + newer
 
     def ended(self, one: Broker) -> None:
-        """Choose the software of the next process, which may not support the rules in force."""
+        """Register a process whose software does not support the rules in force."""
         if one.feature_level < self.cluster.world.state.feature_level:
             self.cluster.apply(self._start(one, "older"))
 

@@ -52,7 +52,7 @@ class Case(NamedTuple):
 
 
 def named(message: Message, name: str = STREAM) -> Message:
-    """Return the message with the names of a stream and a partition where it has the fields."""
+    """Set the stream name wherever a message has a field for it, and return the message."""
     for field in message.DESCRIPTOR.fields:
         if field.message_type is None and field.name in ("name", "stream", "cluster_id"):
             setattr(message, field.name, name)
@@ -62,7 +62,7 @@ def named(message: Message, name: str = STREAM) -> Message:
 
 
 def fill(place: Message, field: FieldDescriptor, *, distinct: bool, times: int) -> None:
-    """Return a list or a map with this number of entries; map keys are always distinct."""
+    """Add this number of entries to a list or a map; map keys are always distinct."""
     entries = getattr(place, field.name)
     kind = field.message_type
     numbers = range(times) if distinct else [0] * times

@@ -134,7 +134,7 @@ def place(cluster: ClusterKit) -> dict[str, str]:
 
 
 def events(cluster: ClusterKit) -> Iterator[Mapping[str, Any]]:
-    """Return the logs of all brokers so far."""
+    """Yield the log entries of all brokers so far."""
     for broker in cluster.brokers.values():
         for line in broker.log_text().splitlines():
             if line.startswith("{"):

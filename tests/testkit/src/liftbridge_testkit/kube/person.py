@@ -60,7 +60,7 @@ class PersonKube(MemoryKube):
 
 
 def reach_of(kube: PersonKube) -> Reach:
-    """Yield the connection; the namespace of the context is `shop`."""
+    """Return the connection; the namespace of the context is `shop`."""
 
     @asynccontextmanager
     async def way(where: Where) -> AsyncIterator[Reached]:

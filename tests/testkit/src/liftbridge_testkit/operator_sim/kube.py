@@ -260,7 +260,7 @@ class Kube:
         self.down.setdefault(name, self.now)
 
     def return_node(self, name: str) -> None:
-        """Return a silent machine; containers restart in the remaining pods."""
+        """Bring a silent machine back; containers restart in the remaining pods."""
         if self.down.pop(name, None) is None or name not in self.api.nodes:
             return
         self.api.nodes[name] = replace(self.api.nodes[name], is_ready=True)

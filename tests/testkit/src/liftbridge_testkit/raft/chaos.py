@@ -268,10 +268,7 @@ class Chaos:
         self.count("partition")
 
     def depose(self) -> None:
-        """Isolate the leader with one follower, or stop it: few peers get its last entries (fig.
-
-        8).
-        """
+        """Isolate the leader with one follower, or crash it: few peers get its last entries."""
         leader = self.cluster.leader()
         if leader is None:
             return
@@ -289,7 +286,7 @@ class Chaos:
         self.cluster.cut.clear()
 
     def stall(self) -> None:
-        """Stall all loops, or one loop while the others continue."""
+        """Advance the time while no loop runs."""
         self.cluster.now += self.rng.randrange(2_000 * MS)
         self.count("stall")
 
@@ -348,7 +345,7 @@ class Chaos:
     # --- Disturbances ---------------------------------------------------------------------------
 
     def disturb(self) -> None:
-        """Isolate members of a healthy group of three or more, and cut some of its links."""
+        """Check that a leader survives a stall and a cut link, and resigns without a quorum."""
         leader = self.cluster.leader()
         assert leader is not None
         voters = leader.configuration.voters

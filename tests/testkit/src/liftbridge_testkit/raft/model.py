@@ -13,7 +13,7 @@ actions. Their preconditions are checked against everything that any disk has ev
 - ChangeMembers: a leader that committed an entry of its term makes one change, and the next one
   when that is committed; a peer that is not a voter by a committed change leads no longer.
 
-And beyond it what the hosts of this implementation are told: what others may count on, entries and
+And beyond the specification: what others may count on, entries and
 snapshots, is on disk before they hear of it, and so is what is to be applied.
 """
 

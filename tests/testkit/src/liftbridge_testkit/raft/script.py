@@ -185,7 +185,7 @@ class Script:
         ):
             self._cluster.start(peer)
 
-    # --- What peers are asked for ---------------------------------------------------------------
+    # --- Requests to peers ----------------------------------------------------------------------
 
     def _do_campaign(self, words: list[str]) -> None:
         """Expire every lease, and let this peer notice first."""

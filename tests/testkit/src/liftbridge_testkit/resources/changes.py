@@ -58,7 +58,7 @@ def changes(schema: Schema, spec: Any, seen: set[str] | None = None) -> Iterator
 def together(
     schema: Schema, spec: Any, changed: Iterable[tuple[str, Any]]
 ) -> list[tuple[list[str], Any]]:
-    """Yield specifications with many changed fields, as few of them as admission allows."""
+    """Return specifications with many changed fields, as few of them as admission allows."""
     made: list[tuple[list[str], Any]] = []
     for place, one in changed:
         for number, (places, so_far) in enumerate(made):

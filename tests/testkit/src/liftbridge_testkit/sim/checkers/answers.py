@@ -132,7 +132,7 @@ class AnswersAreTrue(Checker):
 
         Args:
             asked: The question.
-            timestamp: The time asked for.
+            timestamp: The requested time.
             place: Returned offset, the committed end when there is no such record.
             bounds: First offset kept, below which nothing counts, and the committed end, told with
                 the place. A log that is compacted may lack records: all of it is below the first.

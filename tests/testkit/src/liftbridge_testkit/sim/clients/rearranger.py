@@ -71,7 +71,7 @@ class RearrangerPlan:
 
 @dataclass(slots=True)
 class Rearranger:
-    """One administrator from `start` until `stop`; at the end it reverts blocking changes."""
+    """One administrator from `start` until `stop`, which uncordons all brokers at the end."""
 
     world: World
     calls: Calls
@@ -136,7 +136,7 @@ class Rearranger:
         self.calls.call("admin", machine or self.directory.any_machine(), serve, answered)
 
     def _metadata_leader(self) -> Machine | None:
-        """Return the member that considers itself leader; the newest of several."""
+        """Return the machine that considers itself metadata leader in the highest term."""
         found: list[tuple[int, Machine]] = []
         for machine in self.directory.serving():
             consensus = cast("Member", machine.program).consensus

@@ -77,7 +77,7 @@ def vary(text: str, seed: int) -> Varied:
 
 
 def _let_stop(stage: Stage) -> None:
-    """Cancel stops that a step requested and did not wait for."""
+    """Kill processes that a step asked to stop without waiting long enough."""
     for machine in stage.world.machines.values():
         if machine.is_running and machine.is_stopping:
             machine.kill()
