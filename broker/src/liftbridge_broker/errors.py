@@ -347,10 +347,10 @@ class FilesError(LiftbridgeError):
 
 def error_classes() -> tuple[type[LiftbridgeError], ...]:
     """All refusals, in order of definition: the table that documentation and tests walk."""
-    found: list[type[LiftbridgeError]] = []
+    classes: list[type[LiftbridgeError]] = []
     queue: list[type[LiftbridgeError]] = [LiftbridgeError]
     while queue:
         current = queue.pop(0)
-        found.append(current)
+        classes.append(current)
         queue.extend(current.__subclasses__())
-    return tuple(found)
+    return tuple(classes)

@@ -281,14 +281,14 @@ def cluster_of(found: admin_pb2.ClusterStatusResponse) -> ClusterStatus:
     """Convert the API message of a cluster."""
     members = tuple(
         MemberStatus(
-            one.member.broker,
-            one.member.data_dir_id,
-            one.is_voter,
-            one.is_leader,
-            one.is_alive,
-            one.match_index if one.HasField("match_index") else None,
+            member.member.broker,
+            member.member.data_dir_id,
+            member.is_voter,
+            member.is_leader,
+            member.is_alive,
+            member.match_index if member.HasField("match_index") else None,
         )
-        for one in found.members
+        for member in found.members
     )
     return ClusterStatus(
         found.cluster_id,
@@ -336,8 +336,10 @@ def broker_of(one: admin_pb2.BrokerDescription) -> BrokerDescription:
 def settings_of(found: admin_pb2.ListSettingsResponse) -> Sequence[Setting]:
     """Convert the API messages of settings."""
     return tuple(
-        Setting(one.key, one.value, one.source, one.is_dynamic, one.needs_restart)
-        for one in found.settings
+        Setting(
+            setting.key, setting.value, setting.source, setting.is_dynamic, setting.needs_restart
+        )
+        for setting in found.settings
     )
 
 
@@ -357,7 +359,7 @@ def status_of(found: admin_pb2.BrokerStatusResponse) -> BrokerStatus:
         found.replicas,
         found.leaders,
         {f"{one.partition.stream}/{one.partition.partition}": one.reason for one in found.offline},
-        {one.setting: one.fingerprint for one in found.certificates},
+        {certificate.setting: certificate.fingerprint for certificate in found.certificates},
         found.nats_server,
         tuple(found.nats_cluster),
         tuple(found.peer_keys),

@@ -320,10 +320,10 @@ def publish_error(error: LiftbridgeError) -> LiftbridgeError:
 
 def error_of(status: StatusCode, text: str, server_code: str = "") -> LiftbridgeError:
     """Create the error for a gRPC status, its message and the refusal code, empty for none."""
-    told = _BY_TEXT.get(status, ())
+    classes = _BY_TEXT.get(status, ())
     by_status = _BY_STATUS.get(status, ServerError)
     kind = BY_SERVER_CODE.get(server_code)
-    kind = kind or next((kind for part, kind in told if part in text), by_status)
+    kind = kind or next((kind for part, kind in classes if part in text), by_status)
     unknown = stranger(text) if kind is RetriableError else None
     error = kind(unknown.what if unknown else text or status.name.lower(), server_text=text)
     if unknown is not None:

@@ -36,10 +36,10 @@ def to_ns(time: datetime) -> int:
     if time.tzinfo is None:
         raise UsageError(f"{time!r} has no time zone; use datetime.now(UTC)")
     delta = time - EPOCH
-    found = (delta.days * 86_400 + delta.seconds) * 1_000_000_000 + delta.microseconds * 1_000
-    if abs(found) > _NS_MAX:
+    nanoseconds = (delta.days * 86_400 + delta.seconds) * 1_000_000_000 + delta.microseconds * 1_000
+    if abs(nanoseconds) > _NS_MAX:
         raise UsageError(f"time {time}: must be in the years 1678 to 2261; correct it")
-    return found
+    return nanoseconds
 
 
 def from_ns(timestamp: int) -> datetime:

@@ -38,12 +38,12 @@ def read_pem(files: TlsFiles) -> Pem:
     if (files.cert is None) != (files.key is None):
         given, lacking = ("key", "cert") if files.cert is None else ("cert", "key")
         raise _refusal(f"`{given}` needs `{lacking}`", f"Give both, or remove `{given}`.")
-    found = Pem(_read("ca", files.ca), _read("cert", files.cert), _read("key", files.key))
+    pem = Pem(_read("ca", files.ca), _read("cert", files.cert), _read("key", files.key))
     _check_certificates("ca", files.ca)
     _check_certificates("cert", files.cert)
     if files.cert is not None and files.key is not None:
         _check_key(files.cert, files.key)
-    return found
+    return pem
 
 
 def _read(what: str, path: Path | None) -> bytes | None:

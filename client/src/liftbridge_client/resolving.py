@@ -12,10 +12,10 @@ async def targets_of(address: str) -> list[str]:
         UnicodeError: It is not a valid name.
     """
     host, _, port = address.rpartition(":")
-    found = await asyncio.get_running_loop().getaddrinfo(
+    infos = await asyncio.get_running_loop().getaddrinfo(
         host.removeprefix("[").removesuffix("]"), int(port), type=socket.SOCK_STREAM
     )
     return [
         f"ipv6:[{told[0]}]:{port}" if family is socket.AF_INET6 else f"ipv4:{told[0]}:{port}"
-        for family, _, _, _, told in found
+        for family, _, _, _, told in infos
     ]

@@ -262,11 +262,11 @@ class Transport:
         if len(targets) < 2:
             return error
         left = seconds - (monotonic() - began)
-        found = await asyncio.gather(
-            *(self._fault_at(one, address, method, left) for one in targets)
+        faults = await asyncio.gather(
+            *(self._fault_at(target, address, method, left) for target in targets)
         )
-        told = [error, *(one for one in found if one is not None)]
-        return max(told, key=lambda one: certainty(one.server_text))
+        candidates = [error, *(one for one in faults if one is not None)]
+        return max(candidates, key=lambda one: certainty(one.server_text))
 
     async def _fault_at(
         self, target: str, address: str, method: Method[_Request, _Response], seconds: float
@@ -433,8 +433,8 @@ class Duplex(Reading[_Response], Generic[_Request, _Response]):
 
 
 def _credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
-    found = read_pem(tls)
-    return grpc.ssl_channel_credentials(found.ca, found.key, found.cert)
+    pem = read_pem(tls)
+    return grpc.ssl_channel_credentials(pem.ca, pem.key, pem.cert)
 
 
 def _made(target: str, credentials: grpc.ChannelCredentials | None, name: str) -> grpc.aio.Channel:

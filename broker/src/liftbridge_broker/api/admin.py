@@ -120,7 +120,7 @@ class AdminService:
             context.check_leader()
         state, consensus = context.state, context.consensus
         leader = consensus.leader
-        known = [one.feature_level for one in state.brokers.values() if not one.removed]
+        known = [broker.feature_level for broker in state.brokers.values() if not broker.removed]
         response = admin_pb2.ClusterStatusResponse(
             cluster_id=state.cluster_id,
             metadata_leader="" if leader is None else leader.broker,
@@ -174,8 +174,8 @@ class AdminService:
 
     def _applied_indexes(self) -> Mapping[BrokerId, int]:
         node = self._context.node
-        told = {} if node.cluster is None else node.cluster.control.applied_indexes
-        return {**told, node.broker: self._context.state.applied_index}
+        applied = {} if node.cluster is None else node.cluster.control.applied_indexes
+        return {**applied, node.broker: self._context.state.applied_index}
 
     def _role(self, broker: BrokerState) -> admin_pb2.BrokerDescription.Role:
         peer = Peer(broker.broker, broker.data_dir_id)

@@ -155,14 +155,14 @@ class AdminChanges:
             return
         context = self._context
         partitions = yield from self._to_transfer(request)
-        leaders = {one.leader for one in partitions if one.leader is not None}
-        if len(leaders) != 1 or any(one.leader is None for one in partitions):
+        leaders = {partition.leader for partition in partitions if partition.leader is not None}
+        if len(leaders) != 1 or any(partition.leader is None for partition in partitions):
             if not partitions:
                 call.reply(admin_pb2.TransferLeadershipResponse().SerializeToString())
                 return
             raise FailedPreconditionError(
                 "partitions: must all be led by one broker, but are led by "
-                + ", ".join(sorted({one.leader or "none" for one in partitions}))
+                + ", ".join(sorted({partition.leader or "none" for partition in partitions}))
             )
         leader = leaders.pop()
         if request.to:
@@ -170,11 +170,14 @@ class AdminChanges:
         command = Resign(
             broker=leader,
             broker_epoch=context.broker(leader).broker_epoch,
-            partitions=tuple(Leadership(one.partition_id, one.leader_epoch) for one in partitions),
+            partitions=tuple(
+                Leadership(partition.partition_id, partition.leader_epoch)
+                for partition in partitions
+            ),
             successor=BrokerId(request.to),
             reason="operator",
         )
-        names = _names(context.state, [one.partition_id for one in partitions])
+        names = _names(context.state, [partition.partition_id for partition in partitions])
         context.propose(
             call,
             command,
@@ -193,7 +196,7 @@ class AdminChanges:
             return self._listed(request.partitions)
         source = context.broker(getattr(request, "from")).broker
         # Only leaderships that another broker can take: others would block the rest of the list.
-        can_lead = {one.broker for one in context.state.brokers.values() if one.can_lead}
+        can_lead = {broker.broker for broker in context.state.brokers.values() if broker.can_lead}
         able = can_lead - {source} if not request.to else can_lead & {BrokerId(request.to)}
         return (
             yield from self._first(lambda one: one.leader == source and bool(able & {*one.isr}))
@@ -203,23 +206,23 @@ class AdminChanges:
         self, is_meant: Callable[[PartitionState], bool]
     ) -> Generator[None, None, Sequence[PartitionState]]:
         """Return the first `LIST_MAX` partitions for which `is_meant` holds."""
-        found: list[PartitionState] = []
+        matching: list[PartitionState] = []
         for number, (_, partition) in enumerate(all_partitions(self._context.state), 1):
             if is_meant(partition):
-                found.append(partition)
-                if len(found) == LIST_MAX:
+                matching.append(partition)
+                if len(matching) == LIST_MAX:
                     break
             if number % STEP == 0:
                 yield
-        return found
+        return matching
 
     def _listed(self, refs: Sequence[admin_pb2.PartitionRef]) -> Sequence[PartitionState]:
         if len(refs) > LIST_MAX:
             raise InvalidRequestError(f"partitions: {len(refs)} listed, at most {LIST_MAX}")
-        found = [self._context.find(ref)[1] for ref in refs]
-        if len({one.partition_id for one in found}) != len(found):
+        partitions = [self._context.find(ref)[1] for ref in refs]
+        if len({one.partition_id for one in partitions}) != len(partitions):
             raise InvalidRequestError("partitions: a partition is listed twice")
-        return found
+        return partitions
 
     def elect_preferred(self, call: Call, raw: bytes) -> Iterator[None]:
         """Serve `ElectPreferred`."""
@@ -323,10 +326,10 @@ class AdminChanges:
 
     def _successor(self) -> BrokerId:
         context = self._context
-        found = furthest_voter(context.state, context.consensus, besides=context.me)
-        if found is None:
+        successor = furthest_voter(context.state, context.consensus, besides=context.me)
+        if successor is None:
             raise FailedPreconditionError("the metadata group has no other live voter")
-        return found
+        return successor
 
     def add_learner(self, call: Call, raw: bytes) -> None:
         """Serve `AddLearner`."""
@@ -394,7 +397,7 @@ class AdminChanges:
             )
         if peer not in voters:
             return
-        left = [one for one in voters if one != peer]
+        left = [voter for voter in voters if voter != peer]
         alive = sum(is_alive(state, one) for one in left)
         if alive < len(left) // 2 + 1:
             raise FailedPreconditionError(
@@ -408,10 +411,10 @@ def _names(
 ) -> dict[PartitionId, admin_pb2.PartitionRef]:
     """Return the current names of partitions, which may be deleted before the answer arrives."""
     return {
-        one: admin_pb2.PartitionRef(
-            stream=state.streams[stream_of(one)].name, partition=number_of(one)
+        partition: admin_pb2.PartitionRef(
+            stream=state.streams[stream_of(partition)].name, partition=number_of(partition)
         )
-        for one in partitions
+        for partition in partitions
     }
 
 

@@ -56,13 +56,13 @@ class RestartService:
     ) -> Iterator[None]:
         context = self._context
         state, own = context.state, context.own
-        found = yield from restart_blockers(
+        blockers = yield from restart_blockers(
             state,
             own.broker,
             context.consensus,
             needs_full_isr=request.gate != admin_pb2.RESTART_GATE_MIN_ISR,
         )
-        found += self._own_blockers()
+        blockers += self._own_blockers()
         expires = context.clock.wall_ns() + valid_ms * MILLISECOND_NS
         record = yield from record_of(state, own, self._high_watermark, expires)
         led = 0
@@ -72,8 +72,8 @@ class RestartService:
                 yield
         allowed = ACCEPTABLE if request.allow_unavailable else frozenset[BlockerKind]()
         response = admin_pb2.CheckRestartResponse(
-            blockers=_messages(one for one in found if one.kind not in allowed),
-            accepted=_messages(one for one in found if one.kind in allowed),
+            blockers=_messages(one for one in blockers if one.kind not in allowed),
+            accepted=_messages(one for one in blockers if one.kind in allowed),
             partitions=len(record.replicas),
             leaders=led,
         )
@@ -85,13 +85,13 @@ class RestartService:
     def _own_blockers(self) -> list[Blocker]:
         context = self._context
         me, node = BrokerId(context.me.broker), context.node
-        found: list[Blocker] = []
+        blockers: list[Blocker] = []
         if not (node.context.messaging.is_connected and context.facts.are_peers_connected()):
-            found.append(Blocker(BlockerKind.NATS, f"broker {me} has no link to NATS", (me,)))
+            blockers.append(Blocker(BlockerKind.NATS, f"broker {me} has no link to NATS", (me,)))
         if node.context.store.is_full:
             text = f"the disk of broker {me} is full"
-            found.append(Blocker(BlockerKind.DISK_FULL, text, (me,)))
-        return found
+            blockers.append(Blocker(BlockerKind.DISK_FULL, text, (me,)))
+        return blockers
 
     def _high_watermark(self, partition_id: PartitionId) -> Offset | None:
         partition = self._context.node.partitions.get(partition_id)
@@ -124,18 +124,18 @@ class RestartService:
             if not partition.offline_reason
         }
         wall_ns = context.clock.wall_ns()
-        found = yield from verify_restart(context.state, context.own, record, ends, wall_ns)
+        blockers = yield from verify_restart(context.state, context.own, record, ends, wall_ns)
         response = admin_pb2.VerifyRestartResponse(
-            is_complete=not found.blockers,
-            blockers=_messages(found.blockers),
-            partitions=found.compared,
-            excluded=found.excluded,
+            is_complete=not blockers.blockers,
+            blockers=_messages(blockers.blockers),
+            partitions=blockers.compared,
+            excluded=blockers.excluded,
         )
         call.reply(response.SerializeToString())
 
 
 def _messages(blockers: Iterable[Blocker]) -> list[admin_pb2.RestartBlocker]:
-    found: list[admin_pb2.RestartBlocker] = []
+    messages: list[admin_pb2.RestartBlocker] = []
     for blocker in blockers:
         message = admin_pb2.RestartBlocker(
             kind=admin_pb2.RestartBlocker.Kind.Name(blocker.kind),
@@ -145,5 +145,5 @@ def _messages(blockers: Iterable[Blocker]) -> list[admin_pb2.RestartBlocker]:
         if blocker.stream:
             message.partition.stream = blocker.stream
             message.partition.partition = blocker.partition
-        found.append(message)
-    return found
+        messages.append(message)
+    return messages

@@ -38,7 +38,9 @@ SUBJECT_BYTES_MAX: Final = 4_096
 """Longest subject that a restore accepts: the bound of the control line of a NATS message."""
 
 
-_NUMBERS: Final = {one.name: one.number for one in data_pb2.PublishBatchRequest.DESCRIPTOR.fields}
+_NUMBERS: Final = {
+    field.name: field.number for field in data_pb2.PublishBatchRequest.DESCRIPTOR.fields
+}
 _PARSE: Final = with_lists(data_pb2.PublishBatchRequest).FromString
 
 
@@ -153,7 +155,7 @@ def _check_sizes(request: data_pb2.PublishBatchRequest, record_bytes_max: int) -
         sizes = map(add, sizes, map(len, request.keys))
     if request.headers:
         # As in a single message, where its whole size counts.
-        sizes = map(add, sizes, (one.ByteSize() for one in request.headers))
+        sizes = map(add, sizes, (header.ByteSize() for header in request.headers))
     if max(sizes) > record_bytes_max:
         raise TooLargeError("message exceeds max replication size")
 

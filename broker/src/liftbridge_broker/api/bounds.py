@@ -96,7 +96,7 @@ class BoundsService:
         news: list[str] = []
         quiet: dict[Partition, int] = {}
         # Of entries with the same name, the last counts.
-        streams = {one.name: one.high_watermarks for one in request.streams}
+        streams = {stream.name: stream.high_watermarks for stream in request.streams}
         check_named("high_watermarks", sum(map(len, streams.values())))
         yield
         for name, known in streams.items():
@@ -335,7 +335,7 @@ def _fill_bounds(
         target.epochs.add(leader_epoch=epoch, start_offset=start)
     if timestamp is not None:
         # An uncommitted record may still be replaced.
-        found = log.offset_for_timestamp(timestamp)
-        target.timestamp_offset = min(found, log.high_watermark)  # guard A.time
+        offset = log.offset_for_timestamp(timestamp)
+        target.timestamp_offset = min(offset, log.high_watermark)  # guard A.time
     target.first_timestamp = log.first_timestamp() or 0
     target.last_timestamp = log.last_timestamp() or 0

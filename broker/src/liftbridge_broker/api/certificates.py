@@ -48,10 +48,10 @@ def expiry_of(path: Path) -> int:
     if form is None:
         raise ValueError(f"time of tag {until.tag}")
     written = until.content.decode("ascii")
-    found = datetime.strptime(written, form).replace(tzinfo=UTC)
-    if until.tag == min(_TIME_FORMATS) and found.year > 2049:
-        found = found.replace(year=found.year - 100)
-    return int(found.timestamp())
+    expiry = datetime.strptime(written, form).replace(tzinfo=UTC)
+    if until.tag == min(_TIME_FORMATS) and expiry.year > 2049:
+        expiry = expiry.replace(year=expiry.year - 100)
+    return int(expiry.timestamp())
 
 
 def _member(data: bytes) -> _Member:

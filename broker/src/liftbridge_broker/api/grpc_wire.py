@@ -67,11 +67,11 @@ def text_field(fields: list[tuple[int, int | bytes]], number: int) -> str:
     Raises:
         InvalidRequestError: The value is not UTF-8 text.
     """
-    found = b""
+    last = b""
     for each, value in fields:
         if each == number and isinstance(value, bytes):
-            found = value
+            last = value
     try:
-        return found.decode()
+        return last.decode()
     except UnicodeDecodeError as error:
         raise InvalidRequestError(f"malformed request: {error}") from error

@@ -268,12 +268,12 @@ async def bound_sockets(host: str, port: int) -> list[socket.socket]:
         OSError: An address cannot be used; no socket stays bound.
     """
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(
+    infos = await loop.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
     sockets: list[socket.socket] = []
     try:
-        for family, kind, protocol, _, address in dict.fromkeys(found):
+        for family, kind, protocol, _, address in dict.fromkeys(infos):
             each = socket.socket(family, kind, protocol)
             sockets.append(each)
             each.settimeout(0)

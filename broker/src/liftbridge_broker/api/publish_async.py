@@ -141,7 +141,7 @@ class PublishAsyncCall:
             messages = self._without_large(messages)
         requests, is_damaged = _decode(messages)
         # Without headers a message costs about as much as any other, and there are few enough.
-        if sum(map(len, messages)) > PIECE_BYTES and any(one.headers for one in requests):
+        if sum(map(len, messages)) > PIECE_BYTES and any(request.headers for request in requests):
             self.call.go_on(self._publish_pieces(requests, is_damaged=is_damaged))
         else:
             self._publish_all(requests, is_damaged=is_damaged)

@@ -32,17 +32,17 @@ class _Step(NamedTuple):
 @cache
 def _paths(kind: Descriptor) -> Sequence[Sequence[_Step]]:
     """Return the paths to all texts of a message."""
-    found: list[Sequence[_Step]] = []
+    paths: list[Sequence[_Step]] = []
     open_kinds: list[tuple[Descriptor, tuple[_Step, ...]]] = [(kind, ())]
     while open_kinds:
         message, before = open_kinds.pop()
         for field in message.fields:
             path = (*before, _Step(field.name, field.is_repeated))
             if field.type == FieldDescriptor.TYPE_STRING:
-                found.append(path)
+                paths.append(path)
             elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
                 open_kinds.append((field.message_type, path))
-    return found
+    return paths
 
 
 def check_texts(request: Message) -> None:

@@ -76,11 +76,11 @@ class ServerTls:
 
 def _checked(files: TlsFiles) -> Mapping[Path, str]:
     """Return the fingerprints of the certificates, after a check of each file's content."""
-    found = {files.certificate: _fingerprint(files, files.certificate, "CERTIFICATE")}
+    fingerprints = {files.certificate: _fingerprint(files, files.certificate, "CERTIFICATE")}
     _fingerprint(files, files.key, "PRIVATE KEY")
     if files.client_ca is not None:
-        found[files.client_ca] = _fingerprint(files, files.client_ca, "CERTIFICATE")
-    return found
+        fingerprints[files.client_ca] = _fingerprint(files, files.client_ca, "CERTIFICATE")
+    return fingerprints
 
 
 def _fingerprint(files: TlsFiles, path: Path, label: str) -> str:

@@ -236,8 +236,8 @@ class GrpcServer:
     def _stop_listening(self) -> None:
         """Close the listening sockets."""
         self._is_stopping = True
-        for one in self._listeners.values():
-            one.close()
+        for listener in self._listeners.values():
+            listener.close()
 
     def _on_none_accepted(self, error: OSError) -> None:
         """Report that the system refused a connection, for lack of files or memory."""

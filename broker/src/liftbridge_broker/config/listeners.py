@@ -21,18 +21,18 @@ def read_addresses(items: Iterable[str]) -> dict[str, Address]:
     Raises:
         ValueError: A text is not such a pair, or a name is repeated; the message begins with it.
     """
-    found: dict[str, Address] = {}
+    addresses: dict[str, Address] = {}
     for item in items:
         name, separator, text = item.partition("=")
         if not separator or not is_listener_name(name):
             raise ValueError(f"{item[:60]!r} is not a name and an address such as outside=:9392")
-        if name in found:
+        if name in addresses:
             raise ValueError(f"{name} is listed twice")
         try:
-            found[name] = parse_address(text)
+            addresses[name] = parse_address(text)
         except ValueError as error:
             raise ValueError(f"{item[:60]!r} {error}") from error
-    return found
+    return addresses
 
 
 def listener_options(values: Values) -> tuple[ListenerOptions, ...]:
@@ -53,8 +53,8 @@ def listener_options(values: Values) -> tuple[ListenerOptions, ...]:
         )
     if len(values.text("listeners.host")) > HOST_LENGTH_MAX:
         raise values.refusal("listeners.host", f"is longer than {HOST_LENGTH_MAX} characters")
-    told = _read(values, "listeners.advertised")
-    _check_names(values, "listeners.advertised", told, bound)
+    advertised = _read(values, "listeners.advertised")
+    _check_names(values, "listeners.advertised", advertised, bound)
     plain = values.items("listeners.plain")
     _check_names(values, "listeners.plain", plain, bound)
     has_tls = values.is_given("tls.cert")
@@ -65,7 +65,10 @@ def listener_options(values: Values) -> tuple[ListenerOptions, ...]:
             port=address.port,
             has_tls=has_tls and name not in plain,
             advertised=advertised_of(
-                told.get(name), values.text("listeners.host"), address.host, values.text("host")
+                advertised.get(name),
+                values.text("listeners.host"),
+                address.host,
+                values.text("host"),
             ),
         )
         for name, address in bound.items()

@@ -107,11 +107,11 @@ def parse_size(text: str) -> int:
     Raises:
         ValueError: The text is not a size.
     """
-    found = _SIZE.fullmatch(text)
-    unit = _SIZE_UNITS.get(found.group(2).lower()) if found else None
-    if found is None or unit is None:
+    match = _SIZE.fullmatch(text)
+    unit = _SIZE_UNITS.get(match.group(2).lower()) if match else None
+    if match is None or unit is None:
         raise ValueError("is not a size in bytes such as 1048576 or 64MiB")
-    size = int(found.group(1)) * unit
+    size = int(match.group(1)) * unit
     if size > INTEGER_MAX:
         raise ValueError("is larger than 9223372036854775807 bytes")
     return size

@@ -16,13 +16,13 @@ from liftbridge_broker.model.partitions import PartitionState
 
 def preferred_elections(state: ClusterState, partitions_max: int) -> ElectPreferred | None:
     """Return the elections that give leaderships back to first replicas; `None` if none is due."""
-    found: list[PartitionId] = []
+    elections: list[PartitionId] = []
     for _, partition in state.partitions():
         if partition.leader != partition.replicas[0] and is_given_away(state, partition):
-            found.append(partition.partition_id)
-            if len(found) >= partitions_max:
+            elections.append(partition.partition_id)
+            if len(elections) >= partitions_max:
                 break
-    return ElectPreferred(partitions=tuple(found)) if found else None
+    return ElectPreferred(partitions=tuple(elections)) if elections else None
 
 
 def is_given_away(state: ClusterState, partition: PartitionState) -> bool:
@@ -47,7 +47,7 @@ def drain_moves(
         load: Load of the brokers, to choose the least loaded.
         moves_max: Maximum number of concurrent reassignments, including those already in progress.
     """
-    draining = {one.broker for one in state.brokers.values() if one.draining}
+    draining = {broker.broker for broker in state.brokers.values() if broker.draining}
     if not draining:
         return ()
     under_way = sum(partition.is_reassigning for _, partition in state.partitions())
@@ -56,7 +56,7 @@ def drain_moves(
     for _, partition in state.partitions():
         if under_way + len(moves) >= moves_max:
             break
-        kept = tuple(one for one in partition.replicas if one not in draining)
+        kept = tuple(replica for replica in partition.replicas if replica not in draining)
         if partition.is_reassigning or len(kept) == len(partition.replicas):
             continue
         target = placement.extend(kept, len(partition.replicas))

@@ -148,7 +148,9 @@ def check_readable(overrides: StreamOverrides, brokers: Collection[BrokerState])
     The highest level that a broker knows counts, not the level in force.
     """
     for name, level in levels_needed(overrides).items():
-        older = [one for one in brokers if not one.removed and one.feature_level < level]
+        older = [
+            broker for broker in brokers if not broker.removed and broker.feature_level < level
+        ]
         if older:
             raise FailedPreconditionError(
                 f"Invalid {name}: broker {older[0].broker} is too old to know it, upgrade all "

@@ -78,10 +78,10 @@ class Draft:
         changed = self._partitions.get(partition_id)
         if changed is not None:
             return changed.state
-        found = self.state.partition(partition_id)
-        if found is None:
+        state = self.state.partition(partition_id)
+        if state is None:
             raise UnknownPartitionError(f"partition {partition_id} does not exist")
-        return found
+        return state
 
     def policy(self, partition_id: PartitionId) -> StreamPolicy:
         """Return the stream policy of an existing partition, with the pending changes."""

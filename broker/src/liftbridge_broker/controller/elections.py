@@ -55,7 +55,12 @@ def maintain_eligible(
     )
     known = {*partition.last_known_elr, *(one for one in pool if one not in elr)}
     return Eligible(
-        elr, tuple(one for one in replicas if one in known and one not in isr and one not in elr)
+        elr,
+        tuple(
+            replica
+            for replica in replicas
+            if replica in known and replica not in isr and replica not in elr
+        ),
     )
 
 
@@ -197,7 +202,7 @@ def with_isr(
     Returns:
         The same object when nothing changes.
     """
-    members = tuple(one for one in partition.replicas if one in isr)
+    members = tuple(replica for replica in partition.replicas if replica in isr)
     pools = maintain_eligible(
         partition, members, min_isr, replicas=partition.replicas, unclean=unclean
     )

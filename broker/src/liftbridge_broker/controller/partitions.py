@@ -314,7 +314,7 @@ def resign(state: ClusterState, index: MetadataIndex, command: Resign) -> Decisi
     """C19, partition by partition, wherever another in-sync replica can lead."""
     check_session(state, command.broker, command.broker_epoch)  # guard C19.broker_epoch
     draft = Draft(state, index)
-    given_up = {one.partition_id: one for one in command.partitions}
+    given_up = {partition.partition_id: partition for partition in command.partitions}
     if len(given_up) != len(command.partitions):
         raise InvalidRequestError("a partition is listed twice")
 

@@ -19,7 +19,7 @@ NAMED_MAX: Final = 5
 
 def placeable(brokers: Mapping[BrokerId, BrokerState]) -> tuple[BrokerId, ...]:
     """Return brokers that take new replicas, in order of their registration."""
-    return tuple(one.broker for one in brokers.values() if one.takes_replicas)
+    return tuple(broker.broker for broker in brokers.values() if broker.takes_replicas)
 
 
 def no_room(
@@ -58,8 +58,8 @@ class Placement:
         self._replica_counts = Counter(replica_counts)
         self._zones = {one.broker: one.zone for one in brokers.values()}
         self._candidates = placeable(brokers)
-        told = dict(load)
-        self._leaders = {broker: told.get(broker, 0) for broker in self._candidates}
+        loads = dict(load)
+        self._leaders = {broker: loads.get(broker, 0) for broker in self._candidates}
         self._replicas = dict(self._leaders)
         self._turn = turn
 

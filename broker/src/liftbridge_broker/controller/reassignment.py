@@ -146,13 +146,13 @@ def _cut(
 ) -> PartitionState:
     """Return the partition with only these replicas, no reassignment and a new leader epoch."""
     index = draft.index
-    isr = tuple(one for one in replicas if one in partition.isr)
+    isr = tuple(replica for replica in replicas if replica in partition.isr)
     pools = maintain_eligible(partition, isr, min_isr, replicas=replicas)
     cut = replace(
         partition,
         replicas=replicas,
         replica_epochs=tuple(
-            partition.replica_epochs[partition.replicas.index(one)] for one in replicas
+            partition.replica_epochs[partition.replicas.index(replica)] for replica in replicas
         ),
         isr=isr,
         elr=pools.elr,
@@ -178,8 +178,8 @@ def cancel_reassignment(
     check_partition_epoch(before, command.partition_epoch)
     if not before.is_reassigning:
         raise FailedPreconditionError(f"partition {before.partition_id} is not being reassigned")
-    replicas = tuple(one for one in before.replicas if one not in before.adding)
-    in_sync = sum(one in before.isr for one in replicas)
+    replicas = tuple(replica for replica in before.replicas if replica not in before.adding)
+    in_sync = sum(replica in before.isr for replica in replicas)
     min_isr = draft.min_isr(before)
     if in_sync < min_isr and not command.is_unclean:  # guard C8.min_isr
         raise FailedPreconditionError(
@@ -190,7 +190,7 @@ def cancel_reassignment(
     if not after.isr and not after.elr:
         # Only replicas being added were complete: the remaining ones are equally good.
         after = replace(after, last_known_elr=replicas)
-        live = [one for one in replicas if not draft.brokers[one].fenced]
+        live = [replica for replica in replicas if not draft.brokers[replica].fenced]
         if live:
             after = led_uncleanly(after, live[0], index, min_isr)
     draft.put(after, Cause.REASSIGNMENT_CANCELLED)
@@ -288,4 +288,4 @@ def _kept(partition: PartitionState, count: int) -> tuple[BrokerId, ...]:
         ),
     )
     kept = ranked[:count]
-    return tuple(one for one in partition.replicas if one in kept)
+    return tuple(replica for replica in partition.replicas if replica in kept)

@@ -81,7 +81,7 @@ def conclude(
         asked_ns: Time since they were asked.
         needed_ns: Time since the partition was first found to need recovery.
     """
-    heard = tuple(one for one in answers if one.broker in inquiry.asked)
+    heard = tuple(answer for answer in answers if answer.broker in inquiry.asked)
     silent = set(inquiry.asked).difference(one.broker for one in heard)
     if silent and (asked_ns < OTHERS_NS or not silent.isdisjoint(inquiry.required)):
         return None
@@ -101,14 +101,14 @@ def conclude(
 
 def _is_kept(inquiry: Inquiry, answers: Sequence[ReplicaAnswer], chosen: BrokerId) -> bool:
     """Return whether a last complete replica holds records, and no less than the chosen one."""
-    told = _positions(answers)
-    position = told[chosen]
-    return position[1] > 0 and any(told.get(one) == position for one in inquiry.required)
+    positions = _positions(answers)
+    position = positions[chosen]
+    return position[1] > 0 and any(positions.get(one) == position for one in inquiry.required)
 
 
 def _may_return(inquiry: Inquiry, needed_ns: int) -> bool:
     """Return whether to wait for a dead replica that may hold records lost by other replicas."""
-    is_absent = any(one not in inquiry.asked for one in inquiry.replicas)
+    is_absent = any(replica not in inquiry.asked for replica in inquiry.replicas)
     return is_absent and inquiry.mode is UncleanMode.BALANCED and needed_ns < ABSENT_NS
 
 
@@ -120,15 +120,15 @@ def best_answer(
     A replica with a damaged log does not count: it could not serve, and would prevent the election
     of another. `None` when no other is left.
     """
-    told = _positions(answers)
-    known = [one for one in replicas if one in told]
-    return max(known, key=lambda one: told[one], default=None)
+    positions = _positions(answers)
+    known = [replica for replica in replicas if replica in positions]
+    return max(known, key=lambda one: positions[one], default=None)
 
 
 def _positions(answers: Sequence[ReplicaAnswer]) -> dict[BrokerId, tuple[int, int]]:
     """Return last epoch and log end offset of each replica with an undamaged log."""
     return {
-        one.broker: (one.last_epoch, one.log_end_offset)
-        for one in answers
-        if not one.is_damaged  # guard C10.damaged
+        answer.broker: (answer.last_epoch, answer.log_end_offset)
+        for answer in answers
+        if not answer.is_damaged  # guard C10.damaged
     }

@@ -274,8 +274,8 @@ class ClusterState:
 
     def unclean_epoch(self, partition: PartitionId) -> LeaderEpoch:
         """Return the leader epoch of the last election that may have replaced records."""
-        found = self.partition(partition)
-        return NEVER_UNCLEAN if found is None else found.unclean_epoch
+        state = self.partition(partition)
+        return NEVER_UNCLEAN if state is None else state.unclean_epoch
 
     def partitions(self) -> Iterator[tuple[StreamState, PartitionState]]:
         """Yield all partitions with their streams, in order of creation and number."""
@@ -290,7 +290,9 @@ class ClusterState:
         self.streams[stream.stream_id] = stream
         self.stream_ids[stream.name] = stream.stream_id
         self.partition_count += len(stream.partitions)
-        self.replica_counts.update(chain.from_iterable(one.replicas for one in stream.partitions))
+        self.replica_counts.update(
+            chain.from_iterable(partition.replicas for partition in stream.partitions)
+        )
         for publisher in stream.publishers.values():
             self.publisher_epochs[publisher.publisher_id] = publisher.publisher_epoch
 

@@ -190,7 +190,7 @@ def alter_stream(state: ClusterState, index: MetadataIndex, command: AlterStream
     if policy.min_isr != stream.policy.min_isr:  # guard C16.rule_e
         _adjust(draft, stream)
     if factor != stream.policy.replication_factor:
-        partitions = [draft.partition(one.partition_id) for one in stream.partitions]
+        partitions = [draft.partition(partition.partition_id) for partition in stream.partitions]
         resize(draft, partitions, factor, command.load)
     return draft.decision(Done())
 
@@ -206,7 +206,7 @@ def _new_factor(draft: Draft, stream: StreamState, wanted: int) -> int:
     # A partition may keep replicas on brokers that accept no new replicas; other partitions cannot
     # use these brokers. If a new min ISR completes a reassignment below, the partition gets its
     # target.
-    kept = (one.target or one.replicas for one in stream.partitions)
+    kept = (partition.target or partition.replicas for partition in stream.partitions)
     usable = min(({*takers, *replicas} for replicas in kept), key=len)
     if not 0 < wanted <= len(usable):  # guard C16.factor
         raise InvalidRequestError(f"Invalid replicationFactor {wanted}, cluster size {len(usable)}")

@@ -214,13 +214,13 @@ class CursorIndex:
 
     def look_up(self, key: bytes) -> CursorPosition | Missing:
         """Return the latest position of a cursor, or why none is known; valid only if `READY`."""
-        found = self._cursors.get(key)
-        if found is None:
+        position = self._cursors.get(key)
+        if position is None:
             return Missing.FORGOTTEN if self._has_forgotten else Missing.ABSENT
         if self._has_forgotten:
             # Order entries by use only once some were dropped; until then reads stay cheap.
             self._cursors.move_to_end(key)
-        return found
+        return position
 
 
 class CursorScan:

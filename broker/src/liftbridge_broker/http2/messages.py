@@ -196,16 +196,16 @@ class MessageReader:
                 return
         unpack = PREFIX.unpack_from
         size_max = self._limits.message_bytes_max
-        found: list[bytes] = []
+        parts: list[bytes] = []
         while stop - start >= _PREFIX_BYTES:
             compressed, size = unpack(data, start)
             end = start + 5 + size
             if end > stop or compressed or size > size_max:
                 break
-            found.append(data[start + 5 : end])
+            parts.append(data[start + 5 : end])
             start = end
-        if found:
-            self._batch(stream).extend(found)
+        if parts:
+            self._batch(stream).extend(parts)
         if stop - start >= _PREFIX_BYTES:
             compressed, size = unpack(data, start)
             if compressed or size > size_max:

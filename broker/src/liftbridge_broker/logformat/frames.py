@@ -239,8 +239,8 @@ def _check_headers(
     names = [name for name, _ in headers]
     if names[-2:] != [HEADER_SUBJECT, HEADER_REPLY]:
         raise CorruptionError("headers do not end with subject and reply", position=position)
-    told = names[:-2]
-    if sorted(set(told)) != told or HEADER_SUBJECT in told or HEADER_REPLY in told:
+    checked = names[:-2]
+    if sorted(set(checked)) != checked or HEADER_SUBJECT in checked or HEADER_REPLY in checked:
         raise CorruptionError("headers are not sorted", position=position)
     stored_subject, stored_reply = headers[-2][1], headers[-1][1]
     if stored_subject.decode(errors="replace") != subject:

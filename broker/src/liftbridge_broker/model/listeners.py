@@ -34,7 +34,7 @@ def fault_of(listeners: tuple[ListenerAddress, ...]) -> str:
     """The rule that advertised addresses of a broker break; empty when none."""
     if len(listeners) > LISTENERS_MAX:
         return f"{len(listeners)} listed, at most {LISTENERS_MAX}"
-    if len({one.name for one in listeners}) < len(listeners):
+    if len({listener.name for listener in listeners}) < len(listeners):
         return "a name is listed twice"
     for name, host, port in listeners:
         if not is_listener_name(name):

@@ -60,10 +60,10 @@ def decode(data: bytes) -> Configuration:
         raise BadConfigurationError(f"configuration entry of version {version}")
     if position != len(data):
         raise BadConfigurationError("configuration entry: bytes are left over")
-    found = Configuration(tuple(members[:voter_count]), tuple(members[voter_count:]))
-    if not is_well_formed(found):
+    configuration = Configuration(tuple(members[:voter_count]), tuple(members[voter_count:]))
+    if not is_well_formed(configuration):
         raise BadConfigurationError("configuration entry: members are not distinct and sorted")
-    return found
+    return configuration
 
 
 def _text(data: bytes, position: int) -> tuple[str, int]:

@@ -29,15 +29,15 @@ class PeerStatus(NamedTuple):
 def peer_statuses(me: Peer, leading: Leader, log: Log, now: int) -> tuple[PeerStatus, ...]:
     """Return the status of all members, voters first."""
     voters, learners = log.membership.latest
-    found = []
+    statuses = []
     for peer in voters + learners:
         is_voter = peer in voters
         if peer == me:
-            found.append(PeerStatus(peer, is_voter, log.durable, None, 0, 0))
+            statuses.append(PeerStatus(peer, is_voter, log.durable, None, 0, 0))
             continue
         progress = leading.progress[peer]
         silent_ns = now - progress.heard_at
-        found.append(
+        statuses.append(
             PeerStatus(peer, is_voter, progress.match, progress.state, silent_ns, progress.position)
         )
-    return tuple(found)
+    return tuple(statuses)

@@ -323,7 +323,7 @@ class FollowerCore:
         watermark alone is no proof, because that of a new leader starts too low.
         """
         known = self._log.copied
-        has_gaps = sum(one.count for one in headers) < end - self._log.log_end_offset
+        has_gaps = sum(header.count for header in headers) < end - self._log.log_end_offset
         if not has_gaps and known.whole_from < OFFSET_MAX:
             return known
         is_whole = self.me in self._state.isr and end >= head.high_watermark

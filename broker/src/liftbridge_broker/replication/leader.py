@@ -358,7 +358,7 @@ class LeaderCore:
         broker that was not a replica then, and becomes one with its old log, restarts the log (F3).
         """
         own = self._log.compacted_offset
-        offsets = [one.compacted_offset for one in self._followers.values()]
+        offsets = [follower.compacted_offset for follower in self._followers.values()]
         self.compacted_everywhere = min([own, *offsets])  # guard L3.compacted
 
     def on_answered(self, replica: BrokerId, asked_at: Instant) -> None:
@@ -512,14 +512,14 @@ class LeaderCore:
         return self._propose((), removed) if removed else None
 
     def _laggards(self, now: Instant) -> tuple[BrokerId, ...]:
-        found = laggards(
+        slow = laggards(
             self._in_sync,
             log_end_offset=self._log.log_end_offset,
             spare=len(self._state.isr) - self._min_isr,
             limits=self._limits,
             now=now,
         )
-        return tuple(follower.broker for follower in found)
+        return tuple(follower.broker for follower in slow)
 
     def _propose(self, added: tuple[BrokerId, ...], removed: tuple[BrokerId, ...]) -> IsrProposal:
         proposal = self._proposal(added, removed)

@@ -102,7 +102,7 @@ def _told_bug(observer: StructlogObserver, error: Exception) -> InternalError:
 
 
 def _leaves(group: BaseExceptionGroup[LiftbridgeError]) -> list[LiftbridgeError]:
-    found: list[LiftbridgeError] = []
+    errors: list[LiftbridgeError] = []
     for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
+        errors += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return errors

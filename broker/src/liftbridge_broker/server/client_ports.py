@@ -74,13 +74,18 @@ class ClientPorts:
             )
         except OSError as error:
             raise _cannot_bind("listen", listen.host, listen.port, error) from error
-        for one in self._listeners:
+        for listener in self._listeners:
             try:
-                self.ports[one.name] = await server.bind(
-                    one.host, one.port, self.tls if one.has_tls else None, listener=one.name
+                self.ports[listener.name] = await server.bind(
+                    listener.host,
+                    listener.port,
+                    self.tls if listener.has_tls else None,
+                    listener=listener.name,
                 )
             except OSError as error:
-                raise _cannot_bind(f"listeners: {one.name}", one.host, one.port, error) from error
+                raise _cannot_bind(
+                    f"listeners: {listener.name}", listener.host, listener.port, error
+                ) from error
         self._told = self._read()
 
     def let_in(self, server: GrpcServer) -> None:
@@ -94,11 +99,13 @@ class ClientPorts:
             server.listen()
         except OSError as error:
             raise _cannot_bind("listen", listen.host, listen.port, error) from error
-        for one in self._listeners:
+        for listener in self._listeners:
             try:
-                server.listen(one.name)
+                server.listen(listener.name)
             except OSError as error:
-                raise _cannot_bind(f"listeners: {one.name}", one.host, one.port, error) from error
+                raise _cannot_bind(
+                    f"listeners: {listener.name}", listener.host, listener.port, error
+                ) from error
 
     @property
     def advertised(self) -> tuple[ListenerAddress, ...]:
@@ -150,13 +157,13 @@ class ClientPorts:
         """
         path = self._options.advertised_file
         if not path:
-            told = {one.name: one.advertised for one in self._listeners}
+            told = {listener.name: listener.advertised for listener in self._listeners}
         else:
-            found = _read_file(path)
+            from_file = _read_file(path)
             told = {
-                one.name: advertised_of(found[one.name], one.advertised[0])
-                for one in self._listeners
-                if one.name in found
+                listener.name: advertised_of(from_file[listener.name], listener.advertised[0])
+                for listener in self._listeners
+                if listener.name in from_file
             }
         return tuple(
             ListenerAddress(name, host, port or self.ports[name])

@@ -34,8 +34,8 @@ def cluster_samples(core: Core, transport: NatsTransport, now: Instant) -> Mappi
 
 
 def _broker_samples(core: Core, now: Instant) -> Mapping[str, Sample]:
-    brokers = [one for one in core.node.state.brokers.values() if not one.removed]
-    fenced = sum(one.fenced for one in brokers)
+    brokers = [broker for broker in core.node.state.brokers.values() if not broker.removed]
+    fenced = sum(broker.fenced for broker in brokers)
     own, cluster = core.registration, core.node.cluster
     is_self_fenced = cluster is not None and cluster.is_self_fenced(now)
     date_ns = core.node.context.clock.time_for_age(now)

@@ -96,15 +96,15 @@ def _disk_bounds(directory: str) -> list[int]:
 
 def _memory_bytes() -> int:
     """Return the machine's memory, or the limit of this process's control group if it is lower."""
-    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for path in CGROUP_LIMITS:
         try:
             text = path.read_text()
         except OSError:
             continue
         if text.strip().isdecimal():  # `max` means no limit
-            found = min(found, int(text))
-    return found
+            size = min(size, int(text))
+    return size
 
 
 def require_open_files(partitions: int) -> None:

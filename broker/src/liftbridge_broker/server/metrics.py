@@ -185,7 +185,9 @@ class BrokerMetrics:
         if found is None:
             return None
         now = self.clock.wall_ns()
-        held = [one for one in self.node.partitions.values() if one.stream == stream]
+        held = [
+            partition for partition in self.node.partitions.values() if partition.stream == stream
+        ]
         return ((one.number, _partition_sample(one, now) | _places(found, one)) for one in held)
 
 

@@ -25,14 +25,14 @@ def hindrances(core: Core, *, is_nats_connected: bool, is_transport_connected: b
     A missing metadata leader is no reason: without a quorum no broker has one, and in-sync replicas
     continue to acknowledge.
     """
-    found: list[str] = []
+    reasons: list[str] = []
     if not is_nats_connected:
-        found.append("nats: disconnected")
+        reasons.append("nats: disconnected")
     if not is_transport_connected:
-        found.append("nats: disconnected from other brokers")
+        reasons.append("nats: disconnected from other brokers")
     cluster = core.node.cluster
     if cluster is not None and cluster.session.is_fenced:
-        found.append("cluster: fenced")
+        reasons.append("cluster: fenced")
     if core.store.failure:
-        found.append(f"storage: {core.store.failure}")
-    return found
+        reasons.append(f"storage: {core.store.failure}")
+    return reasons

@@ -181,7 +181,7 @@ class DataDirectory:
         Raises:
             FilesError: Each directory may exist or not.
         """
-        missing = [one for one in partitions if one not in self._partitions]
+        missing = [partition for partition in partitions if partition not in self._partitions]
         if not missing:
             return
         stream_path = self._make_stream(stream_of(missing[0]), name)
@@ -210,7 +210,7 @@ class DataDirectory:
         Raises:
             FilesError: Each log is in one of the two places.
         """
-        found = [one for one in partitions if one in self._partitions]
+        found = [partition for partition in partitions if partition in self._partitions]
         trashed = [self._trashed(one, wall_ns) for one in found]
         for entry in trashed:
             self._files.rename(self._partitions[entry.partition], entry.path)
@@ -249,18 +249,18 @@ class DataDirectory:
 
     def trash(self) -> tuple[Trashed, ...]:
         """Return the entries of the trash, the earliest deletion first."""
-        found = [
+        trashed = [
             Trashed(f"{TRASH}/{name}", PartitionId(int(match[1], 16)), int(match[2]))
             for name in self._files.list(TRASH)
             if (match := _TRASHED.fullmatch(name))
         ]
-        return tuple(sorted(found, key=lambda log: (log.deleted_wall_ns, log.path)))
+        return tuple(sorted(trashed, key=lambda log: (log.deleted_wall_ns, log.path)))
 
     def read_clean_marker(self) -> CleanMarker | None:
         """Read the marker of a clean shutdown, `None` if there is no trustworthy marker."""
-        found = read_small_file(self._files, CLEAN)
+        data = read_small_file(self._files, CLEAN)
         # A marker has one version only; an older version was left by another program.
-        return None if found is None or found.is_previous else _decode_marker(found.payload)
+        return None if data is None or data.is_previous else _decode_marker(data.payload)
 
     def write_clean_marker(self, marker: CleanMarker) -> None:
         """Write the clean marker durably: everything is synced and closed.
@@ -334,10 +334,10 @@ def read_known_index(files: Files, applied_index: MetadataIndex) -> MetadataInde
     Raises:
         FilesError: The disk refused.
     """
-    found = read_small_file(files, KNOWN)
-    if found is None or found.is_previous or not found.payload.isdigit():
+    data = read_small_file(files, KNOWN)
+    if data is None or data.is_previous or not data.payload.isdigit():
         return MetadataIndex(0)
-    return min(MetadataIndex(int(found.payload)), applied_index)
+    return min(MetadataIndex(int(data.payload)), applied_index)
 
 
 def note_known_index(files: Files, applied_index: MetadataIndex) -> None:
@@ -351,8 +351,8 @@ def note_known_index(files: Files, applied_index: MetadataIndex) -> None:
 
 def read_identity(files: Files) -> Identity | None:
     """Read the identity of a directory, `None` if it is missing or unreadable."""
-    found = read_small_file(files, IDENTITY)
-    values = _object(found.payload) if found else {}
+    data = read_small_file(files, IDENTITY)
+    values = _object(data.payload) if data else {}
     data_dir_id, broker_id = values.get("data_dir_id"), values.get("broker_id")
     if not isinstance(data_dir_id, str) or not isinstance(broker_id, str):
         return None

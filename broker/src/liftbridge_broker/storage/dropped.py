@@ -59,12 +59,12 @@ def read_dropped(files: Files, log: PartitionLog) -> tuple[Offset, Copied]:
         FilesError: The disk failed to read.
     """
     path = _path(log)
-    found = read_small_file(files, path)
-    if found is not None and not found.is_previous:
-        if len(found.payload) == _FORMER.size:
-            return Offset(*_FORMER.unpack(found.payload)), NOT_COPIED
-        if len(found.payload) == _PAYLOAD.size:
-            dropped, whole_from, epoch = _PAYLOAD.unpack(found.payload)
+    data = read_small_file(files, path)
+    if data is not None and not data.is_previous:
+        if len(data.payload) == _FORMER.size:
+            return Offset(*_FORMER.unpack(data.payload)), NOT_COPIED
+        if len(data.payload) == _PAYLOAD.size:
+            dropped, whole_from, epoch = _PAYLOAD.unpack(data.payload)
             return Offset(dropped), Copied(Offset(whole_from), LeaderEpoch(epoch))
     if files.exists(path) or files.exists(path + PREVIOUS_SUFFIX):
         return log.log_end_offset, Copied(Offset(OFFSET_MAX))

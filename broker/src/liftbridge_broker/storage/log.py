@@ -257,7 +257,7 @@ class PartitionLog:
     @property
     def compacted_from(self) -> Offset:
         """Base offset of the first segment that lost records to compaction, or the log end."""
-        compacted = (one.base_offset for one in self._segments if one.is_compacted)
+        compacted = (segment.base_offset for segment in self._segments if segment.is_compacted)
         return next(compacted, self.log_end_offset)
 
     def unsynced(self) -> tuple[FileHandle, ...]:

@@ -34,8 +34,8 @@ def offset_for_timestamp(log: LogView, timestamp: int) -> Offset:
 
 def last_offset_at_or_before(log: LogView, timestamp: int) -> Offset | None:
     """See `PartitionLog.last_offset_at_or_before`."""
-    found = last_record_before(log, offset_for_timestamp(log, timestamp + 1))
-    return None if found is None else found[0]
+    record = last_record_before(log, offset_for_timestamp(log, timestamp + 1))
+    return None if record is None else record[0]
 
 
 def first_timestamp(log: LogView) -> int | None:
@@ -56,8 +56,8 @@ def first_timestamp(log: LogView) -> int | None:
 
 def last_timestamp(log: LogView) -> int | None:
     """See `PartitionLog.last_timestamp`."""
-    found = last_record_before(log, log.log_end_offset)
-    return None if found is None else found[1]
+    record = last_record_before(log, log.log_end_offset)
+    return None if record is None else record[1]
 
 
 def last_record_before(log: LogView, end: Offset) -> tuple[Offset, int] | None:

@@ -51,8 +51,8 @@ def read_former(files: Files, directory: str, *, oldest_snapshot: int, index_kno
         CorruptionError: Entries that may have been acknowledged are damaged or missing.
         FilesError: The disk refused.
     """
-    found = (_NAME.fullmatch(name) for name in files.list(directory))
-    first_indexes = sorted(int(match[1]) for match in found if match)
+    matches = (_NAME.fullmatch(name) for name in files.list(directory))
+    first_indexes = sorted(int(match[1]) for match in matches if match)
     wanted = [first for first in first_indexes if first <= oldest_snapshot + 1]
     if not wanted:
         raise CorruptionError(

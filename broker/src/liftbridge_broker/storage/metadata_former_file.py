@@ -153,9 +153,9 @@ def scan(data: bytes, first_index: MetadataIndex) -> Scan:
 def _entries_behind(data: bytes, position: int) -> Iterator[Entry]:
     """Yield entries and marks with intact checksums anywhere from a position on."""
     for magic in (_ENTRY_MAGIC, _MARK_MAGIC):
-        found = data.find(magic, position)
-        while found >= 0:
-            entry = entry_at(data, found)
+        start = data.find(magic, position)
+        while start >= 0:
+            entry = entry_at(data, start)
             if entry is not None:
                 yield entry
-            found = data.find(magic, found + 1)
+            start = data.find(magic, start + 1)

@@ -347,8 +347,8 @@ def _journal(files: Files) -> tuple[bytes, LoadedJournal]:
 
 
 def _bases(files: Files, path: str) -> list[Offset]:
-    found = [base_of(name, LOG_SUFFIX) for name in files.list(path)]
-    return sorted(base for base in found if base is not None)
+    bases = [base_of(name, LOG_SUFFIX) for name in files.list(path)]
+    return sorted(base for base in bases if base is not None)
 
 
 def _inspect_log(

@@ -30,5 +30,5 @@ def read_publishers(files: Files, stored: StoredLog) -> bytes | None:
     Raises:
         FilesError: The disk failed to read.
     """
-    found = read_small_file(files, f"{stored.log.directory}/{PUBLISHERS}")
-    return None if found is None else found.payload
+    data = read_small_file(files, f"{stored.log.directory}/{PUBLISHERS}")
+    return None if data is None else data.payload

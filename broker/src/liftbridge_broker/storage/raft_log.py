@@ -122,11 +122,11 @@ class RaftLog:
                 message names file and position. Nothing was changed.
             FilesError: The disk refused.
         """
-        found = recover(files, directory, index_min=index_min, bootstrap=bootstrap)
-        log = cls(files, directory, found, snapshots_kept)
-        if found.is_reset_due:
-            assert found.snapshot is not None
-            log._reset(found.snapshot)
+        recovered = recover(files, directory, index_min=index_min, bootstrap=bootstrap)
+        log = cls(files, directory, recovered, snapshots_kept)
+        if recovered.is_reset_due:
+            assert recovered.snapshot is not None
+            log._reset(recovered.snapshot)
         log._keep_reserve()
         return log
 

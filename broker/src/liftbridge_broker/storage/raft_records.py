@@ -184,9 +184,9 @@ def scan(data: bytes, path: str) -> FileScan:
 
 def _records_behind(data: bytes, position: int) -> Iterator[Record]:
     """Yield records with intact checksums anywhere from a position on."""
-    found = data.find(_MAGIC, position)
-    while found >= 0:
-        record = record_at(data, found)
+    start = data.find(_MAGIC, position)
+    while start >= 0:
+        record = record_at(data, start)
         if record is not None:
             yield record
-        found = data.find(_MAGIC, found + 1)
+        start = data.find(_MAGIC, start + 1)

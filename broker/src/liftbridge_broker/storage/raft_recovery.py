@@ -253,8 +253,8 @@ def _begin(
 
 def _numbers(names: Sequence[str], kind: str) -> list[int]:
     """Return the numbers in the names of one kind of file, ascending."""
-    found = (_NAME.fullmatch(name) for name in names)
-    return sorted(int(match[1]) for match in found if match and match[2] == kind)
+    matches = (_NAME.fullmatch(name) for name in names)
+    return sorted(int(match[1]) for match in matches if match and match[2] == kind)
 
 
 def _read_snapshots(
@@ -355,7 +355,7 @@ def _rot(tail: _Tail, what: str = "") -> CorruptionError:
 def _cut(files: Files, directory: str, handle: FileHandle, tail: _Tail) -> str:
     """Truncate a torn end and keep a copy of it; return the finding for the operator."""
     end = tail.found.end
-    told = f"cut {len(tail.data) - end} torn bytes from {tail.path} at byte {end}"
+    text = f"cut {len(tail.data) - end} torn bytes from {tail.path} at byte {end}"
     copy = tail.path + _CUT_SUFFIX
     try:
         files.remove(copy)
@@ -369,9 +369,9 @@ def _cut(files: Files, directory: str, handle: FileHandle, tail: _Tail) -> str:
     except FilesError as error:
         if not error.is_full:
             raise
-        told += ", without a copy because the disk is full"
+        text += ", without a copy because the disk is full"
     files.truncate(handle, end)
-    return told
+    return text
 
 
 def _remove_leftovers(

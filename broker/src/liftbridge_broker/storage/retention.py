@@ -116,7 +116,9 @@ def first_within(segments: Sequence[SegmentInfo], *, committed: Offset, bytes_ma
         committed: First offset that is not known to be committed.
         bytes_max: Bytes, counted from the newest segment back as retention by bytes counts.
     """
-    count = _surplus_count([_committed_bytes(one, committed) for one in segments], bytes_max)
+    count = _surplus_count(
+        [_committed_bytes(segment, committed) for segment in segments], bytes_max
+    )
     return segments[min(count, len(segments) - 1)].base
 
 

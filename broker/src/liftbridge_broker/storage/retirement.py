@@ -79,5 +79,5 @@ def renew_retired(files: Files, data_dir_id: str, member_directories: Sequence[s
 
 
 def _marked(files: Files) -> str | None:
-    found = read_small_file(files, RETIRED)
-    return None if found is None else found.payload.decode(_ENCODING, errors="replace")
+    data = read_small_file(files, RETIRED)
+    return None if data is None else data.payload.decode(_ENCODING, errors="replace")

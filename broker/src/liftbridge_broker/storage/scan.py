@@ -155,11 +155,11 @@ def find_batch_behind(
         pass
     while start + HEADER_SIZE <= file.size:
         block = file.read(start, _SEARCH_BLOCK_BYTES)
-        found = block.find(_PROLOGUE_BYTES)
-        while found >= 0:
-            if _is_batch(file, start + found, offset, reaching):
+        at = block.find(_PROLOGUE_BYTES)
+        while at >= 0:
+            if _is_batch(file, start + at, offset, reaching):
                 return True
-            found = block.find(_PROLOGUE_BYTES, found + 1)
+            at = block.find(_PROLOGUE_BYTES, at + 1)
         if len(block) < HEADER_SIZE:
             return False
         start += len(block) - len(_PROLOGUE_BYTES) + 1

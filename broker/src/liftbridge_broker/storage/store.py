@@ -411,11 +411,11 @@ class LogStore:
             FilesError: The disk is full and nothing was truncated; or it failed, the directory is
                 offline, and the next start finds each log either truncated or not.
         """
-        found = [(self._logs[partition], end) for partition, end in cuts]
-        announce_cuts(self._journal, found)
+        logs = [(self._logs[partition], end) for partition, end in cuts]
+        announce_cuts(self._journal, logs)
         self._flush_journal_now(now)
         try:
-            cut_logs(self._journal, self._teller, found)
+            cut_logs(self._journal, self._teller, logs)
         except FilesError as error:
             self._fail(error)
             raise

@@ -212,10 +212,10 @@ def _value(message: Message, field: _Field) -> object:
 
 def _enum_member(field: _Field, value: int) -> FsyncPolicy | UncleanMode | None:
     """Return the policy or mode of an enum value; only a default may be unset."""
-    found = fsync_policy_of(value) if field.enum == _FSYNC_POLICY else unclean_mode_of(value)
-    if found is None and not field.name.endswith("_default"):
+    member = fsync_policy_of(value) if field.enum == _FSYNC_POLICY else unclean_mode_of(value)
+    if member is None and not field.name.endswith("_default"):
         raise CorruptionError(f"metadata: no {field.name}")
-    return found
+    return member
 
 
 def parse_canonical(kind: type[_Message], data: bytes) -> _Message:

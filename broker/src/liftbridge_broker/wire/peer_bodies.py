@@ -420,8 +420,8 @@ def _propose_refused(message: pb.Peer) -> ProposeRefused:
 
 
 def _leader_report(message: pb.Peer) -> LeaderReport:
-    found = message.leader_report.silences
-    bounded(len(found), "reported leaders")
+    silences = message.leader_report.silences
+    bounded(len(silences), "reported leaders")
     return LeaderReport(
         tuple(
             Silence(
@@ -431,7 +431,7 @@ def _leader_report(message: pb.Peer) -> LeaderReport:
                 MetadataIndex(one.partition_epoch),
                 one.silence_ns,
             )
-            for one in found
+            for one in silences
         )
     )
 
@@ -466,7 +466,9 @@ def _sequences_reply(message: pb.Peer) -> SequencesReply:
         PublisherId(body.publisher_id),
         body.publisher_epoch,
         # Sequences have the bounds of offsets.
-        tuple((PartitionId(one.partition_id), offset(one.next_sequence)) for one in body.places),
+        tuple(
+            (PartitionId(place.partition_id), offset(place.next_sequence)) for place in body.places
+        ),
     )
 
 
@@ -483,8 +485,8 @@ def _cursor_reply(message: pb.Peer) -> CursorReply:
 
 
 def _log_info_reply(message: pb.Peer) -> LogInfoReply:
-    found = message.log_info_reply.logs
-    bounded(len(found), "logs")
+    logs = message.log_info_reply.logs
+    bounded(len(logs), "logs")
     return LogInfoReply(
         tuple(
             LogInfo(
@@ -493,7 +495,7 @@ def _log_info_reply(message: pb.Peer) -> LogInfoReply:
                 offset(one.log_end_offset),
                 one.is_damaged,
             )
-            for one in found
+            for one in logs
         )
     )
 

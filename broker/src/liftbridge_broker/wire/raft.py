@@ -219,12 +219,12 @@ def _append(message: pb.RaftMessage, sender: Peer, target: Peer, term: int) -> M
     _require("entries", holds=len(body.entries) <= ENTRIES_MAX)
     index = prev_index = _number(body.prev_index, "index")
     entries: list[Entry] = []
-    for found in body.entries:
-        kind = _KINDS.get(found.kind)
+    for entry in body.entries:
+        kind = _KINDS.get(entry.kind)
         if kind is None:
-            raise WireError(f"metadata message: an entry of kind {found.kind}")
+            raise WireError(f"metadata message: an entry of kind {entry.kind}")
         index += 1
-        entries.append(Entry(index, _number(found.term, "term"), kind, found.data))
+        entries.append(Entry(index, _number(entry.term, "term"), kind, entry.data))
     return raft.Append(
         sender,
         target,

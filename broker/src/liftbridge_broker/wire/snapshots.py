@@ -269,7 +269,10 @@ def _broker(message: pb.Broker, applied_index: int) -> BrokerState:
         message.cordoned or not message.draining,
         f"broker {message.broker} draining but not cordoned",
     )
-    listeners = tuple(ListenerAddress(one.name, one.host, one.port) for one in message.listeners)
+    listeners = tuple(
+        ListenerAddress(listener.name, listener.host, listener.port)
+        for listener in message.listeners
+    )
     fault = fault_of(listeners)
     _require(not fault, f"listeners of broker {message.broker}: {fault}")
     return BrokerState(
@@ -289,8 +292,8 @@ def _broker(message: pb.Broker, applied_index: int) -> BrokerState:
         draining=message.draining,
         removed=message.removed,
         restarts=tuple(
-            Restart(one.incarnation_id, one.started, one.is_clean, one.version)
-            for one in message.restarts
+            Restart(restart.incarnation_id, restart.started, restart.is_clean, restart.version)
+            for restart in message.restarts
         ),
         listeners=listeners,
         replicas_max=message.replicas_max,
@@ -379,7 +382,7 @@ def _partition(
         leader=replicas[message.leader] if message.HasField("leader") else None,
         leader_epoch=LeaderEpoch(message.leader_epoch),
         partition_epoch=MetadataIndex(message.partition_epoch),
-        replica_epochs=tuple(MetadataIndex(one) for one in epochs),
+        replica_epochs=tuple(MetadataIndex(epoch) for epoch in epochs),
         elr=named(message.elr),
         last_known_elr=named(message.last_known_elr),
         target=named(message.target),

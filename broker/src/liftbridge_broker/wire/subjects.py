@@ -218,13 +218,13 @@ class SubjectTable(Generic[_Value]):
 
     def lookup(self, subject: str) -> tuple[_Value, ...]:
         """Return the values whose pattern matches a concrete subject."""
-        found = self._cache.get(subject)
-        if found is None:
-            found = tuple(dict.fromkeys(self._walk(subject.split("."))))
+        values = self._cache.get(subject)
+        if values is None:
+            values = tuple(dict.fromkeys(self._walk(subject.split("."))))
             if len(self._cache) >= LOOKUP_CACHE_COUNT_MAX:
                 self._cache.clear()
-            self._cache[subject] = found
-        return found
+            self._cache[subject] = values
+        return values
 
     def _walk(self, tokens: list[str]) -> Iterator[_Value]:
         """Yield all matching values, level by level; a value may appear more than once."""

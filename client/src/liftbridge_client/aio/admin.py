@@ -120,7 +120,7 @@ class AdminClient:
             admin_pb2.ListBrokersResponse,
             find=self._calls.leader if from_leader else None,
         )
-        return tuple(model.broker_of(one) for one in response.brokers)
+        return tuple(model.broker_of(broker) for broker in response.brokers)
 
     async def broker_status(self, broker: str) -> model.BrokerStatus:
         """Fetch the status of a broker: connections, disk, configuration."""
@@ -321,7 +321,9 @@ class AdminClient:
 
         By default of up to 1,000 partitions where that changes the leader.
         """
-        request = admin_pb2.ElectPreferredRequest(partitions=[ref_of(one) for one in partitions])
+        request = admin_pb2.ElectPreferredRequest(
+            partitions=[ref_of(partition) for partition in partitions]
+        )
         response = await self._calls.call(
             "ElectPreferred", request, admin_pb2.ElectPreferredResponse
         )
@@ -340,11 +342,11 @@ class AdminClient:
                 "ElectUnclean", request, admin_pb2.ElectUncleanResponse
             )
         except FailedPreconditionError as error:
-            found = await self._left_by(error, partition)
-            is_own = found is not None and found.unclean_epoch > partition_epoch
-            if found is None or not is_own or found.leader != broker:
+            earlier = await self._left_by(error, partition)
+            is_own = earlier is not None and earlier.unclean_epoch > partition_epoch
+            if earlier is None or not is_own or earlier.leader != broker:
                 raise
-            return model.Election(found.leader, found.leader_epoch, found.partition_epoch)
+            return model.Election(earlier.leader, earlier.leader_epoch, earlier.partition_epoch)
         return model.Election(response.leader, response.leader_epoch, response.partition_epoch)
 
     @_deadline
@@ -360,12 +362,14 @@ class AdminClient:
                 "StartReassignment", request, admin_pb2.StartReassignmentResponse
             )
         except FailedPreconditionError as error:
-            found = await self._left_by(error, partition)
-            if found is None:
+            earlier = await self._left_by(error, partition)
+            if earlier is None:
                 raise
-            if list(found.target or [one.broker for one in found.replicas]) != list(target):
+            if list(earlier.target or [replica.broker for replica in earlier.replicas]) != list(
+                target
+            ):
                 raise
-            return found.partition_epoch
+            return earlier.partition_epoch
         return response.partition_epoch
 
     @_deadline
@@ -383,12 +387,12 @@ class AdminClient:
                 "CancelReassignment", request, admin_pb2.CancelReassignmentResponse
             )
         except FailedPreconditionError as error:
-            found = await self._left_by(error, partition)
-            if before is None or found is None or not before.target or found.target:
+            earlier = await self._left_by(error, partition)
+            if before is None or earlier is None or not before.target or earlier.target:
                 raise
-            if [one.broker for one in found.replicas] == list(before.target):
+            if [replica.broker for replica in earlier.replicas] == list(before.target):
                 raise
-            return found.partition_epoch
+            return earlier.partition_epoch
         return response.partition_epoch
 
     # -- the metadata group ---------------------------------------------------------------------
@@ -442,7 +446,7 @@ class AdminClient:
             FailedPreconditionError: There is no live voter.
         """
         voters = [one for one in await self.brokers() if one.role == "voter"]
-        able = [one for one in voters if not (one.is_fenced or one.is_stopping)]
+        able = [voter for voter in voters if not (voter.is_fenced or voter.is_stopping)]
         if not able:
             raise FailedPreconditionError("the metadata group has no other live voter")
         return max(able, key=lambda one: (one.applied_index or 0, one.broker)).broker

@@ -85,16 +85,16 @@ class AdminCalls:
         answers = await asyncio.gather(
             *(self._identity(address) for address in self._addresses), return_exceptions=True
         )
-        found: dict[str, model.Identity] = {}
+        identities: dict[str, model.Identity] = {}
         errors = []
         for address, answer in zip(self._addresses, answers, strict=True):
             if isinstance(answer, model.Identity):
-                found[address] = answer
+                identities[address] = answer
             elif isinstance(answer, LiftbridgeError) and not isinstance(answer, UsageError):
                 errors.append(answer)
             else:
                 raise answer
-        return found, errors
+        return identities, errors
 
     async def partitions(
         self,
@@ -111,8 +111,8 @@ class AdminCalls:
             response = await self.call(
                 "ListPartitions", request, admin_pb2.ListPartitionsResponse, find=find
             )
-            for one in response.partitions:
-                yield model.partition_of(one)
+            for partition in response.partitions:
+                yield model.partition_of(partition)
             request.page_token = response.next_page_token
             if not request.page_token:
                 return
@@ -139,13 +139,13 @@ class AdminCalls:
         try:
             return await self._transport.unary(address, method, request, limit)
         except UnimplementedError as error:
-            told = UnimplementedError(
+            unimplemented = UnimplementedError(
                 f"{address} has no call {name} for operators: it is another port than the admin "
                 "port, an older broker, or another server",
                 server_text=error.server_text,
             )
-            told.advice = _PORT_ADVICE
-            raise told from error
+            unimplemented.advice = _PORT_ADVICE
+            raise unimplemented from error
 
     @_deadline
     async def call(

@@ -88,7 +88,10 @@ async def await_news(
                 answer = await client.ask(
                     address, methods.PARTITION_BOUNDS, request, wait_seconds=left
                 )
-                if any(one.high_watermark > known[one.partition] for one in answer.partitions):
+                if any(
+                    partition.high_watermark > known[partition.partition]
+                    for partition in answer.partitions
+                ):
                     ended_early = True
                     break
                 await asyncio.sleep(min(_ANEW_SECONDS, max(deadline - monotonic(), 0.0)))
@@ -142,10 +145,10 @@ async def await_streams(
         except LiftbridgeError as error:
             if isinstance(error, UnimplementedError):
                 raise
-            return frozenset(one.name for one in request.streams)
+            return frozenset(stream.name for stream in request.streams)
         return frozenset(answer.streams)
 
-    found: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
     calls: list[asyncio.Task[frozenset[str]]] = []
     try:
         async with asyncio.TaskGroup() as group:
@@ -155,13 +158,13 @@ async def await_streams(
                 for request in some
             ]
             for answer in asyncio.as_completed(calls):
-                if found := await answer:
+                if names := await answer:
                     break
             for call in calls:
                 call.cancel()
     except* UnimplementedError as errors:
         raise UnimplementedError(str(errors.exceptions[0])) from errors
-    return found
+    return names
 
 
 async def _requests(
@@ -226,7 +229,7 @@ async def fetch_bounds(
         LiftbridgeError: A broker refused.
     """
     numbers = partitions or sorted((await client.stream_info(stream)).partitions)
-    found: dict[int, data_pb2.PartitionBounds] = {}
+    by_partition: dict[int, data_pb2.PartitionBounds] = {}
     avoided: set[str] = set()
     find = _finder(avoided, read_replica=read_replica, broker=broker)
 
@@ -244,14 +247,14 @@ async def fetch_bounds(
             for number in asked:
                 client.doubt_leader(stream, number)
             return error
-        found.update((one.partition, one) for one in response.partitions)
+        by_partition.update((partition.partition, partition) for partition in response.partitions)
         return None
 
     async for attempt in client.attempts(methods.PARTITION_BOUNDS.path):
         with attempt:
             groups: dict[str, list[int]] = {}
             for number in dict.fromkeys(numbers):
-                if number not in found:
+                if number not in by_partition:
                     groups.setdefault(await find(client, stream, number), []).append(number)
             refusals = await asyncio.gather(*(ask(*group) for group in groups.items()))
             errors = [error for error in refusals if error is not None]
@@ -259,7 +262,7 @@ async def fetch_bounds(
             errors.sort(key=lambda error: isinstance(error, RetriableError))
             if errors:
                 raise errors[0]
-    return [found[number] for number in numbers]
+    return [by_partition[number] for number in numbers]
 
 
 def _finder(

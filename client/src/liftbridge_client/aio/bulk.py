@@ -232,7 +232,7 @@ class BulkRead:
             TruncatedError: Some returned records are not in the log.
         """
         (bounds,) = await fetch_bounds(self._client, self._stream, (self._partition,))
-        epochs = ((one.leader_epoch, one.start_offset) for one in bounds.epochs)
+        epochs = ((epoch.leader_epoch, epoch.start_offset) for epoch in bounds.epochs)
         cut = cut_at(epochs, bounds.unclean_epoch or 0, self._history, self._position)
         if cut is not None:
             raise TruncatedError(

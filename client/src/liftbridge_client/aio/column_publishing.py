@@ -149,7 +149,7 @@ class ColumnPublisher:
         self._in_flight_bytes -= item.size_bytes
         assert item.whole is not None
         results = item.whole.result()
-        errors = [one for one in results if not isinstance(one, Ack)]
+        errors = [result for result in results if not isinstance(result, Ack)]
         self._acked_count += len(results) - len(errors)
         if errors and self._error is None:
             self._error = errors[0]
@@ -176,7 +176,7 @@ class ColumnPublisher:
         """Iterate over the partitions, with the records of each."""
         _check(records)
         numbers = self._partitions(records)
-        columns = records.select([one for one in records.schema.names if one != "partition"])
+        columns = records.select([name for name in records.schema.names if name != "partition"])
         for number in np.unique(numbers):
             rows = np.flatnonzero(numbers == number)
             yield int(number), columns if len(rows) == len(numbers) else columns.take(rows)

@@ -36,10 +36,10 @@ async def takes_single(client: "Session", stream: str) -> bool:
     if not client.has_data:
         return True
     request = data_pb2.ListStreamsRequest(prefix=stream, page_size=1)
-    found = (await client.call(methods.LIST_STREAMS, request)).streams
-    if not found or found[0].settings.name != stream:
+    streams = (await client.call(methods.LIST_STREAMS, request)).streams
+    if not streams or streams[0].settings.name != stream:
         return False  # just deleted; the first publish fails with that error
-    settings = found[0].settings
+    settings = streams[0].settings
     return bool(settings.group) or settings.optimisticConcurrencyControl.value
 
 

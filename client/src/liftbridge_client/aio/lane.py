@@ -92,10 +92,10 @@ class Item:
 
     def acked_in_pieces(self, first: Ack, pieces: Iterable[tuple[int, int]]) -> None:
         """Resolve all messages with their acks, from base offsets and message counts."""
-        found: list[PublishResult] = []
+        results: list[PublishResult] = []
         for base, count in pieces:
-            found += _acks(first._replace(offset=base), count)
-        self.settle(found)
+            results += _acks(first._replace(offset=base), count)
+        self.settle(results)
 
     def acked(self, first: Ack) -> None:
         """Resolve all messages with acks at consecutive offsets."""

@@ -225,20 +225,20 @@ class Publisher(Generic[Value]):
         self, messages: Sequence[Value | Outgoing[Value]], partition: int | None
     ) -> list[Outgoing[bytes] | CodecError]:
         """Encode and check all messages before any is published."""
-        found: list[Outgoing[bytes] | CodecError] = []
+        ready: list[Outgoing[bytes] | CodecError] = []
         for message in messages:
             outgoing = message if isinstance(message, Outgoing) else Outgoing(message)
             _, key, headers, named = outgoing
             try:
                 data = self._encoded(outgoing.value)
             except CodecError as error:
-                found.append(error)
+                ready.append(error)
                 continue
             check_message(data, key, headers)
             asked = partition if named is None else named
             chosen = choose(self._partitioner, key, asked, self._partition_count)
-            found.append(Outgoing(data, key, headers, chosen))
-        return found
+            ready.append(Outgoing(data, key, headers, chosen))
+        return ready
 
     def _encoded(self, value: Value) -> bytes:
         """Encode a value; without a codec, values are bytes."""

@@ -194,13 +194,13 @@ class Session:
                 address, methods.FETCH_METADATA, request, self.timeout_seconds
             )
         except UnimplementedError as error:
-            told = UnimplementedError(
+            unimplemented = UnimplementedError(
                 f"{address} has no calls for clients of Liftbridge: it is the admin port of a "
                 "broker, or another server",
                 server_text=error.server_text,
             )
-            told.advice = PORT_ADVICE
-            raise told from error
+            unimplemented.advice = PORT_ADVICE
+            raise unimplemented from error
         return address, metadata_of(response)
 
     @_deadline
@@ -284,7 +284,7 @@ class Session:
         info = (await self.stream_info(stream)).partitions[partition]
         brokers = self._metadata.brokers
         others = [brokers[one] for one in info.isr if one in brokers and one != info.leader]
-        left = [one for one in others if written(one.host, one.port) not in avoided]
+        left = [other for other in others if written(other.host, other.port) not in avoided]
         near = [one for one in left if self._zone and one.zone == self._zone]
         if not left:
             return leader
@@ -342,10 +342,10 @@ class Session:
                     return await self._unary(address, method, request, limit)
                 except LiftbridgeError as error:
                     doubt.weigh(error)
-                    told = error if is_repeatable else publish_error(error)
-                    if told is error:
+                    translated = error if is_repeatable else publish_error(error)
+                    if translated is error:
                         raise
-                    raise told from error
+                    raise translated from error
         raise AssertionError("the loop above returns or raises")
 
     def attempts(self, path: str) -> AsyncRetrying:

@@ -105,8 +105,8 @@ class Streams:
         self, request: api_pb2.CreateStreamRequest, settings: StreamSettings
     ) -> None:
         """Refuse a stream whose reported settings differ from the request."""
-        found = await self._found(request, settings)
-        others = [] if found is None else unlike(found, request, settings)
+        stream = await self._found(request, settings)
+        others = [] if stream is None else unlike(stream, request, settings)
         if others:
             text = f"stream {request.name} already exists and differs: {', '.join(others)}"
             raise AlreadyExistsError(text)
@@ -159,8 +159,8 @@ class Streams:
         if subject:
             check_concrete(subject)
         streams = (await self._client.refresh()).streams
-        found = [streams[name] for name in sorted(streams) if name.startswith(prefix)]
-        return [stream for stream in found if not subject or is_fed(stream, subject)]
+        matching = [streams[name] for name in sorted(streams) if name.startswith(prefix)]
+        return [stream for stream in matching if not subject or is_fed(stream, subject)]
 
     async def await_news(
         self,

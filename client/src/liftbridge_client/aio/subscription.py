@@ -165,8 +165,8 @@ class Subscription(Generic[Value]):
         """Start after the cursor's message; the cursor is looked up once."""
         if self._start.kind == "cursor":
             name = self._start.cursor_id
-            found = await fetch_cursor(self._client, self._stream, self._partition, name)
-            self._start = Start.earliest() if found is None else Start.at(found + 1)
+            cursor = await fetch_cursor(self._client, self._stream, self._partition, name)
+            self._start = Start.earliest() if cursor is None else Start.at(cursor + 1)
 
     def _session(self) -> AsyncGenerator[MessageBatch[Value], None]:
         is_plain = self._resume or self._reverse
@@ -203,7 +203,7 @@ class Subscription(Generic[Value]):
             return
         if self._reverse:
             position += 1  # the last delivered offset; only those below it are still to be read
-        epochs = ((one.leader_epoch, one.start_offset) for one in bounds.epochs)
+        epochs = ((epoch.leader_epoch, epoch.start_offset) for epoch in bounds.epochs)
         cut = cut_at(epochs, bounds.unclean_epoch, self._history, position)
         if cut is not None:
             raise TruncatedError(

@@ -33,7 +33,7 @@ async def transfer(
         try:
             await _transfer(calls, request, names, outcomes)
         except LiftbridgeError as error:
-            error.may_be_done = error.may_be_done or any(not one.code for one in outcomes)
+            error.may_be_done = error.may_be_done or any(not outcome.code for outcome in outcomes)
             raise
     places = {tuple(name): place for place, name in enumerate(partitions)}
     return sorted(outcomes, key=lambda one: places.get(one[:2], 0))
@@ -63,12 +63,12 @@ async def _transfer(
                 one._replace(code="", text="") if one[:2] in moved else one for one in told
             ]
             return
-        outcomes += [model.PartitionOutcome(*one, "", "") for one in names if one in moved]
-        names = [one for one in names if one not in moved]
+        outcomes += [model.PartitionOutcome(*name, "", "") for name in names if name in moved]
+        names = [name for name in names if name not in moved]
         if not names:
             return
         del request.partitions[:]
-        request.partitions.extend(ref_of(one) for one in names)
+        request.partitions.extend(ref_of(name) for name in names)
 
 
 async def _moved(
@@ -76,15 +76,15 @@ async def _moved(
 ) -> set[model.PartitionName]:
     """Find the partitions that an attempt of the refused request has transferred."""
     try:
-        found = await _statuses(calls, names)
+        statuses = await _statuses(calls, names)
     except LiftbridgeError as error:
         error.may_be_done = True  # an earlier attempt, or other partitions of this attempt
         raise
     to, source = request.to, getattr(request, "from")
     if to:
-        return {name for name, one in found.items() if one.leader == to}
+        return {name for name, one in statuses.items() if one.leader == to}
     # With neither, the partition has no other replica that could lead it.
-    return {name for name, one in found.items() if source and one.leader not in {"", source}}
+    return {name for name, one in statuses.items() if source and one.leader not in {"", source}}
 
 
 async def _successors(calls: AdminCalls, partitions: _Names) -> dict[str, _Names]:
@@ -100,20 +100,22 @@ async def _successors(calls: AdminCalls, partitions: _Names) -> dict[str, _Names
         admin_pb2.ListBrokersResponse,
         find=calls.leader,
     )
-    able = {one.broker for one in response.brokers if not (one.is_fenced or one.is_stopping)}
-    found = await _statuses(calls, partitions)
+    able = {
+        broker.broker for broker in response.brokers if not (broker.is_fenced or broker.is_stopping)
+    }
+    statuses = await _statuses(calls, partitions)
     for name in partitions:
-        if name not in found:
+        if name not in statuses:
             raise NotFoundError(f"no such partition: {name.partition} of stream {name.stream}")
-    leaders = {one.leader for one in found.values()}
+    leaders = {one.leader for one in statuses.values()}
     if leaders == {""} or len(leaders) > 1:
         raise FailedPreconditionError(
             "partitions: must all be led by one broker, but are led by "
-            + ", ".join(sorted(one or "none" for one in leaders))
+            + ", ".join(sorted(leader or "none" for leader in leaders))
         )
     parts: dict[str, list[model.PartitionName]] = {}
     for name in partitions:
-        parts.setdefault(_successor(found[name], able), []).append(name)
+        parts.setdefault(_successor(statuses[name], able), []).append(name)
     return dict(parts)
 
 
@@ -122,9 +124,9 @@ def _successor(partition: model.PartitionStatus, able: set[str]) -> str:
 
     If no replica can lead, name one that the broker refuses.
     """
-    replicas = (*partition.isr, *(one.broker for one in partition.replicas))
-    others = [one for one in replicas if one != partition.leader]
-    return next((one for one in others if one in able), others[0] if others else "")
+    replicas = (*partition.isr, *(replica.broker for replica in partition.replicas))
+    others = [replica for replica in replicas if replica != partition.leader]
+    return next((other for other in others if other in able), others[0] if others else "")
 
 
 async def _statuses(
@@ -135,9 +137,9 @@ async def _statuses(
         return {}
     wanted = set(names)
     request = admin_pb2.ListPartitionsRequest(streams=sorted({one.stream for one in names}))
-    found = {}
+    statuses = {}
     async for one in calls.partitions(request, calls.leader):
         name = model.PartitionName(one.stream, one.partition)
         if name in wanted:
-            found[name] = one
-    return found
+            statuses[name] = one
+    return statuses

@@ -141,18 +141,18 @@ def _state(one: BrokerDescription) -> str:
 async def status(run: Run[ClusterRow]) -> None:
     """Show the metadata group, the feature level and the catch-up rate."""
     async with run.admin() as admin:
-        found = await admin.cluster(from_leader=False)
+        view = await admin.cluster(from_leader=False)
     run.emit(
         ClusterRow(
-            found.cluster_id,
-            found.metadata_leader,
-            found.term,
-            found.applied_index,
-            found.feature_level,
-            found.feature_level_available,
-            found.catch_up_rate,
-            [one.broker for one in found.members if one.is_voter],
-            [one.broker for one in found.members if not one.is_voter],
+            view.cluster_id,
+            view.metadata_leader,
+            view.term,
+            view.applied_index,
+            view.feature_level,
+            view.feature_level_available,
+            view.catch_up_rate,
+            [member.broker for member in view.members if member.is_voter],
+            [member.broker for member in view.members if not member.is_voter],
         )
     )
 
@@ -160,17 +160,19 @@ async def status(run: Run[ClusterRow]) -> None:
 async def members(run: Run[MemberRow]) -> None:
     """List the members of the metadata group with their replication progress."""
     async with run.admin() as admin:
-        found = await admin.cluster()
-    for one in found.members:
-        role = "leader" if one.is_leader else "voter" if one.is_voter else "learner"
-        run.emit(MemberRow(one.broker, one.data_dir_id, role, one.is_alive, one.match_index))
+        view = await admin.cluster()
+    for member in view.members:
+        role = "leader" if member.is_leader else "voter" if member.is_voter else "learner"
+        run.emit(
+            MemberRow(member.broker, member.data_dir_id, role, member.is_alive, member.match_index)
+        )
 
 
 async def brokers(run: Run[BrokerRow]) -> None:
     """List brokers with their role, session and load."""
     async with run.admin() as admin:
-        found = await admin.brokers()
-    for one in found:
+        rows = await admin.brokers()
+    for one in rows:
         run.emit(row_of(one))
 
 
@@ -204,29 +206,31 @@ async def broker(run: Run[BrokerStatus], name: Broker) -> None:
 async def restarts(run: Run[RestartRow], name: Broker) -> None:
     """List the most recent starts of a broker, the current one last."""
     async with run.admin() as admin:
-        found = {one.broker: one for one in await admin.brokers()}
-    if name not in found:
+        brokers = {one.broker: one for one in await admin.brokers()}
+    if name not in brokers:
         raise NotFoundError(f"no such broker: {name}")
-    for one in found[name].restarts:
-        run.emit(RestartRow(name, one.time, one.is_clean, one.version, one.start_id))
+    for restart in brokers[name].restarts:
+        run.emit(
+            RestartRow(name, restart.time, restart.is_clean, restart.version, restart.start_id)
+        )
 
 
 async def settings(run: Run[Setting], name: Broker) -> None:
     """List the settings in effect on a broker, with secrets masked."""
     async with run.admin() as admin:
-        found = await admin.settings(name)
-    for one in found:
+        broker_settings = await admin.settings(name)
+    for one in broker_settings:
         run.emit(one)
 
 
 async def identities(run: Run[Identity]) -> None:
     """List the brokers behind the addresses, including those that wait for a cluster."""
     async with run.admin() as admin:
-        found = await admin.identities()
-        if not found:
+        rows = await admin.identities()
+        if not rows:
             await admin.brokers()  # raises the error that explains why no broker answers
             raise RetriableError("no broker answered")
-    for one in found.values():
+    for one in rows.values():
         run.emit(one)
 
 
@@ -254,10 +258,10 @@ async def partitions(
 ) -> None:
     """List partitions with their epochs, in-sync replicas and known log end offsets."""
     async with run.admin() as admin:
-        found = admin.partitions(
+        statuses = admin.partitions(
             *(streams or ()), broker=of, only_degraded=degraded, seen_by=seen_by
         )
-        async for one in found:
+        async for one in statuses:
             run.emit(_partition_row(one))
 
 
@@ -282,8 +286,8 @@ def _partition_row(one: PartitionStatus) -> PartitionRow:
 async def reassignments(run: Run[Reassignment]) -> None:
     """List reassignments in progress."""
     async with run.admin() as admin:
-        found = await admin.reassignments()
-    for one in found:
+        rows = await admin.reassignments()
+    for one in rows:
         run.emit(one)
 
 
@@ -313,23 +317,23 @@ async def check_restart(
 ) -> None:
     """Check whether a broker may be restarted now; exit code 1 if not."""
     async with run.admin() as admin:
-        found = await admin.check_restart(
+        answer = await admin.check_restart(
             name,
             needs_full_isr=not min_isr,
             allow_unavailable=allow_unavailable,
             valid=timedelta(seconds=valid_seconds),
         )
-    is_allowed = bool(found.token)
+    is_allowed = bool(answer.token)
     run.emit(
         CheckRow(
             name,
             is_allowed,
-            found.partitions,
-            found.leaders,
-            [one.text for one in found.blockers],
-            [one.text for one in found.accepted],
-            found.expires,
-            base64.urlsafe_b64encode(found.token).decode(),
+            answer.partitions,
+            answer.leaders,
+            [blocker.text for blocker in answer.blockers],
+            [one.text for one in answer.accepted],
+            answer.expires,
+            base64.urlsafe_b64encode(answer.token).decode(),
         )
     )
     if not is_allowed:
@@ -348,10 +352,10 @@ async def verify_restart(
     except binascii.Error as error:
         raise UsageError(f"token: {error}") from error
     async with run.admin() as admin:
-        found = await admin.verify_restart(name, data)
-    texts = [one.text for one in found.blockers]
-    run.emit(VerifyRow(name, found.is_complete, found.partitions, found.excluded, texts))
-    if not found.is_complete:
+        answer = await admin.verify_restart(name, data)
+    texts = [blocker.text for blocker in answer.blockers]
+    run.emit(VerifyRow(name, answer.is_complete, answer.partitions, answer.excluded, texts))
+    if not answer.is_complete:
         say(f"liftbridge: broker {name} does not have everything back yet")
         run.exit_code = exits.REFUSED
 

@@ -226,9 +226,9 @@ async def reload(run: Run[ReloadRow], name: Broker) -> None:
 
 
 def _tell(run: Run[PartitionOutcome], outcomes: Sequence[PartitionOutcome]) -> None:
-    for one in outcomes:
-        run.emit(one)
-        if one.code:
+    for outcome in outcomes:
+        run.emit(outcome)
+        if outcome.code:
             run.exit_code = exits.REFUSED
 
 
@@ -246,14 +246,14 @@ async def transfer(
     """Transfer leadership to in-sync replicas; exit code 1 if a transfer fails."""
     if bool(partitions) == bool(source):
         raise UsageError("give either partitions or --from")
-    names = [partition_name(one) for one in partitions or ()]
+    names = [partition_name(partition) for partition in partitions or ()]
     async with run.admin() as admin:
         _tell(run, await admin.transfer_leadership(*names, from_broker=source, to=to))
 
 
 async def elect(run: Run[PartitionOutcome], partitions: Listed = None) -> None:
     """Elect the preferred leader (first replica) of partitions; by default where another leads."""
-    names = [partition_name(one) for one in partitions or ()]
+    names = [partition_name(partition) for partition in partitions or ()]
     async with run.admin() as admin:
         _tell(run, await admin.elect_preferred(*names))
 
@@ -331,10 +331,10 @@ async def bootstrap(
     ],
 ) -> None:
     """Form a cluster of brokers that wait for one; safe to repeat."""
-    founders = [member_of(one) for one in members]
+    founders = [member_of(member) for member in members]
     async with run.admin() as admin:
         await admin.bootstrap(cluster_id, founders)
-    run.emit(FoundedRow(cluster_id, [one.broker for one in founders]))
+    run.emit(FoundedRow(cluster_id, [founder.broker for founder in founders]))
 
 
 async def transfer_metadata(

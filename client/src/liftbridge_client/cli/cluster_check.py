@@ -51,13 +51,13 @@ def _of_status(one: BrokerStatus) -> Iterator[FindingRow]:
 
 def _of_keys(statuses: Sequence[BrokerStatus]) -> Iterator[FindingRow]:
     """Yield a problem for each signing key that another broker lacks."""
-    for one in statuses:
-        signer = one.peer_keys[0] if one.peer_keys else OPEN_KEY
+    for status in statuses:
+        signer = status.peer_keys[0] if status.peer_keys else OPEN_KEY
         for other in statuses:
             if signer not in (other.peer_keys or (OPEN_KEY,)):
                 text = f"signs with key {signer}, which broker {other.broker} does not have"
                 yield FindingRow(
-                    ERROR, f"broker {one.broker}", text, "give all brokers the same keys"
+                    ERROR, f"broker {status.broker}", text, "give all brokers the same keys"
                 )
 
 
@@ -80,33 +80,33 @@ def _of_partition(one: PartitionStatus) -> Iterator[FindingRow]:
 
 
 async def _findings(admin: AdminClient) -> list[FindingRow]:
-    found: list[FindingRow] = []
+    findings: list[FindingRow] = []
     statuses: list[BrokerStatus] = []
     for broker in await admin.brokers():
-        found += _of_broker(broker)
+        findings += _of_broker(broker)
         try:
             statuses.append(await admin.broker_status(broker.broker))
         except LiftbridgeError as error:
             text = f"does not answer on its admin port: {error}"
             subject = f"broker {broker.broker}"
-            found.append(FindingRow(ERROR, subject, text, "check whether it is running"))
+            findings.append(FindingRow(ERROR, subject, text, "check whether it is running"))
     for status in statuses:
-        found += _of_status(status)
-    found += _of_keys(statuses)
+        findings += _of_status(status)
+    findings += _of_keys(statuses)
     async for partition in admin.partitions(only_degraded=True):
-        found += _of_partition(partition)
-    return found
+        findings += _of_partition(partition)
+    return findings
 
 
 async def check(run: Run[FindingRow]) -> None:
     """List problems that need attention; exit code 1 if any is an error."""
     async with run.admin() as admin:
-        found = await _findings(admin)
-    for row in found:
+        findings = await _findings(admin)
+    for row in findings:
         run.emit(row)
-    if any(row.level == ERROR for row in found):
+    if any(row.level == ERROR for row in findings):
         run.exit_code = exits.REFUSED
-    elif not found:
+    elif not findings:
         say("liftbridge: nothing needs attention")
 
 

@@ -130,13 +130,13 @@ class Run(Generic[Row]):
     def _unreachable(self, error: RetriableError, addresses: str, option: str) -> RetriableError:
         """Add the addresses that were tried and a remedy to an error."""
         whence = f" ({self.origin})" if self.origin else ""
-        told = type(error)(
+        unreachable = type(error)(
             f"no answer from {addresses}{whence}: {str(error).rstrip('.')}; start a broker with "
             f"`liftbridge dev`, or name another one with {option} or --profile",
             server_text=error.server_text,
         )
-        told.advice = error.advice
-        return told
+        unreachable.advice = error.advice
+        return unreachable
 
     @asynccontextmanager
     async def asking(self) -> AsyncGenerator[Client, None]:
@@ -281,30 +281,30 @@ def _common(
     shape: Shape[Any], *, has_server: bool, has_timeout: bool, is_admin: bool
 ) -> list[inspect.Parameter]:
     """Return the parameters that all commands have, and those of a connection."""
-    found = [_parameter("output", _output_option(shape), Form.TABLE)]
+    parameters = [_parameter("output", _output_option(shape), Form.TABLE)]
     if has_server and is_admin:
-        found.append(_parameter("admin", Admin, None))
+        parameters.append(_parameter("admin", Admin, None))
     elif has_server:
-        found.append(_parameter("servers", Servers, None))
+        parameters.append(_parameter("servers", Servers, None))
     if has_server:
-        found.append(_parameter("profile", ProfileName, None))
+        parameters.append(_parameter("profile", ProfileName, None))
     if has_server and has_timeout:
-        found.append(_parameter("timeout", Timeout, TIMEOUT_SECONDS))
-    return found
+        parameters.append(_parameter("timeout", Timeout, TIMEOUT_SECONDS))
+    return parameters
 
 
 def _parameters(
     body: Callable[..., Any], expands: Mapping[str, Callable[..., Any]]
 ) -> list[inspect.Parameter]:
     """Parameters of a command after its `Run`; those made of several options are expanded."""
-    found: list[inspect.Parameter] = []
+    parameters: list[inspect.Parameter] = []
     for parameter in list(inspect.signature(body, eval_str=True).parameters.values())[1:]:
         if parameter.name in expands:
             made = inspect.signature(expands[parameter.name], eval_str=True)
-            found.extend(made.parameters.values())
+            parameters.extend(made.parameters.values())
         else:
-            found.append(parameter)
-    return found
+            parameters.append(parameter)
+    return parameters
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -132,10 +132,10 @@ def _data_dir(named: Path | None, *, is_ephemeral: bool) -> Path:
 
 def _is_served(name: str, *ports: int) -> bool:
     """Return whether a port of a profile is in use here; only the given ports count, if any."""
-    found = profiles.load().by_name.get(name)
-    if found is None:
+    profile = profiles.load().by_name.get(name)
+    if profile is None:
         return False
-    addresses = (one.rpartition(":") for one in parse_addresses(found.servers))
+    addresses = (address.rpartition(":") for address in parse_addresses(profile.servers))
     there = {int(port) for host, _, port in addresses if host == HOST}
     return any(not is_free(port) for port in there if not ports or port in ports)
 
@@ -263,15 +263,15 @@ class View:
         self._seen, self._seen_at, self._shown = seen, now, shown
 
     async def _ask(self) -> Mapping[str, Seen]:
-        found: dict[str, Seen] = {}
+        seen: dict[str, Seen] = {}
         async for stream in self._client.streams.describe():
-            if len(found) == STREAMS_MAX:
+            if len(seen) == STREAMS_MAX:
                 break
             if stream.name.startswith(INTERNAL):
                 continue
             bounds = await self._client.streams.get(stream.name).bounds()
-            found[stream.name] = totals(bounds)
-        return found
+            seen[stream.name] = totals(bounds)
+        return seen
 
 
 def totals(bounds: Sequence[PartitionBounds]) -> Seen:

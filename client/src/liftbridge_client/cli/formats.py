@@ -60,11 +60,11 @@ def compile_format(text: str) -> Piece:
     pieces: list[Piece] = []
     position = 0
     while position < len(text):
-        found = _TOKEN.match(text, position)
-        if found is None:
+        match = _TOKEN.match(text, position)
+        if match is None:
             raise UsageError(f"--format: {text[position:]!r} ends in the middle of an escape")
-        pieces.append(_piece(found))
-        position = found.end()
+        pieces.append(_piece(match))
+        position = match.end()
     return _joined(pieces)
 
 

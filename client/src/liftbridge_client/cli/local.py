@@ -99,10 +99,10 @@ def find_program() -> Path:
         UsageError: It is not installed.
     """
     beside = Path(sys.executable).parent / "liftbridge-broker"
-    found = str(beside) if beside.exists() else shutil.which("liftbridge-broker")
-    if found is None:
+    program = str(beside) if beside.exists() else shutil.which("liftbridge-broker")
+    if program is None:
         raise UsageError("liftbridge-broker is neither next to this Python nor on PATH: install it")
-    return Path(found)
+    return Path(program)
 
 
 class LocalBroker:
@@ -252,14 +252,14 @@ class LocalBroker:
             UsageError: The other broker did not end in time.
             ServerError: The start failed for another reason.
         """
-        told = self._last_words()
-        holder = _HELD.search(told)
+        output = self._last_words()
+        holder = _HELD.search(output)
         now = asyncio.get_running_loop().time()
         if holder is None:
-            raise ServerError(f"the broker exited during startup: {told}")
+            raise ServerError(f"the broker exited during startup: {output}")
         if now > self._held_until:
             raise UsageError(
-                f"{told}: stop it, name another folder with --data-dir, or use --ephemeral"
+                f"{output}: stop it, name another folder with --data-dir, or use --ephemeral"
             )
         if not self._is_waiting:
             self._is_waiting = True

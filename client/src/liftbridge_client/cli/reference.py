@@ -73,7 +73,7 @@ def _section(words: str, command: Any) -> Iterator[str]:
         if parameter.name not in ("output", "servers", "admin", "profile", "timeout", "help"):
             yield f"| {_spelled(parameter)} | {_meaning(parameter)} |"
     names = getattr(SHAPES[words].row, "_fields", None)
-    fields = "the columns asked for" if names is None else ", ".join(f"`{one}`" for one in names)
+    fields = "the columns asked for" if names is None else ", ".join(f"`{name}`" for name in names)
     many = "Rows" if SHAPES[words].is_many else "One row"
     yield f"\n{many} of {fields}.\n"
 

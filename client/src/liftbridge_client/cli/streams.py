@@ -454,8 +454,8 @@ async def bounds(
             raise UsageError(f"--time {time!r}: must be a time such as -10m, or an ISO time")
     async with run.asking() as lb:
         stream, numbers = lb.streams.get(name), partition or ()
-        for found in await stream.bounds(*numbers, time=moment, read_replica=read_replica):
-            run.emit(_bounds_row(name, found))
+        for bound in await stream.bounds(*numbers, time=moment, read_replica=read_replica):
+            run.emit(_bounds_row(name, bound))
 
 
 async def metadata(run: Run[BrokerRow]) -> None:
@@ -497,9 +497,9 @@ def _bounds_row(stream: str, found: PartitionBounds) -> BoundsRow:
 
 def _settings_row(stream: StreamDescription) -> SettingsRow:
     names = SettingsRow._fields[5:]
-    found = (getattr(stream.settings, name.removesuffix("_seconds")) for name in names)
+    values = (getattr(stream.settings, name.removesuffix("_seconds")) for name in names)
     plain: list[Any] = [
-        value.total_seconds() if isinstance(value, timedelta) else value for value in found
+        value.total_seconds() if isinstance(value, timedelta) else value for value in values
     ]
     return SettingsRow(
         stream.name,

@@ -61,11 +61,11 @@ def duration(text: str) -> timedelta:
     Raises:
         typer.BadParameter: It is invalid, or longer than a century.
     """
-    found = list(_DURATION.finditer(text))
-    if text != "0" and (not found or "".join(part[0] for part in found) != text):
+    matches = list(_DURATION.finditer(text))
+    if text != "0" and (not matches or "".join(part[0] for part in matches) != text):
         raise typer.BadParameter(f"{text!r}: must be a duration such as 500ms, 10m, 1h30m or 7d")
     try:
-        total = sum((int(part[1]) * _UNITS[part[2]] for part in found), timedelta())
+        total = sum((int(part[1]) * _UNITS[part[2]] for part in matches), timedelta())
     except OverflowError:
         total = timedelta.max
     if total > _DURATION_MAX:
@@ -79,11 +79,11 @@ def size(text: str) -> int:
     Raises:
         typer.BadParameter: It is invalid, or more than 2^63 - 1.
     """
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         raise typer.BadParameter(f"{text!r}: must be a size such as 1048576, 64MiB or 1GB")
-    step = 1024 if found[3] else 1000
-    total: int = int(found[1]) * step ** " kmgt".index(found[2].lower() or " ")
+    step = 1024 if match[3] else 1000
+    total: int = int(match[1]) * step ** " kmgt".index(match[2].lower() or " ")
     if total > OFFSET_MAX:
         raise typer.BadParameter(f"{text!r}: must be at most 2^63 - 1 bytes")
     return total

@@ -16,8 +16,8 @@ def parse_addresses(text: str, port: int = PORT_DEFAULT) -> tuple[str, ...]:
     Raises:
         UsageError: An address is empty or its port is no number from 1 to 65535.
     """
-    found = tuple(_parse(part.strip(), port) for part in text.removeprefix(SCHEME).split(","))
-    return tuple(dict.fromkeys(found))
+    addresses = tuple(_parse(part.strip(), port) for part in text.removeprefix(SCHEME).split(","))
+    return tuple(dict.fromkeys(addresses))
 
 
 def written(host: str, port: int) -> str:

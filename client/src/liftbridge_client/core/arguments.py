@@ -181,8 +181,8 @@ def _any_of(parts: Sequence[Any]) -> _Rule | None:
     def check(path: str, value: Any) -> _Wrong | None:
         if value is None and may_be_none:
             return None
-        found = [rule(path, value) for rule in rules if rule is not None]
-        return None if None in found else found[0]
+        wrongs = [rule(path, value) for rule in rules if rule is not None]
+        return None if None in wrongs else wrongs[0]
 
     return check
 

@@ -111,12 +111,12 @@ def decode_messages(data: bytes, start: int) -> list[Message]:
 def decode(data: bytes, start: int) -> Decoded:
     """Decode messages as `decode_messages`, with the leader epochs of the batches."""
     parse = api_pb2.Message.FromString
-    found: list[Message] = []
+    messages: list[Message] = []
     epochs: list[tuple[int, int]] = []
     for batch in walk(data):
         if not epochs or batch.leader_epoch != epochs[-1][0]:
             epochs.append((batch.leader_epoch, batch.base_offset))
-        found += [to_message(parse(frame)) for frame in frames(data, batch)]
-    if found and found[0].offset < start:
-        found = [message for message in found if message.offset >= start]
-    return Decoded(found, epochs)
+        messages += [to_message(parse(frame)) for frame in frames(data, batch)]
+    if messages and messages[0].offset < start:
+        messages = [message for message in messages if message.offset >= start]
+    return Decoded(messages, epochs)

@@ -115,11 +115,11 @@ def fill_settings(settings: StreamSettings, request: api_pb2.CreateStreamRequest
 def own_options(settings: StreamSettings) -> data_pb2.StreamOptions | None:
     """Convert the settings that only servers of this project support; `None` if none is set."""
     given = {theirs: getattr(settings, ours) for theirs, ours in _OWN.items()}
-    found = data_pb2.StreamOptions()
+    options = data_pb2.StreamOptions()
     for name, value in given.items():
         if value is not None:
-            setattr(found, name, _sent(name, value))
-    return found if any(value is not None for value in given.values()) else None
+            setattr(options, name, _sent(name, value))
+    return options if any(value is not None for value in given.values()) else None
 
 
 def _sent(name: str, value: int | str | timedelta) -> int | str:

@@ -118,7 +118,7 @@ class FrameFields:
         Raises:
             ServerError: An entry is not a key and a value.
         """
-        found: list[Entries] = []
+        entries: list[Entries] = []
         rows = np.arange(len(self._at))
         while len(rows := rows[self._bytes[self._at[rows]] == TAG_HEADER]):
             starts, ends = self._chunks(self._at[rows])
@@ -132,8 +132,8 @@ class FrameFields:
             is_value = self._bytes[keys.ends] == TAG_ENTRY_VALUE
             if not (is_value & (values.ends == ends)).all():
                 raise ServerError("a header of a record is not a key and a value")
-            found.append(Entries(rows, keys, values))
-        return found
+            entries.append(Entries(rows, keys, values))
+        return entries
 
     def check_behind(self, tag: int) -> None:
         """Check that each next field has at least this tag, so that none was skipped.

@@ -130,13 +130,13 @@ def _union(readers: Sequence[Reader]) -> Reader:
     """Build a reader that uses the first member that accepts the value."""
 
     def read(value: Any) -> Any:
-        told = []
-        for one in readers:
+        reasons = []
+        for reader in readers:
             try:
-                return one(value)
+                return reader(value)
             except (ValueError, TypeError) as error:
-                told.append(str(error))
-        raise ValueError("; ".join(told))
+                reasons.append(str(error))
+        raise ValueError("; ".join(reasons))
 
     return read
 

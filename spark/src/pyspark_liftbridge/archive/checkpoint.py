@@ -81,7 +81,7 @@ _MAPS: Final = ("configuration", "partitionValues", "tags", "options")
 
 def encode(actions: Sequence[delta.Action]) -> bytes:
     """Encode the actions of a snapshot as a checkpoint."""
-    rows = [{delta.name_of(one): delta.as_members(one)} for one in actions]
+    rows = [{delta.name_of(action): delta.as_members(action)} for action in actions]
     sink = io.BytesIO()
     # Readers of Delta expect only Parquet's basic features.
     pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), sink, compression="snappy")
@@ -95,7 +95,7 @@ def encode_hint(version: int, actions: Sequence[delta.Action], size: int) -> byt
             "version": version,
             "size": len(actions),
             "sizeInBytes": size,
-            "numOfAddFiles": sum(isinstance(one, delta.Add) for one in actions),
+            "numOfAddFiles": sum(isinstance(action, delta.Add) for action in actions),
         }
     ).encode()
 

@@ -108,7 +108,7 @@ def commit(store: Store, snapshot: Snapshot, proposal: Proposal) -> Outcome:
 
     def draft(snapshot: Snapshot) -> _Draft:
         ends = _ends(snapshot, proposal)
-        verdicts = {one.span.partition: _judge(one, ends) for one in proposal.claims}
+        verdicts = {claim.span.partition: _judge(claim, ends) for claim in proposal.claims}
         return _Draft(verdicts, lambda: _entry(proposal, verdicts, ends))
 
     return _commit(store, snapshot, proposal.run_id, draft)
@@ -217,17 +217,18 @@ def _check(proposal: Proposal) -> None:
 def _check_rewrites(compaction: Compaction) -> None:
     gone: set[str] = set()
     by_key: set[int] = set()
-    for one in compaction.rewrites:
-        fence.check_rewrite(one)
-        _check_ages(one.adds, compaction.now_ms)
-        paths = {add.path for add in one.removes}
-        is_second = one.is_by_key and one.span.partition in by_key
+    for rewrite in compaction.rewrites:
+        fence.check_rewrite(rewrite)
+        _check_ages(rewrite.adds, compaction.now_ms)
+        paths = {add.path for add in rewrite.removes}
+        is_second = rewrite.is_by_key and rewrite.span.partition in by_key
         if is_second or not gone.isdisjoint(paths):
             raise ClaimError(
-                f"partition {one.span.partition}: two rewrites of the same files; make one of them"
+                f"partition {rewrite.span.partition}: two rewrites of the same files; "
+                "make one of them"
             )
         gone |= paths
-        by_key |= {one.span.partition} if one.is_by_key else set()
+        by_key |= {rewrite.span.partition} if rewrite.is_by_key else set()
 
 
 def _check_ages(adds: Iterable[delta.Add], now_ms: int) -> None:
@@ -252,8 +253,10 @@ def _check_stream(snapshot: Snapshot, stream_id: int) -> None:
 def _ends(snapshot: Snapshot, proposal: Proposal) -> dict[int, int]:
     """Return the end of each claimed partition that has archived records."""
     _check_stream(snapshot, proposal.stream_id)
-    partitions = [one.span.partition for one in proposal.claims]
-    found_ends = {one: _end(snapshot, proposal.stream_id, one) for one in partitions}
+    partitions = [claim.span.partition for claim in proposal.claims]
+    found_ends = {
+        partition: _end(snapshot, proposal.stream_id, partition) for partition in partitions
+    }
     return {one: end for one, end in found_ends.items() if end is not None}
 
 
@@ -270,7 +273,9 @@ def _entry(
     proposal: Proposal, verdicts: Mapping[int, Verdict], ends: Mapping[int, int]
 ) -> list[delta.Action]:
     """Build the entry of the valid claims."""
-    held = [one for one in proposal.claims if verdicts[one.span.partition] is Verdict.COMMITTED]
+    held = [
+        claim for claim in proposal.claims if verdicts[claim.span.partition] is Verdict.COMMITTED
+    ]
     known = [(one, ends.get(one.span.partition)) for one in held]
     gaps = [gap for gap in (fence.gap_of(*one) for one in known) if gap is not None]
     begins = [begin for begin in (fence.beginning_of(*one) for one in known) if begin is not None]
@@ -330,5 +335,5 @@ def _by_key_txn(snapshot: Snapshot, compaction: Compaction, span: delta.Span) ->
 
 def _run_id(actions: Sequence[delta.Action]) -> str | None:
     """Return the run that wrote an entry, `None` for another writer's."""
-    infos = (one for one in actions if isinstance(one, delta.CommitInfo))
+    infos = (action for action in actions if isinstance(action, delta.CommitInfo))
     return next((one.run.run_id for one in infos if one.run is not None), None)

@@ -73,14 +73,14 @@ def key_groups(snapshot: Snapshot, target_bytes: int = FILE_BYTES) -> list[Group
         UnsupportedTableError: Another writer has joined files, whose partition is unknown; or there
             are too many files for an entry.
     """
-    foreign = [one.path for one in snapshot.files.values() if not _is_ours(one)]
+    foreign = [file.path for file in snapshot.files.values() if not _is_ours(file)]
     if foreign:
         raise UnsupportedTableError(
             f"{foreign[0]} and {len(foreign) - 1} others are of another writer, which has merged "
             "files: only a table whose files all come from this package can be compacted by key"
         )
     count = len(snapshot.files)
-    if count + sum(one.size for one in snapshot.files.values()) // target_bytes > KEY_FILES_MAX:
+    if count + sum(file.size for file in snapshot.files.values()) // target_bytes > KEY_FILES_MAX:
         raise UnsupportedTableError(
             f"{count:,} files are too many for one entry, which holds {KEY_FILES_MAX:,} with "
             f"the new ones of {target_bytes:,} bytes: merge small files first, or use a larger "

@@ -337,7 +337,7 @@ def decode(data: bytes, version: int) -> tuple[Action, ...]:
 def adds_of(text: str) -> tuple[Add, ...]:
     """Parse the files that a task has reported as actions; none for an empty text."""
     actions = decode(text.encode(), 0) if text else ()
-    return tuple(one for one in actions if isinstance(one, Add))
+    return tuple(action for action in actions if isinstance(action, Add))
 
 
 def _decode_line(line: bytes, place: str) -> Action:

@@ -55,7 +55,7 @@ def steps(
         )
     if published == head.version:
         return iter(())
-    live = frozenset(one.object_path for one in head.files.values())
+    live = frozenset(file.object_path for file in head.files.values())
     there = [at for at in log.versions_there(store) if published < at <= head.version]
     if there[:1] == [published + 1]:
         entries = ((at, log.read_entry(store, at) or ()) for at in there)

@@ -151,7 +151,7 @@ def records_of(
         DamagedError: A file does not match the log.
         StoreError: The store does not answer.
     """
-    wanted = [one for one in files if one.start < span.end and span.start < one.end]
+    wanted = [file for file in files if file.start < span.end and span.start < file.end]
     for group in _groups(wanted):
         if len(group) == 1 and group[0].is_ordered:
             yield from _records(store, group[0], span, columns)
@@ -166,12 +166,12 @@ def _groups(files: Sequence[File]) -> Iterator[list[File]]:
     """Iterate over files in order, grouped if their offsets overlap."""
     group: list[File] = []
     end = 0
-    for one in files:
-        if group and one.start >= end:
+    for file in files:
+        if group and file.start >= end:
             yield group
             group = []
-        end = max(end, one.end) if group else one.end
-        group.append(one)
+        end = max(end, file.end) if group else file.end
+        group.append(file)
     if group:
         yield group
 
@@ -247,7 +247,7 @@ def first_at(
         or _ns(add.stats.timestamps[1]) + _MILLISECOND_NS >= time_ns
     }  # fmt: skip
     whole = delta.Span(partition, 0, WHOLE_MAX)
-    chosen = [one for one in files_of(files, whole) if one.path in late]
+    chosen = [file for file in files_of(files, whole) if file.path in late]
     for batch in records_of(store, chosen, whole, ("offset", "timestamp_ns")):
         found = np.flatnonzero(batch.column("timestamp_ns").to_numpy() >= time_ns)
         if len(found):

@@ -84,8 +84,8 @@ def _origin(add: delta.Add) -> delta.Origin:
 
 
 def _records(store: Store, files: Iterable[delta.Add]) -> Iterator[pa.RecordBatch]:
-    for one in files:
-        yield from read_records(store, one)
+    for file in files:
+        yield from read_records(store, file)
 
 
 def _write(

@@ -46,12 +46,12 @@ def _struct(fields: list[pa.Field]) -> dict[str, object]:
         "type": "struct",
         "fields": [
             {
-                "name": one.name,
-                "type": _word(one.type),
-                "nullable": one.nullable,
+                "name": field.name,
+                "type": _word(field.type),
+                "nullable": field.nullable,
                 "metadata": {},
             }
-            for one in fields
+            for field in fields
         ],
     }
 

@@ -91,9 +91,10 @@ def _read_history(store: Store, snapshot: log.Snapshot) -> _History:
 def _apply(history: _History, actions: Sequence[delta.Action]) -> Iterator[str]:
     """List the faults of an entry, given the entries before it."""
     run = next(
-        (one.run for one in actions if isinstance(one, delta.CommitInfo) and one.run), delta.Run("")
+        (action.run for action in actions if isinstance(action, delta.CommitInfo) and action.run),
+        delta.Run(""),
     )
-    adds = [one for one in actions if isinstance(one, delta.Add)]
+    adds = [action for action in actions if isinstance(action, delta.Add)]
     for span in run.beginnings:
         if span.partition in history.ends:
             yield f"partition {span.partition} begins at {span.start}, but is archived before"
@@ -106,7 +107,7 @@ def _apply(history: _History, actions: Sequence[delta.Action]) -> Iterator[str]:
     yield from _txn_faults(history, actions, run)
     yield from _tiling_faults(run, adds)
     if not run.run_id and any(
-        one.is_change for one in actions if isinstance(one, delta.Add | delta.Remove)
+        action.is_change for action in actions if isinstance(action, delta.Add | delta.Remove)
     ):
         yield "another writer has changed what the table holds"
     if run.run_id and history.is_whole:
@@ -117,30 +118,32 @@ def _apply(history: _History, actions: Sequence[delta.Action]) -> Iterator[str]:
 def _sum_up(history: _History, actions: Sequence[delta.Action], run: delta.Run) -> None:
     """Add the records of an entry to the digests, and subtract those that a compaction left out."""
     digests = history.digests
-    for one in actions:
-        if isinstance(one, delta.Remove):
-            origin = history.origins.pop(one.path, None)
-            if origin is not None and one.is_change and run.run_id:
+    for action in actions:
+        if isinstance(action, delta.Remove):
+            origin = history.origins.pop(action.path, None)
+            if origin is not None and action.is_change and run.run_id:
                 before = digests.get(origin.partition, Digest())
                 digests[origin.partition] = before.without(origin.digest)
-        elif isinstance(one, delta.Add) and one.origin is not None:
-            history.origins[one.path] = one.origin
-            if one.is_change:
-                before = digests.get(one.origin.partition, Digest())
-                digests[one.origin.partition] = before.joined(one.origin.digest)
+        elif isinstance(action, delta.Add) and action.origin is not None:
+            history.origins[action.path] = action.origin
+            if action.is_change:
+                before = digests.get(action.origin.partition, Digest())
+                digests[action.origin.partition] = before.joined(action.origin.digest)
 
 
 def _rewriting_faults(
     history: _History, actions: Sequence[delta.Action], run: delta.Run
 ) -> Iterator[str]:
     """Check that files that replace others hold the same records; by key, no more."""
-    removed = {one.path for one in actions if isinstance(one, delta.Remove)}
+    removed = {action.path for action in actions if isinstance(action, delta.Remove)}
     yield from (
         f"{path} is removed, but is not part of the table"
         for path in sorted(removed - history.origins.keys())
     )
     gone = _sums(history.origins[path] for path in removed & history.origins.keys())
-    come = _sums(one.origin for one in actions if isinstance(one, delta.Add) and one.origin)
+    come = _sums(
+        action.origin for action in actions if isinstance(action, delta.Add) and action.origin
+    )
     by_key = {span.partition for span in run.compacted}
     for partition, before in sorted(gone.items()):
         after = come.get(partition, Digest())
@@ -153,8 +156,8 @@ def _rewriting_faults(
 
 def _sums(origins: Iterable[delta.Origin]) -> dict[int, Digest]:
     found: dict[int, Digest] = {}
-    for one in origins:
-        found[one.partition] = found.get(one.partition, Digest()).joined(one.digest)
+    for origin in origins:
+        found[origin.partition] = found.get(origin.partition, Digest()).joined(origin.digest)
     return found
 
 
@@ -163,7 +166,7 @@ def _txn_faults(
 ) -> Iterator[str]:
     """Check that ends of partitions are those of their ranges."""
     moved = {span.partition for span in run.ranges}
-    for txn in (one for one in actions if isinstance(one, delta.Txn)):
+    for txn in (action for action in actions if isinstance(action, delta.Txn)):
         partition = fence.partition_of(txn.app_id)
         if partition is None:
             continue
@@ -177,7 +180,7 @@ def _txn_faults(
 def _tiling_faults(run: delta.Run, adds: Sequence[delta.Add]) -> Iterator[str]:
     """Check that files cover the ranges that hold records, each offset once."""
     origins = sorted(
-        (one.origin for one in adds if one.origin and one.is_change),
+        (add.origin for add in adds if add.origin and add.is_change),
         key=lambda one: (one.partition, one.start),
     )
     for span in run.ranges:

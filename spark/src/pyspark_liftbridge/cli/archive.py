@@ -115,8 +115,8 @@ async def archive(
 
     source, options = source_options(run.profile), store_options(store)
     jobs = [
-        Job(one, root, source, options, not allow_loss, tuple(save_cursor or ()), cursor)
-        for one in streams
+        Job(stream, root, source, options, not allow_loss, tuple(save_cursor or ()), cursor)
+        for stream in streams
     ]
     runner, shown = runner_of("archive", master, conf, remote), [Shown() for _ in jobs]
     works = [

@@ -197,9 +197,9 @@ class SparkDemo:
     async def _kill_a_leader(self, lb: Client) -> LocalBroker:
         """Kill a broker that leads a partition, but not the parent of the NATS server."""
         partitions = (await lb.metadata()).streams[STREAM].partitions
-        leaders = {one.leader for one in partitions.values()}
+        leaders = {partition.leader for partition in partitions.values()}
         spared, *others = self._cluster.brokers
-        broker = next((one for one in others if one.name in leaders), None)
+        broker = next((other for other in others if other.name in leaders), None)
         if broker is None:
             raise ServerError(f"{spared.name} leads every partition")
         broker.kill()
@@ -275,8 +275,11 @@ class SparkDemo:
 
         job = Job(STREAM, Access(self._source, str(self._root), {}), COPY)
         found = await in_thread(lambda: audit(job, runner_of("audit", MASTER, QUIET)))
-        for one in found.differences:
-            self._hurt(f"{one.partition}/{one.start} to {one.end}: {one.holder} {one.text}")
+        for difference in found.differences:
+            self._hurt(
+                f"{difference.partition}/{difference.start} to {difference.end}: "
+                f"{difference.holder} {difference.text}"
+            )
         if not found.differences:
             self.tell(f"audit: {found.records:,} records of {', '.join(found.holders)} are equal")
         return found.records, len(found.differences)

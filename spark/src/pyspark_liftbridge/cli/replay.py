@@ -143,9 +143,11 @@ async def replay(
     if dry_run:
         with reported_errors():
             parts = plan(job)
-        for one in parts:
+        for part in parts:
             run.emit(
-                ReplayRow(one.partition, one.start, one.end, one.target_end, one.records_max, 0)
+                ReplayRow(
+                    part.partition, part.start, part.end, part.target_end, part.records_max, 0
+                )
             )
         return
     runner = runner_of("replay", master, conf, remote)

@@ -204,7 +204,7 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
         check_histories(job.stream, bounds, held, fails_on_loss=job.fails_on_loss)
         parts = parts_of(job.stream, bounds, ends, fails_on_loss=job.fails_on_loss)
         news = ends.keys() - shown.same(ends, bounds)
-        _check_same(client, table, ends, news | {one.partition for one in parts})
+        _check_same(client, table, ends, news | {part.partition for part in parts})
         # Set the cursor only now, because lost offsets are assigned to other records, which
         # retention must keep. Always set it, because an earlier run may have been killed before
         # this step, or a deleted stream of the name may have left its cursor.
@@ -323,7 +323,7 @@ def _check_same(
 
 def _held(table: Table, partitions: Mapping[int, Known]) -> dict[int, Held]:
     held = reading.held_of(table.snapshot)
-    return {one: held[one] for one in partitions if one in held}
+    return {partition: held[partition] for partition in partitions if partition in held}
 
 
 def _works(
@@ -337,12 +337,12 @@ def _works(
         Range(
             job.stream,
             stream_id,
-            one.partition,
-            one.start,
-            one.end,
-            None if one.read is None else one.read.unclean_epoch,  # guard Archive.range
+            part.partition,
+            part.start,
+            part.end,
+            None if part.read is None else part.read.unclean_epoch,  # guard Archive.range
         )
-        for one in parts
+        for part in parts
     ]
     tasks = tasks_of(ranges, Split(None, TASK_OFFSETS_MAX, TASK_OFFSETS_MIN), leaders)
     return [Work(job, table, tuple(task)).text() for task in tasks]

@@ -110,7 +110,7 @@ class Audited(NamedTuple):
     @property
     def is_unlike(self) -> bool:
         """Return whether any copies that were read differ."""
-        return any(not one.is_unread for one in self.differences)
+        return any(not difference.is_unread for difference in self.differences)
 
 
 class Work(NamedTuple):
@@ -138,7 +138,9 @@ class Work(NamedTuple):
     def of(cls, text: str) -> "Work":
         """Parse what `text` returned."""
         access, partition, start, end, holders = json.loads(text)
-        return cls(Access(*access), partition, start, end, tuple(Holder(*one) for one in holders))
+        return cls(
+            Access(*access), partition, start, end, tuple(Holder(*holder) for holder in holders)
+        )
 
 
 class RangeResult(NamedTuple):
@@ -290,18 +292,20 @@ def audit(job: Job, run: Runner, tell: Progress = silent) -> Audited:
         tell(at, len(works))
         results += map(_result, run(works[at : at + WAVE]))
     tell(len(works), len(works))
-    rows = [*held.differences, *(row for one in results for row in one.differences)]
+    rows = [*held.differences, *(row for result in results for row in result.differences)]
     return Audited(
         tuple(sorted(rows)),
-        sum(one.records for one in results),
+        sum(result.records for result in results),
         tuple(sorted({one.label for all_ in held.by_partition.values() for one in all_})),
-        sum(one.superseded for one in results),
+        sum(result.superseded for result in results),
     )
 
 
 def _result(text: str) -> RangeResult:
     count, superseded, differences = json.loads(text)
-    return RangeResult(count, superseded, tuple(Difference(*one) for one in differences))
+    return RangeResult(
+        count, superseded, tuple(Difference(*difference) for difference in differences)
+    )
 
 
 class _Held:
@@ -320,7 +324,7 @@ class _Held:
         self._is_compacted = is_compacted(client, job.stream)
         stream = client.streams.get(job.stream)
         self._leaders = {one.partition: one for one in stream.bounds()}
-        self.by_partition: dict[int, list[Holder]] = {one: [] for one in self._leaders}
+        self.by_partition: dict[int, list[Holder]] = {leader: [] for leader in self._leaders}
         self._add_replicas()
         if job.access.root:
             self._add_archive()
@@ -333,7 +337,7 @@ class _Held:
         for number, holders in self.by_partition.items():
             if len(holders) < 2:
                 continue
-            at, end = min(one.start for one in holders), max(one.end for one in holders)
+            at, end = min(holder.start for holder in holders), max(holder.end for holder in holders)
             while at < end:
                 after = min(end, (at // TASK_OFFSETS + 1) * TASK_OFFSETS)
                 work = Work(self._job.access, number, at, after, tuple(holders))

@@ -139,7 +139,9 @@ def do(text: str) -> str:
         rewrite = keep_last_of_keys(target, work.group, tombstones_from_us=from_us)
     if rewrite is None:
         return ""
-    return json.dumps([[one.path for one in rewrite.removes], delta.encode(rewrite.adds).decode()])
+    return json.dumps(
+        [[remove.path for remove in rewrite.removes], delta.encode(rewrite.adds).decode()]
+    )
 
 
 def compact(job: Job, run: Runner) -> Compacted:
@@ -166,7 +168,7 @@ def compact(job: Job, run: Runner) -> Compacted:
             )
         groups = (key_groups if job.is_by_key else small_groups)(snapshot, job.target_bytes)
         named = (metadata.stream, metadata.stream_id)
-        works = [Work(job, named, one, _now_ms()).text() for one in groups]
+        works = [Work(job, named, group, _now_ms()).text() for group in groups]
         results = run(works) if works else []
         made = [_rewrite(job, *one) for one in zip(groups, results, strict=True)]
         rewrites = [one for one in made if one is not None]
@@ -201,7 +203,7 @@ def _rewrite(job: Job, group: Group, text: str) -> Rewrite | None:
         return None
     paths, adds = json.loads(text)
     gone = set(paths)
-    removes = tuple(one for one in group.files if one.path in gone)
+    removes = tuple(file for file in group.files if file.path in gone)
     return Rewrite(group.span, removes, delta.adds_of(adds), job.is_by_key)
 
 
@@ -213,14 +215,14 @@ def _added(sum_: Compacted, snapshot: log.Snapshot, held: Sequence[Rewrite]) -> 
         version=snapshot.version,
         files_before=sum_.files_before + len(removes),
         files_after=sum_.files_after + len(adds),
-        bytes_before=sum_.bytes_before + sum(one.size for one in removes),
+        bytes_before=sum_.bytes_before + sum(remove.size for remove in removes),
         bytes_after=sum_.bytes_after + sum(one.size for one in adds),
         records_removed=sum_.records_removed + _rows(removes) - _rows(adds),
     )
 
 
 def _rows(adds: Sequence[delta.Add]) -> int:
-    return sum(one.stats.rows for one in adds if one.stats is not None)
+    return sum(add.stats.rows for add in adds if add.stats is not None)
 
 
 def _now_ms() -> int:

@@ -109,7 +109,9 @@ def packages() -> list[Check]:
     found = _version(PACKAGE)
     if found is None:
         return [Check(PACKAGE, FAILED, "not installed", f"pip install {PACKAGE}")]
-    declared = [one for one in requires(PACKAGE) or () if "extra ==" not in one]
+    declared = [
+        requirement for requirement in requires(PACKAGE) or () if "extra ==" not in requirement
+    ]
     return [Check(PACKAGE, OK, found), *map(package, sorted(declared))]
 
 

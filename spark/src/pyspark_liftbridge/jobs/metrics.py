@@ -114,7 +114,7 @@ def metrics(spark: SparkSession, wanted: Range, source: Mapping[str, str]) -> li
             row.sizes[0],
             row.sizes[1],
             row.keys,
-            {one.item: one["count"] for one in row.top_keys or ()},
+            {key.item: key["count"] for key in row.top_keys or ()},
             row.gaps,
         )
         for row in spark.sql(statement).collect()

@@ -40,7 +40,7 @@ def take(
     found: dict[str, dict[int, int]] = {}
     of = client.streams.get(stream)
     for name in names:
-        known = {one: of.fetch_cursor(name, partition=one) for one in partitions}
+        known = {partition: of.fetch_cursor(name, partition=partition) for partition in partitions}
         found[name] = {one: at for one, at in known.items() if at is not None}
     return found
 

@@ -290,7 +290,7 @@ def plan(job: Job) -> list[Part]:
             f"{max(lacking) + 1}: create a stream with that many"
         )
     parts = (_part(job, snapshot, number, held[number], bounds[number]) for number in sorted(held))
-    return [one for one in parts if one is not None]
+    return [part for part in parts if part is not None]
 
 
 def _bounds(client: SyncClient, target: str) -> Mapping[int, PartitionBounds]:
@@ -311,7 +311,7 @@ def _part(
 ) -> Part | None:
     """Determine the part of a partition to replay, `None` for nothing."""
     wanted = job.selection.of(number, held.begin, held.end)
-    paths = {one.path for one in files_of(by_partition(snapshot), wanted.span)}
+    paths = {file.path for file in files_of(by_partition(snapshot), wanted.span)}
     if not paths:
         return None
     rows = sum(
@@ -379,7 +379,7 @@ def set_cursors(job: Job, replayed: Iterable[Replayed]) -> int:
 
 
 def _works(job: Job, parts: Sequence[Part], *, only_checks: bool) -> list[str]:
-    return [Work(job, one, _publisher(job, one), only_checks).text() for one in parts]
+    return [Work(job, part, _publisher(job, part), only_checks).text() for part in parts]
 
 
 def _publisher(job: Job, part: Part) -> str:
@@ -403,7 +403,7 @@ def _reports(job: Job, parts: Sequence[Part], tell: Progress) -> Iterator[None]:
     if tell is silent:
         yield
         return
-    all_ = sum(_expected(job, one) for one in parts)
+    all_ = sum(_expected(job, part) for part in parts)
     is_over = Event()
 
     def report() -> None:
@@ -411,7 +411,7 @@ def _reports(job: Job, parts: Sequence[Part], tell: Progress) -> Iterator[None]:
         while not is_over.wait(PROGRESS_SECONDS):
             with suppress(LiftbridgeError):
                 ends = {one.partition: one.high_watermark for one in stream.bounds()}
-                tell(sum(max(0, ends[one.partition] - one.target_end) for one in parts), all_)
+                tell(sum(max(0, ends[part.partition] - part.target_end) for part in parts), all_)
 
     thread = Thread(target=report, name="replay-progress", daemon=True)
     thread.start()

@@ -139,4 +139,4 @@ def _numbers(places: Places, partitions: Bounds) -> dict[PartitionId, int]:
 
 def _listed(partitions: Iterable[PartitionId]) -> str:
     """Format the names of partitions, in order."""
-    return ", ".join(f"{one.stream}/{one.number}" for one in sorted(partitions))
+    return ", ".join(f"{partition.stream}/{partition.number}" for partition in sorted(partitions))

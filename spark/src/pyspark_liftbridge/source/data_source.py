@@ -102,7 +102,7 @@ def _sink(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> S
     options = read_sink(given)
     if overwrite:
         raise OptionError("a stream cannot be overwritten: use mode append, or output mode append")
-    check_columns({one.name: one.dataType.simpleString() for one in schema.fields}, options)
+    check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, options)
     if options.stream:
         sink.prepare(cluster.client_of(options.connection, sink.RETRY_NS), options.stream, options)
     return options

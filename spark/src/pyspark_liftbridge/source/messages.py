@@ -136,7 +136,7 @@ def _records(messages: Sequence[Message], columns: Sequence[str]) -> pa.RecordBa
     chosen = {name: _COLUMNS[name] for name in columns}
     return pa.record_batch(
         {
-            name: pa.array([column.value(one) for one in messages], column.kind)
+            name: pa.array([column.value(message) for message in messages], column.kind)
             for name, column in chosen.items()
         }
     )

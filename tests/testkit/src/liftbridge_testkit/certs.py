@@ -95,8 +95,8 @@ class Authority:
             f"[ca]\ndefault_ca=own\n[own]\ndatabase={index}\ncertificate={self.cert}\n"
             f"private_key={self._key}\ndefault_md=sha256\ndefault_crl_days=1\n"
         )
-        for one in certificates:
-            _openssl("ca", "-config", str(config), "-revoke", str(one.cert))
+        for certificate in certificates:
+            _openssl("ca", "-config", str(config), "-revoke", str(certificate.cert))
         made = stem.with_suffix(".pem")
         _openssl("ca", "-config", str(config), "-gencrl", "-out", str(made))
         return made

@@ -202,7 +202,7 @@ class ClusterKit:
     def leader_and_follower(self, stream: str) -> tuple[str, str]:
         """Return the brokers of a partition with two replicas."""
         found = self.partition(stream)
-        (follower,) = [one for one in found.replicas if one != found.leader]
+        (follower,) = [replica for replica in found.replicas if replica != found.leader]
         return found.leader, follower
 
     def publish(self, stream: str, values: Sequence[bytes]) -> None:

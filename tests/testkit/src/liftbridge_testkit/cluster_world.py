@@ -377,7 +377,7 @@ class ClusterWorld:
         """Return whether every broker runs and knows all of them as unfenced."""
         return all(
             member.is_registered
-            and sum(not one.fenced for one in member.node.state.brokers.values()) == self.size
+            and sum(not broker.fenced for broker in member.node.state.brokers.values()) == self.size
             for member in self.members.values()
         )
 

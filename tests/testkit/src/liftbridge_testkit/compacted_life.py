@@ -153,7 +153,7 @@ class CompactedLife:
         """Elect any: what is committed is what it holds."""
         self.counts["unclean election"] += 1
         self._unclean_epoch = LeaderEpoch(self._epoch + 1)
-        behind = [one for one in self._replicas if one.name == self._cut_off_one]
+        behind = [replica for replica in self._replicas if replica.name == self._cut_off_one]
         self._cut_off_one = ""
         self._elect(self._random.choice(behind or self._replicas))
         self._committed = self._leader.newest()
@@ -189,7 +189,11 @@ class CompactedLife:
     def _commit(self) -> None:
         """Commit the records that all in-sync replicas hold."""
         log = self._leader.log
-        end = min(one.log.log_end_offset for one in self._replicas if one.name in self._in_sync)
+        end = min(
+            replica.log.log_end_offset
+            for replica in self._replicas
+            if replica.name in self._in_sync
+        )
         log.high_watermark = max(log.high_watermark, end)
         for offset in sorted(at for at in self._appended if at < log.high_watermark):
             self._committed[self._appended.pop(offset)] = offset
@@ -284,19 +288,22 @@ class CompactedLife:
         self._cut_off_one = ""
         lead = self._leader
         newest = lead.newest()
-        for one in self._replicas:
+        for replica in self._replicas:
             for _ in range(ROUNDS_MAX):
-                if one.name in self._in_sync and one.log.log_end_offset == lead.log.log_end_offset:
+                if (
+                    replica.name in self._in_sync
+                    and replica.log.log_end_offset == lead.log.log_end_offset
+                ):
                     break
-                self._fetch(one)
-            assert one.name in self._in_sync, f"{one.name} does not catch up"
-            held, start = one.newest(), one.log.log_start_offset
+                self._fetch(replica)
+            assert replica.name in self._in_sync, f"{replica.name} does not catch up"
+            held, start = replica.newest(), replica.log.log_start_offset
             missing = {
                 key: offset
                 for key, offset in newest.items()
                 if offset >= start and held.get(key, -1) < offset
             }
-            assert not missing, f"{one.name} lacks {missing} of {lead.name}"
+            assert not missing, f"{replica.name} lacks {missing} of {lead.name}"
 
     # -- time and power -----------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ def _joined(table: Store, snapshot: log.Snapshot, random: Random) -> list[Rewrit
         if len(adds) > 1:
             first = random.randrange(len(adds) - 1)
             some = tuple(adds[first : random.randint(first + 2, len(adds))])
-            offsets = [one for add in some for one in _offsets(table, add)]
+            offsets = [offset for add in some for offset in _offsets(table, add)]
             found.append(Rewrite(_span(some), some, _written(table, some, offsets, random)))
     return found
 
@@ -92,7 +92,7 @@ def _last_of_keys(table: Store, snapshot: log.Snapshot, random: Random) -> list[
     found = []
     for adds in _by_partition(snapshot):
         held = {add.path: _offsets(table, add) for add in adds}
-        kept = kept_of(one for offsets in held.values() for one in offsets)
+        kept = kept_of(offset for offsets in held.values() for offset in offsets)
         removes = tuple(add for add in adds if not kept.issuperset(held[add.path]))
         comes: list[delta.Add] = []
         for add in removes:
@@ -105,7 +105,7 @@ def _last_of_keys(table: Store, snapshot: log.Snapshot, random: Random) -> list[
 
 def kept_of(offsets: Iterable[int]) -> set[int]:
     """Return the records that a compaction by key keeps."""
-    last = {key_of(one): one for one in sorted(offsets)}
+    last = {key_of(offset): offset for offset in sorted(offsets)}
     return {one for one in last.values() if not is_tombstone(one)}
 
 

@@ -84,9 +84,9 @@ class CommandMaker:
     def _one_of(self, *, fenced: bool) -> BrokerId:
         """A broker in the state asked for, where there is one and as a rule."""
         found = [
-            one.broker
-            for one in self._state.brokers.values()
-            if one.fenced == fenced and not one.removed
+            broker.broker
+            for broker in self._state.brokers.values()
+            if broker.fenced == fenced and not broker.removed
         ]
         return self._random.choice(found) if found and not self._flag_forged() else self._broker()
 
@@ -191,7 +191,7 @@ class CommandMaker:
         partition = self._partition()
         broker = partition.leader if partition and partition.leader else self._broker()
         replicas = partition.replicas if partition else BROKERS
-        wanted = [one for one in replicas if one == broker or self._flag()]
+        wanted = [replica for replica in replicas if replica == broker or self._flag()]
         if self._flag(FORGED_ONE_IN):
             wanted.append(self._broker())
         return AlterPartition(
@@ -249,12 +249,12 @@ class CommandMaker:
         return ChangeLeader(
             changes=tuple(
                 LeaderChange(
-                    one.partition_id,
-                    self._number(one.leader_epoch),
-                    self._number(one.partition_epoch),
-                    one.leader or self._broker(),
+                    partition.partition_id,
+                    self._number(partition.leader_epoch),
+                    self._number(partition.partition_epoch),
+                    partition.leader or self._broker(),
                 )
-                for one in self._partitions[:2]
+                for partition in self._partitions[:2]
             )
         )
 
@@ -277,9 +277,9 @@ class CommandMaker:
             broker=broker,
             broker_epoch=self._epoch(broker),
             partitions=tuple(
-                Leadership(one.partition_id, self._number(one.leader_epoch))
-                for one in self._partitions
-                if one.leader == broker
+                Leadership(partition.partition_id, self._number(partition.leader_epoch))
+                for partition in self._partitions
+                if partition.leader == broker
             ),
             leaves_isr=self._flag(),
             successor=self._broker() if self._flag(4) else NOBODY,

@@ -68,9 +68,9 @@ class Promises:
         broken += self._broken_room(state)
         if self.cluster_id not in ("", state.cluster_id):
             broken.append("the name of a cluster stays")
-        members = [one for one in state.brokers.values() if not one.removed]
+        members = [broker for broker in state.brokers.values() if not broker.removed]
         level = state.feature_level
-        if level < self.feature_level or any(one.feature_level < level for one in members):
+        if level < self.feature_level or any(member.feature_level < level for member in members):
             broken.append("every broker knows the rules in force, which are never former ones")
         partitions = {one.partition_id: one for _, one in state.partitions()}
         for number, after in partitions.items():
@@ -214,7 +214,7 @@ def _broken_leader(
     if is_own or state.brokers[leader].fenced or leader not in after.replicas:
         return broken
     members = {*before.isr, *(after.isr if isinstance(command, AlterPartition) else ())}
-    others = [one for one in members if one != leader and state.brokers[one].can_lead]
+    others = [member for member in members if member != leader and state.brokers[member].can_lead]
     if state.brokers[leader].can_lead or not others:
         broken.append("a leader that can go on does")
     return broken

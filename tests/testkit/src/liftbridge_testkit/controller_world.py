@@ -68,7 +68,7 @@ def broken_partition(
         "what is added is wanted": set(partition.adding) <= set(partition.target),
         "the leader is in sync": partition.leader is None or partition.leader in isr,
         "all are on brokers of the cluster": all(
-            one in state.brokers and not state.brokers[one].removed for one in replicas
+            replica in state.brokers and not state.brokers[replica].removed for replica in replicas
         ),
         "who is about to stop is in sync only where nobody else can lead": not any(
             state.brokers[one].in_controlled_shutdown for one in isr
@@ -86,7 +86,7 @@ def broken_partition(
         "each replica has a session": len(partition.replica_epochs) == len(replicas)
         and max(partition.replica_epochs) <= partition.partition_epoch,
         "order is that of the replicas": all(
-            members == tuple(one for one in partition.replicas if one in members)
+            members == tuple(replica for replica in partition.replicas if replica in members)
             for members in (
                 partition.isr, partition.elr, partition.last_known_elr, partition.adding
             )

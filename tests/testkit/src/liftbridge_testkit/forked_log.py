@@ -36,7 +36,7 @@ class Replica:
             same += 1
         if len(self.records) > same:
             del self.records[same:]
-            self.epochs = [one for one in self.epochs if one[1] < same]
+            self.epochs = [epoch for epoch in self.epochs if epoch[1] < same]
         for record in leader.records[same : same + count]:
             if not self.epochs or self.epochs[-1][0] != record[0]:
                 self.enter(record[0])

@@ -34,7 +34,7 @@ def modules_of(package: str) -> list[str]:
     assert spec.origin is not None, package
     root = Path(spec.origin).parent
     paths = (one.relative_to(root.parent).with_suffix("") for one in root.rglob("*.py"))
-    return sorted(".".join(one.parts).removesuffix(".__init__") for one in paths)
+    return sorted(".".join(path.parts).removesuffix(".__init__") for path in paths)
 
 
 def lone_imports(package: str) -> Mapping[str, str]:

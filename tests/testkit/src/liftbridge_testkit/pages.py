@@ -65,7 +65,7 @@ class Shown:
             LookupError: There is no such section, or no such block in it.
         """
         found = {
-            title: [one for one in blocks if is_run(one, languages)]
+            title: [block for block in blocks if is_run(block, languages)]
             for title, blocks in sections(ROOT / "docs" / page).items()
         }
         found = {title: blocks for title, blocks in found.items() if blocks}
@@ -89,8 +89,8 @@ class Shown:
 def commands_of(shown: Shown, title: str) -> list[str]:
     """Return command lines of a section that shows nothing else."""
     blocks = shown.take(title)
-    assert {one.language for one in blocks} == {"console"}
-    return [line for one in blocks for line in commands(one)]
+    assert {block.language for block in blocks} == {"console"}
+    return [line for block in blocks for line in commands(block)]
 
 
 def is_run(block: Block, languages: Sequence[str] = ()) -> bool:

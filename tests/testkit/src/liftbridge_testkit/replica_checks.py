@@ -44,15 +44,15 @@ class Checks:
     def run(self) -> None:
         """Check the invariants of the whole state."""
         truth = self._world.get(self._partition)
-        for one in self._brokers.values():
-            log = one.log
+        for broker in self._brokers.values():
+            log = broker.log
             require("I7: high watermark in the log", holds=log.high_watermark <= log.log_end_offset)
-            if one.broker in truth.isr and one.is_running:
-                one.is_clean = True  # but no broker that is gone: its loss may be unknown
-            if one.is_running and one.leader is not None:
-                self._leader(one, one.leader, truth)
-            if one.is_clean and one.broker in (*truth.isr, *truth.elr):
-                self.complete("I2", one)
+            if broker.broker in truth.isr and broker.is_running:
+                broker.is_clean = True  # but no broker that is gone: its loss may be unknown
+            if broker.is_running and broker.leader is not None:
+                self._leader(broker, broker.leader, truth)
+            if broker.is_clean and broker.broker in (*truth.isr, *truth.elr):
+                self.complete("I2", broker)
         self.matching()
 
     def _leader(self, one: Broker, core: LeaderCore, truth: PartitionState) -> None:
@@ -86,7 +86,7 @@ class Checks:
 
     def matching(self) -> None:
         """Check I5: two logs agree below both high watermarks."""
-        self.compare([one.log for one in self._brokers.values()])
+        self.compare([broker.log for broker in self._brokers.values()])
 
     def compare(self, logs: Sequence[ReplicaLog]) -> None:
         """Check I5 for some logs."""

@@ -144,14 +144,14 @@ class ReplicaCluster:
         self.note_view()
         for one in self.brokers.values():
             self.activate(one, kept=None)
-        self.families = [one(self) for one in families]
+        self.families = [family(self) for family in families]
 
     # The metadata.
 
     def note_view(self) -> None:
         partition = self.world.get(self.partition)
         eligible = frozenset(
-            one.broker for one in self.world.state.brokers.values() if one.can_lead
+            broker.broker for broker in self.world.state.brokers.values() if broker.can_lead
         )
         if not self.history or (partition, eligible) != self.history[-1][1:]:
             self.history.append(View(self.world.index, partition, eligible))
@@ -264,9 +264,9 @@ class ReplicaCluster:
             steps += [*family.always(), *(family.faults() if self.faults else ())]
         (act,) = self.rng.choices([act for act, _ in steps], [weight for _, weight in steps])
         act()
-        for one in self.brokers.values():
-            if one.is_running and one.leader is not None:
-                self.advance(one)
+        for broker in self.brokers.values():
+            if broker.is_running and broker.leader is not None:
+                self.advance(broker)
         self.checks.run()
         for family in self.families:
             family.check()
@@ -583,12 +583,12 @@ class ReplicaCluster:
     def is_well(self) -> bool:
         """Return whether all replicas are in sync and hold the same committed records."""
         truth = self.world.get(self.partition)
-        logs = [self.brokers[one].log for one in truth.replicas]
+        logs = [self.brokers[replica].log for replica in truth.replicas]
         return (
             len(truth.isr) == len(truth.replicas)
             and not truth.is_reassigning
             and len({log.log_end_offset for log in logs}) == 1
             and all(log.high_watermark == log.log_end_offset for log in logs)
-            and all(one.seen == len(self.history) - 1 for one in self.brokers.values())
+            and all(broker.seen == len(self.history) - 1 for broker in self.brokers.values())
             and all(family.is_well for family in self.families)
         )

@@ -159,7 +159,9 @@ class Estate(Steps):
             return
         cluster, rng = self.cluster, self.cluster.rng
         members = [
-            one for one in partition.replicas if one == partition.leader or rng.random() < 0.6
+            replica
+            for replica in partition.replicas
+            if replica == partition.leader or rng.random() < 0.6
         ]
         cluster.send(Command(cluster.world.alteration(partition.partition_id, members)))
 

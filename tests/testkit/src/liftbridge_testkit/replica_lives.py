@@ -18,4 +18,4 @@ SHARE: Final = 0.5
 def life(seed: int) -> ReplicaCluster:
     """Return the run of a seed."""
     chance = Random(f"families of {seed}")  # a separate generator
-    return ReplicaCluster(seed, families=[one for one in FAMILIES if chance.random() < SHARE])
+    return ReplicaCluster(seed, families=[family for family in FAMILIES if chance.random() < SHARE])

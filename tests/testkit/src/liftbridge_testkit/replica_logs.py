@@ -178,13 +178,13 @@ def partition_of(
     sessions = replica_epochs or [1] * len(replicas)
     return PartitionState(
         partition_id=PARTITION,
-        replicas=tuple(BrokerId(one) for one in replicas),
-        isr=tuple(BrokerId(one) for one in replicas if one in isr),
-        elr=tuple(BrokerId(one) for one in replicas if one in elr),
+        replicas=tuple(BrokerId(replica) for replica in replicas),
+        isr=tuple(BrokerId(replica) for replica in replicas if replica in isr),
+        elr=tuple(BrokerId(replica) for replica in replicas if replica in elr),
         leader=None if leader is None else BrokerId(leader),
         leader_epoch=LeaderEpoch(leader_epoch),
         partition_epoch=MetadataIndex(partition_epoch or leader_epoch),
-        replica_epochs=tuple(MetadataIndex(one) for one in sessions),
+        replica_epochs=tuple(MetadataIndex(session) for session in sessions),
         unclean_epoch=LeaderEpoch(unclean_epoch),
         is_recovering=is_recovering,
     )

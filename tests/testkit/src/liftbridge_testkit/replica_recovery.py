@@ -58,8 +58,8 @@ class Recovery(Steps):
         """Fail the power: every process ends, and each may lose something."""
         cluster = self._life
         if cluster.rng.random() < 0.2:
-            for one in cluster.brokers.values():
-                cluster.restart(one, is_clean=False)
+            for broker in cluster.brokers.values():
+                cluster.restart(broker, is_clean=False)
 
     def _step_inquire(self) -> None:
         cluster = self._life

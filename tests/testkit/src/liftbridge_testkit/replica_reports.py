@@ -93,9 +93,9 @@ class ReportedCluster(WatchedCluster):
         self.reports.clear()
         self._arrivals.clear()
         self._pause = None
-        for one in self.brokers.values():
-            if one.follower is not None:
-                one.follower.repeat_report()
+        for broker in self.brokers.values():
+            if broker.follower is not None:
+                broker.follower.repeat_report()
 
     def _judge(self) -> set[BrokerId]:
         """Return the reporters of the present leader, as an observer counts them."""

@@ -217,7 +217,9 @@ class Sessions(Steps):
     def is_well(self) -> bool:
         """Return whether all brokers run and are admitted."""
         brokers = self.cluster.world.state.brokers.values()
-        return not self._starts and not self._stopping and all(one.can_lead for one in brokers)
+        return (
+            not self._starts and not self._stopping and all(broker.can_lead for broker in brokers)
+        )
 
 
 def _is_forgotten(sent: object, one: Broker) -> bool:

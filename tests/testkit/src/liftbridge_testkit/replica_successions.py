@@ -40,7 +40,7 @@ class Reports(Steps):
         leader = cluster.truth.leader
         if leader is None:
             return
-        others = [one for one in cluster.brokers if one != leader]
+        others = [broker for broker in cluster.brokers if broker != leader]
         silent = others if cluster.rng.random() < 0.5 else [cluster.rng.choice(others)]
         for one in silent:
             length = cluster.rng.randrange(500, 5_000) * MS

@@ -160,9 +160,9 @@ class UncleanCluster(WatchedCluster):
         self.counts["unclean election"] += 1
         self.counts["given up"] += self.promised - kept
         self._commit_only(leader.log, kept)
-        self.unclean.strayed |= {one for one in self.brokers if one != after.leader}
-        for one in self.brokers.values():
-            one.is_clean = one is leader
+        self.unclean.strayed |= {broker for broker in self.brokers if broker != after.leader}
+        for broker in self.brokers.values():
+            broker.is_clean = broker is leader
         self._led_since.clear()
 
     def _commit_only(self, log: ReplicaLog, kept: int) -> None:
@@ -191,7 +191,7 @@ class UncleanCluster(WatchedCluster):
                 return
             self.counts[f"recovered {self.mode.value}"] += 1
             require("operators only", holds=self.mode is not UncleanMode.MANUAL)
-            answered = {one.broker for one in command.answers}
+            answered = {answer.broker for answer in command.answers}
             if self.mode is UncleanMode.PROACTIVE:
                 asked = answered
             else:

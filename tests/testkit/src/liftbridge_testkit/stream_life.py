@@ -157,7 +157,7 @@ class StreamLife:
         if partition is None:
             return
         brokers = self.world.state.brokers
-        able = [one for one in partition.replicas if brokers[one].can_lead]
+        able = [replica for replica in partition.replicas if brokers[replica].can_lead]
         if set(able) - set(partition.isr):
             self.counts["join"] += 1
             self.world.apply(self.world.alteration(partition.partition_id, able))
@@ -246,9 +246,9 @@ class StreamLife:
     def _apply(self, command: Command) -> None:
         state = self.world.state
         placeable = {
-            one.broker
-            for one in state.brokers.values()
-            if not one.fenced and not one.in_controlled_shutdown and not one.cordoned
+            broker.broker
+            for broker in state.brokers.values()
+            if not broker.fenced and not broker.in_controlled_shutdown and not broker.cordoned
         }
         held = {one.partition_id: frozenset(one.replicas) for _, one in state.partitions()}
         name = getattr(command, "name", None)
@@ -286,20 +286,22 @@ class StreamLife:
         assert stream is not None
         asked = command.replication_factor
         wanted = placeable_count if asked == -1 else asked
-        counts = {len(one.replicas) for one in stream.partitions}
+        counts = {len(partition.replicas) for partition in stream.partitions}
         require("as many replicas as were asked for", holds=counts == {wanted})
 
     def _note_pause(self, command: PauseStream | ResumeStream) -> None:
         stream = self.world.state.stream(command.name)
         assert stream is not None
-        numbers = command.partitions or tuple(int(one.number) for one in stream.partitions)
+        numbers = command.partitions or tuple(
+            int(partition.number) for partition in stream.partitions
+        )
         if isinstance(command, PauseStream):
             if not command.is_automatic:
                 self._by_hand |= {(stream.stream_id, number) for number in numbers}
             return
-        for one in stream.partitions:
-            if not one.paused:
-                self._by_hand.discard((stream.stream_id, int(one.number)))
+        for partition in stream.partitions:
+            if not partition.paused:
+                self._by_hand.discard((stream.stream_id, int(partition.number)))
 
     def _check_mark(self, command: MarkStream, before: str) -> None:
         stream = self.world.state.stream(command.name)
@@ -314,11 +316,11 @@ class StreamLife:
     def _check(self) -> None:
         for stream in self.world.state.streams.values():
             factor = stream.replication_factor
-            for one in stream.partitions:
-                count = len(one.target or one.replicas)
+            for partition in stream.partitions:
+                count = len(partition.target or partition.replicas)
                 require("on the way to the number of replicas", holds=count == factor)
-                if (stream.stream_id, int(one.number)) in self._by_hand:
-                    is_by_hand = one.paused and not one.auto_paused
+                if (stream.stream_id, int(partition.number)) in self._by_hand:
+                    is_by_hand = partition.paused and not partition.auto_paused
                     require("a pause by hand stays one", holds=is_by_hand)
 
 
@@ -326,7 +328,10 @@ def _told(stream: StreamState | None) -> object:
     """Return the settings of a stream that clients could change."""
     if stream is None:
         return None
-    partitions = tuple((one.paused, one.auto_paused, one.readonly) for one in stream.partitions)
+    partitions = tuple(
+        (partition.paused, partition.auto_paused, partition.readonly)
+        for partition in stream.partitions
+    )
     return stream.stream_id, stream.overrides, stream.policy, stream.resume_all, partitions
 
 

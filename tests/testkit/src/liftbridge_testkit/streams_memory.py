@@ -175,7 +175,9 @@ class MemoryStreams:
     async def set_readonly(self, name: str, *, is_readonly: bool) -> None:
         """Implement `StreamBrokers.set_readonly`."""
         await self._asked("set_readonly", name)
-        parts = tuple(one._replace(is_readonly=is_readonly) for one in self.held[name].partitions)
+        parts = tuple(
+            partition._replace(is_readonly=is_readonly) for partition in self.held[name].partitions
+        )
         self.change(name, partitions=parts)
 
     async def count_messages(self, stream: ObservedStream) -> int | None:
@@ -228,7 +230,7 @@ class ManualClock:
         for _ in range(round(seconds * 2)):
             self.seconds += 0.5
             due = [event for at, event in self._sleepers if at <= self.seconds]
-            self._sleepers = [one for one in self._sleepers if one[0] > self.seconds]
+            self._sleepers = [sleeper for sleeper in self._sleepers if sleeper[0] > self.seconds]
             for event in due:
                 event.set()
             for _ in range(10):
@@ -260,7 +262,7 @@ class SeenBoard:
 
     def tell(self, key: Key, conditions: Iterable[Mapping[str, Any]]) -> None:
         """Implement `StreamBoard.tell`."""
-        ready = next(one for one in conditions if one["type"] == "Ready")
+        ready = next(condition for condition in conditions if condition["type"] == "Ready")
         self.reasons[key.name] = ready["reason"]
 
     def forget(self, key: Key) -> None:

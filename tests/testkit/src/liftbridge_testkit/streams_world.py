@@ -136,7 +136,7 @@ class World:
 
     def written(self) -> list[str]:
         """Return the verbs of the writes to resources."""
-        return [one.verb for one in self.kube.writes if one.kind == STREAMS]
+        return [write.verb for write in self.kube.writes if write.kind == STREAMS]
 
 
 @asynccontextmanager

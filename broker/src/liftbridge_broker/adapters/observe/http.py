@@ -151,8 +151,8 @@ class ObserveServer:
 
         def make_room() -> None:
             connections = server.connections
-            for one in connections[: max(0, len(connections) + 1 - CONNECTIONS_MAX)]:
-                one.force_close()
+            for connection in connections[: max(0, len(connections) + 1 - CONNECTIONS_MAX)]:
+                connection.force_close()
 
         # Event loops accept all waiting connections at once, and report each in its turn.
         asyncio.get_running_loop().call_soon(make_room)

@@ -85,9 +85,9 @@ class Search:
             missing = ", ".join(one for one in self._others if one not in seekers)
             return f"an answer from {missing}, or from a cluster with a leader"
         if self.role is Role.ALONE and seekers:
-            found = ", ".join(sorted(seekers))
+            names = ", ".join(sorted(seekers))
             return (
-                f"a cluster: {found} also wait for one; set clustering.raft.bootstrap.seed on one "
+                f"a cluster: {names} also wait for one; set clustering.raft.bootstrap.seed on one "
                 "broker, or clustering.raft.bootstrap.peers"
             )
         return "a cluster with a leader"

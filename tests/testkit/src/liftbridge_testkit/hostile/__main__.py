@@ -19,7 +19,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=8.0, help="of each attack (8)")
     parser.add_argument("--only", default="", help="part of the names of attacks")
     options = parser.parse_args()
-    names = [one.name for one in attacks() if options.only in one.name]
+    names = [attack.name for attack in attacks() if options.only in attack.name]
     with (
         tempfile.TemporaryDirectory(prefix="hostile-") as place,
         ClusterKit(Path(place), config=CONFIG, has_proxies=False) as cluster,

@@ -195,11 +195,11 @@ def _attack(
     """Return one attack, or the quiet before the first, and what was felt."""
     pid = cluster[target].pid
     _forget_peak(pid)
-    streams = {one.stream for one in visitors}
+    streams = {visitor.stream for visitor in visitors}
     memory, before = _peak(pid), alarms(cluster, streams)
     turns = _long_turns(cluster, target, bound)
-    for one in visitors:
-        one.take()
+    for visitor in visitors:
+        visitor.take()
     if name:
         assert driver.stdin is not None
         assert driver.stdout is not None
@@ -208,8 +208,8 @@ def _attack(
             raise ProcessError(f"the attack {name!r} could not be made")
     else:
         sleep(seconds)
-    waits = max(one.waits() for one in visitors)
-    taken = [one.take() for one in visitors]
+    waits = max(visitor.waits() for visitor in visitors)
+    taken = [visitor.take() for visitor in visitors]
     times = sorted(time for found, _ in taken for time in found)
     after = alarms(cluster, streams)
     try:

@@ -101,7 +101,10 @@ class Archives:
     def claims(self, name: str) -> dict[str, tuple[str, str]]:
         """Return the conditions of a pipeline: status and reason by type."""
         conditions = self.status(name).get("conditions", ())
-        return {one["type"]: (one["status"], one["reason"]) for one in conditions}
+        return {
+            condition["type"]: (condition["status"], condition["reason"])
+            for condition in conditions
+        }
 
     def archived(self, name: str) -> dict[Place, int]:
         """Return the first offset that is not archived of each partition, from the status."""
@@ -236,9 +239,9 @@ class Archives:
     def _table(self, name: str, stream: str) -> Below:
         pods = self._story.get("pods")
         (address,) = [
-            one["status"]["podIP"]
-            for one in pods
-            if one["metadata"].get("labels", {}).get("app") == STORE and "podIP" in one["status"]
+            pod["status"]["podIP"]
+            for pod in pods
+            if pod["metadata"].get("labels", {}).get("app") == STORE and "podIP" in pod["status"]
         ]
         given = {**KEYS, "endpoint": f"http://{address}:{PORT}", "allow_http": "true"}
         return Below(opened(f"s3://{name}", given), f"{folder_of(stream)}/")

@@ -64,7 +64,9 @@ def await_use(kubernetes: Kubernetes, *names: str) -> None:
 def _is_in_use(kubernetes: Kubernetes, name: str) -> bool:
     body = json.loads(kubernetes.kubectl("get", "crd", name, "--output=json"))
     conditions = (body.get("status") or {}).get("conditions") or ()
-    return ("Established", "True") in {(one["type"], one["status"]) for one in conditions}
+    return ("Established", "True") in {
+        (condition["type"], condition["status"]) for condition in conditions
+    }
 
 
 @contextmanager

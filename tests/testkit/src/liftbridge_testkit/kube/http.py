@@ -169,7 +169,7 @@ class ApiOverHttp:
     @property
     def writes(self) -> list[Request]:
         """Requests that write."""
-        return [one for one in self.requests if one.method != "GET"]
+        return [request for request in self.requests if request.method != "GET"]
 
     # -- inside -------------------------------------------------------------------------------
 

@@ -153,7 +153,9 @@ class Load(Worker):
     async def _await_deliveries(self) -> None:
         deadline = monotonic() + DELIVERY_SECONDS_MAX
         while monotonic() < deadline:
-            if all(one.newest_read >= one.newest_acked for one in self.journals.values()):
+            if all(
+                journal.newest_read >= journal.newest_acked for journal in self.journals.values()
+            ):
                 return
             await asyncio.sleep(RETRY_SECONDS)
 

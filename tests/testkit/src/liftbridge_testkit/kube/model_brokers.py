@@ -132,8 +132,8 @@ class ModelBrokers:
     def set_readonly(self, request: api_pb2.SetStreamReadonlyRequest) -> None:
         """Make a stream read-only, or writable again."""
         self.changes += 1
-        for one in self._held[request.name].partitions:
-            one.is_readonly = request.readonly
+        for partition in self._held[request.name].partitions:
+            partition.is_readonly = request.readonly
 
     def delete(self, name: str) -> None:
         """Delete a stream."""
@@ -151,7 +151,7 @@ class ModelBrokers:
     def partitions(self, begin: int, size: int) -> admin_pb2.ListPartitionsResponse:
         """Return a page of partitions in the order in which their streams were created."""
         size = size or PAGE_MAX
-        everything = (one for held in self._held.values() for one in held.partitions)
+        everything = (partition for held in self._held.values() for partition in held.partitions)
         page = list(islice(everything, begin, begin + size + 1))
         token = begin + size if len(page) > size else 0
         return admin_pb2.ListPartitionsResponse(partitions=page[:size], next_page_token=token)
@@ -171,7 +171,9 @@ class ModelBrokers:
             leader_epoch=1,
             isr=replicas,
             min_isr=about.settings.minIsr.value,
-            replicas=[admin_pb2.ReplicaStatus(broker=one, is_in_sync=True) for one in replicas],
+            replicas=[
+                admin_pb2.ReplicaStatus(broker=replica, is_in_sync=True) for replica in replicas
+            ],
         )
 
 

@@ -122,7 +122,7 @@ class OperatorRelease:
         path = ("get", "lease", LEASE, "--output=jsonpath={.spec.holderIdentity}")
         holder = self._cluster.kubectl("--namespace", NAMESPACE, *path)
         name = holder.rpartition("_")[0]
-        return next((one for one in self.pods() if one["metadata"]["name"] == name), None)
+        return next((pod for pod in self.pods() if pod["metadata"]["name"] == name), None)
 
     def signal_leader(self, number: signal.Signals) -> dict[str, Any] | None:
         """Send a signal to the leading process; return its pod, or None without a leader."""

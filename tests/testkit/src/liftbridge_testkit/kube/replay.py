@@ -156,7 +156,7 @@ class Replay:
             raise _DiffersError(what, *sides)
         owners = [_owners(one) for one in (server, model)]
         if set(owners[0]) != set(owners[1]):
-            raise _DiffersError("owners", *(sorted(map(list, one)) for one in owners))
+            raise _DiffersError("owners", *(sorted(map(list, owner)) for owner in owners))
         for who, mine in owners[1].items():
             if who[1] == "Apply" and mine != owners[0][who]:
                 theirs = owners[0][who]
@@ -205,12 +205,12 @@ def _named_by(line: Line) -> Iterator[Path]:
     if isinstance(changes, dict):
         yield from _places(changes)
         return
-    for one in changes:
+    for change in changes:
         at = tuple(
-            "*" if part.isdecimal() or part == "-" else part for part in pointer(one["path"])
+            "*" if part.isdecimal() or part == "-" else part for part in pointer(change["path"])
         )
         yield at
-        yield from _places(one.get("value"), at)
+        yield from _places(change.get("value"), at)
 
 
 def _places(value: Any, at: Path = ()) -> Iterator[Path]:

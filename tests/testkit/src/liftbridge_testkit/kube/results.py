@@ -163,7 +163,7 @@ def report(commit: str, stories: Sequence[str], results: Mapping[str, Result]) -
             [name, verdict, f"{one.seconds:.0f} s", *counts, f"{gap:.2f} s", one.killed or "no"]
         )
     header = ["story", "", "took", "acked", "unknown", "longest gap", "operator killed at"]
-    passed = sum(one.passed for one in results.values())
+    passed = sum(result.passed for result in results.values())
     lines = [
         f"# End-to-end stories of {commit}",
         f"{passed} of {len(rows)} passed.",
@@ -191,8 +191,8 @@ def rolls(results: Mapping[str, Result]) -> list[str]:
     """Return the cost of rolls: the longest gap of each partition at each restart, over all."""
     restarts = [
         restart
-        for one in results.values()
-        for restart in one.restarts
+        for result in results.values()
+        for restart in result.restarts
         if restart.mark.startswith(ROLL)
     ]
     gaps = [gap for restart in restarts for gap in restart.gaps.values()]

@@ -90,19 +90,21 @@ def rights(
     used: set[str] = set()
     denied: set[str] = set()
     ended: set[str] = set()
-    for one in requests:
-        is_end = (one.verb, one.resource) == ("delete", NAMESPACES) and one.code < 400
-        if is_end and one.at >= since:
-            ended.add(one.name)
-        if one.user == user:
-            if not one.is_forbidden:
-                used.add(f"{one.verb} {one.resource}")
-                if one.verb == "patch" and one.code == CREATED:
+    for request in requests:
+        is_end = (request.verb, request.resource) == ("delete", NAMESPACES) and request.code < 400
+        if is_end and request.at >= since:
+            ended.add(request.name)
+        if request.user == user:
+            if not request.is_forbidden:
+                used.add(f"{request.verb} {request.resource}")
+                if request.verb == "patch" and request.code == CREATED:
                     # An apply of a new object needs both rights.
-                    used.add(f"create {one.resource}")
-                    used |= {BINDS} if one.resource == BINDINGS else set()
-            elif one.namespace in ended:
+                    used.add(f"create {request.resource}")
+                    used |= {BINDS} if request.resource == BINDINGS else set()
+            elif request.namespace in ended:
                 continue  # its Roles are deleted with it
-            elif one.at >= since and not any(begin <= one.at <= end for begin, end in starts):
-                denied.add(f"{one.verb} {one.resource}")
+            elif request.at >= since and not any(
+                begin <= request.at <= end for begin, end in starts
+            ):
+                denied.add(f"{request.verb} {request.resource}")
     return Rights(granted(roles), frozenset(used), frozenset(denied))

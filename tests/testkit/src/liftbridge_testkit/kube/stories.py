@@ -334,8 +334,8 @@ class Story(Acts):
         failures += stale_statuses(self.timeline)
         failures += untrue_statuses(self.timeline)
         failures += unexplained_waits(self.timeline)
-        for one in self._checks:
-            failures += one.failures(self.timeline, self.result.restarts)
+        for check in self._checks:
+            failures += check.failures(self.timeline, self.result.restarts)
 
     def _check_operator(self) -> None:
         log = self.stage.operator.logs(monotonic() - self._began)
@@ -411,7 +411,7 @@ class _RollCheck:
         """Return the unexpected events."""
         (span,) = [one for one in timeline.marks if one.name == self.mark]
         found = []
-        pods = sorted(one.pod for one in restarts if one.mark == self.mark)
+        pods = sorted(restart.pod for restart in restarts if restart.mark == self.mark)
         wanted = sorted(f"{timeline.cluster}-{number}" for number in range(self.brokers))
         if pods != wanted:
             found.append(f"{self.mark}: restarted {pods}, not {wanted}")
@@ -426,10 +426,12 @@ class _RollCheck:
             found.append(f"{self.mark}: {together} were down at once")
         full = max((max(one.sizes.values(), default=0) for one in timeline.isr), default=0)
         found += isr_below(timeline, full - 1, [span])
-        for one in restarts:
-            for name, gap in one.gaps.items():
-                if one.mark == self.mark and gap >= self.gap_seconds_max:
-                    found.append(f"{self.mark}: {name} without acks for {gap:.1f} s at {one.pod}")
+        for restart in restarts:
+            for name, gap in restart.gaps.items():
+                if restart.mark == self.mark and gap >= self.gap_seconds_max:
+                    found.append(
+                        f"{self.mark}: {name} without acks for {gap:.1f} s at {restart.pod}"
+                    )
         return found
 
 

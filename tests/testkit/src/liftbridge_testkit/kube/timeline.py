@@ -137,7 +137,7 @@ def _pod(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
         "images": {one["name"]: one["image"] for one in spec.get("containers", ())},
         "phase": status.get("phase", ""),
         "ready": bool(ready) and ready[0]["status"] == "True",
-        "restarts": {one["name"]: one["restartCount"] for one in containers},
+        "restarts": {container["name"]: container["restartCount"] for container in containers},
     }
 
 
@@ -297,7 +297,7 @@ def _was_so(timeline: Timeline, spec: Mapping[str, Any], at: float) -> bool:
 
 
 def _fits(pods: Iterable[Seen], wanted: int, image: str | None) -> bool:
-    present = [one for one in pods if one.body is not None]
+    present = [pod for pod in pods if pod.body is not None]
     return len(present) == wanted and all(
         is_up(one) and image in {None, one.body["images"].get("broker")}
         for one in present

@@ -165,7 +165,7 @@ def error_of(error: KubeError) -> dict[str, Any]:
         "reason": error.reason,
     }
     if isinstance(error, ApplyConflictError):
-        made["fields"] = sorted([one.manager, one.field] for one in error.fields)
+        made["fields"] = sorted([field.manager, field.field] for field in error.fields)
     return made
 
 

@@ -40,7 +40,7 @@ class Verdict:
 
     def take(self, partition: str, account: Account, log: Sequence[Stored]) -> None:
         """Compare one partition with its log."""
-        self.acks[partition] = [one.acked for one in account.acks]
+        self.acks[partition] = [ack.acked for ack in account.acks]
         for name, count in (
             ("acked", len(account.acks)),
             ("refused", account.refused),

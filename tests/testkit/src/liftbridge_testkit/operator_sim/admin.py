@@ -48,9 +48,9 @@ class ModelAdmin:
 
     async def tell(self, broker: str) -> Told | Refusal:
         """See the port."""
-        for one in reports_of(self._stage):
-            if one.broker == broker and not self.is_silent:
-                return Told(one, self._stage.brokers.leader)
+        for report in reports_of(self._stage):
+            if report.broker == broker and not self.is_silent:
+                return Told(report, self._stage.brokers.leader)
         return Refusal("UNAVAILABLE", f"{broker} does not answer")
 
     async def metadata(self, broker: str) -> Metadata | Refusal:
@@ -94,7 +94,7 @@ class ModelAdmin:
     ) -> Refusal | None:
         """See the port."""
         self.calls.append("bootstrap")
-        me = next(one for one in founders if one.broker == broker)
+        me = next(founder for founder in founders if founder.broker == broker)
         listed = tuple(founders)
         return self._try(lambda: self._stage.brokers.bootstrap(me, cluster_id, listed))
 
@@ -114,7 +114,7 @@ class ModelAdmin:
         brokers = self._stage.brokers
 
         def change() -> None:
-            if to in {one.broker for one in brokers.alive_voters()}:
+            if to in {voter.broker for voter in brokers.alive_voters()}:
                 brokers.leader = to
                 brokers.term += 1
 

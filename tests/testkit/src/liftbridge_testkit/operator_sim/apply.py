@@ -68,8 +68,8 @@ def _write_founders(world: Stage, action: act.WriteFounders, seen: Seen) -> None
 
 def _bootstrap(world: Stage, action: act.Bootstrap, seen: Seen) -> None:
     del seen
-    for one in action.brokers:
-        world.brokers.bootstrap(one, action.cluster_id, action.founders)
+    for broker in action.brokers:
+        world.brokers.bootstrap(broker, action.cluster_id, action.founders)
 
 
 def _create_set(world: Stage, action: act.CreateSet, seen: Seen) -> None:
@@ -158,7 +158,7 @@ def _transfer_metadata(world: Stage, action: act.TransferMetadataLeadership, see
     del seen
     _leading(world)
     brokers = world.brokers
-    if action.to in {one.broker for one in brokers.alive_voters()} and world.rng.random() < 0.9:
+    if action.to in {voter.broker for voter in brokers.alive_voters()} and world.rng.random() < 0.9:
         brokers.leader = action.to
         brokers.term += 1
 

@@ -265,9 +265,9 @@ class Brokers:
         known = self.registered.get(broker)
         self._ids += 1
         if known is not None and known.dir_id != disk.dir_id:
-            for one in self.partitions.values():
-                if broker in one.isr and len(one.isr) > 1:
-                    self._leave(one, broker)
+            for partition in self.partitions.values():
+                if broker in partition.isr and len(partition.isr) > 1:
+                    self._leave(partition, broker)
         keeps = known is not None
         self.registered[broker] = Registration(
             disk.dir_id,
@@ -285,10 +285,12 @@ class Brokers:
 
     def _fence(self, broker: str, known: Registration) -> None:
         known.is_fenced, known.away_since_ms = True, self.now
-        for one in self.partitions.values():
+        for partition in self.partitions.values():
             # Without another replica it may still lead, because it has all records.
-            if broker in one.isr and any(self.is_up(name) for name in one.isr if name != broker):
-                self._leave(one, broker)
+            if broker in partition.isr and any(
+                self.is_up(name) for name in partition.isr if name != broker
+            ):
+                self._leave(partition, broker)
         self._elections()
 
     def _leave(self, one: Replicas, broker: str) -> None:
@@ -308,15 +310,21 @@ class Brokers:
         )
 
     def _elections(self) -> None:
-        for one in self.partitions.values():
-            if one.leader and self.is_up(one.leader) and one.leader in one.isr:
+        for partition in self.partitions.values():
+            if (
+                partition.leader
+                and self.is_up(partition.leader)
+                and partition.leader in partition.isr
+            ):
                 continue
-            able = [name for name in one.replicas if name in one.isr and self.is_up(name)]
-            able = [name for name in able if self.end(name, one.key) >= one.acked]
+            able = [
+                name for name in partition.replicas if name in partition.isr and self.is_up(name)
+            ]
+            able = [name for name in able if self.end(name, partition.key) >= partition.acked]
             leader = able[0] if able else ""
-            if leader != one.leader:
-                one.leader, one.led_since = leader, self.now
-                one.epoch += 1
+            if leader != partition.leader:
+                partition.leader, partition.led_since = leader, self.now
+                partition.epoch += 1
 
     def end(self, broker: str, key: Key) -> int:
         """Return the log end of a partition at a running broker."""
@@ -324,24 +332,24 @@ class Brokers:
         return process.disk.logs.get(key, 0) if process is not None else 0
 
     def _records(self) -> None:
-        for one in self.partitions.values():
-            if not one.leader or not self.is_up(one.leader):
+        for partition in self.partitions.values():
+            if not partition.leader or not self.is_up(partition.leader):
                 continue
-            logs = self.processes[one.leader].disk.logs
-            if len(one.isr) >= min(one.min_isr, len(one.replicas)):
-                logs[one.key] = logs.get(one.key, 0) + self.rng.randrange(4)
-            end = logs.get(one.key, 0)
+            logs = self.processes[partition.leader].disk.logs
+            if len(partition.isr) >= min(partition.min_isr, len(partition.replicas)):
+                logs[partition.key] = logs.get(partition.key, 0) + self.rng.randrange(4)
+            end = logs.get(partition.key, 0)
             is_held = True
-            for name in one.isr:
+            for name in partition.isr:
                 process = self.processes.get(name)
                 if process is None or (self.registered[name].dir_id != process.disk.dir_id):
                     is_held = False
                 else:
-                    process.disk.logs[one.key] = end
-            if is_held and len(one.isr) >= min(one.min_isr, len(one.replicas)):
-                one.acked = end
+                    process.disk.logs[partition.key] = end
+            if is_held and len(partition.isr) >= min(partition.min_isr, len(partition.replicas)):
+                partition.acked = end
             if self.has_quorum:
-                self._catch_up(one, end)
+                self._catch_up(partition, end)
 
     def _catch_up(self, one: Replicas, end: int) -> None:
         for name in one.replicas:
@@ -356,20 +364,22 @@ class Brokers:
 
     def _moves(self) -> None:
         draining = {name for name, one in self.registered.items() if one.is_draining}
-        for one in self.partitions.values():
-            leaving = [name for name in one.replicas if name in draining]
-            if leaving and not one.target:
+        for partition in self.partitions.values():
+            leaving = [name for name in partition.replicas if name in draining]
+            if leaving and not partition.target:
                 places = [
                     name
                     for name, known in sorted(self.registered.items())
-                    if name not in one.replicas and not known.is_cordoned and self.is_up(name)
+                    if name not in partition.replicas and not known.is_cordoned and self.is_up(name)
                 ]
                 if places:
                     place = self.rng.choice(places)
-                    target = tuple(place if name == leaving[0] else name for name in one.replicas)
-                    self.reassign(one.key, target, one.epoch)
-            if one.target and set(one.target) <= set(one.isr):
-                self._complete(one)
+                    target = tuple(
+                        place if name == leaving[0] else name for name in partition.replicas
+                    )
+                    self.reassign(partition.key, target, partition.epoch)
+            if partition.target and set(partition.target) <= set(partition.isr):
+                self._complete(partition)
 
     def _complete(self, one: Replicas) -> None:
         for name in set(one.replicas) - set(one.target):
@@ -400,15 +410,17 @@ class Brokers:
         """Transfer leaderships of a broker if others can lead; an absent broker has none."""
         if not self.is_up(broker):
             return
-        for one in self.partitions.values():
+        for partition in self.partitions.values():
             heirs = [
-                name for name in one.isr if name != broker and self.is_up(name) and to in ("", name)
+                name
+                for name in partition.isr
+                if name != broker and self.is_up(name) and to in ("", name)
             ]
-            if one.leader == broker and heirs and self.rng.random() < 0.9:
-                end = self.end(broker, one.key)
-                one.leader, one.led_since = self.rng.choice(heirs), self.now
-                self.processes[one.leader].disk.logs[one.key] = end
-                one.epoch += 1
+            if partition.leader == broker and heirs and self.rng.random() < 0.9:
+                end = self.end(broker, partition.key)
+                partition.leader, partition.led_since = self.rng.choice(heirs), self.now
+                self.processes[partition.leader].disk.logs[partition.key] = end
+                partition.epoch += 1
 
     def elect_preferred(self, keys: tuple[Key, ...]) -> None:
         """Elect first replicas that can lead."""
@@ -433,7 +445,7 @@ class Brokers:
 
     def holds(self, broker: str) -> bool:
         """Return whether a broker has replicas."""
-        return any(broker in one.replicas for one in self.partitions.values())
+        return any(broker in partition.replicas for partition in self.partitions.values())
 
     def check_restart(
         self, broker: str, start_id: str, *, accepts: bool
@@ -446,18 +458,18 @@ class Brokers:
         for name, known in self.registered.items():
             if name != broker and known.is_stopping:
                 against.append(f"{name} is stopping")
-        for one in self.partitions.values():
-            others = set(one.replicas) - {broker}
-            if broker in one.replicas and others - set(one.isr):
-                against.append(f"{one.key} is not in sync")
-            if broker in one.replicas and not others and not accepts:
-                against.append(f"{one.key} has one replica")
+        for partition in self.partitions.values():
+            others = set(partition.replicas) - {broker}
+            if broker in partition.replicas and others - set(partition.isr):
+                against.append(f"{partition.key} is not in sync")
+            if broker in partition.replicas and not others and not accepts:
+                against.append(f"{partition.key} has one replica")
         if against:
             return "", 0, tuple(against)
         self._ids += 1
         text, expires = f"token-{self._ids}", self.now + 60_000
         logs = process.disk.logs
-        mine = [one for one in self.partitions.values() if broker in one.replicas]
+        mine = [partition for partition in self.partitions.values() if broker in partition.replicas]
         held = {one.key: min(one.acked, logs.get(one.key, 0)) for one in mine}
         in_sync = tuple(one.key for one in mine if broker in one.isr)
         self.tokens[text] = Consent(broker, start_id, process.disk.dir_id, expires, held, in_sync)
@@ -493,17 +505,19 @@ class Brokers:
             InvariantError: A record is missing.
         """
         ends: dict[str, Disk] = {disk.dir_id: disk for disk in self.disks.values()}
-        for one in self.partitions.values():
-            if not one.acked:
+        for partition in self.partitions.values():
+            if not partition.acked:
                 continue
-            for name in one.isr:
+            for name in partition.isr:
                 known = self.registered.get(name)
                 disk = ends.get(known.dir_id) if known is not None else None
-                if disk is not None and disk.logs.get(one.key, 0) >= one.acked:
+                if disk is not None and disk.logs.get(partition.key, 0) >= partition.acked:
                     break
             else:
-                raise InvariantError(f"{one.key}: acknowledged records up to {one.acked} are lost")
+                raise InvariantError(
+                    f"{partition.key}: acknowledged records up to {partition.acked} are lost"
+                )
 
     def founders_alive(self) -> list[str]:
         """Return the names of voters that run, in order."""
-        return sorted((one.broker for one in self.alive_voters()), key=ordinal_of)
+        return sorted((voter.broker for voter in self.alive_voters()), key=ordinal_of)

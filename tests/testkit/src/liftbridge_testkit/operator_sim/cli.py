@@ -35,7 +35,7 @@ def run_all(seeds: range, workers: int) -> Iterator[SeedResult]:
 def report(total: Total, seconds: float) -> str:
     """Format the outcome of a range."""
     rate = total.seeds / max(seconds, 1e-9)
-    lines = [one.failure for one in total.failures[:FAILURES_SHOWN]]
+    lines = [failure.failure for failure in total.failures[:FAILURES_SHOWN]]
     lines.append(
         f"{total.seeds:,} schedules, {total.steps:,} steps, {seconds:.0f} s, {rate:.1f} a second, "
         f"{len(total.failures)} broke something"

@@ -42,10 +42,11 @@ def read_gates() -> dict[str, Gate]:
     """Return all entries by name."""
     entries = yaml.safe_load(LIST.read_text(encoding="utf-8"))
     gates = [
-        Gate(one["gate"], one["file"], one["old"], one["new"], one["scenario"]) for one in entries
+        Gate(entry["gate"], entry["file"], entry["old"], entry["new"], entry["scenario"])
+        for entry in entries
     ]
-    assert len({one.name for one in gates}) == len(gates)
-    return {one.name: one for one in gates}
+    assert len({gate.name for gate in gates}) == len(gates)
+    return {gate.name: gate for gate in gates}
 
 
 def read_marks() -> dict[str, list[str]]:

@@ -24,8 +24,8 @@ def any_action(world: Stage, action: act.Action, seen: Seen) -> None:
     wanted = seen.observation.wanted
     _claim(not wanted.is_paused and not wanted.is_deleting, f"acts though paused: {action}")
     if isinstance(action, act.CreateSet | act.Bootstrap):
-        ids = {one.cluster_id for one in world.api.claims.values()}
-        ids |= {one.cluster_id for one in seen.observation.claims}
+        ids = {claim.cluster_id for claim in world.api.claims.values()}
+        ids |= {claim.cluster_id for claim in seen.observation.claims}
         _claim(len(ids) <= 1, f"starts over volumes of two clusters: {ids}")
     if isinstance(action, act.SetTemplate):
         world.written(action.revision)
@@ -39,7 +39,7 @@ def planned(plan: Plan, action: act.Action, seen: Seen) -> None:
     """Check that an action that affects brokers is a step of the published plan."""
     if plan.step_count > len(plan.steps):
         return
-    steps = {(one.what, one.object) for one in plan.steps}
+    steps = {(step.what, step.object) for step in plan.steps}
     for alternatives in _steps_of(action, seen):
         _claim(
             not steps.isdisjoint(alternatives),
@@ -105,17 +105,27 @@ def deletion(world: Stage, action: act.DeletePod, pod: Pod, seen: Seen) -> None:
         _not_serving(world, pod, is_asked=is_replaced or pod.uid in wanted.restarts)
         return
     when = seen.metadata_ms
-    for one in brokers.partitions.values():
-        if pod.name in one.replicas and pod.name in one.isr:
-            short = _others_short(one, pod.name, when)
-            _claim(not short, f"{pod.name} goes while {one.key} lacks {short}")
+    for partition in brokers.partitions.values():
+        if pod.name in partition.replicas and pod.name in partition.isr:
+            short = _others_short(partition, pod.name, when)
+            _claim(not short, f"{pod.name} goes while {partition.key} lacks {short}")
             _claim(
-                len(one.replicas) > 1 or wanted.allows_unavailable or wanted.approved_hash != "",
-                f"{one.key} has one replica and nobody accepted that it is away",
+                len(partition.replicas) > 1
+                or wanted.allows_unavailable
+                or wanted.approved_hash != "",
+                f"{partition.key} has one replica and nobody accepted that it is away",
             )
-        heirs = [name for name in one.isr if name != pod.name and brokers.is_up(name)]
-        if one.leader == pod.name and heirs and one.led_since <= when and not is_replaced:
-            _claim(not _can_take_over(world, one.key, when), f"{pod.name} leads {one.key} yet")
+        heirs = [name for name in partition.isr if name != pod.name and brokers.is_up(name)]
+        if (
+            partition.leader == pod.name
+            and heirs
+            and partition.led_since <= when
+            and not is_replaced
+        ):
+            _claim(
+                not _can_take_over(world, partition.key, when),
+                f"{pod.name} leads {partition.key} yet",
+            )
     _claim(_voters_stay(world, pod.name, when), f"{pod.name} takes the majority of voters along")
     if is_replaced:
         return
@@ -212,14 +222,14 @@ def _away_before(world: Stage, name: str, when: int) -> list[str]:
 def _voters_stay(world: Stage, name: str, when: int) -> bool:
     brokers = world.brokers
     voters = [one for one, votes in brokers.members.items() if votes]
-    if len(voters) <= 2 or all(one.broker != name for one in voters):
+    if len(voters) <= 2 or all(voter.broker != name for voter in voters):
         return True
     near = 0
-    for one in voters:
-        known = brokers.registered.get(one.broker)
-        if one.broker == name or known is None or known.dir_id != one.data_dir_id:
+    for voter in voters:
+        known = brokers.registered.get(voter.broker)
+        if voter.broker == name or known is None or known.dir_id != voter.data_dir_id:
             continue
-        process = brokers.processes.get(one.broker)
+        process = brokers.processes.get(voter.broker)
         near += process is not None or (
             known.seen_ms >= when - 3_000 or (known.is_fenced and known.away_since_ms >= when)
         )
@@ -283,7 +293,7 @@ def replicas(world: Stage, action: act.SetReplicas, seen: Seen) -> None:
 
 def _kept(world: Stage) -> int:
     return 1 + max(
-        (one.ordinal for one in world.api.claims.values() if not one.is_retired), default=-1
+        (claim.ordinal for claim in world.api.claims.values() if not claim.is_retired), default=-1
     )
 
 
@@ -316,10 +326,13 @@ def claim_deletion(world: Stage, claim: Claim, seen: Seen) -> None:
     asked = any(one.volume_uid == claim.uid for one in wanted)
     _claim(asked, f"{claim.name} is deleted though nobody asked")
     name = claim.name
-    for one in world.brokers.partitions.values():
-        if name in one.replicas:
-            short = _others_short(one, name, seen.metadata_ms)
-            _claim(not short and len(one.replicas) > 1, f"{claim.name} goes, {one.key} needs it")
+    for partition in world.brokers.partitions.values():
+        if name in partition.replicas:
+            short = _others_short(partition, name, seen.metadata_ms)
+            _claim(
+                not short and len(partition.replicas) > 1,
+                f"{claim.name} goes, {partition.key} needs it",
+            )
     _claim(
         not any(votes and one.broker == name for one, votes in world.brokers.members.items()),
         f"{name} loses its directory and has a vote",

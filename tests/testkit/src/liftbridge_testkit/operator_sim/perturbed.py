@@ -70,9 +70,9 @@ def perturbations(body: Object) -> Iterator[Perturbation]:
 def distinct(changes: Iterable[Perturbation]) -> list[Perturbation]:
     """Return one of each group of changes that differ only by the number of an item."""
     shapes: dict[tuple[str, Place], Perturbation] = {}
-    for one in changes:
-        place = tuple("*" if isinstance(part, int) else part for part in one.place)
-        shapes.setdefault((one.what, place), one)
+    for change in changes:
+        place = tuple("*" if isinstance(part, int) else part for part in change.place)
+        shapes.setdefault((change.what, place), change)
     return list(shapes.values())
 
 
@@ -111,7 +111,9 @@ def one_of_each_kind(
     kinds: dict[str, list[tuple[Object, Perturbation]]] = {}
     for body in live:
         kinds.setdefault(body["kind"], []).extend(
-            (body, one) for one in perturbations(body) if one.what == what and may_change(body, one)
+            (body, perturbation)
+            for perturbation in perturbations(body)
+            if perturbation.what == what and may_change(body, perturbation)
         )
     return [_first_taken(kind, choices, rng, replace) for kind, choices in sorted(kinds.items())]
 

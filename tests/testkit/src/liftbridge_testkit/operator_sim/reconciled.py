@@ -423,7 +423,7 @@ class ReconciledWorld:
         made = _claim_body(claim, identity.cluster_id if identity else "")
         sets = self.kube.all_of(SETS)
         templates = sets[0]["spec"].get("volumeClaimTemplates", ()) if sets else ()
-        specs = (one.get("spec", {}) for one in templates if _makes(one, claim.name))
+        specs = (template.get("spec", {}) for template in templates if _makes(template, claim.name))
         made["spec"] = (live["spec"] if live else next(specs, {})) | made["spec"]
         if claim.is_bound and live is not None:
             in_force = live["status"].get("currentVolumeAttributesClassName")

@@ -264,7 +264,7 @@ _PLACES: Final[Mapping[Kind, str]] = {
 
 
 def _names(value: Any) -> set[str]:
-    return {one.name for one in fields(value)}
+    return {field.name for field in fields(value)}
 
 
 def _changes(before: Any, after: Any) -> dict[str, Any]:

@@ -155,7 +155,8 @@ def with_partition(seen: Observation, **changes: Any) -> Observation:
     """Return a copy with the partition changed."""
     assert seen.metadata is not None
     return with_metadata(
-        seen, partitions=tuple(replace(one, **changes) for one in seen.metadata.partitions)
+        seen,
+        partitions=tuple(replace(partition, **changes) for partition in seen.metadata.partitions),
     )
 
 
@@ -186,8 +187,8 @@ def passes(seen: Observation, count: int = 8, memory: Memory | None = None) -> l
 def kinds(decisions: list[Decision]) -> list[str]:
     """Return the names of the actions, repetitions left out."""
     found: list[str] = []
-    for one in decisions:
-        name = type(one.action).__name__ if one.action is not None else ""
+    for decision in decisions:
+        name = type(decision.action).__name__ if decision.action is not None else ""
         if name and (not found or found[-1] != name):
             found.append(name)
     return found
@@ -195,7 +196,7 @@ def kinds(decisions: list[Decision]) -> list[str]:
 
 def waits(decisions: list[Decision]) -> set[str]:
     """Return the waits."""
-    return {wait.what for one in decisions for wait in one.status.waits}
+    return {wait.what for decision in decisions for wait in decision.status.waits}
 
 
 def recorded(seen: Observation, name: str = "c-2", **changes: Any) -> Observation:

@@ -14,17 +14,17 @@ def reports_of(world: Stage) -> tuple[SelfReport, ...]:
     """Return the reports of the processes that answer."""
     return tuple(
         SelfReport(
-            one.broker,
-            one.start_id,
-            one.disk.dir_id,
-            one.disk.cluster_id,
-            one.disk.has_metadata,
-            one.disk.is_retired,
-            is_nats_connected=one.broker not in world.without_nats,
-            is_disk_full=one.broker in world.full,
+            process.broker,
+            process.start_id,
+            process.disk.dir_id,
+            process.disk.cluster_id,
+            process.disk.has_metadata,
+            process.disk.is_retired,
+            is_nats_connected=process.broker not in world.without_nats,
+            is_disk_full=process.broker in world.full,
         )
-        for one in sorted(world.brokers.processes.values(), key=lambda one: one.broker)
-        if not world.hides(one.broker)
+        for process in sorted(world.brokers.processes.values(), key=lambda one: one.broker)
+        if not world.hides(process.broker)
     )
 
 
@@ -61,16 +61,16 @@ def metadata_of(world: Stage) -> Metadata | None:
         ),
         partitions=tuple(
             Partition(
-                one.key[0],
-                one.key[1],
-                one.leader,
-                one.epoch,
-                one.replicas,
-                one.isr,
-                one.min_isr,
-                one.target,
+                partition.key[0],
+                partition.key[1],
+                partition.leader,
+                partition.epoch,
+                partition.replicas,
+                partition.isr,
+                partition.min_isr,
+                partition.target,
             )
-            for one in brokers.partitions.values()
+            for partition in brokers.partitions.values()
         ),
         feature_level=brokers.feature_level,
         known_level=brokers.known_level(),

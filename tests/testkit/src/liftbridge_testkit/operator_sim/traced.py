@@ -225,7 +225,7 @@ async def owners(cast: Cast) -> None:
     }
     live = await cast.person.create(stream)
     for details in ((0, 1), (1,), (), (1, 0)):
-        listed = [{"partition": one, "leader": "b", "replicas": ["b"]} for one in details]
+        listed = [{"partition": detail, "leader": "b", "replicas": ["b"]} for detail in details]
         live = await kube.apply_status(told(live, observedGeneration=1, partitionDetails=listed))
     rng = Random(1)
     leases = [

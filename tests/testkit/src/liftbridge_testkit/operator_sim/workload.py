@@ -258,11 +258,13 @@ def _lose_volume(world: Stage, names: list[str]) -> None:
     name = rng.choice(names)
     pod, claim = api.pods[name], api.claims.get(name)
     on_node = [one for one in api.pods.values() if one.node == pod.node]
-    others = [one for one in brokers.alive_voters() if one.broker != name]
-    holds = [one for one in brokers.partitions.values() if name in one.replicas]
+    others = [voter for voter in brokers.alive_voters() if voter.broker != name]
+    holds = [partition for partition in brokers.partitions.values() if name in partition.replicas]
     is_safe = all(len(one.replicas) > 1 and set(one.replicas) <= set(one.isr) for one in holds)
     # A move may leave it with the only replica before the loss is noticed.
-    is_safe = is_safe and not any(name in one.target for one in brokers.partitions.values())
+    is_safe = is_safe and not any(
+        name in partition.target for partition in brokers.partitions.values()
+    )
     is_safe = is_safe and all(
         brokers.is_up(other) for one in holds for other in one.replicas if other != name
     )
@@ -291,14 +293,14 @@ def heal(world: Stage) -> None:
     resource = api.resource
     assert resource is not None
     fixed = [
-        len(one.replicas if not one.target else one.target)
-        for one in brokers.partitions.values()
-        if one.key[0] not in resource.wanted.automatic_factor
+        len(partition.replicas if not partition.target else partition.target)
+        for partition in brokers.partitions.values()
+        if partition.key[0] not in resource.wanted.automatic_factor
     ]
     automatic = [
-        min(3, len(one.replicas))
-        for one in brokers.partitions.values()
-        if one.target and one.key[0] in resource.wanted.automatic_factor
+        min(3, len(partition.replicas))
+        for partition in brokers.partitions.values()
+        if partition.target and partition.key[0] in resource.wanted.automatic_factor
     ]
     least = max([1, *fixed, *automatic])
     revision = resource.wanted.revision

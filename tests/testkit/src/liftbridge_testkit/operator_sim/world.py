@@ -111,6 +111,6 @@ class World:
         for pod in self.stage.api.pods.values():
             if pod.revision != resource.wanted.revision or not self.stage.brokers.is_up(pod.name):
                 raise InvariantError(f"ready with {pod}")
-        for one in self.stage.brokers.partitions.values():
-            if set(one.replicas) != set(one.isr) or not one.leader:
-                raise InvariantError(f"ready with {one}")
+        for partition in self.stage.brokers.partitions.values():
+            if set(partition.replicas) != set(partition.isr) or not partition.leader:
+                raise InvariantError(f"ready with {partition}")

@@ -133,9 +133,9 @@ def _values(node: Schema, depth: int) -> Iterator[Any]:
         least = int(node.get("minimum", 1))
         yield from (least, least + 1)
     elif node.get("type") == "string":
-        yield from (one for one in WORDS if not errors(node, one))
+        yield from (word for word in WORDS if not errors(node, word))
     elif node.get("type") == "array":
-        yield from ([one] for one in _values(node["items"], depth - 1))
+        yield from ([value] for value in _values(node["items"], depth - 1))
     elif depth > 0:
         yield from _objects(node, depth)
 
@@ -144,7 +144,7 @@ def _objects(node: Schema, depth: int) -> Iterator[Any]:
     if "properties" not in node:
         inner = node.get("additionalProperties")
         if isinstance(inner, dict):
-            yield from ({"other": one} for one in _values(inner, depth - 1))
+            yield from ({"other": value} for value in _values(inner, depth - 1))
         return
     made = {}
     for name in node.get("required", ()):

@@ -253,10 +253,10 @@ class Process:
         self._epochs: Mapping[BrokerId, int] = {}
         self._fetching: dict[BrokerId, FollowerSession] = {}
         self._serving: dict[BrokerId, LeaderSession] = {}
-        for one in replicas.values():
-            one.leader = one.follower = one.asked = None
-            one.broker_epoch = broker_epoch
-            one.run += 1
+        for replica in replicas.values():
+            replica.leader = replica.follower = replica.asked = None
+            replica.broker_epoch = broker_epoch
+            replica.run += 1
 
     # Roles.
 
@@ -381,7 +381,7 @@ class Process:
         for leader, fetching in self._fetching.items():
             request = fetching.next_request(now)
             if request is not None:
-                told = tuple([self._told(one) for one in request.body.partitions])
+                told = tuple([self._told(partition) for partition in request.body.partitions])
                 body = request.body._replace(partitions=told)
                 self._send_fetch(leader, request.correlation_id, body)
         for follower, serving in self._serving.items():

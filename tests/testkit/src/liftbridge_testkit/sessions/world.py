@@ -201,8 +201,8 @@ class SessionWorld:
                     )
                     for stream, one in state.partitions()
                 },
-                frozenset(one.broker for one in state.brokers.values() if one.can_lead),
-                {one.broker: one.broker_epoch for one in state.brokers.values()},
+                frozenset(broker.broker for broker in state.brokers.values() if broker.can_lead),
+                {broker.broker: broker.broker_epoch for broker in state.brokers.values()},
             )
         )
 

@@ -81,8 +81,8 @@ def as_json(total: Sum, seconds: float, floors: Mapping[tuple[str, str], int]) -
             "coverage": coverage,
             "below_floor": total.coverage.below(floors),
             "failures": [
-                {"seed": one.seed, "world": one.kind, "failure": one.failure}
-                for one in total.failures
+                {"seed": failure.seed, "world": failure.kind, "failure": failure.failure}
+                for failure in total.failures
             ],
         },
         indent=2,

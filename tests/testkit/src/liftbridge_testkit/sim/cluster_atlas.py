@@ -72,7 +72,7 @@ class ClusterAtlas(Watcher):
         broker = broker_on(machine)
         if broker is None or machine.name in self.lossy or broker.node.context.store.failure:
             return
-        if any(one.offline_reason for one in broker.node.partitions.values()):
+        if any(partition.offline_reason for partition in broker.node.partitions.values()):
             self.lossy[machine.name] = None
             self._check_losses_to_come(broker.node.state)
 
@@ -85,7 +85,7 @@ class ClusterAtlas(Watcher):
             self._check_losses_to_come(state)
 
     def _check_losses_to_come(self, state: ClusterState) -> None:
-        losing = [one for one in self.world.machines.values() if one.files.is_losing]
+        losing = [machine for machine in self.world.machines.values() if machine.files.is_losing]
         if not losing or self._loses_nothing(state):
             return
         lossy = {**self.lossy, **dict.fromkeys(one.name for one in losing)}
@@ -133,7 +133,7 @@ class ClusterAtlas(Watcher):
 
     def _refusing(self) -> list[BrokerId]:
         machines = self.world.machines.values()
-        return [one.name for one in machines if one.files.is_refusing]
+        return [machine.name for machine in machines if machine.files.is_refusing]
 
     def may_damage(self, machine: Machine) -> bool:
         """Return whether it may lose its replicas and its vote: only while all others are well."""
@@ -181,19 +181,23 @@ class ClusterAtlas(Watcher):
             if (broker := broker_on(machine)) is not None
             and (
                 broker.consensus.is_leader
-                or any(one.role is Role.LEADER for one in broker.node.partitions.values())
+                or any(
+                    partition.role is Role.LEADER for partition in broker.node.partitions.values()
+                )
             )
         ]
 
     def _damaged(self, but: Machine | None) -> list[Machine]:
         """Return machines with damage still in use, except one."""
         machines = self.world.machines.values()
-        return [one for one in machines if one is not but and one.files.is_damaged]
+        return [machine for machine in machines if machine is not but and machine.files.is_damaged]
 
     def _in_danger(self) -> list[Machine]:
         """Return the healthy machines that may lose data by faults in progress."""
         machines = self.world.machines.values()
-        return [one for one in machines if one.files.is_damaged or one.files.is_losing]
+        return [
+            machine for machine in machines if machine.files.is_damaged or machine.files.is_losing
+        ]
 
     def _newest(self) -> ClusterState | None:
         """Return the newest metadata applied by any broker, including killed ones."""
@@ -217,13 +221,15 @@ class ClusterAtlas(Watcher):
         leader = max(leading, key=lambda one: one.consensus.term, default=None)
         if leader is None:
             return False
-        voters = {one.broker for one in leader.consensus.voters}
+        voters = {voter.broker for voter in leader.consensus.voters}
         # A learner whose disk it already refuses is not needed, however few vote.
         is_missed = machine.name in voters or broker_on(machine) is not None
         if is_missed and len(voters) < 3:
             return False
         core = leader.consensus.core
-        learners = [one for one in leader.consensus.learners if one.broker != machine.name]
+        learners = [
+            learner for learner in leader.consensus.learners if learner.broker != machine.name
+        ]
         if not core.is_configuration_committed or learners:
             return False
         for other in self.world.machines.values():

@@ -153,7 +153,7 @@ class SimFiles(MemoryFiles):
     @property
     def is_damaged(self) -> bool:
         """Return whether damaged bytes are still in use."""
-        self.damages = [one for one in self.damages if self._is_there(one)]
+        self.damages = [damage for damage in self.damages if self._is_there(damage)]
         return bool(self.damages)
 
     @property

@@ -111,7 +111,7 @@ class Faults(Watcher):
     def any_running(self) -> Machine | None:
         """Return a machine whose process runs and is not paused, if one more may be down."""
         machines = list(self.world.machines.values())
-        active = [one for one in machines if one.is_running and not one.is_paused]
+        active = [machine for machine in machines if machine.is_running and not machine.is_paused]
         if len(machines) - len(active) >= self.plan.down_max:
             return None
         return self.random.choice(active) if active else None

@@ -88,7 +88,7 @@ def wait_for(world: World, turns: Turns, what: str, happens: Callable[[], bool])
     Raises:
         LivenessError: The condition did not hold in time, or there is a busy loop.
     """
-    begin = max([world.now, *(one.disk_free_at for one in world.machines.values())])
+    begin = max([world.now, *(machine.disk_free_at for machine in world.machines.values())])
     until, last = begin + SETTLE_NS, turns.count + TURNS_MAX
     while not happens():
         if world.now >= until:
@@ -219,7 +219,8 @@ class Life:
         self._replace_damaged()
         self._probe()
         self.expect(
-            "outcomes of all runs", lambda: all(not one.in_flight for one in self.publishers)
+            "outcomes of all runs",
+            lambda: all(not publisher.in_flight for publisher in self.publishers),
         )
         self.expect("everything committed", self.is_all_committed)
         self.expect("readers at the end", self._are_readers_done)

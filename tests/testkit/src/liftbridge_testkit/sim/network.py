@@ -337,7 +337,9 @@ class Network:
         for intruder in self.intruders.values():
             intruder.overhear(broker, channel, payload)
         if broker == EVERYONE:
-            for target in [one for one in self.endpoints.values() if one.takes_peers]:
+            for target in [
+                endpoint for endpoint in self.endpoints.values() if endpoint.takes_peers
+            ]:
                 deliver = target.receiver.on_peer
                 self._post(source, target, "call", deliver, Channel.METADATA, payload)
             return
@@ -347,7 +349,11 @@ class Network:
 
     def intrude(self, kind: str) -> None:
         """Deliver a frame of an intruder to a broker now, if it has one."""
-        brokers = [one.name for one in self.endpoints.values() if one.takes_peers and one.is_up]
+        brokers = [
+            endpoint.name
+            for endpoint in self.endpoints.values()
+            if endpoint.takes_peers and endpoint.is_up
+        ]
         found = self.intruders[kind].frame(brokers) if brokers else None
         if found is None:
             return

@@ -204,7 +204,7 @@ class GroupPoints(Watcher):
 
     def _count_leading(self) -> int:
         members = (self._consensus_of(machine) for machine in self._world.machines.values())
-        return sum(one is not None and one.is_leader for one in members)
+        return sum(member is not None and member.is_leader for member in members)
 
     def _look_at_members(self, members: tuple[object, ...]) -> None:
         if members == self._members:

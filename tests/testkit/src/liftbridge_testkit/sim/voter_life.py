@@ -128,7 +128,7 @@ class GroupAtlas:
     def _leader(self) -> Voter | None:
         """Return the leader of the highest term."""
         voters = [voter_on(machine) for machine in self.world.machines.values()]
-        leading = [one for one in voters if one is not None and one.consensus.is_leader]
+        leading = [voter for voter in voters if voter is not None and voter.consensus.is_leader]
         return max(leading, key=lambda one: one.consensus.term, default=None)
 
 

@@ -99,7 +99,9 @@ class World:
             self._hooks.clear()
         if hook not in self._hooks:
             nothing = getattr(Watcher, hook)
-            own = [one for one in self.watchers if getattr(type(one), hook) is not nothing]
+            own = [
+                watcher for watcher in self.watchers if getattr(type(watcher), hook) is not nothing
+            ]
             self._hooks[hook] = [getattr(one, hook) for one in own]
         return self._hooks[hook]
 

@@ -157,7 +157,7 @@ class Soak:
     def _ends(self) -> dict[int, int]:
         """Return the end of the archive of each partition."""
         ends = log.load(self.store).ends.values()
-        return {int(one.app_id.rsplit("/", 1)[1]): one.version for one in ends}
+        return {int(end.app_id.rsplit("/", 1)[1]): end.version for end in ends}
 
     def _await_all(self, publishing: Publishing) -> None:
         deadline = monotonic() + END_SECONDS_MAX
@@ -204,10 +204,10 @@ class Soak:
             "checkpoints removed": self.checkpoints_removed,
             "runners that ended by themselves": len(exits),
             "orphans removed by gc": len(removed),
-            "lost": max(one.lost for one in ledgers.values()),
-            "twice": max(one.twice for one in ledgers.values()),
-            "wrong": max(one.wrong for one in ledgers.values()),
-            "readers that differ": len({one.digest for one in ledgers.values()}) - 1,
+            "lost": max(ledger.lost for ledger in ledgers.values()),
+            "twice": max(ledger.twice for ledger in ledgers.values()),
+            "wrong": max(ledger.wrong for ledger in ledgers.values()),
+            "readers that differ": len({ledger.digest for ledger in ledgers.values()}) - 1,
             "partitions not at their end": sum(
                 self._ends().get(one) != count for one, count in self.wanted.items()
             ),
@@ -226,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _object_store(options, Path(name)),
         ClusterKit(Path(name), config=CONFIG, has_proxies=False) as cluster,
     ):
-        servers = ",".join(one.address for one in cluster.brokers.values())
+        servers = ",".join(broker.address for broker in cluster.brokers.values())
         with connect_sync(servers) as client:
             client.streams.create(STREAM, partitions=PARTITIONS, replication=3)
         found = Soak(options, Path(name), cluster, servers).run()

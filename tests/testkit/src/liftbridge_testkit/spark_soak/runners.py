@@ -100,9 +100,9 @@ def kill_session(session: int) -> None:
     while members := living(session):
         if monotonic() > deadline:
             raise TimeoutError(f"processes {members} of session {session} live on after SIGKILL")
-        for one in members:
+        for member in members:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(one, signal.SIGKILL)
+                os.kill(member, signal.SIGKILL)
         sleep(_POLL_SECONDS)
 
 

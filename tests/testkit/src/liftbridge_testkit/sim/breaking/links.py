@@ -58,7 +58,7 @@ def _split(faults: Breaking) -> Undo | None:
         return None
     faults.random.shuffle(names)
     at = faults.random.randrange(1, len(names))
-    ways = [(one, other) for one in names[:at] for other in names[at:]]
+    ways = [(name, other) for name in names[:at] for other in names[at:]]
     return _cut(faults, tuple(ways + [(other, one) for one, other in ways]))
 
 

@@ -68,7 +68,9 @@ class Operator:
         return sorted(voters) == sorted(self._wanted())
 
     def _wanted(self) -> list[Peer]:
-        return [peer_of(one.name, one.disk_number) for one in self.world.machines.values()]
+        return [
+            peer_of(machine.name, machine.disk_number) for machine in self.world.machines.values()
+        ]
 
     def _step(self, leader: Machine) -> None:
         def serve(serving: Serving, _now: Instant, _wall_ns: int, answer: Answer) -> None:

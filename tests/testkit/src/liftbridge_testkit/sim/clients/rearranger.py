@@ -235,7 +235,7 @@ class Rearranger:
 
     def uncordon(self, state: ClusterState) -> Wish | None:
         """Uncordon a broker."""
-        cordoned = [one.broker for one in state.brokers.values() if one.cordoned]
+        cordoned = [broker.broker for broker in state.brokers.values() if broker.cordoned]
         if not cordoned:
             return None
         return CordonBroker(broker=self._random.choice(cordoned), cordoned=False)

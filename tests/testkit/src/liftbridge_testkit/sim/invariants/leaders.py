@@ -51,6 +51,6 @@ class LeaderLogs:
             PartitionId(partition.partition_id),
             look.log_start,
             min(end, look.high_watermark),
-            [one for one in records if one.offset >= look.log_start],
+            [record for record in records if record.offset >= look.log_start],
             is_compacted=True,
         )

@@ -47,7 +47,7 @@ def _deliver(stage: Stage, words: Sequence[str]) -> list[str]:
     them arrive and the rest is held on. Messages go to the present owner of the name.
     """
     words, options = split_options(words)
-    plain = [one for one in words if one != "last-first"]
+    plain = [word for word in words if word != "last-first"]
     source, target, kinds = _way(plain) if plain else ("*", "*", ["*"])
     wanted = [Rule(source, target, kind, Verdict.PASS) for kind in kinds]
 

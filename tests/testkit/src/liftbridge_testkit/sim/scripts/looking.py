@@ -62,7 +62,7 @@ def values(stage: Stage, words: Sequence[str]) -> str:
     """`values A s/0`: records of a replica, by the names they were published under."""
     names = {write: name for name, write in stage.writes.items()}
     history, partition = stage.life.history, stage.replica(*words)
-    found = (history.find(one) for one in _records(stage, partition))
+    found = (history.find(record) for record in _records(stage, partition))
     return _list("?" if write is None else names.get(write, "?") for write in found)
 
 
@@ -131,7 +131,7 @@ def fenced(stage: Stage, words: Sequence[str]) -> str:
         if (program := stage.machine(name).program) is not None and program.is_ready
     ]
     newest = max(states, key=lambda state: state.applied_index)
-    known = next((one for one in newest.brokers.values() if one.broker == words[0]), None)
+    known = next((broker for broker in newest.brokers.values() if broker.broker == words[0]), None)
     return "unknown" if known is None else "yes" if known.fenced else "no"
 
 

@@ -187,10 +187,10 @@ def _trail(stage: Stage, words: Sequence[str]) -> list[str]:
     partition = stage.newest(words[0]).partition_id
     changes, stage.changes.known[partition] = stage.changes.known[partition], []
     return [
-        f"{stage.epochs.name(partition, one.leader_epoch)} {one.leader or 'none'}"
-        f" isr={','.join(one.isr) or 'none'} of {','.join(one.replicas)}"
-        + (f" adding {','.join(one.adding)}" if one.adding else "")
-        for one in changes
+        f"{stage.epochs.name(partition, change.leader_epoch)} {change.leader or 'none'}"
+        f" isr={','.join(change.isr) or 'none'} of {','.join(change.replicas)}"
+        + (f" adding {','.join(change.adding)}" if change.adding else "")
+        for change in changes
     ]
 
 
