@@ -159,6 +159,7 @@ def test_streams_of_the_broker_take_nothing_from_nats(world: NodeWorld, name: st
     """Only their leader writes to them: a cursor that anybody sends says nothing."""
     subject = f"{NAMESPACE}.{name.strip('_')}"
     partition = world.create(name, subject, is_internal=True)
+    assert SubscriptionId(partition.partition_id) not in world.messaging.subscriptions
     world.deliver(subject, b"a", envelope(b"b", key=b"cursor"))
     assert world.values(partition) == {}
     world.publish(partition, b"c")
