@@ -4,6 +4,7 @@ import asyncio
 import gc
 import socket
 import weakref
+from functools import partial
 
 import pytest
 
@@ -11,7 +12,7 @@ from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.grpc_connection import TURN_BYTES, GrpcConnection
 from liftbridge_broker.api.sockets import is_reset
 from liftbridge_broker.api.transport import GrpcServer
-from liftbridge_broker.api.turns import Turns
+from liftbridge_broker.api.turns import SLICE_NS, TURN_NS, Turns, Waker
 from liftbridge_broker.http2.frames import Http2Code, rst_stream_frame
 from liftbridge_testkit.http2_peer import Http2Peer, RecordingTransport
 
@@ -160,3 +161,45 @@ async def test_clients_are_served_where_the_system_tells_no_state(
     await asyncio.sleep(0)
     assert transport.is_read
     connection.connection_lost(None)
+
+
+WOKEN = 200
+ACT_NS = 200_000
+
+
+async def test_readers_of_one_client_do_not_delay_the_request_of_another() -> None:
+    """One record wakes all of them; each takes a while to send it."""
+    now, log = [0], list[str]()
+    server, wakers = GrpcServer(), list[Waker]()
+    server.turns = turns = Turns(lambda: now[0])
+
+    def act(what: str) -> None:
+        log.append(what)
+        now[0] += ACT_NS
+
+    def serve(call: Call) -> None:
+        if call.peer == "reader":
+            wakers.append(Waker(turns, call, partial(act, "woken")))
+        else:
+            act("served")
+
+    server.streaming("/test.Echo/Bidi", serve)
+    reader, other = [GrpcConnection(server) for _ in range(2)]
+    peer = Http2Peer()
+    for connection, name in ((reader, "reader"), (other, "other")):
+        transport = RecordingTransport()
+        transport.extra["peername"] = name
+        connection.connection_made(transport)
+        connection.data_received(peer.hello())
+    for number in range(WOKEN):
+        reader.data_received(Http2Peer().request(2 * number + 1))
+    turns.spend(TURN_NS)
+    for one in wakers:
+        one.wake()
+    other.data_received(Http2Peer().request(1))
+    for _ in range(WOKEN):
+        await asyncio.sleep(0)
+    assert log.count("woken") == WOKEN
+    assert log.index("served") <= SLICE_NS // ACT_NS
+    for connection in (reader, other):
+        connection.connection_lost(None)

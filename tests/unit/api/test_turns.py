@@ -2,8 +2,14 @@
 
 import asyncio
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from liftbridge_broker.api.turns import TURN_NS, Turns, Waker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from liftbridge_broker.api.call import Call
 
 
 class Clock:
@@ -109,21 +115,34 @@ async def test_whoever_fails_keeps_nobody_from_the_next_turn() -> None:
     assert "a" in log
 
 
-async def test_those_who_are_woken_together_act_once_in_order_and_in_several_turns() -> None:
+class Line:
+    """The work of a connection, in which its calls queue what they have to do."""
+
+    def __init__(self) -> None:
+        self.steps: list[Iterator[None]] = []
+
+    def go_on(self, steps: "Iterator[None]") -> None:
+        self.steps.append(steps)
+
+
+async def test_who_is_woken_while_others_wait_acts_once_in_the_work_of_its_connection() -> None:
     clock, log = Clock(), list[str]()
-    turns = Turns(clock)
+    turns, line = Turns(clock), Line()
 
     def act(name: str) -> None:
         log.append(name)
         clock.now_ns += TURN_NS // 2
         turns.spend(TURN_NS // 2)
 
-    wakers = [Waker(turns, partial(act, name)) for name in "abcdef"]
+    wakers = [Waker(turns, cast("Call", line), partial(act, name)) for name in "abcd"]
     for one in wakers:
         one.wake()
     for one in wakers[2:]:
         one.wake()  # they wait already
-    for _ in range(3):
-        await turn(log)
-    wakers[0].wake()
-    assert "".join(log) == "abcd|ef||a"
+    assert (log, len(line.steps)) == (["a", "b"], 2)
+    await turn(log)
+    assert log == ["a", "b", "|"], "not a worker of its own"
+    for steps in line.steps:
+        list(steps)
+    wakers[2].wake()
+    assert ("".join(log), len(line.steps)) == ("ab|cd", 3)

@@ -253,15 +253,14 @@ class FetchBatchesCall:
             except LiftbridgeError as refusal:
                 refuse(self._call, refusal)
 
-        self._context.ask(
-            partition, wanted.question(partition), answered, as_replica=request.read_replica
-        )
+        question, as_replica = wanted.question(partition), request.read_replica
+        self._context.ask(self._call, partition, question, answered, as_replica=as_replica)
 
     def _open(self, partition: Partition, wanted: BulkRange) -> None:
         self._check_history(partition)
         self._context.take_subscription()
         try:
-            wake = Waker(self._turns, self._pump).wake
+            wake = Waker(self._turns, self._call, self._pump).wake
             self._read = BulkRead(partition, self._context.node.client_reads, wake, wanted)
         except LiftbridgeError:
             self._context.subscription_count -= 1

@@ -225,7 +225,7 @@ class _Wait:
         self._answer = answer
         self._watches: list[_Watch] = []
         self._is_over = False
-        self._end = context.in_turn(self._over)
+        self._end = context.in_turn(call, self._over)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(wait_ms / 1_000, self._end)
         call.on_cancel = self._stop
@@ -292,7 +292,7 @@ class _Bounds:
     def _ask(self, partition: Partition) -> None:
         answered = partial(self._answered, partition)
         as_replica = self._request.read_replica
-        self._context.ask(partition, Question.END, answered, as_replica=as_replica)
+        self._context.ask(self._call, partition, Question.END, answered, as_replica=as_replica)
 
     def _answered(self, partition: Partition, error: LiftbridgeError | None) -> None:
         self._open_count -= 1

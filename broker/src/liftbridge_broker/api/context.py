@@ -77,12 +77,18 @@ class Context:
         self.subscription_count += weight
 
     def ask(
-        self, partition: Partition, question: Question, done: Done, *, as_replica: bool = False
+        self,
+        call: Call,
+        partition: Partition,
+        question: Question,
+        done: Done,
+        *,
+        as_replica: bool = False,
     ) -> None:
-        """Confirm that this broker may answer about offsets; see `answers.ask`.
+        """Confirm that this broker may answer a call about offsets; see `answers.ask`.
 
         The metadata group answers thousands of questions at once. The rest of each answer is done
-        in the turns of clients; `done` then gets an error if the answer is no longer allowed.
+        in the turns of the client; `done` then gets an error if the answer is no longer allowed.
         """
         turns, is_asking = self.turns, True
 
@@ -90,18 +96,18 @@ class Context:
             if turns is None or turns.is_free or is_asking:
                 done(error)
             elif error is not None:
-                turns.join(Waker(turns, partial(done, error)))
+                Waker(turns, call, partial(done, error)).wake()
             else:
                 seen = partition.log.high_watermark
                 late = partial(_error_by_now, partition, seen, as_replica=as_replica)
-                turns.join(Waker(turns, lambda: done(late())))
+                Waker(turns, call, lambda: done(late())).wake()
 
         now, answers = self.clock.now(), self.node.client_reads.answers
         ask(answers, partition, question, told, now, as_replica=as_replica)
         is_asking = False
 
-    def in_turn(self, act: Callable[[], None]) -> Callable[[], None]:
-        """Wrap a short action so that a call runs it once, in the turns of clients."""
+    def in_turn(self, call: Call, act: Callable[[], None]) -> Callable[[], None]:
+        """Wrap a short action so that a call runs it once, in the turns of its client."""
         turns = self.turns
         if turns is None:
             return act
@@ -111,7 +117,7 @@ class Context:
             act()
             turns.spend(turns.now() - began)
 
-        return Waker(turns, timed).wake
+        return Waker(turns, call, timed).wake
 
     def do_later(self, steps: Iterator[None]) -> None:
         """Run steps that no call waits for."""

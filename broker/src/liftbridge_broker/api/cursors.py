@@ -42,7 +42,7 @@ class _Answer:
         self._timer: asyncio.TimerHandle | None = None
         if call.deadline is None:
             late = InternalError(f"no answer within {seconds:g} s")
-            end = context.in_turn(partial(refuse, call, late))
+            end = context.in_turn(call, partial(refuse, call, late))
             self._timer = asyncio.get_running_loop().call_later(seconds, end)
             call.on_cancel = self._timer.cancel
 
@@ -146,7 +146,7 @@ class CursorService:
             else:
                 self._context.node.cursors.look_up(partition, key, found)
 
-        self._context.ask(partition, Question.END, may_look)
+        self._context.ask(call, partition, Question.END, may_look)
 
     def _partition_of(self, key: bytes) -> Partition:
         node = self._context.node

@@ -189,7 +189,7 @@ class MetadataService:
             _fill_ends(led, response.metadata)
             call.reply(response.SerializeToString())
 
-        self._context.ask(led, Question.END, answered)
+        self._context.ask(call, led, Question.END, answered)
 
 
 def _fill_ends(partition: Partition, target: api_pb2.PartitionMetadata) -> None:

@@ -289,7 +289,7 @@ class PublishAsyncCall:
             self.finish(GrpcStatus.OK, "")
         else:
             loop = asyncio.get_running_loop()
-            end = self.context.in_turn(partial(self.finish, GrpcStatus.OK, ""))
+            end = self.context.in_turn(self.call, partial(self.finish, GrpcStatus.OK, ""))
             self._drain_timer = loop.call_later(DRAIN_SECONDS, end)
 
     def on_cancel(self) -> None:

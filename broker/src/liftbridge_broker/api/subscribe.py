@@ -114,7 +114,9 @@ class SubscribeCall:
             except LiftbridgeError as refusal:
                 self._end(refusal)
 
-        self._context.ask(partition, question, answered, as_replica=request.readISRReplica)
+        self._context.ask(
+            self._call, partition, question, answered, as_replica=request.readISRReplica
+        )
 
     def _subscribe(
         self,
@@ -128,7 +130,7 @@ class SubscribeCall:
             self._subscription = Subscription.open(
                 partition,
                 self._context.node.client_reads,
-                Waker(self._turns, self._pump).wake,
+                Waker(self._turns, self._call, self._pump).wake,
                 start=start,
                 stop=stop,
                 is_reverse=request.reverse,

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
+from liftbridge_broker.api.call import Call
+
 TURN_NS: Final = 5_000_000
 """Time for work of clients in a turn of the loop; the last slice may end later."""
 
@@ -113,16 +115,18 @@ class Turns:
 
 
 class Waker:
-    """Acts immediately while no connection waits; otherwise acts once, in the queue.
+    """Acts immediately while no connection waits; otherwise once, in the work of its connection.
 
-    One append wakes all readers that wait for records of its partition, perhaps ten thousand.
+    One append wakes all readers that wait for records of its partition, perhaps ten thousand. In a
+    queue of their own they would delay every other client until each of them was served.
     """
 
-    __slots__ = ("_act", "_is_in_line", "_turns")
+    __slots__ = ("_act", "_call", "_is_in_line", "_turns")
 
-    def __init__(self, turns: Turns, act: Callable[[], None]) -> None:
-        """Start with nothing to do."""
+    def __init__(self, turns: Turns, call: Call, act: Callable[[], None]) -> None:
+        """Start with nothing to do; no action follows the end of the call."""
         self._turns = turns
+        self._call = call
         self._act = act
         self._is_in_line = False
 
@@ -132,13 +136,12 @@ class Waker:
             self._act()
         elif not self._is_in_line:
             self._is_in_line = True
-            self._turns.join(self)
+            self._call.go_on(self._steps())
 
-    def work(self) -> bool:
-        """Act in the worker's turn."""
+    def _steps(self) -> Iterator[None]:
         self._is_in_line = False
         self._act()
-        return False
+        yield
 
 
 class Chore:
