@@ -1,69 +1,56 @@
 """Several whole nodes without I/O: one NATS and one clock in memory, a disk for each.
 
-How a member of a cluster is built (`Member.start`), in this order:
-
-1. `open_store`;
-2. one `PeerLink` for everything the broker says; its `incarnation_id` is the one it registers with;
-3. `open_member` on the link, with the group that begins together, or an empty configuration for a
-   broker that is let in later; `MetadataDriver` on that, its callbacks leading to the node:
-   `on_change` (records only), `on_restored`, `on_leader`;
-4. `Node(..., parts=ClusterParts(link, consensus, Joining(me, consensus, link, now), rng))`;
-5. `node.open_partitions(now)`, `store.begin(applied_index, now)`;
-6. `RegisterBroker` with the link's incarnation, proposed again until it is answered; the answer
-   means that roles are taken. `node.listen()` then. Heartbeats unfence the broker by themselves.
+A member of a cluster is the shipped core (`node.assembly`), which all of them begin together, or
+which is let in later. It registers in steps of that core; `is_registered` means that roles are
+taken. Heartbeats unfence the broker by themselves.
 
 Events of a member: `on_peer(channel, payload, now, wall_ns)` besides those of a broker alone. For a
 stop in order `node.cluster.session.want_shutdown` is set; `session.may_stop` says when.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.adapters.memory.messaging import MemoryMessaging, Sent
 from liftbridge_broker.controller.commands import (
-    FEATURE_LEVEL,
     Command,
     CreateStream,
-    RegisterBroker,
 )
-from liftbridge_broker.controller.records import BrokerEpochAnswer
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamName
 from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
 from liftbridge_broker.model.subjects import internal_subject
-from liftbridge_broker.node.membership import ClusterParts
-from liftbridge_broker.node.metadata.driver import MetadataDriver
-from liftbridge_broker.node.metadata.joining import Joining
-from liftbridge_broker.node.metadata.opening import open_member
+from liftbridge_broker.node.assembly.core import Core, CoreOptions
+from liftbridge_broker.node.assembly.session import Announcement, register
+from liftbridge_broker.node.metadata.bootstrap import Beginning, Role
+from liftbridge_broker.node.metadata.consensus import RaftConsensus
+from liftbridge_broker.node.metadata.opening import METADATA_DIRECTORY
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition.partition import Partition
 from liftbridge_broker.node.partition.runs import POLICY_ALL, PendingAck, PublishRun
-from liftbridge_broker.node.peers.peer_link import PeerLink, unsigned_sessions
-from liftbridge_broker.node.replicas.claims import quarantined_partitions, verified_partitions
+from liftbridge_broker.node.peers.peer_link import PeerLink
 from liftbridge_broker.ports.files import FileHandle, Token
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
-from liftbridge_broker.ports.metadata import LeaderChanged
 from liftbridge_broker.ports.transport import EVERYONE, Channel
 from liftbridge_broker.raft.configuration import EMPTY
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.reserve import SpaceLimits
-from liftbridge_broker.storage.start import open_store
 from liftbridge_broker.storage.store import LogStore, StoreOptions
-from liftbridge_testkit.node_world import METADATA_TOKEN, START, START_WALL_NS, Answers
-
-if TYPE_CHECKING:
-    from liftbridge_broker.node.metadata.consensus import RaftConsensus
+from liftbridge_testkit.node_world import START, START_WALL_NS, Answers
 
 MS = 1_000_000
 STEP_NS = 5 * MS
 NAMESPACE = "test-ns"
+CLUSTER_ID = "cluster"
+"""On messages; the metadata have none, as nobody has named this cluster or raised its level."""
+
 STREAMS = "streams/"
 """Folder of the logs of streams."""
 
@@ -129,14 +116,29 @@ class HoldingFiles(MemoryFiles):
         super().kill()
 
 
+@dataclass(slots=True)
+class _Clock:
+    """Port `Clock`: that of the world."""
+
+    world: "ClusterWorld"
+
+    def now(self) -> Instant:
+        """See the port."""
+        return self.world.now
+
+    def wall_ns(self) -> int:
+        """See the port."""
+        return self.world.wall_ns
+
+
 class Member:
     """One broker with its disk, over several lives.
 
     Attributes:
         files: Its disk.
-        node: The node of this life.
+        core: The broker of this life.
         is_alive: Whether it runs.
-        is_registered: Whether this life's registration was answered.
+        is_registered: Whether this life's registration was applied.
         told: Transitions of all lives.
         failures: Failures of its store or metadata.
         armed: Deadline its timer has.
@@ -157,12 +159,30 @@ class Member:
         self.is_stalled = False
         self.life = 0
         self.messaging = MemoryMessaging()
-        self._token = METADATA_TOKEN
-        self._register_at: Instant | None = None
-        self.store: LogStore
-        self.node: Node
-        self.consensus: RaftConsensus
-        self.link: PeerLink
+        self.core: Core
+        self._steps: Generator[None, None, None] | None = None
+        self._step_at = START
+
+    @property
+    def store(self) -> LogStore:
+        """The logs of this life."""
+        return self.core.store
+
+    @property
+    def node(self) -> Node:
+        """The node of this life."""
+        return self.core.node
+
+    @property
+    def consensus(self) -> RaftConsensus:
+        """Its member of the metadata group."""
+        return self.core.consensus
+
+    @property
+    def link(self) -> PeerLink:
+        """Its link to the other brokers."""
+        assert self.node.cluster is not None
+        return self.node.cluster.link
 
     # Ports.
 
@@ -178,10 +198,6 @@ class Member:
         """Port `Timer`."""
         self.armed = deadline
 
-    def _new_token(self) -> Token:
-        self._token = Token(self._token + 1)
-        return self._token
-
     # Life.
 
     def start(self, bootstrap: Configuration = EMPTY) -> None:
@@ -190,106 +206,48 @@ class Member:
         self.life += 1
         self.is_alive, self.is_registered, self.armed = True, False, None
         self.messaging = MemoryMessaging()
-        self.store = open_store(
+        self.core = Core(
+            self._options(),
             self.files,
-            Identity(self.peer.data_dir_id, self.broker),
-            StoreOptions(space=SpaceLimits(0, 0), known_names=("metadata",)),
-            observer=self,
-            new_token=self._new_token,
-            now=world.now,
-            wall_ns=world.wall_ns,
+            _Clock(world),
+            self,
+            self,
+            Random(f"{self.broker} {self.life} {world.seed}"),
+            lambda: f"{self.broker}-{self.life}".encode().ljust(16, b"."),
+            lambda error: self.failures.append(error.text),
+            lambda _change: None,
         )
-        self.store.on_failed = self.failures.append
-        rng = Random(f"{self.broker} {self.life} {world.seed}")
-        sessions = unsigned_sessions(self.broker, f"run-{self.broker}-{self.life}")
-        self.link = PeerLink(self.port, sessions, "cluster")
-        _, self.consensus, recovered = open_member(
-            self.files,
-            self.peer,
-            self.link,
-            origin=f"{self.broker}-{self.life}".encode().ljust(16, b"."),
-            sync_token=METADATA_TOKEN,
-            rng=rng,
-            now=world.now,
-            bootstrap=bootstrap,
-        )
-        driver = MetadataDriver(
-            self.consensus,
-            recovered,
-            on_change=lambda _index, records: self.node.on_change(records),
-            on_failed=lambda error: self.failures.append(error.text),
-            on_restored=self._on_restored,
-            on_leader=self._on_leader,
-            snapshot_entries=world.snapshot_entries,
-        )
-        self.node = Node(
-            NodeOptions(
+        self.core.open_store()
+        self.core.open(self.messaging, self.port, Beginning(bootstrap, ""))
+        self.link.cluster_id = CLUSTER_ID
+        self._steps = register(self.core, Announcement(host="localhost", port=9292))
+        self._step_at = world.now
+
+    def _options(self) -> CoreOptions:
+        world = self.world
+        return CoreOptions(
+            fresh=Identity(self.peer.data_dir_id, self.broker),
+            incarnation_id=f"run-{self.broker}-{self.life}",
+            role=Role.WAITER,
+            node=NodeOptions(
                 broker=self.broker,
                 namespace=NAMESPACE,
                 inbox=internal_subject(NAMESPACE, "ack", f"{self.broker}.{self.life}"),
                 ack_secret=f"{self.broker} {self.life}".encode(),
-                keyring=lambda: sessions.keys,
                 defaults=world.defaults,
                 record_bytes_max=1 << 20,
             ),
-            self.files,
-            self.store,
-            driver,
-            self.messaging,
-            self,
-            self,
-            METADATA_TOKEN,
-            self._new_token,
-            parts=ClusterParts(
-                link=self.link,
-                consensus=self.consensus,
-                joining=Joining(self.peer, self.consensus, self.link, world.now),
-                rng=rng,
-            ),
+            store=StoreOptions(space=SpaceLimits(0, 0), known_names=(METADATA_DIRECTORY,)),
+            snapshot_entries=world.snapshot_entries,
         )
-        self.node.open_partitions(world.now)
-        self.store.begin(self.node.state.applied_index, world.now)
-        self.arm(world.now)
-        self._register_at = world.now
 
-    # The node does not exist yet when its driver is made.
-
-    def _on_restored(self) -> None:
-        self.node.on_restored()
-
-    def _on_leader(self, event: LeaderChanged) -> None:
-        self.node.on_leader(event)
-
-    def _register(self) -> None:
-        self._register_at = None
-        life = self.life
-
-        def registered(outcome: object) -> None:
-            if life != self.life:
-                return
-            if isinstance(outcome, BrokerEpochAnswer):
-                self.store.begin_session(self.node.state.applied_index, self.world.now)
-                self.is_registered = True
-                self.node.listen()
-            else:
-                self._register_at = Instant(self.world.now + 100 * MS)
-
-        self.node.propose(
-            RegisterBroker(
-                broker=self.broker,
-                incarnation_id=self.link.incarnation_id,
-                data_dir_id=self.peer.data_dir_id,
-                host="localhost",
-                port=9292,
-                previous_broker_epoch=self.store.clean_broker_epoch or 0,
-                clean_partitions=verified_partitions(self.node.partitions, self.store),
-                known_index=self.store.known_index,
-                quarantined_partitions=quarantined_partitions(self.node.partitions),
-                feature_level=FEATURE_LEVEL,
-            ),
-            self.world.now,
-            registered,
-        )
+    def _step(self) -> None:
+        """Do the next step of the registration."""
+        assert self._steps is not None
+        self._step_at = Instant(self.world.now + STEP_NS)
+        if next(self._steps, self) is self:
+            self._steps = None
+        self.is_registered = self.is_registered or self.core.registration is not None
 
     def kill(self, *, power_cut: bool = False) -> None:
         """End the process; with a power cut nothing that was not synced is left."""
@@ -302,10 +260,8 @@ class Member:
 
     def stop(self) -> None:
         """End it in order, after it has transferred its leaderships."""
-        epoch = self.node.state.brokers[self.broker].broker_epoch
         self.node.stop()
-        self.store.close(epoch)
-        self.consensus.close()
+        self.core.close(self.core.epoch)
         self.is_alive = False
         self.messaging = MemoryMessaging()
         self.files.kill()
@@ -328,8 +284,8 @@ class Member:
         if is_due:
             self.armed = None
             self.node.on_timer(world.now, world.wall_ns)
-        if self._register_at is not None and self._register_at <= world.now:
-            self._register()
+        if self._steps is not None and self._step_at <= world.now:
+            self._step()
         return bool(events) or is_due
 
     def log_bytes(self, partition_id: PartitionId) -> bytes:
