@@ -146,8 +146,8 @@ OPERATOR_ALERTS: Final[Sequence[dict[str, Any]]] = (
 
 def alerts() -> list[dict[str, Any]]:
     """Return alert rules for conditions that need attention, and for the operator itself."""
-    found = [_alert(spec) for spec in load_catalogue().conditions.values() if spec.alert]
-    return [*found, *OPERATOR_ALERTS]
+    rules = [_alert(spec) for spec in load_catalogue().conditions.values() if spec.alert]
+    return [*rules, *OPERATOR_ALERTS]
 
 
 def _alert(spec: ConditionSpec) -> dict[str, Any]:
@@ -258,8 +258,8 @@ def values_schema() -> dict[str, Any]:
 
 def _specification(resource: Resource) -> dict[str, Any]:
     schema = definition(resource)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    found: dict[str, Any] = _plain(schema["properties"]["spec"])
-    return found
+    specification: dict[str, Any] = _plain(schema["properties"]["spec"])
+    return specification
 
 
 def _plain(node: Any) -> Any:

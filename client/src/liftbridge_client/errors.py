@@ -313,9 +313,9 @@ def publish_error(error: LiftbridgeError) -> LiftbridgeError:
     if is_told or not (is_late or error.may_be_done):
         return error
     kind = AckTimeoutError if is_late else OutcomeUnknownError
-    told = kind(f"no ack was received: {error}", server_text=error.server_text)
-    told.may_be_done = error.may_be_done
-    return told
+    translated = kind(f"no ack was received: {error}", server_text=error.server_text)
+    translated.may_be_done = error.may_be_done
+    return translated
 
 
 def error_of(status: StatusCode, text: str, server_code: str = "") -> LiftbridgeError:

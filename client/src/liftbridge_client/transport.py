@@ -208,9 +208,9 @@ class Transport:
         try:
             response: _Response = await call(request, timeout=timeout)
         except grpc.aio.AioRpcError as error:
-            told = translated(error)
-            _placed(told, "no answer from", address, timeout)
-            raise told from error
+            fault = translated(error)
+            _placed(fault, "no answer from", address, timeout)
+            raise fault from error
         return response
 
     async def _connect(

@@ -122,10 +122,10 @@ def spark_home() -> str:
     Raises:
         StartError: PySpark is not installed.
     """
-    found = find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise StartError("PySpark is not installed: pip install pyspark")
-    return str(Path(found.origin).parent)
+    return str(Path(spec.origin).parent)
 
 
 def main() -> None:

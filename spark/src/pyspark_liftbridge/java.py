@@ -67,12 +67,12 @@ def find_version(
     )
     if program is None:
         raise JavaError(f"no Java: {_WANTED}")
-    found = re.search(r'version "(?:1\.)?(\d+)', version_of(program))
-    if found is None:
+    match = re.search(r'version "(?:1\.)?(\d+)', version_of(program))
+    if match is None:
         raise JavaError(f"{program} does not run: {_WANTED}")
-    if int(found[1]) not in VERSIONS:
-        raise JavaError(f"{program} is Java {found[1]}: {_WANTED}")
-    return program, int(found[1])
+    if int(match[1]) not in VERSIONS:
+        raise JavaError(f"{program} is Java {match[1]}: {_WANTED}")
+    return program, int(match[1])
 
 
 if __name__ == "__main__":

@@ -335,7 +335,7 @@ def _fill_bounds(
         target.epochs.add(leader_epoch=epoch, start_offset=start)
     if timestamp is not None:
         # An uncommitted record may still be replaced.
-        offset = log.offset_for_timestamp(timestamp)
-        target.timestamp_offset = min(offset, log.high_watermark)  # guard A.time
+        found = log.offset_for_timestamp(timestamp)
+        target.timestamp_offset = min(found, log.high_watermark)  # guard A.time
     target.first_timestamp = log.first_timestamp() or 0
     target.last_timestamp = log.last_timestamp() or 0

@@ -128,7 +128,7 @@ def best_answer(
 def _positions(answers: Sequence[ReplicaAnswer]) -> dict[BrokerId, tuple[int, int]]:
     """Return last epoch and log end offset of each replica with an undamaged log."""
     return {
-        answer.broker: (answer.last_epoch, answer.log_end_offset)
-        for answer in answers
-        if not answer.is_damaged  # guard C10.damaged
+        one.broker: (one.last_epoch, one.log_end_offset)
+        for one in answers
+        if not one.is_damaged  # guard C10.damaged
     }

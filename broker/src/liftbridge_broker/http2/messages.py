@@ -84,10 +84,10 @@ class MessageReader:
             if end > last + 14:
                 break
             if stream_id != run_id:
-                found = streams.get(stream_id)
-                if found is None or not found.is_direct:
+                state = streams.get(stream_id)
+                if state is None or not state.is_direct:
                     break
-                stream = found
+                stream = state
                 run_id = stream_id
                 append = self._batch(stream).append
             append(data[position + 14 : end])

@@ -56,11 +56,11 @@ async def _transfer(
             if not moved:
                 raise
         else:
-            told = model.outcomes_of(response.outcomes)
-            refused = [model.PartitionName(*one[:2]) for one in told if one.code]
+            result = model.outcomes_of(response.outcomes)
+            refused = [model.PartitionName(*one[:2]) for one in result if one.code]
             moved = await _moved(calls, request, refused)
             outcomes += [
-                one._replace(code="", text="") if one[:2] in moved else one for one in told
+                one._replace(code="", text="") if one[:2] in moved else one for one in result
             ]
             return
         outcomes += [model.PartitionOutcome(*name, "", "") for name in names if name in moved]

@@ -206,10 +206,10 @@ async def broker(run: Run[BrokerStatus], name: Broker) -> None:
 async def restarts(run: Run[RestartRow], name: Broker) -> None:
     """List the most recent starts of a broker, the current one last."""
     async with run.admin() as admin:
-        brokers = {one.broker: one for one in await admin.brokers()}
-    if name not in brokers:
+        by_name = {one.broker: one for one in await admin.brokers()}
+    if name not in by_name:
         raise NotFoundError(f"no such broker: {name}")
-    for restart in brokers[name].restarts:
+    for restart in by_name[name].restarts:
         run.emit(
             RestartRow(name, restart.time, restart.is_clean, restart.version, restart.start_id)
         )

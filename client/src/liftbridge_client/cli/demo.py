@@ -96,16 +96,16 @@ class Published(NamedTuple):
 def library_lines(count_max: int) -> list[Line]:
     """Return the lines of the sources of this Python's library, file by file."""
     root = Path(sysconfig.get_paths()["stdlib"])
-    found: list[Line] = []
+    lines: list[Line] = []
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).parts
         if "site-packages" in parts or "dist-packages" in parts or "test" in parts:
             continue
         name = "/".join(parts).encode()
-        found += (Line(name, text) for text in path.read_bytes().splitlines())
-        if len(found) >= count_max:
+        lines += (Line(name, text) for text in path.read_bytes().splitlines())
+        if len(lines) >= count_max:
             break
-    return found[:count_max]
+    return lines[:count_max]
 
 
 def compare(expected: Sequence[Line], found: Sequence[Line]) -> Verdict:
@@ -122,10 +122,10 @@ def compare(expected: Sequence[Line], found: Sequence[Line]) -> Verdict:
 
 
 def _by_file(lines: Sequence[Line]) -> Mapping[bytes, list[bytes]]:
-    found: defaultdict[bytes, list[bytes]] = defaultdict(list)
+    by_file: defaultdict[bytes, list[bytes]] = defaultdict(list)
     for line in lines:
-        found[line.file].append(line.text)
-    return found
+        by_file[line.file].append(line.text)
+    return by_file
 
 
 class Demo:
@@ -355,7 +355,7 @@ async def demo(
         retry = timedelta(seconds=PATIENCE_SECONDS)
         run.profile = run.profile._replace(servers=cluster.addresses)
         async with run.client(retry_time=retry) as lb:
-            found = (
+            shown = (
                 await show.by_grpc(lb, text),
                 await show.by_subject(lb, text[:SUBJECT_LINES]),
                 await show.by_nats(lb, text[:NATS_LINES]),
@@ -364,7 +364,7 @@ async def demo(
     finally:
         cluster.kill()
         shutil.rmtree(place, ignore_errors=True)
-    row = _row(text, found, show.stalls, perf_counter() - started)
+    row = _row(text, shown, show.stalls, perf_counter() - started)
     run.emit(row)
     run.printer.end()
     run.exit_code = exits.OK if row.is_ok else exits.REFUSED

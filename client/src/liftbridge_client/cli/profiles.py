@@ -236,5 +236,5 @@ def choose(*, servers: str | None, profile: str | None, admin: str | None = None
             f"no such profile: {name}{origin} (known: {known}); choose one with --profile or "
             "`liftbridge profile use`"
         )
-    found = profiles.by_name[name] if name else Profile()
-    return found._replace(servers=servers or found.servers, admin=admin or found.admin)
+    chosen = profiles.by_name[name] if name else Profile()
+    return chosen._replace(servers=servers or chosen.servers, admin=admin or chosen.admin)

@@ -497,9 +497,9 @@ def _bounds_row(stream: str, found: PartitionBounds) -> BoundsRow:
 
 def _settings_row(stream: StreamDescription) -> SettingsRow:
     names = SettingsRow._fields[5:]
-    values = (getattr(stream.settings, name.removesuffix("_seconds")) for name in names)
+    settings = (getattr(stream.settings, name.removesuffix("_seconds")) for name in names)
     plain: list[Any] = [
-        value.total_seconds() if isinstance(value, timedelta) else value for value in values
+        value.total_seconds() if isinstance(value, timedelta) else value for value in settings
     ]
     return SettingsRow(
         stream.name,

@@ -131,13 +131,13 @@ def _action(row: Mapping[str, object], place: str) -> delta.Action:
 
 def _members(fields: Fields) -> dict[str, object]:
     """Convert maps, which Parquet returns as pairs, to objects."""
-    found = dict(fields.members)
+    members = dict(fields.members)
     for name in _MAPS:
-        if name in found:
-            found[name] = _object(fields, name)
-    if "format" in found:
-        found["format"] = _members(fields.inner("format"))
-    return found
+        if name in members:
+            members[name] = _object(fields, name)
+    if "format" in members:
+        members["format"] = _members(fields.inner("format"))
+    return members
 
 
 def _object(fields: Fields, name: str) -> dict[str, object]:

@@ -243,9 +243,9 @@ def _check_ages(adds: Iterable[delta.Add], now_ms: int) -> None:
 def _check_stream(snapshot: Snapshot, stream_id: int) -> None:
     metadata = snapshot.metadata
     if metadata is None or metadata.stream_id != stream_id:  # guard Archive.stream
-        found = "no stream" if metadata is None else f"stream id {metadata.stream_id}"
+        actual = "no stream" if metadata is None else f"stream id {metadata.stream_id}"
         raise OtherStreamError(
-            f"the table is of {found}, but the records are of stream id {stream_id}; "
+            f"the table is of {actual}, but the records are of stream id {stream_id}; "
             "open the table of that stream"
         )
 

@@ -51,15 +51,15 @@ def small_groups(snapshot: Snapshot, target_bytes: int) -> list[Group]:
         snapshot: Snapshot of the table.
         target_bytes: Size at which a file ends.
     """
-    found: list[Group] = []
+    groups: list[Group] = []
     left = FILES_MAX
     for partition, adds in _by_partition(snapshot):
         for run in _runs(adds, target_bytes * 3 // 4, _by_key_end(snapshot, partition)):
             for files in _cut(run, target_bytes):
                 if 2 <= len(files) <= left:
                     left -= len(files)
-                    found.append(Group(partition, tuple(files)))
-    return found
+                    groups.append(Group(partition, tuple(files)))
+    return groups
 
 
 def key_groups(snapshot: Snapshot, target_bytes: int = FILE_BYTES) -> list[Group]:

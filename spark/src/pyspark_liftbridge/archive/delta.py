@@ -374,16 +374,17 @@ def decode_action(name: str, found: object, place: str) -> Action:
 
 
 def _versions(fields: Fields) -> Versions:
-    found = Versions(
+    versions = Versions(
         fields.whole("minReaderVersion", least=1), fields.whole("minWriterVersion", least=1)
     )
-    if found.reader > READER_VERSION or found.writer > WRITER_VERSION:
+    if versions.reader > READER_VERSION or versions.writer > WRITER_VERSION:
         raise UnsupportedTableError(
-            f"{fields.place}: the table needs reader {found.reader} and writer {found.writer}, "
-            f"this package is reader {READER_VERSION} and writer {WRITER_VERSION}: another writer "
-            "has raised them; archive to another root, or with a later package"
+            f"{fields.place}: the table needs reader {versions.reader} and writer "
+            f"{versions.writer}, this package is reader {READER_VERSION} and writer "
+            f"{WRITER_VERSION}: another writer has raised "
+            "them; archive to another root, or with a later package"
         )
-    return found
+    return versions
 
 
 def _metadata(fields: Fields) -> Metadata:
@@ -451,13 +452,13 @@ def _stats(text: str, place: str) -> Stats | None:
 
 
 def _origin(tags: Mapping[str, str], place: str) -> Origin | None:
-    found = [tags.get(name) for name in _TAGS]
-    if all(one is None for one in found):
+    texts = [tags.get(name) for name in _TAGS]
+    if all(one is None for one in texts):
         return None
-    partition, start, end, digest = (one or "" for one in found)
+    partition, start, end, digest = (one or "" for one in texts)
     summed = Digest.parse(digest)
     if not all(map(_is_number, (partition, start, end))) or summed is None:
-        raise DamagedError(f"{place}: range and digest must be numbers, not {found!r:.200}")
+        raise DamagedError(f"{place}: range and digest must be numbers, not {texts!r:.200}")
     origin = Origin(int(partition), int(start), int(end), summed)
     if not origin.start < origin.end or origin.partition > PARTITION_MAX:
         raise DamagedError(f"{place}: {origin.start} to {origin.end} is not a range of a partition")

@@ -58,9 +58,9 @@ class Digest(NamedTuple):
     @staticmethod
     def parse(text: str) -> "Digest | None":
         """Parse the result of `text`, `None` if it is not one."""
-        found = re.fullmatch(r"([0-9]{1,19}):([0-9a-f]{16}):([0-9a-f]{16})", text)
+        match = re.fullmatch(r"([0-9]{1,19}):([0-9a-f]{16}):([0-9a-f]{16})", text)
         return (
-            None if found is None else Digest(int(found[1]), int(found[2], 16), int(found[3], 16))
+            None if match is None else Digest(int(match[1]), int(match[2], 16), int(match[3], 16))
         )
 
 

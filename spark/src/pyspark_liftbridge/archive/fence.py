@@ -90,11 +90,11 @@ def app_id(stream_id: int, partition: int) -> str:
 
 def partition_of(app: str) -> int | None:
     """Return the partition of an application of this package, `None` for any other."""
-    found = app.split("/")
-    is_ours = len(found) == 3 and all(part.isdecimal() for part in found[1:])
-    if not is_ours or app != app_id(int(found[1]), int(found[2])):
+    parts = app.split("/")
+    is_ours = len(parts) == 3 and all(part.isdecimal() for part in parts[1:])
+    if not is_ours or app != app_id(int(parts[1]), int(parts[2])):
         return None
-    return int(found[2])
+    return int(parts[2])
 
 
 def begin_id(stream_id: int, partition: int) -> str:
@@ -183,7 +183,7 @@ def judge_rewrite(rewrite: Rewrite, live: Container[str]) -> Verdict:
     Returns:
         `COMMITTED` if the rewrite may be written as the next entry.
     """
-    is_there = all(remove.path in live for remove in rewrite.removes)  # guard Archive.rewrite
+    is_there = all(one.path in live for one in rewrite.removes)  # guard Archive.rewrite
     return Verdict.COMMITTED if is_there else Verdict.PLAN_AGAIN
 
 

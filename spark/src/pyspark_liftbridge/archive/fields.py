@@ -22,19 +22,19 @@ def parse_json(text: str | bytes, place: str) -> object:
         DamagedError: The text is not such JSON.
     """
     try:
-        found: object = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_constant)
+        value: object = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise DamagedError(
             f"{place}: not JSON as the Delta protocol defines it ({error})"
         ) from error
-    return found
+    return value
 
 
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a name occurs twice in an object")
-    return found
+    return members
 
 
 def _no_constant(name: str) -> object:

@@ -216,11 +216,11 @@ def _opened(catalog: Catalog, target: Target, metadata: delta.Metadata) -> Icebe
             table = catalog.create_table(target.table, _SCHEMA, properties={**_PROPERTIES, **own})
         except TableAlreadyExistsError:
             table = catalog.load_table(target.table)
-    found = {name: table.properties.get(name) for name in own}
-    if found != own:
+    properties = {name: table.properties.get(name) for name in own}
+    if properties != own:
         raise OtherStreamError(
-            f"{target.table} of catalog {target.catalog}: the table is of {_shown(found)}, but "
-            f"the archive of {_shown(own)}; name another table with --table"
+            f"{target.table} of catalog {target.catalog}: the table is of {_shown(properties)}, "
+            f"but the archive of {_shown(own)}; name another table with --table"
         )
     retries = table.properties.get(TableProperties.COMMIT_NUM_RETRIES)
     if retries != "0":

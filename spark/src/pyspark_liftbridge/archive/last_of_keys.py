@@ -79,15 +79,15 @@ def last_of_keys(
         DamagedError, StoreError: As for `read_columns`.
     """
     for shares in SHARES:
-        found: list[_Offsets] = []
+        parts: list[_Offsets] = []
         for share in range(shares):
             lasts = _lasts(store, files, share, shares, memory)
             if lasts is None:
                 break
-            found.append(lasts)
+            parts.append(lasts)
         else:
             dead, keyed = _dead(store, files, tombstones_from_us)
-            offsets = np.setdiff1d(np.concatenate(found), dead, assume_unique=True)
+            offsets = np.setdiff1d(np.concatenate(parts), dead, assume_unique=True)
             return Kept(np.sort(offsets), keyed)
     raise ArchiveError(
         f"partition with {files[0].path}: a share of 1/{SHARES[-1]} of its keys needs more than "
@@ -145,7 +145,7 @@ def _dead(
     store: Store, files: Sequence[delta.Add], tombstones_from_us: int
 ) -> tuple[_Offsets, tuple[int, ...]]:
     """Find the offsets of old records without a value, and count each file's records with a key."""
-    found: list[_Offsets] = [np.zeros(0, np.int64)]
+    parts: list[_Offsets] = [np.zeros(0, np.int64)]
     keyed = []
     for add in files:
         count = 0
@@ -154,6 +154,6 @@ def _dead(
             is_empty = pc.equal(pc.binary_length(batch.column("value")), 0)
             is_old = pc.less(batch.column("timestamp").cast(pa.int64()), tombstones_from_us)
             is_dead = pc.and_(is_empty, is_old)
-            found.append(batch.column("offset").filter(is_dead).to_numpy(zero_copy_only=False))
+            parts.append(batch.column("offset").filter(is_dead).to_numpy(zero_copy_only=False))
         keyed.append(count)
-    return np.concatenate(found), tuple(keyed)
+    return np.concatenate(parts), tuple(keyed)

@@ -175,10 +175,10 @@ def follow(store: Store, snapshot: Snapshot) -> Snapshot:
 
 def _entries_behind(store: Store, version: int) -> Iterable[Sequence[delta.Action]]:
     for number in range(version + 1, version + 1 + _ENTRIES_MAX):
-        found = read_entry(store, number)
-        if found is None:
+        entry = read_entry(store, number)
+        if entry is None:
             return
-        yield found
+        yield entry
 
 
 def read_entry(store: Store, version: int) -> tuple[delta.Action, ...] | None:
@@ -193,8 +193,8 @@ def read_entry(store: Store, version: int) -> tuple[delta.Action, ...] | None:
 
 def versions_there(store: Store) -> list[int]:
     """List the numbers of existing entries, ascending."""
-    found = (_entry_version(one.path) for one in store.listing(FOLDER))
-    return sorted(version for version in found if version >= 0)
+    versions = (_entry_version(one.path) for one in store.listing(FOLDER))
+    return sorted(version for version in versions if version >= 0)
 
 
 def append(store: Store, snapshot: Snapshot, actions: Sequence[delta.Action]) -> Snapshot:
@@ -279,8 +279,8 @@ def _hint(store: Store) -> int:
 
 def _newest_checkpoint(paths: Sequence[str]) -> int:
     """Find the newest single-file checkpoint; checkpoints in parts are of other writers."""
-    found = [_number(path, ".checkpoint.parquet") for path in paths]
-    return max(found, default=-1)
+    numbers = [_number(path, ".checkpoint.parquet") for path in paths]
+    return max(numbers, default=-1)
 
 
 def _entry_version(path: str) -> int:
@@ -300,9 +300,9 @@ def _from_checkpoint(store: Store, version: int) -> Snapshot:
     if data is None:
         raise DamagedError(f"{path} was listed but no longer exists: read the log again")
     try:
-        found = Snapshot(version=version - 1).after([checkpoint.decode(data)])
+        snapshot = Snapshot(version=version - 1).after([checkpoint.decode(data)])
     except DamagedError as error:
         raise DamagedError(
             f"{path}: {error}; while entry 0 exists, the checkpoint can be removed"
         ) from error
-    return Snapshot(**{**vars(found), "checkpoint_version": version})
+    return Snapshot(**{**vars(snapshot), "checkpoint_version": version})

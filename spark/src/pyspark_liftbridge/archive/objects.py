@@ -98,9 +98,9 @@ class Objects:
     def read(self, path: str, *, bytes_max: int) -> bytes | None:
         """See `Store`."""
         try:
-            found = obstore.get(self._store, path)
-            size = found.meta["size"]
-            data = bytes(found.bytes()) if size <= bytes_max else b""
+            result = obstore.get(self._store, path)
+            size = result.meta["size"]
+            data = bytes(result.bytes()) if size <= bytes_max else b""
         except FileNotFoundError:
             return None
         except _FAILURES as error:

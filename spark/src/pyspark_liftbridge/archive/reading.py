@@ -72,16 +72,16 @@ def held_of(snapshot: Snapshot) -> Mapping[int, Held]:
     gaps: dict[int, list[tuple[int, int]]] = {}
     reads: dict[int, Read] = {}
     for txn in snapshot.ends.values():
-        found = _APP.fullmatch(txn.app_id)
-        if found is None or found[1] != fence.app_id(metadata.stream_id, int(found[2])):
+        match = _APP.fullmatch(txn.app_id)
+        if match is None or match[1] != fence.app_id(metadata.stream_id, int(match[2])):
             continue
-        partition = int(found[2])
-        if found[3] is not None:
-            gaps.setdefault(partition, []).append((int(found[3]), txn.version))
-        elif found[4] is not None:
-            read = Read(int(found[4]), int(found[5]), txn.version)
+        partition = int(match[2])
+        if match[3] is not None:
+            gaps.setdefault(partition, []).append((int(match[3]), txn.version))
+        elif match[4] is not None:
+            read = Read(int(match[4]), int(match[5]), txn.version)
             reads[partition] = max(reads.get(partition, read), read)
-        elif txn.app_id == found[1]:
+        elif txn.app_id == match[1]:
             ends[partition] = txn.version
         else:
             begins[partition] = txn.version
@@ -96,11 +96,11 @@ def by_partition(snapshot: Snapshot) -> dict[int | None, list[delta.Add]]:
 
     `None` for files of several or unknown partitions.
     """
-    found: dict[int | None, list[delta.Add]] = {}
+    adds_by_partition: dict[int | None, list[delta.Add]] = {}
     for add in snapshot.files.values():
         one = add.origin.partition if add.origin is not None else None
-        found.setdefault(one, []).append(add)
-    return found
+        adds_by_partition.setdefault(one, []).append(add)
+    return adds_by_partition
 
 
 def files_of(files: Mapping[int | None, Sequence[delta.Add]], span: delta.Span) -> tuple[File, ...]:
@@ -200,9 +200,9 @@ def _may_hold(group: pq.RowGroupMetaData, span: delta.Span) -> bool:
     """Return whether a row group may hold offsets of a span, by its statistics."""
     for at in range(group.num_columns):
         column = group.column(at)
-        found = column.statistics
-        if column.path_in_schema == "offset" and found is not None and found.has_min_max:
-            return bool(found.min < span.end and span.start <= found.max)
+        statistics = column.statistics
+        if column.path_in_schema == "offset" and statistics is not None and statistics.has_min_max:
+            return bool(statistics.min < span.end and span.start <= statistics.max)
     return True
 
 
@@ -249,9 +249,9 @@ def first_at(
     whole = delta.Span(partition, 0, WHOLE_MAX)
     chosen = [file for file in files_of(files, whole) if file.path in late]
     for batch in records_of(store, chosen, whole, ("offset", "timestamp_ns")):
-        found = np.flatnonzero(batch.column("timestamp_ns").to_numpy() >= time_ns)
-        if len(found):
-            return int(batch.column("offset")[int(found[0])].as_py())
+        rows = np.flatnonzero(batch.column("timestamp_ns").to_numpy() >= time_ns)
+        if len(rows):
+            return int(batch.column("offset")[int(rows[0])].as_py())
     return None
 
 

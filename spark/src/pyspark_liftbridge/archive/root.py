@@ -47,7 +47,7 @@ def root_id(store: Store) -> str:
 
 
 def _id(data: bytes) -> str:
-    found = Fields.of(parse_json(data, PATH), PATH).text("id")
-    if not re.fullmatch(r"[0-9a-f]{12}", found):
-        raise DamagedError(f"{PATH}: {found!r} is not an id of 12 hexadecimal digits")
-    return found
+    text = Fields.of(parse_json(data, PATH), PATH).text("id")
+    if not re.fullmatch(r"[0-9a-f]{12}", text):
+        raise DamagedError(f"{PATH}: {text!r} is not an id of 12 hexadecimal digits")
+    return text

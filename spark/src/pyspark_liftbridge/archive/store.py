@@ -86,8 +86,8 @@ class Below:
         """See `Store`."""
         start = self.prefix + after if after else ""
         cut = len(self.prefix)
-        found = self.store.listing(self.prefix + prefix, after=start)
-        return [one._replace(path=one.path[cut:]) for one in found]
+        files = self.store.listing(self.prefix + prefix, after=start)
+        return [one._replace(path=one.path[cut:]) for one in files]
 
     def delete(self, path: str) -> None:
         """See `Store`."""

@@ -103,8 +103,8 @@ def find_table(store: Store, stream: str, stream_id: int) -> Table | None:
         OtherStreamError: A table of another stream is in its place.
         DamagedError, UnsupportedTableError, StoreError: As for `log.load`.
     """
-    found = _look(store, stream, stream_id)
-    return None if found.snapshot.metadata is None else found
+    table = _look(store, stream, stream_id)
+    return None if table.snapshot.metadata is None else table
 
 
 def open_table(store: Store, stream: str, stream_id: int, making: Making) -> Table:
@@ -123,11 +123,11 @@ def open_table(store: Store, stream: str, stream_id: int, making: Making) -> Tab
     failure: StoreError | None = None
     for _ in range(_TRIES_MAX):
         try:
-            found = _look(store, stream, stream_id)
-            if found.snapshot.metadata is not None:
-                return found
+            table = _look(store, stream, stream_id)
+            if table.snapshot.metadata is not None:
+                return table
             actions = _first_entry(stream, stream_id, making)
-            return found._replace(snapshot=log.append(found.store, found.snapshot, actions))
+            return table._replace(snapshot=log.append(table.store, table.snapshot, actions))
         except ConflictError:
             continue  # created by another writer, or by the previous attempt
         except StoreError as error:

@@ -155,10 +155,10 @@ def _rewriting_faults(
 
 
 def _sums(origins: Iterable[delta.Origin]) -> dict[int, Digest]:
-    found: dict[int, Digest] = {}
+    sums: dict[int, Digest] = {}
     for origin in origins:
-        found[origin.partition] = found.get(origin.partition, Digest()).joined(origin.digest)
-    return found
+        sums[origin.partition] = sums.get(origin.partition, Digest()).joined(origin.digest)
+    return sums
 
 
 def _txn_faults(

@@ -274,15 +274,15 @@ class SparkDemo:
         from pyspark_liftbridge.jobs.holders import Access  # noqa: PLC0415 - heavy
 
         job = Job(STREAM, Access(self._source, str(self._root), {}), COPY)
-        found = await in_thread(lambda: audit(job, runner_of("audit", MASTER, QUIET)))
-        for difference in found.differences:
+        result = await in_thread(lambda: audit(job, runner_of("audit", MASTER, QUIET)))
+        for difference in result.differences:
             self._hurt(
                 f"{difference.partition}/{difference.start} to {difference.end}: "
                 f"{difference.holder} {difference.text}"
             )
-        if not found.differences:
-            self.tell(f"audit: {found.records:,} records of {', '.join(found.holders)} are equal")
-        return found.records, len(found.differences)
+        if not result.differences:
+            self.tell(f"audit: {result.records:,} records of {', '.join(result.holders)} are equal")
+        return result.records, len(result.differences)
 
 
 def archived_count(root: Path) -> int:

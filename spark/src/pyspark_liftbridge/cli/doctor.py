@@ -37,12 +37,12 @@ async def doctor(
     from pyspark_liftbridge.jobs import doctor as checks  # noqa: PLC0415 - heavy
 
     options = store_options(store)
-    found = [*checks.checks(os.environ), await _brokers(run)]
+    checks_done = [*checks.checks(os.environ), await _brokers(run)]
     if root is not None:
-        found.append(checks.store(root, options))
-    for one in found:
+        checks_done.append(checks.store(root, options))
+    for one in checks_done:
         run.emit(CheckRow(*one))
-    if any(one.state == checks.FAILED for one in found):
+    if any(one.state == checks.FAILED for one in checks_done):
         run.exit_code = exits.REFUSED
 
 
@@ -55,8 +55,8 @@ async def _brokers(run: Run[CheckRow]) -> "Check":
         async with run.client() as client:
             count = len((await client.metadata()).brokers)
     except LiftbridgeError as error:
-        found = f"{servers}: {' '.join(str(error).split())}"
-        return checks.Check("brokers", checks.FAILED, found, "start a broker, or set --servers")
+        text = f"{servers}: {' '.join(str(error).split())}"
+        return checks.Check("brokers", checks.FAILED, text, "start a broker, or set --servers")
     return checks.Check("brokers", checks.OK, f"{servers}: {count} in the cluster")
 
 

@@ -125,25 +125,25 @@ def folder_of_table(name: str) -> str:
 
 def store_options(given: list[str] | None) -> dict[str, str]:
     """Parse the options of an object store from the command line."""
-    found = pairs(given, "--store")
-    for name in found:
+    options = pairs(given, "--store")
+    for name in options:
         if name not in STORE_OPTIONS:
             raise UsageError(
                 f"--store {name}: must be one of {', '.join(STORE_OPTIONS)}; keys and secrets come "
                 "from the environment"
             )
-    return found
+    return options
 
 
 def pairs(given: list[str] | None, option: str) -> dict[str, str]:
     """Parse the values, by name, of an option given as NAME=VALUE."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise UsageError(f"{option} {text}: must be NAME=VALUE")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 @contextmanager

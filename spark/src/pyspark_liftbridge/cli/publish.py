@@ -91,8 +91,8 @@ async def publish(
         raise UsageError(
             "pyiceberg is not installed: pip install 'liftbridge-spark[iceberg]'"
         ) from None
-    found = store_options(store)
-    properties = to.with_store(given, found)
+    options = store_options(store)
+    properties = to.with_store(given, options)
     target = to.Target(iceberg, properties, _name(table, stream))
     with reported_errors():
         folder = table_of(stream, root, store)
@@ -124,8 +124,8 @@ def _check_address(root: str) -> None:
 
 def _properties(given: list[str] | None) -> dict[str, str]:
     """Parse the properties of the catalog; refuse secrets, which other users would see."""
-    found = pairs(given, "--catalog")
-    for name, value in found.items():
+    properties = pairs(given, "--catalog")
+    for name, value in properties.items():
         is_secret = any(word in name.lower() for word in _SECRETS)
         try:
             has_password = urlsplit(value).password is not None
@@ -137,7 +137,7 @@ def _properties(given: list[str] | None) -> dict[str, str]:
                 f"--catalog {name}: secrets must come from the environment, as in "
                 "PYICEBERG_CATALOG__NAME__TOKEN, or from the configuration of pyiceberg"
             )
-    return found
+    return properties
 
 
 def register(group: typer.Typer) -> None:

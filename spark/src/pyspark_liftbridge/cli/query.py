@@ -128,10 +128,10 @@ def _time_ms(option: str, text: str | None, now: datetime) -> int | None:
     """Parse a time on the command line to milliseconds since 1970."""
     if text is None:
         return None
-    found = values.time(text, now)
-    if found is None or found.timestamp() < 0:
+    time = values.time(text, now)
+    if time is None or time.timestamp() < 0:
         raise UsageError(f"{option} {text}: must be a time such as -10m, or an ISO time since 1970")
-    return int(found.timestamp() * 1_000)
+    return int(time.timestamp() * 1_000)
 
 
 def register(group: typer.Typer) -> None:

@@ -193,15 +193,15 @@ async def audit(
     access = Access(source_options(run.profile), archive, store_options(store))
     runner = runner_of("audit", master, conf, remote)
     with reported_errors(), _progress("ranges compared") as tell:
-        found = audited(Job(stream, access, other), runner, tell)
-    for row in found.differences:
+        result = audited(Job(stream, access, other), runner, tell)
+    for row in result.differences:
         run.emit(DifferenceRow(row.partition, row.start, row.end, row.holder, row.text))
-    gone = f"; compaction explains {found.superseded:,} more" if found.superseded else ""
+    gone = f"; compaction explains {result.superseded:,} more" if result.superseded else ""
     say(
-        f"liftbridge: {found.records:,} records of {len(found.holders)} holders compared "
-        f"({', '.join(found.holders)}), {len(found.differences):,} differences{gone}"
+        f"liftbridge: {result.records:,} records of {len(result.holders)} holders compared "
+        f"({', '.join(result.holders)}), {len(result.differences):,} differences{gone}"
     )
-    run.exit_code = exit_code_of(found)
+    run.exit_code = exit_code_of(result)
 
 
 def exit_code_of(found: "Audited") -> int:

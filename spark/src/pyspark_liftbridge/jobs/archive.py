@@ -165,10 +165,10 @@ def written_by(text: str) -> list[Written]:
     Raises:
         DataLossError: Records are missing.
     """
-    found = json.loads(text)
-    if "missing" in found:
-        raise DataLossError(found["missing"])
-    return [Written(delta.Span(*span), delta.adds_of(text)) for span, text in found["pieces"]]
+    values = json.loads(text)
+    if "missing" in values:
+        raise DataLossError(values["missing"])
+    return [Written(delta.Span(*span), delta.adds_of(text)) for span, text in values["pieces"]]
 
 
 def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
@@ -231,8 +231,8 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
 
 
 def _bounds(client: SyncClient, options: SourceOptions) -> dict[int, Known]:
-    found = cluster.bounds_at_start(client, options)
-    return {one.number: known for one, known in found.items()}
+    bounds = cluster.bounds_at_start(client, options)
+    return {one.number: known for one, known in bounds.items()}
 
 
 def _again(known: Known, now: Known) -> Known:
@@ -337,12 +337,12 @@ def _works(
         Range(
             job.stream,
             stream_id,
-            part.partition,
-            part.start,
-            part.end,
-            None if part.read is None else part.read.unclean_epoch,  # guard Archive.range
+            one.partition,
+            one.start,
+            one.end,
+            None if one.read is None else one.read.unclean_epoch,  # guard Archive.range
         )
-        for part in parts
+        for one in parts
     ]
     tasks = tasks_of(ranges, Split(None, TASK_OFFSETS_MAX, TASK_OFFSETS_MIN), leaders)
     return [Work(job, table, tuple(task)).text() for task in tasks]

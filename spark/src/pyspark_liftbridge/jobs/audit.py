@@ -164,7 +164,7 @@ def do(text: str) -> str:
 
 def _compare(work: Work) -> RangeResult:
     copies: dict[Holder, Copy] = {}
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for holder in work.holders:
         try:
             copies[holder] = copy_at(work.access, holder, work.partition, work.start, work.end)
@@ -173,15 +173,17 @@ def _compare(work: Work) -> RangeResult:
             # Damaged data, such as a broken file, is a difference; an unavailable holder is not.
             is_away = isinstance(error, RetriableError | StoreError)
             place = work.partition, work.start, work.end, holder.label
-            found.append(Difference(*place, text, is_unread=is_away))
+            differences.append(Difference(*place, text, is_unread=is_away))
     superseded = 0
     first, *others = copies or (None,)
     for other in others:
         assert first is not None, "there are others"
         pair = _Pair(work, (first, copies[first]), (other, copies[other]))
-        found += pair.differences()
+        differences += pair.differences()
         superseded += pair.superseded
-    return RangeResult(sum(len(copy.offsets) for copy in copies.values()), superseded, tuple(found))
+    return RangeResult(
+        sum(len(copy.offsets) for copy in copies.values()), superseded, tuple(differences)
+    )
 
 
 class _Pair:
@@ -230,12 +232,12 @@ class _Pair:
             return runs(offsets)
         # A holder that lacks a record must have had the later one of its key.
         end = min(holder.end, lacks[0].end)
-        found = lacking(has[1].within(work.start, end), offsets)
+        missing = lacking(has[1].within(work.start, end), offsets)
 
         def read(start: int, stop: int) -> Copy:
             return copy_at(work.access, holder, work.partition, start, stop)
 
-        left = found.open[~appear_later(found, read, work.end, end, TASK_OFFSETS)]
+        left = missing.open[~appear_later(missing, read, work.end, end, TASK_OFFSETS)]
         self.superseded += len(offsets) - len(left)
         return runs(left)
 
@@ -250,8 +252,8 @@ class _Pair:
         """Read one record of a holder, `None` if it was removed since it was compared."""
         work = self._work
         try:
-            found = batches_of(work.access, holder, work.partition, offset, offset + 1)
-            return next((one for one in found if one.num_rows), None)
+            batches = batches_of(work.access, holder, work.partition, offset, offset + 1)
+            return next((one for one in batches if one.num_rows), None)
         except OutOfRangeError:
             return None
 
@@ -333,7 +335,7 @@ class _Held:
 
     def works(self) -> list[str]:
         """Build the tasks, one for each range to compare."""
-        found = []
+        texts = []
         for number, holders in self.by_partition.items():
             if len(holders) < 2:
                 continue
@@ -341,9 +343,9 @@ class _Held:
             while at < end:
                 after = min(end, (at // TASK_OFFSETS + 1) * TASK_OFFSETS)
                 work = Work(self._job.access, number, at, after, tuple(holders))
-                found.append(work.text())
+                texts.append(work.text())
                 at = after
-        return found
+        return texts
 
     def _add_replicas(self) -> None:
         numbers: dict[str, list[int]] = {}
@@ -373,12 +375,12 @@ class _Held:
     def _bounds_at(self, broker: str, numbers: Sequence[int]) -> Mapping[int, PartitionBounds]:
         """Fetch bounds of partitions at a broker, none if it does not answer."""
         try:
-            found = self._client.streams.get(self._job.stream).bounds(*numbers, broker=broker)
+            bounds = self._client.streams.get(self._job.stream).bounds(*numbers, broker=broker)
         except LiftbridgeError as error:
             for number in numbers:
                 self._unread(number, broker, " ".join(str(error).split()))
             return {}
-        return {one.partition: one for one in found}
+        return {one.partition: one for one in bounds}
 
     def _unread(self, number: int, broker: str, cause: str) -> None:
         text = f"was not compared: {cause}"

@@ -136,13 +136,13 @@ def _set(
     """
     metadata = table.snapshot.metadata
     assert metadata is not None, "the table is there"
-    found = stream.fetch_cursor(name, partition=partition)
-    if found is not None and found > end:
+    cursor = stream.fetch_cursor(name, partition=partition)
+    if cursor is not None and cursor > end:
         newer = _ends(_followed(table), bounds).get(partition)
-        if newer is None or found <= newer:
+        if newer is None or cursor <= newer:
             return
         end = newer
-    elif found is None and not _is_archived(table, partition):
+    elif cursor is None and not _is_archived(table, partition):
         return
     stream.set_cursor(
         name,

@@ -97,22 +97,22 @@ def python(environ: Mapping[str, str]) -> Check:
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["it printed no error"]
         return Check("python", FAILED, f"{program}: {lines[-1]}", _OTHER_PYTHON)
-    found = f"{program}, Python {done.stdout.strip()}"
+    text = f"{program}, Python {done.stdout.strip()}"
     own = ".".join(map(str, sys.version_info[:2]))
     if done.stdout.strip().rpartition(".")[0] != own:
-        return Check("python", FAILED, f"{found}; the driver has {own}", _OTHER_PYTHON)
-    return Check("python", OK, found)
+        return Check("python", FAILED, f"{text}; the driver has {own}", _OTHER_PYTHON)
+    return Check("python", OK, text)
 
 
 def packages() -> list[Check]:
     """Check this package, and its declared dependencies."""
-    found = _version(PACKAGE)
-    if found is None:
+    installed = _version(PACKAGE)
+    if installed is None:
         return [Check(PACKAGE, FAILED, "not installed", f"pip install {PACKAGE}")]
     declared = [
         requirement for requirement in requires(PACKAGE) or () if "extra ==" not in requirement
     ]
-    return [Check(PACKAGE, OK, found), *map(package, sorted(declared))]
+    return [Check(PACKAGE, OK, installed), *map(package, sorted(declared))]
 
 
 def package(requirement: str) -> Check:
@@ -121,11 +121,11 @@ def package(requirement: str) -> Check:
     assert parts is not None, requirement
     name, bounds = parts[1], parts[2].strip()
     remedy = f"pip install '{name}{bounds}'"
-    found = _version(name)
-    if found is None:
+    installed = _version(name)
+    if installed is None:
         return Check(name, FAILED, "not installed", remedy)
-    fits = all(_holds(found, bound.strip()) for bound in bounds.split(",") if bound.strip())
-    return Check(name, OK, found) if fits else Check(name, FAILED, found, remedy)
+    fits = all(_holds(installed, bound.strip()) for bound in bounds.split(",") if bound.strip())
+    return Check(name, OK, installed) if fits else Check(name, FAILED, installed, remedy)
 
 
 def _holds(found: str, bound: str) -> bool:
@@ -136,15 +136,15 @@ def _holds(found: str, bound: str) -> bool:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    found = re.search(r"\d+(?:\.\d+)*", text)
-    return () if found is None else tuple(int(part) for part in found[0].split("."))
+    match = re.search(r"\d+(?:\.\d+)*", text)
+    return () if match is None else tuple(int(part) for part in match[0].split("."))
 
 
 def optional(wanted: Extra) -> Check:
     """Check a package that not every job needs."""
-    found = _version(wanted.name)
-    if found is not None:
-        return Check(wanted.name, OK, found)
+    installed = _version(wanted.name)
+    if installed is not None:
+        return Check(wanted.name, OK, installed)
     remedy = f"pip install '{wanted.install}'"
     return Check(wanted.name, WARNING, f"not installed; {wanted.use} needs it", remedy)
 
@@ -161,7 +161,7 @@ def store(root: str, options: Mapping[str, str]) -> Check:
     try:
         open_store(root, options)
     except ArchiveError as error:
-        found = " ".join(str(error).split())
+        text = " ".join(str(error).split())
         remedy = "use a folder that can be written, or a store that refuses to overwrite"
-        return Check("archive", FAILED, found, remedy)
+        return Check("archive", FAILED, text, remedy)
     return Check("archive", OK, f"{root} refuses to overwrite a file")

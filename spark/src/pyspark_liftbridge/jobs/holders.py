@@ -151,5 +151,5 @@ def is_compacted(client: SyncClient, stream: str) -> bool:
     Raises:
         LiftbridgeError: No broker answers.
     """
-    found = (one for one in client.streams.describe(stream) if one.name == stream)
-    return any(one.settings.compact_enabled for one in found)
+    streams = (one for one in client.streams.describe(stream) if one.name == stream)
+    return any(one.settings.compact_enabled for one in streams)

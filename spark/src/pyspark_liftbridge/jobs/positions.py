@@ -37,12 +37,12 @@ def take(
     Raises:
         LiftbridgeError: The brokers keep no cursors, or do not answer.
     """
-    found: dict[str, dict[int, int]] = {}
+    positions: dict[str, dict[int, int]] = {}
     of = client.streams.get(stream)
     for name in names:
         known = {partition: of.fetch_cursor(name, partition=partition) for partition in partitions}
-        found[name] = {one: at for one, at in known.items() if at is not None}
-    return found
+        positions[name] = {one: at for one, at in known.items() if at is not None}
+    return positions
 
 
 def newest(store: Store) -> Positions:

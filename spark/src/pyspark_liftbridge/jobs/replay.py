@@ -358,10 +358,10 @@ def replay(job: Job, run: Runner, tell: Progress = silent) -> list[Replayed]:
             if text:
                 raise RefusedError(text)
     with _reports(job, parts, tell):
-        found = [json.loads(text) for text in run(_works(job, parts, only_checks=False))]
+        results = [json.loads(text) for text in run(_works(job, parts, only_checks=False))]
     return [
         Replayed(part.partition, part.start, part.end, part.target_end, written, known)
-        for part, (written, known) in zip(parts, found, strict=True)
+        for part, (written, known) in zip(parts, results, strict=True)
     ]
 
 

@@ -60,10 +60,10 @@ def selection_of(offsets: str, times: str) -> Selection:
     given = {"start": first, "end": last}
     chosen = {name: int(text) for name, text in given.items() if text}
     chosen |= {name: at for name, at in _times(times).items() if at is not None}
-    found = Selection(**chosen)
-    if found.start >= found.end or found.start_ns >= found.end_ns:
+    selection = Selection(**chosen)
+    if selection.start >= selection.end or selection.start_ns >= selection.end_ns:
         raise OptionError(f"--offsets {offsets} --time {times}: a range must end after its start")
-    return found
+    return selection
 
 
 def _is_offset(text: str) -> bool:
@@ -72,15 +72,15 @@ def _is_offset(text: str) -> bool:
 
 def _times(text: str) -> dict[str, int | None]:
     """Parse both ends to nanoseconds; times also have colons, so find the separating colon."""
-    found = []
+    times = []
     for at in (at for at, one in enumerate(text) if one == ":"):
         try:
-            found.append({"start_ns": _time(text[:at]), "end_ns": _time(text[at + 1 :])})
+            times.append({"start_ns": _time(text[:at]), "end_ns": _time(text[at + 1 :])})
         except ValueError:
             continue
-    if len(found) != 1:
+    if len(times) != 1:
         raise OptionError(f"--time {text}: must be FROM:TO, each as 2026-01-31T12:00:00Z or empty")
-    return found[0]
+    return times[0]
 
 
 def _time(text: str) -> int | None:

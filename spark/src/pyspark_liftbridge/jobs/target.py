@@ -124,9 +124,9 @@ class _Check:
         """Return the lost records that compaction of the target cannot have removed."""
         if not (self._target.may_lack and len(lost)):
             return lost
-        found = lacking(archived, lost)
+        missing = lacking(archived, lost)
         is_later = appear_later(
-            found, self._archived, archived.end, self._target.end, CHECK_OFFSETS
+            missing, self._archived, archived.end, self._target.end, CHECK_OFFSETS
         )
-        left: Numbers = found.open[~is_later]
+        left: Numbers = missing.open[~is_later]
         return left

@@ -85,7 +85,7 @@ def parts_of(
     Raises:
         MissingError: Records are missing, or more is archived than the log holds.
     """
-    found: list[Part] = []
+    parts: list[Part] = []
     for number, known in sorted(bounds.items()):
         end = archived.get(number)
         if end is not None and end > known.latest:
@@ -104,5 +104,5 @@ def parts_of(
             start, lost_from = known.earliest, start
         if start < known.latest:
             read = read_of(known, known.latest)
-            found.append(Part(number, start, known.latest, known.earliest, lost_from, read))
-    return found
+            parts.append(Part(number, start, known.latest, known.earliest, lost_from, read))
+    return parts

@@ -53,7 +53,7 @@ def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
     Raises:
         BackwardsError: An end is before its start.
     """
-    found: list[Range] = []
+    ranges: list[Range] = []
     for (name, number), last in end.partitions():
         first = _begin(start, end, PartitionId(name, number))
         if first is None:
@@ -65,8 +65,8 @@ def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
                 "stopped before its first batch; set cursorId, or start with another checkpoint"
             )
         if last > first:
-            found.append(Range(name, end.streams[name].stream_id, number, first, last))
-    return found
+            ranges.append(Range(name, end.streams[name].stream_id, number, first, last))
+    return ranges
 
 
 def in_history(ranges: Sequence[Range], bounds: Bounds) -> list[Range]:

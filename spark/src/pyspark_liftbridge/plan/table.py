@@ -66,10 +66,10 @@ def _offsets(given: str) -> object:
 
 
 def _factor(given: str) -> int:
-    found: int = values.whole(-1, 1_000)(given)
-    if not found:
+    value: int = values.whole(-1, 1_000)(given)
+    if not value:
         raise ValueError
-    return found
+    return value
 
 
 def _one(use: Use) -> frozenset[Use]:

@@ -53,18 +53,18 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 def duration(given: str) -> int:
     """Parse `500ms`, `120s`, `15m`, `2h` or `1d` to nanoseconds; more than zero."""
-    found = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|h|d)", given.strip().lower())
-    if found is None or not int(found[1]):
+    match = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|h|d)", given.strip().lower())
+    if match is None or not int(match[1]):
         raise ValueError
-    return int(found[1]) * _UNITS_NS[found[2]]
+    return int(match[1]) * _UNITS_NS[match[2]]
 
 
 def size(given: str) -> int:
     """Parse `4194304`, `4096k`, `4m`, `1g` or `4MiB` to bytes; more than zero."""
-    found = re.fullmatch(r"([0-9]{1,15})\s*([kmg]?)(?:i?b)?", given.strip().lower())
-    if found is None or not int(found[1]):
+    match = re.fullmatch(r"([0-9]{1,15})\s*([kmg]?)(?:i?b)?", given.strip().lower())
+    if match is None or not int(match[1]):
         raise ValueError
-    return int(found[1]) * _UNITS_BYTES[found[2]]
+    return int(match[1]) * _UNITS_BYTES[match[2]]
 
 
 def choice(*names: str) -> Callable[[str], str]:
@@ -81,10 +81,10 @@ def choice(*names: str) -> Callable[[str], str]:
 
 def names(given: str) -> tuple[str, ...]:
     """Parse names separated by commas, each once."""
-    found = tuple(name.strip() for name in given.split(","))
-    if not all(found) or len(set(found)) < len(found):
+    names_given = tuple(name.strip() for name in given.split(","))
+    if not all(names_given) or len(set(names_given)) < len(names_given):
         raise ValueError
-    return found
+    return names_given
 
 
 def pattern(given: str) -> re.Pattern[str]:
@@ -97,31 +97,31 @@ def pattern(given: str) -> re.Pattern[str]:
 
 def partitions(given: str) -> Mapping[str, tuple[int, ...]]:
     """Parse JSON such as `{"orders": [0, 1]}`."""
-    found: dict[str, tuple[int, ...]] = {}
+    by_stream: dict[str, tuple[int, ...]] = {}
     for name, numbers in _object(given).items():
         if not isinstance(numbers, list) or not numbers or not all(map(_is_partition, numbers)):
             raise ValueError
-        found[name] = tuple(sorted(set(numbers)))
-    return found
+        by_stream[name] = tuple(sorted(set(numbers)))
+    return by_stream
 
 
 def numbers(least: int) -> Callable[[str], Mapping[str, Mapping[int, int]]]:
     """Parse JSON such as `{"orders": {"0": 123, "1": -2}}`; no number is below `least`."""
 
     def parse(given: str) -> Mapping[str, Mapping[int, int]]:
-        found: dict[str, dict[int, int]] = {}
+        by_stream: dict[str, dict[int, int]] = {}
         for name, by_partition in _object(given).items():
             if not isinstance(by_partition, dict) or not by_partition:
                 raise ValueError
-            found[name] = {}
+            by_stream[name] = {}
             for partition, number in by_partition.items():
                 is_number = isinstance(number, int) and not isinstance(number, bool)
                 if not partition.isdecimal() or not _is_partition(int(partition)):
                     raise ValueError
                 if not is_number or not least <= number <= OFFSET_MAX:
                     raise ValueError
-                found[name][int(partition)] = number
-        return found
+                by_stream[name][int(partition)] = number
+        return by_stream
 
     return parse
 
@@ -129,19 +129,19 @@ def numbers(least: int) -> Callable[[str], Mapping[str, Mapping[int, int]]]:
 def _object(given: str) -> Mapping[str, object]:
     """Parse a JSON object that is not empty and has no duplicate names."""
     try:
-        found = json.loads(given, object_pairs_hook=_each_once)
+        value = json.loads(given, object_pairs_hook=_each_once)
     except RecursionError:
         raise ValueError from None
-    if not isinstance(found, dict) or not found or not all(found):
+    if not isinstance(value, dict) or not value or not all(value):
         raise ValueError
-    return found
+    return value
 
 
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError
-    return found
+    return members
 
 
 def _is_partition(number: object) -> bool:

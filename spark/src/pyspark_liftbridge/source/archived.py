@@ -120,7 +120,7 @@ class Archive:
         Raises:
             ArchiveError: As for `held`.
         """
-        found: dict[Range, Part] = {}
+        parts_by_range: dict[Range, Part] = {}
         followed: set[tuple[str, int]] = set()
         for one in ranges:
             name = (one.stream, one.stream_id)
@@ -131,8 +131,8 @@ class Archive:
                 followed.add(name)
             part = self._part(one)
             if part is not None:
-                found[one] = part
-        return found
+                parts_by_range[one] = part
+        return parts_by_range
 
     def newest_part(self, wanted: Range, known: Known | None) -> Part | None:
         """Return the archived part of a range now, `None` for nothing.

@@ -113,8 +113,8 @@ class BatchReader(DataSourceReader):
             bounds = archive.bounds(bounds)
 
         def by_time(times: Mapping[PartitionId, int]) -> Mapping[PartitionId, int]:
-            found = cluster.offsets_by_time(client, times)
-            return found if archive is None else archive.with_times(found, times, bounds)
+            offsets = cluster.offsets_by_time(client, times)
+            return offsets if archive is None else archive.with_times(offsets, times, bounds)
 
         begins = offsets_at(
             options.start,

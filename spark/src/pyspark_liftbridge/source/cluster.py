@@ -187,7 +187,7 @@ def partitions_of(
         names = set(wanted.streams or wanted.partitions or ())
     else:
         names = {name for name in there if wanted.pattern.fullmatch(name)} | set(running or ())
-    found: dict[str, tuple[int, ...]] = {}
+    partitions: dict[str, tuple[int, ...]] = {}
     for name in sorted(name for name in names if not name.startswith("__")):
         try:
             # The broker that answered may lag behind another broker.
@@ -196,8 +196,8 @@ def partitions_of(
             if running is None:
                 raise OptionError(f"stream {name} does not exist") from None
             continue
-        found[name] = _numbers(info, wanted, may_lack=running is not None)
-    return found
+        partitions[name] = _numbers(info, wanted, may_lack=running is not None)
+    return partitions
 
 
 def _numbers(info: StreamInfo, wanted: Subscription, *, may_lack: bool) -> tuple[int, ...]:
@@ -266,8 +266,8 @@ def known_of(client: SyncClient, wanted: Range, options: SourceOptions) -> Known
         NotFoundError: No stream has the name.
         LiftbridgeError: As `bounds_of`.
     """
-    found = bounds_of(client, {wanted.stream: (wanted.partition,)}, options)
-    return found[PartitionId(wanted.stream, wanted.partition)]
+    bounds = bounds_of(client, {wanted.stream: (wanted.partition,)}, options)
+    return bounds[PartitionId(wanted.stream, wanted.partition)]
 
 
 def offsets_by_time(
@@ -281,7 +281,7 @@ def offsets_by_time(
     alike: dict[tuple[str, int], list[int]] = {}
     for one, time_ns in times.items():
         alike.setdefault((one.stream, time_ns), []).append(one.number)
-    found: dict[PartitionId, int] = {}
+    offsets: dict[PartitionId, int] = {}
     for (name, time_ns), numbers in alike.items():
         stream, time = (
             client.streams.get(name),
@@ -290,9 +290,9 @@ def offsets_by_time(
         if client.has_data:
             for bounds in stream.bounds(*numbers, time=time):
                 assert bounds.timestamp_offset is not None
-                found[PartitionId(name, bounds.partition)] = bounds.timestamp_offset
+                offsets[PartitionId(name, bounds.partition)] = bounds.timestamp_offset
             continue
         for number in numbers:
             latest = stream.partition_info(number).high_watermark + 1
-            found[PartitionId(name, number)] = _first(stream, number, Start.time(time), latest)
-    return found
+            offsets[PartitionId(name, number)] = _first(stream, number, Start.time(time), latest)
+    return offsets

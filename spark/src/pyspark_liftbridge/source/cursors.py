@@ -32,12 +32,12 @@ def pinned(
         for one in moving:
             stream = client.streams.get(one.stream)
             name = f"{cursor_id}/start/{offsets.streams[one.stream].stream_id}"
-            found = stream.fetch_cursor(name, partition=one.number)
-            if found is None:
-                found = offsets.of(one)
-                assert found is not None
-                stream.set_cursor(name, found, partition=one.number)
-            kept[one] = found
+            offset = stream.fetch_cursor(name, partition=one.number)
+            if offset is None:
+                offset = offsets.of(one)
+                assert offset is not None
+                stream.set_cursor(name, offset, partition=one.number)
+            kept[one] = offset
     except RetriableError:
         raise
     except LiftbridgeError as error:

@@ -74,10 +74,10 @@ def _microseconds(records: pa.RecordBatch, place: Place) -> pa.Array:
 
 def _headers(records: pa.RecordBatch, _place: Place) -> pa.Array:
     """Build the headers of each record, sorted by key."""
-    found = records.column("headers")
-    offsets = found.offsets
+    headers = records.column("headers")
+    offsets = headers.offsets
     first, last = offsets[0].as_py(), offsets[-1].as_py()
-    keys, items = found.keys.slice(first, last - first), found.items.slice(first, last - first)
+    keys, items = headers.keys.slice(first, last - first), headers.items.slice(first, last - first)
     counts = np.diff(offsets.to_numpy())
     if len(counts) and counts.max() > 1:
         rows = pa.array(np.repeat(np.arange(len(counts)), counts))

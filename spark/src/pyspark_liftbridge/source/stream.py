@@ -78,7 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         times = cluster.offsets_by_time(client, wanted)
         if archive is not None:
             times = archive.with_times(times, wanted, bounds)
-        found = offsets_at(
+        offsets = offsets_at(
             options.start,
             bounds,
             times,
@@ -86,13 +86,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         moving = at_latest(options.start, bounds, times)
         if options.cursor_id:
-            return cursors.pinned(client, options.cursor_id, found, moving)
+            return cursors.pinned(client, options.cursor_id, offsets, moving)
         if moving:
             _log.warning(
                 "the query starts at latest, which is not stored until its first batch is done: if "
                 "stopped earlier, it starts later and misses records in between; set cursorId"
             )
-        return found
+        return offsets
 
     # -- end ----------------------------------------------------------------------
 
@@ -246,10 +246,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return cached bounds; a query that ends fetches them again, since it never idles."""
         options = self._options
         if self._watch is None or self._is_last_run:
-            found = cluster.ask(
+            bounds = cluster.ask(
                 options, lambda client: cluster.bounds_at_start(client, options, running=running)
             )
             if self._is_last_run:
-                return found
-            self._watch = Watch(options, found)
+                return bounds
+            self._watch = Watch(options, bounds)
         return self._watch.bounds()

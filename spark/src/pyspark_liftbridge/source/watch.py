@@ -127,13 +127,13 @@ class Watch:
             or made.get(name) != self._made.get(name)
             or any(PartitionId(name, number) not in self._bounds for number in numbers)
         }
-        found = cluster.bounds_of(client, asked, options)
+        bounds = cluster.bounds_of(client, asked, options)
         kept = {
             one: known
             for one, known in self._bounds.items()
             if one.number in partitions.get(one.stream, ()) and one.stream not in asked
         }
-        self._bounds = dict(sorted({**kept, **advanced(self._bounds, found)}.items()))
+        self._bounds = dict(sorted({**kept, **advanced(self._bounds, bounds)}.items()))
         self._busy_count = len(self._news)
         self._made, self._news = made, frozenset()
         self._asked_all_at = now if is_due else self._asked_all_at

@@ -47,12 +47,12 @@ def mean_bytes(
             read_replica=options.fetch.read_replica,
         )
         try:
-            found = list(batches)
+            sampled = list(batches)
         except LiftbridgeError:
             continue  # the task that reads it reports the error
-        if found:
+        if sampled:
             # Offsets that compaction removed have size 0.
-            size = sum(batch.records.nbytes for batch in found)
-            total += size / (found[-1].next_offset - first) * backlog[one]
+            size = sum(batch.records.nbytes for batch in sampled)
+            total += size / (sampled[-1].next_offset - first) * backlog[one]
             weight += backlog[one]
     return total / weight if weight else None
