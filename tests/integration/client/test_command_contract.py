@@ -245,7 +245,7 @@ def test_absent_server_is_one_line_and_exit_code_3(liftbridge, words):
 def test_server_that_is_no_broker_is_one_line_with_a_remedy(liftbridge, web_server, words):
     arguments = [argument.format(form="x") for argument in CALLS[words]]
     option = "--admin" if words.startswith("cluster") else "--servers"
-    result = liftbridge(*words.split(), *arguments, option, web_server, "--timeout", "0.2")
+    result = liftbridge(*words.split(), *arguments, option, web_server, "--timeout", "0.5")
     assert (result.returncode, result.stdout) == (3, "")
     assert f"{web_server} speaks HTTP/1, not gRPC" in result.stderr
     assert "Name the gRPC port of a broker" in result.stderr
