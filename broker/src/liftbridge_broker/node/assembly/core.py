@@ -22,7 +22,7 @@ from liftbridge_broker.model.ids import BrokerId, MetadataIndex
 from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.assembly.search import Search
-from liftbridge_broker.node.assembly.told import tell_partitions
+from liftbridge_broker.node.assembly.partition_events import log_partition_changes
 from liftbridge_broker.node.control import ControlOptions
 from liftbridge_broker.node.membership import ClusterParts
 from liftbridge_broker.node.metadata.bootstrap import Beginning, Role, founded_by
@@ -374,7 +374,7 @@ class Core:
         self.on_change(Change.APPLIED)
         node = self.node
         node.on_change(records)
-        self.elections += tell_partitions(self.observer, node.broker, node.state, records)
+        self.elections += log_partition_changes(self.observer, node.broker, node.state, records)
         self._end_displaced()
 
     def _on_restored(self) -> None:

@@ -8,10 +8,10 @@ from liftbridge_broker.model.ids import BrokerId, stream_of
 from liftbridge_broker.ports.observe import Observer
 
 
-def tell_partitions(
+def log_partition_changes(
     observer: Observer, me: BrokerId, state: ClusterState, records: Sequence[Record]
 ) -> int:
-    """Report elections and in-sync sets of replicated partitions; returns the election count.
+    """Report elections and in-sync sets of replicated partitions; return the number of elections.
 
     Args:
         observer: Receives the transitions.
