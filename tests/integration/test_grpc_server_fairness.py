@@ -203,3 +203,36 @@ async def test_readers_of_one_client_do_not_delay_the_request_of_another() -> No
     assert log.index("served") <= SLICE_NS // ACT_NS
     for connection in (reader, other):
         connection.connection_lost(None)
+
+
+LOST, CALLS = 50, 10
+
+
+async def test_calls_of_connections_that_are_lost_at_once_end_in_turns() -> None:
+    """As when a process with many connections is killed; each call takes a while to end."""
+    now, log = [0], list[int]()
+    server = GrpcServer()
+    server.turns = Turns(lambda: now[0])
+
+    def ended(number: int) -> None:
+        log.append(number)
+        now[0] += ACT_NS
+
+    def serve(call: Call) -> None:
+        call.on_cancel = partial(ended, int(call.peer))
+
+    server.streaming("/test.Echo/Bidi", serve)
+    connections = [GrpcConnection(server) for _ in range(LOST)]
+    for number, connection in enumerate(connections):
+        peer, transport = Http2Peer(), RecordingTransport()
+        transport.extra["peername"] = str(number)
+        connection.connection_made(transport)
+        requests = [peer.request(2 * stream + 1) for stream in range(CALLS)]
+        connection.data_received(peer.hello() + b"".join(requests))
+    for connection in connections:
+        connection.connection_lost(None)
+    assert len(log) < TURN_NS // ACT_NS + CALLS
+    for _ in range(LOST):
+        await asyncio.sleep(0)
+    assert log == sorted(log)
+    assert len(log) == LOST * CALLS

@@ -130,7 +130,11 @@ class GrpcConnection(asyncio.Protocol):
         """Do a slice of the waiting work; return whether more is left."""
         self._wants_slice = False
         transport = self._transport
-        if self._is_held and transport is not None and is_reset(transport):
+        if transport is None:
+            self._forget_work()
+            self._cancel_calls()
+            return False
+        if self._is_held and is_reset(transport):
             transport.abort()  # its requests need no answers; `connection_lost` follows
             self._is_in_line = False
             return False
@@ -188,11 +192,16 @@ class GrpcConnection(asyncio.Protocol):
                 timer.cancel()
         self._timer = self._linger = None
         self._forget_work()
-        self._cancel_calls()
         self._transport = None
         self._owner.on_held(-self.received_bytes, -self.unsent_bytes)
         self.received_bytes = self.unsent_bytes = 0
         self._owner.on_closed(self)
+        if self._turns.is_free:
+            began = self._turns.now()
+            self._cancel_calls()
+            self._turns.spend(self._turns.now() - began)
+        else:
+            self._schedule()  # a thousand connections may be lost at once
 
     # Calls of the server.
 
@@ -406,18 +415,10 @@ class GrpcConnection(asyncio.Protocol):
                 call.refuse(error)
 
     def _answer_plain(self, stream_id: int, head: RequestHead) -> None:
-        """Answer HTTP that is not gRPC: the root with a short text, the rest with 405 or 415."""
-        if head.is_grpc:
-            self._core.respond_plain(stream_id, 405, b"gRPC calls are POST requests\n")
-        elif head.refusal is not None:
-            status = 431 if head.refusal[0] == GrpcStatus.RESOURCE_EXHAUSTED else 400
-            self._core.respond_plain(stream_id, status, head.refusal[1].encode() + b"\n")
-        elif head.path != "/":
-            self._core.respond_plain(stream_id, 415, b"content-type must be application/grpc\n")
-        elif head.verb == "HEAD":
-            self._core.respond_plain(stream_id, 200, b"")
+        """Answer HTTP that is not gRPC, perhaps at its end."""
+        if (answer := head.plain_answer()) is not None:
+            self._core.respond_plain(stream_id, *answer)
         else:
-            # Answered at its end: only then is it known whether the request was well-formed.
             self._root_requests.add(stream_id)
             self._core.expect_request(stream_id)
 

@@ -8,6 +8,8 @@ at most one of `StreamCancelled`, `MessageRefused` and `DeadlineExpired`.
 
 from typing import NamedTuple
 
+from liftbridge_broker.errors import GrpcStatus
+
 
 class RequestHead(NamedTuple):
     """A request's header list, checked; shared between requests with equal headers.
@@ -32,6 +34,20 @@ class RequestHead(NamedTuple):
     content_length: int | None
     refusal: tuple[int, str] | None
     text_bytes: int
+
+    def plain_answer(self) -> tuple[int, bytes] | None:
+        """Return HTTP status and body for a request that is no gRPC call, 405, 415 and the like.
+
+        A good GET of `/` is answered at its end: only then is it known to be well-formed.
+        """
+        if self.is_grpc:
+            return 405, b"gRPC calls are POST requests\n"
+        if self.refusal is not None:
+            status = 431 if self.refusal[0] == GrpcStatus.RESOURCE_EXHAUSTED else 400
+            return status, self.refusal[1].encode() + b"\n"
+        if self.path != "/":
+            return 415, b"content-type must be application/grpc\n"
+        return (200, b"") if self.verb == "HEAD" else None
 
 
 class RequestReceived(NamedTuple):
