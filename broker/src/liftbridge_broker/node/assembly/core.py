@@ -21,8 +21,8 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex
 from liftbridge_broker.model.metadata_log import Configuration, Peer
 from liftbridge_broker.model.streams import MILLISECOND_NS
-from liftbridge_broker.node.assembly.search import Search
 from liftbridge_broker.node.assembly.partition_events import log_partition_changes
+from liftbridge_broker.node.assembly.search import Search
 from liftbridge_broker.node.control import ControlOptions
 from liftbridge_broker.node.membership import ClusterParts
 from liftbridge_broker.node.metadata.bootstrap import Beginning, Role, founded_by
