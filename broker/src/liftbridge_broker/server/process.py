@@ -68,8 +68,8 @@ CLOSE_SECONDS: Final = 0.5
 TRANSFER_SECONDS: Final = 2.0
 """Time for the hand-over to end after its own deadline."""
 GC_THRESHOLDS: Final = (5_000, 8, 100)
-"""Passes of the garbage collector: of each 5,000 new objects, in about 2 ms; of what eight of these
-left, in 15 ms at most; seldom of all objects."""
+"""Passes of the garbage collector: over 5,000 new objects, about 2 ms; over the survivors of eight
+such passes, about 15 ms; over all objects, rarely."""
 
 
 @dataclass(slots=True, eq=False)
