@@ -93,7 +93,7 @@ async def test_created_stream_is_seen_with_everything_it_was_given(brokers, name
     found = await until(brokers, name, lambda one: len(one.partitions) == 2)
     assert (found.stream_id, found.subject, found.group) == (stream_id, name, "g")
     assert (found.factor, found.partition_count, found.owner) == (3, 2, "")
-    assert found.settings._asdict() == SETTINGS
+    assert found.settings == SETTINGS
     assert [one.number for one in found.partitions] == [0, 1]
     assert all(one.leader in one.replicas and len(one.replicas) == 3 for one in found.partitions)
     assert not any(one.is_readonly or one.is_moving for one in found.partitions)
