@@ -236,3 +236,30 @@ async def test_calls_of_connections_that_are_lost_at_once_end_in_turns() -> None
         await asyncio.sleep(0)
     assert log == sorted(log)
     assert len(log) == LOST * CALLS
+
+
+async def test_calls_of_a_connection_that_failed_by_a_bug_end_when_it_is_lost() -> None:
+    log: list[str] = []
+    now, server = [0], GrpcServer()
+    server.turns = turns = Turns(lambda: now[0])
+    turns.on_bug = lambda error: log.append(str(error))
+
+    def serve(call: Call) -> None:
+        call.on_messages = fail
+        call.on_cancel = partial(log.append, "ended")
+
+    def fail(_messages: list[bytes]) -> None:
+        raise RuntimeError("a bug")
+
+    server.streaming("/test.Echo/Bidi", serve)
+    connection, peer = GrpcConnection(server), Http2Peer()
+    connection.connection_made(RecordingTransport())
+    connection.data_received(peer.hello() + peer.request(1))
+    turns.spend(TURN_NS)
+    connection.data_received(peer.message(1, b"x"))
+    await asyncio.sleep(0)
+    assert log == ["a bug"]
+    turns.spend(TURN_NS)
+    connection.connection_lost(None)
+    await asyncio.sleep(0)
+    assert log == ["a bug", "ended"]

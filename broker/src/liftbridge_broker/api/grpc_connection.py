@@ -201,7 +201,7 @@ class GrpcConnection(asyncio.Protocol):
             self._cancel_calls()
             self._turns.spend(self._turns.now() - began)
         else:
-            self._schedule()  # a thousand connections may be lost at once
+            self._turns.join(self)  # many are lost at once; to be in line twice does no harm then
 
     # Calls of the server.
 

@@ -5,9 +5,10 @@ from typing import Protocol
 
 from liftbridge_broker.model.fetching import FetchOutcome, FetchPosition, SessionClock
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset
+from liftbridge_broker.ports.replica_log import LogBounds
 
 
-class LedPartition(Protocol):
+class LedPartition(LogBounds, Protocol):
     """A partition that this broker leads, as the sessions of its followers see it.
 
     The owner forwards the calls to its `LeaderCore`, and applies the results.
@@ -16,21 +17,6 @@ class LedPartition(Protocol):
     @property
     def leader_epoch(self) -> LeaderEpoch:
         """Epoch this broker leads in."""
-        ...
-
-    @property
-    def log_start_offset(self) -> Offset:
-        """First offset of the log."""
-        ...
-
-    @property
-    def log_end_offset(self) -> Offset:
-        """Offset the next record will get."""
-        ...
-
-    @property
-    def high_watermark(self) -> Offset:
-        """First offset that is not committed."""
         ...
 
     @property

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PublisherId
+from liftbridge_broker.ports.replica_log import LogBounds
 
 
 class StampedBatch(Protocol):
@@ -45,23 +46,8 @@ class StampedBatch(Protocol):
         ...
 
 
-class PublisherLog(Protocol):
+class PublisherLog(LogBounds, Protocol):
     """The part of the partition's log that the history needs."""
-
-    @property
-    def log_start_offset(self) -> Offset:
-        """First offset whose header can be read."""
-        ...
-
-    @property
-    def log_end_offset(self) -> Offset:
-        """Offset the next record will get."""
-        ...
-
-    @property
-    def high_watermark(self) -> Offset:
-        """First offset not known to be committed."""
-        ...
 
     @property
     def settled_offset(self) -> Offset:

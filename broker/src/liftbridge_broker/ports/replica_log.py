@@ -25,12 +25,8 @@ class Epochs(Protocol):
         ...
 
 
-class LogView(Protocol):
-    """The log of a replica as its core reads it; `PartitionLog` is one.
-
-    Invariants: log_start_offset <= high_watermark <= log_end_offset, and recovery_point <=
-    log_end_offset.
-    """
+class LogBounds(Protocol):
+    """Offsets between which a log holds records."""
 
     @property
     def log_start_offset(self) -> Offset:
@@ -46,6 +42,14 @@ class LogView(Protocol):
     def high_watermark(self) -> Offset:
         """First offset not known to be committed; the owner stores the cores' value."""
         ...
+
+
+class LogView(LogBounds, Protocol):
+    """The log of a replica as its core reads it; `PartitionLog` is one.
+
+    Invariants: log_start_offset <= high_watermark <= log_end_offset, and recovery_point <=
+    log_end_offset.
+    """
 
     @property
     def recovery_point(self) -> Offset:
