@@ -10,8 +10,8 @@ PAGE = ROOT / "docs/internals/guards.md"
 HEAD = """# Guards and who notices
 
 Written by `pytest tests/guards --rewrite` from `tests/guards`; [Testing](testing.md#guards)
-explains the classes and columns. *Seed*: the first random life that fails without the guard (class D:
-without it and its partners), by kind of world; `-` with a number: none of that many lives failed.
+explains the classes and columns. *Seed*: the first random life that fails without the guard (class
+D: without it and its partners), by kind of world; `-` with a number: none of that many lives failed.
 
 | Guard | Class | Scenario that fails without it | Seed | Masked by |
 | --- | --- | --- | --- | --- |
