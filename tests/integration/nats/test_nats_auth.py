@@ -99,7 +99,7 @@ async def test_expired_jwt_is_replaced_by_the_one_in_the_file(tmp_path):
             sink,
             observer,
         ):
-            await observer.until(lambda: len(observer.of("nats_disconnected")) == 2)
+            await observer.until_links("nats_disconnected")
             reasons = {fields["reason"] for fields in observer.of("nats_disconnected")}
             assert reasons == {"User Authentication Expired"}
             # The expired one is refused for as long as nobody rotates it.
@@ -180,7 +180,7 @@ async def test_permission_violation_is_told_and_the_link_stays(tmp_path):
             messaging.subscribe(1, "secret.x", "")
             messaging.subscribe(2, "ok.x", "")
             messaging.publish_echo([frame("secret.y", b"x")])
-            await observer.until(lambda: len(observer.of("nats_error")) == 2)
+            await observer.until(lambda: len(observer.of("nats_error")) >= 2)
             told = " ".join(str(fields["reason"]) for fields in observer.of("nats_error"))
             assert 'Permissions Violation for Subscription to "secret.x"' in told
             assert 'Permissions Violation for Publish to "secret.y"' in told

@@ -48,9 +48,7 @@ async def test_subscriptions_are_back_before_the_link_is_told_to_be(nats):
         await sink.until(lambda: len(sink.deliveries) >= 1000)
         assert {sid for sid, _, _ in sink.deliveries} == set(range(1, 1001))
         assert sink.links[-1] == (True, "")
-        await observer.until(lambda: len(observer.of("nats_reconnected")) == 3)
-        back = {fields["connection"] for fields in observer.of("nats_reconnected")}
-        assert back == {"quiet", "echo", "acks"}
+        await observer.until_links("nats_reconnected")
         assert all(f["outage_ms"] >= 0 for f in observer.of("nats_reconnected"))
         assert len(observer.of("nats_disconnected")) == 3
         assert messaging.quiet.counts.connects == 2
@@ -283,7 +281,7 @@ async def test_waiting_for_subscriptions_ends_with_the_link(nats):
         nats.kill()
         async with asyncio.timeout(10.0):
             await told.wait()
-        await observer.until(lambda: len(observer.of("nats_disconnected")) == 3)
+        await observer.until_links("nats_disconnected")
         told.clear()
         messaging.when_subscribed(told.set)
         async with asyncio.timeout(10.0):
@@ -320,7 +318,7 @@ async def test_one_turn_of_the_loop_makes_one_write(nats):
 async def test_silent_server_is_given_up_and_found_again(nats):
     async with linked(options(nats, ping_interval_ms=100)) as (messaging, sink, observer):
         nats.pause()
-        await observer.until(lambda: len(observer.of("nats_disconnected")) == 2)
+        await observer.until_links("nats_disconnected")
         assert observer.of("nats_disconnected")[0]["reason"] == "the server does not answer"
         nats.resume()
         await sink.until(lambda: messaging.is_connected)
@@ -415,7 +413,7 @@ async def test_server_told_of_by_a_cluster_takes_over(tmp_path):
             await sink.until(lambda: not messaging.is_connected)
             assert "" in {link.server for link in links}
             await sink.until(lambda: messaging.is_connected)
-            await observer.until(lambda: len(observer.of("nats_reconnected")) == 3)
+            await observer.until_links("nats_reconnected")
             told = {fields["server"] for fields in observer.of("nats_reconnected")}
             assert told == {f"127.0.0.1:{second.port}"}
             # Still speaking to one and the same subscription.

@@ -16,6 +16,7 @@ from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 
 WAIT_SECONDS_MAX = 20.0
+LINKS = {"quiet", "echo", "acks"}
 
 
 class Recorder:
@@ -101,6 +102,10 @@ class RecordingObserver(Recorder):
     def of(self, kind: str) -> list[dict[str, object]]:
         """Return the fields of all transitions of a kind."""
         return [fields for found, fields in self.transitions if found == kind]
+
+    async def until_links(self, kind: str) -> None:
+        """Wait until each link of the adapter had a transition of a kind, once or more often."""
+        await self.until(lambda: {fields["connection"] for fields in self.of(kind)} == LINKS)
 
 
 @asynccontextmanager
