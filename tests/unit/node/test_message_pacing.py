@@ -14,9 +14,11 @@ from liftbridge_broker.adapters.nats.pacing import (
     PEER_WEIGHT,
     PLAIN_WEIGHT,
     RUN_WEIGHT,
+    SLICE_WEIGHT_MAX,
     TURN_WEIGHT_MAX,
     WEIGHT_BYTES,
     Pacer,
+    TurnBudget,
     fitting,
 )
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
@@ -29,28 +31,48 @@ READ_BYTES = 1 << 17
 """Half a read of a socket, which is more than a turn takes of most kinds."""
 
 
-class Loop:
-    """Turns as an event loop gives them, in no time."""
+class Socket:
+    """What of a socket a pacer switches."""
 
-    def __init__(self, deliver, plain_weight=PLAIN_WEIGHT):
-        self.due = deque()
-        self.is_reading = True
-        self.faults = []
-        self.pacer = Pacer(
-            deliver,
-            self.due.append,
-            self.pause,
-            self.resume,
-            self.faults.append,
-            plain_weight=plain_weight,
-            now_ns=lambda: 0,
-        )
+    def __init__(self):
+        self.is_read = True
 
     def pause(self):
-        self.is_reading = False
+        self.is_read = False
 
     def resume(self):
-        self.is_reading = True
+        self.is_read = True
+
+
+class Loop:
+    """Turns as an event loop gives them, on a clock that moves when a delivery says so.
+
+    Args:
+        delivers: Receivers of links that share a budget.
+    """
+
+    def __init__(self, *delivers, plain_weight=PLAIN_WEIGHT):
+        self.due = deque()
+        self.now_ns = 0
+        self.faults = []
+        budget = TurnBudget(self.due.append, lambda: self.now_ns)
+        self.sockets = [Socket() for _ in delivers]
+        self.pacers = [
+            Pacer(
+                budget,
+                deliver,
+                socket.pause,
+                socket.resume,
+                self.faults.append,
+                plain_weight=plain_weight,
+            )
+            for deliver, socket in zip(delivers, self.sockets, strict=True)
+        ]
+        self.pacer = self.pacers[0]
+
+    @property
+    def is_reading(self):
+        return all(socket.is_read for socket in self.sockets)
 
     def turn(self):
         for _ in range(len(self.due)):
@@ -134,6 +156,46 @@ def test_reading_stops_while_messages_wait_and_a_turn_takes_what_it_may():
     assert idle == [count]
     assert max(taken) <= TURN_WEIGHT_MAX // RUN_WEIGHT + 1
     assert len(taken) > 9
+
+
+@pytest.mark.parametrize("message_us", [1, 5, 50, 500])
+@pytest.mark.parametrize("read", [1, 100, 9_000])
+def test_time_of_a_turn_is_bounded_when_messages_take_longer_than_they_weigh(message_us, read):
+    """Removing the charge for time makes one turn take all that a socket has, as seen."""
+    turns = [0]
+
+    def deliver(_subscription, _arrivals, payloads):
+        took_us = len(payloads) * message_us
+        turns[-1] += took_us
+        loop.now_ns += took_us * 1_000
+
+    loop = Loop(deliver, deliver)
+    plain = [Arrival("s", "", b"")] * read
+    for _ in range(32):  # reads of a socket in a turn of uvloop
+        for pacer, socket in zip(loop.pacers, loop.sockets, strict=True):
+            if socket.is_read:
+                pacer.take(SubscriptionId(1), plain, [b""] * read)
+    while loop.due:
+        turns.append(0)
+        loop.turn()
+    slice_us = max(1, min(read, SLICE_WEIGHT_MAX)) * message_us
+    assert max(turns) < TURN_WEIGHT_MAX + slice_us
+    assert loop.is_reading
+
+
+def test_links_that_share_a_budget_take_turns():
+    taken = []
+    loop = Loop(*(lambda *_, name=name: taken.append(name) for name in "ab"))
+    unlike = [Arrival("s", "", header_lines(1))] * TURN_WEIGHT_MAX
+    for pacer in loop.pacers:
+        pacer.take(SubscriptionId(1), unlike, [b""] * len(unlike))
+    first = []
+    while loop.due:
+        taken.clear()
+        loop.turn()
+        first += taken[:1]
+    half = len(first) // 2
+    assert abs(first[:half].count("a") - first[:half].count("b")) <= 1
 
 
 def test_failure_in_a_later_turn_is_told():

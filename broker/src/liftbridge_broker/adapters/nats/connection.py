@@ -15,7 +15,9 @@ from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.wire.nats import INFO_BYTES_MAX, PING, PONG, NatsParser, NatsProtocolError
 
 SILENT_PINGS_MAX: Final = 2
-BACKLOG_READ_BYTES: Final = 65_536
+READ_BYTES: Final = 65_536
+"""Bytes of one read of the socket: parsing them takes a few milliseconds of a turn at most."""
+
 ERROR_SECONDS: Final = 1.0
 CLOSED_SILENTLY: Final = "closed by the server"
 
@@ -46,7 +48,7 @@ class ConnectionHandler(Protocol):
         ...
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """Connection to a NATS server.
 
     Args:
@@ -59,8 +61,8 @@ class Connection(asyncio.Protocol):
     Attributes:
         bytes_in: Bytes received.
         bytes_out: Bytes passed to the socket.
-        behind_at: Loop time of the latest read of `BACKLOG_READ_BYTES` or more, after which more
-            input was probably waiting; 0 for none.
+        behind_at: Loop time of the latest read that filled the buffer, after which more input was
+            probably waiting; 0 for none.
         is_secure: Whether TLS is in use.
     """
 
@@ -82,6 +84,7 @@ class Connection(asyncio.Protocol):
         self._reason = ""
         self._error_text, self._error_at = "", -ERROR_SECONDS
 
+        self._read = memoryview(bytearray(READ_BYTES))
         self._greeting = bytearray()
         self._deferred = b""
         self._is_greeted = False
@@ -109,11 +112,16 @@ class Connection(asyncio.Protocol):
         transport = cast("asyncio.Transport", transport)
         self._use(transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio passes it
+        """Return the buffer of the next read."""
+        return self._read
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Handle a chunk from the socket."""
-        self.bytes_in += len(data)
+        data = bytes(self._read[:nbytes])
+        self.bytes_in += nbytes
         self._silent_count = 0
-        if len(data) >= BACKLOG_READ_BYTES:
+        if nbytes == READ_BYTES:
             self.behind_at = self._loop.time()
         if self._parser is not None:
             self._feed(data)

@@ -20,7 +20,7 @@ from liftbridge_broker.adapters.nats.credentials import (
 from liftbridge_broker.adapters.nats.headers import leave_out_wide
 from liftbridge_broker.adapters.nats.natspy import Handshake, HandshakeError, Session, shake_hands
 from liftbridge_broker.adapters.nats.options import NatsOptions
-from liftbridge_broker.adapters.nats.pacing import PLAIN_WEIGHT, Deliver, Pacer
+from liftbridge_broker.adapters.nats.pacing import PLAIN_WEIGHT, Deliver, Pacer, TurnBudget
 from liftbridge_broker.errors import ConfigError, UnavailableError
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.observe import Observer
@@ -66,10 +66,6 @@ class LinkCounts:
     server_errors: int = 0
 
 
-def _call_soon(call: Callable[[], None]) -> None:
-    asyncio.get_running_loop().call_soon(call)
-
-
 class _AttemptError(Exception):
     """One attempt to connect failed; the next may succeed."""
 
@@ -82,6 +78,7 @@ class Link:
         kind: Last part of the connection's name.
         no_echo: Whether subscriptions of this link exclude messages published on it.
         deliver: Receives messages of existing subscriptions.
+        budget: What its deliveries may cost in a turn of the loop.
         on_change: Called after `is_up` changed, with a reason if it went down.
         observer: Receives transitions.
         plain_weight: Weight of a plain message, see `pacing`.
@@ -100,6 +97,7 @@ class Link:
         *,
         no_echo: bool,
         deliver: Deliver,
+        budget: TurnBudget,
         on_change: Callable[[str], None],
         observer: Observer,
         plain_weight: int = PLAIN_WEIGHT,
@@ -111,8 +109,8 @@ class Link:
         self._no_echo = no_echo
         self._deliver = deliver
         self._pacer = Pacer(
+            budget,
             self._hand_on,
-            _call_soon,
             self._pause_reading,
             self._resume_reading,
             self.on_fault,

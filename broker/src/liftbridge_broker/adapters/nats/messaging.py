@@ -8,6 +8,7 @@ from typing import Final
 
 from liftbridge_broker.adapters.nats.link import Link
 from liftbridge_broker.adapters.nats.options import NatsOptions
+from liftbridge_broker.adapters.nats.pacing import TurnBudget
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.model.subjects import INTERNAL_ROOT
 from liftbridge_broker.ports.messaging import MessageSink, SubscriptionId
@@ -44,20 +45,24 @@ class NatsMessaging:
         self._telling: set[asyncio.Task[None]] = set()
         self.inbox_prefix = f"{options.inbox_prefix}.{secrets.token_hex(11)}"
 
-        def link(name: str, *, no_echo: bool = False, holds_frames: bool = False) -> Link:
+        def link(
+            name: str, budget: TurnBudget, *, no_echo: bool = False, holds_frames: bool = False
+        ) -> Link:
             return Link(
                 options,
                 name,
                 no_echo=no_echo,
                 deliver=sink.on_messages,
+                budget=budget,
                 on_change=self._on_change,
                 observer=observer,
                 holds_frames=holds_frames,
             )
 
-        self.quiet = link("quiet", no_echo=True, holds_frames=True)
-        self.echo = link("echo", holds_frames=True)
-        self.acks = link("acks")
+        of_clients = TurnBudget()
+        self.quiet = link("quiet", of_clients, no_echo=True, holds_frames=True)
+        self.echo = link("echo", of_clients, holds_frames=True)
+        self.acks = link("acks", TurnBudget())
         self._links = (self.quiet, self.echo, self.acks)
 
     async def start(self) -> None:

@@ -1,11 +1,13 @@
-"""Bounds how many of the received messages are delivered in one turn of the loop.
+"""Bounds how much of the received messages is delivered in one turn of the loop.
 
-A read of a socket is up to 256 KiB, and a turn of uvloop up to 32 of them: enough messages for
-seconds of work. So each message has a weight, about the microseconds that storing it takes, and
-messages beyond the weight of a turn wait for later turns, in order, while nothing more is read. A
-call at the start of each turn would wake the loop just for that, so the budget grows with time.
+A turn of uvloop reads a socket up to 32 times: enough messages for a second of work. So messages
+are delivered in slices, each of which costs its weight (about the microseconds that storing it
+takes) or the microseconds that it took, whichever is more. Messages beyond the budget of a turn
+wait for later turns, in order, while nothing more is read. A call at the start of each turn would
+wake the loop just for that, so between slices the budget grows with time.
 """
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -14,8 +16,14 @@ from typing import Final
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.wire.envelope import MAGIC, has_envelope
 
-TURN_WEIGHT_MAX: Final = 12_000
-"""Weight of the messages of a turn; the last message may weigh as much as 1,000 headers."""
+TURN_WEIGHT_MAX: Final = 10_000
+"""Budget of a turn; the last message may weigh as much as 1,000 headers.
+
+A turn may spend three: for messages of clients, for acks, and for frames of brokers.
+"""
+
+SLICE_WEIGHT_MAX: Final = 3_000
+"""Weight delivered between two looks at the clock."""
 
 PLAIN_WEIGHT: Final = 1
 """Weight of a message like the previous message, on the same subject and without headers."""
@@ -43,43 +51,96 @@ _HEADER_TAG: Final = b"\x4a"
 
 _LINE_END: Final = b"\r\n"
 
+_MICROSECOND_NS: Final = 1_000
+
 Deliver = Callable[[SubscriptionId, list[Arrival], list[bytes]], None]
 _Delivery = tuple[SubscriptionId, list[Arrival], list[bytes]]
+
+
+def _call_soon(call: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(call)
+
+
+class TurnBudget:
+    """What deliveries may cost in a turn of the loop, for one link or several.
+
+    Args:
+        call_soon: Schedules a function for the next turn.
+        now_ns: Monotonic clock.
+    """
+
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object] = _call_soon,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._call_soon = call_soon
+        self._now_ns = now_ns
+        self._left = TURN_WEIGHT_MAX
+        self._left_at = now_ns()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_called = False
+
+    def left(self) -> int:
+        """Return the rest of the budget, with its growth since the last call."""
+        now = self._now_ns()
+        self._left = min(self._left + (now - self._left_at) // REFILL_NS, TURN_WEIGHT_MAX)
+        self._left_at = now
+        return self._left
+
+    def charge(self, weight: int) -> None:
+        """Charge the delivery since the last call of `left`."""
+        now = self._now_ns()
+        self._left -= max(weight, (now - self._left_at) // _MICROSECOND_NS)
+        self._left_at = now
+
+    def wait(self, go: Callable[[], None]) -> None:
+        """Call `go` in a later turn, after all that wait already."""
+        self._waiting.append(go)
+        if not self._is_called:
+            self._is_called = True
+            self._call_soon(self._next)
+
+    def _next(self) -> None:
+        """Call all that wait, in a separate turn, as long as its budget lasts."""
+        self._left, self._left_at = TURN_WEIGHT_MAX, self._now_ns()
+        for _ in range(len(self._waiting)):
+            self._waiting.popleft()()
+            if self._left <= 0:
+                break
+        self._is_called = bool(self._waiting)
+        if self._waiting:
+            self._call_soon(self._next)
 
 
 class Pacer:
     """Delivers messages in order of arrival, a bounded number in each turn of the loop.
 
     Args:
+        budget: Budget of a turn.
         deliver: Receives messages of a subscription.
-        call_soon: Schedules a function for the next turn.
         pause: Pauses reading from the socket.
         resume: Resumes reading.
         on_fault: Receives exceptions of `deliver` from later turns.
         plain_weight: Weight of a message like the previous message.
-        now_ns: Monotonic clock.
     """
 
     def __init__(
         self,
+        budget: TurnBudget,
         deliver: Deliver,
-        call_soon: Callable[[Callable[[], None]], object],
         pause: Callable[[], None],
         resume: Callable[[], None],
         on_fault: Callable[[Exception], None],
         *,
         plain_weight: int = PLAIN_WEIGHT,
-        now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        self._budget = budget
         self._deliver = deliver
-        self._call_soon = call_soon
         self._pause = pause
         self._resume = resume
         self._on_fault = on_fault
         self._plain_weight = plain_weight
-        self._now_ns = now_ns
-        self._left = TURN_WEIGHT_MAX
-        self._left_at = now_ns()
         self._on_idle: Callable[[], None] | None = None
         self._waiting: deque[_Delivery] = deque()
 
@@ -99,52 +160,48 @@ class Pacer:
             self._waiting.append(one)
             self._pause()  # a connection established since then reads
             return
-        now = self._now_ns()
-        grown = self._left + (now - self._left_at) // REFILL_NS
-        self._left, self._left_at = min(grown, TURN_WEIGHT_MAX), now
-        rest = self._hand_on(one) if self._left > 0 else one
+        rest = self._hand_on(one)
         if rest is not None:
             self._waiting.append(rest)
             self._pause()
-            self._call_soon(self._next)
+            self._budget.wait(self._next)
 
     def _next(self) -> None:
-        """Deliver waiting messages, in a separate turn."""
-        self._left = TURN_WEIGHT_MAX
+        """Deliver waiting messages, as many as the turn allows."""
+        waiting = self._waiting
         try:
-            self._go()
+            while waiting:
+                rest = self._hand_on(waiting[0])
+                if rest is not None:
+                    waiting[0] = rest
+                    break
+                waiting.popleft()
         except Exception as error:  # noqa: BLE001 - no caller; the owner fails
-            self._waiting.clear()
+            waiting.clear()
             self._on_fault(error)
-        self._left_at = self._now_ns()
-        if self._waiting:
-            self._call_soon(self._next)
+        if waiting:
+            self._budget.wait(self._next)
             return
         self._resume()
         if self._on_idle is not None:
             self._on_idle()
             self._on_idle = None
 
-    def _go(self) -> None:
-        """Deliver as many messages as the turn still allows."""
-        waiting = self._waiting
-        while waiting and self._left > 0:
-            rest = self._hand_on(waiting[0])
-            if rest is None:
-                waiting.popleft()
-            else:
-                waiting[0] = rest
-
     def _hand_on(self, one: _Delivery) -> _Delivery | None:
-        """Deliver as much of a delivery as the turn still allows; return the rest."""
+        """Deliver slices as long as the budget lasts; return the rest."""
         subscription, arrivals, payloads = one
-        count, weight = fitting(arrivals, payloads, self._left, self._plain_weight)
-        self._left -= weight
-        if count == len(payloads):
-            self._deliver(subscription, arrivals, payloads)
-            return None
-        self._deliver(subscription, arrivals[:count], payloads[:count])
-        return subscription, arrivals[count:], payloads[count:]
+        budget = self._budget
+        while (left := budget.left()) > 0:
+            left = min(left, SLICE_WEIGHT_MAX)
+            count, weight = fitting(arrivals, payloads, left, self._plain_weight)
+            if count == len(payloads):
+                self._deliver(subscription, arrivals, payloads)
+                budget.charge(weight)
+                return None
+            self._deliver(subscription, arrivals[:count], payloads[:count])
+            budget.charge(weight)
+            arrivals, payloads = arrivals[count:], payloads[count:]
+        return subscription, arrivals, payloads
 
 
 def fitting(

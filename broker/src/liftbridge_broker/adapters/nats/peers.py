@@ -11,7 +11,7 @@ from typing import Final
 
 from liftbridge_broker.adapters.nats.link import Link
 from liftbridge_broker.adapters.nats.options import NatsOptions
-from liftbridge_broker.adapters.nats.pacing import PEER_WEIGHT
+from liftbridge_broker.adapters.nats.pacing import PEER_WEIGHT, TurnBudget
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.subjects import internal_subject
@@ -57,12 +57,14 @@ class NatsTransport:
         self._namespace = options.namespace
         self._own = BrokerId(options.server_id)
         self.dropped_count = 0
+        budget = TurnBudget()
         self._links = {
             channel: Link(
                 options,
                 channel.value,
                 no_echo=False,
                 deliver=_delivery(channel, take),
+                budget=budget,
                 on_change=on_change if channel is Channel.METADATA else _ignore_change,
                 observer=observer,
                 plain_weight=PEER_WEIGHT,
