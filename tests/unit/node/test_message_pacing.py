@@ -3,13 +3,16 @@
 As in `tests/unit/api/test_costs.py`, work between two turns is counted in lines of Python.
 """
 
+import asyncio
 from collections import deque
 from itertools import product
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from liftbridge_broker.adapters.nats.connection import READ_BYTES, READ_MESSAGES, Connection
 from liftbridge_broker.adapters.nats.pacing import (
     PEER_WEIGHT,
     PLAIN_WEIGHT,
@@ -26,9 +29,6 @@ from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.lines import LINES_MAX, Lines
 from liftbridge_testkit.nats_floods import ARRIVALS, PAYLOADS, header_lines
-
-READ_BYTES = 1 << 17
-"""Half a read of a socket, which is more than a turn takes of most kinds."""
 
 
 class Socket:
@@ -92,7 +92,7 @@ def test_no_turn_takes_long_whatever_is_published(arrival, payload):
 
     loop = Loop(deliver)
     kinds, value = ARRIVALS[arrival], PAYLOADS[payload]
-    count = READ_BYTES // (len(kinds[0].headers) + len(value) + 20)
+    count = READ_BYTES // 2 // (len(kinds[0].headers) + len(value) + 20)
     arrivals = [kinds[number % len(kinds)] for number in range(count)]
     with lines:
         loop.pacer.take(subscription, arrivals, [value] * count)
@@ -249,3 +249,28 @@ def test_frames_that_somebody_forges_leave_others_their_turns():
     assert sum(heard) == count
     assert max(heard) <= TURN_WEIGHT_MAX // PEER_WEIGHT
     assert lines.most < LINES_MAX
+
+
+@pytest.mark.parametrize(("size", "most"), [(0, READ_MESSAGES), (20, READ_MESSAGES), (1_000, 259)])
+async def test_messages_of_a_read_are_bounded(size, most):
+    """Parsing the messages of a read is part of the turn, however few of them are delivered."""
+    handler = mock.Mock()
+    connection = Connection(
+        handler, asyncio.get_running_loop(), pending_bytes_max=1, ping_interval_s=60.0
+    )
+    connection.begin()
+    message = f"MSG s 1 {size}\r\n".encode() + bytes(size) + b"\r\n"
+    waiting = message * (3 * READ_BYTES // len(message))
+    heard = []
+    while waiting:
+        buffer = connection.get_buffer(-1)
+        read = waiting[: len(buffer)]
+        waiting = waiting[len(read) :]
+        buffer[: len(read)] = read
+        handler.reset_mock()
+        connection.buffer_updated(len(read))
+        heard.append(sum(len(call.args[2]) for call in handler.on_messages.mock_calls))
+    connection.close()
+    connection.connection_lost(None)
+    assert max(heard[1:]) <= most + 1
+    assert sum(heard) == 3 * READ_BYTES // len(message)

@@ -16,14 +16,14 @@ from typing import Final
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.wire.envelope import MAGIC, has_envelope
 
-TURN_WEIGHT_MAX: Final = 10_000
-"""Budget of a turn; the last message may weigh as much as 1,000 headers.
+TURN_WEIGHT_MAX: Final = 6_000
+"""Budget of a turn; the last slice may end later, and its last message may have 1,000 headers.
 
 A turn may spend three: for messages of clients, for acks, and for frames of brokers.
 """
 
 SLICE_WEIGHT_MAX: Final = 3_000
-"""Weight delivered between two looks at the clock."""
+"""Weight of a slice, after which the time is charged; small enough for the end of a turn."""
 
 PLAIN_WEIGHT: Final = 1
 """Weight of a message like the previous message, on the same subject and without headers."""
@@ -191,9 +191,8 @@ class Pacer:
         """Deliver slices as long as the budget lasts; return the rest."""
         subscription, arrivals, payloads = one
         budget = self._budget
-        while (left := budget.left()) > 0:
-            left = min(left, SLICE_WEIGHT_MAX)
-            count, weight = fitting(arrivals, payloads, left, self._plain_weight)
+        while budget.left() > 0:
+            count, weight = fitting(arrivals, payloads, SLICE_WEIGHT_MAX, self._plain_weight)
             if count == len(payloads):
                 self._deliver(subscription, arrivals, payloads)
                 budget.charge(weight)
