@@ -38,7 +38,7 @@ class ActionContext:
         reads: Reads of the pass.
         now_ms: Start of the pass.
         held: Objects around the set whose writes were refused and are not retried yet.
-        kept: Objects as last applied; updated by whoever applies them.
+        kept: Objects as last applied; each apply updates its entry.
     """
 
     kube: Kube
@@ -61,7 +61,7 @@ class ActionContext:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A problem that a person has to fix, as a reason of `Stalled` with its values."""
+    """A problem that only a user can fix, as a reason of `Stalled` with its values."""
 
     reason: str
     values: Mapping[str, str] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Done:
     Attributes:
         answer: Answer to the restart check of a broker.
         token: Restart token that came with the answer.
-        text: Why the action was not done; empty when it was. Normal: the next pass decides again.
+        text: Why the action was not done; empty when it was. The next pass decides again.
         refusal: Refusal of the API server or a broker; the action is retried later.
     """
 

@@ -1,9 +1,9 @@
-"""ConfigMaps that present pods are created from, and need whenever they start again.
+"""ConfigMaps that the templates in force and existing pods reference.
 
-New pods of a set use its template, restarted containers use the template of their pod, and a bad
-template is replaced by the last good one. A ConfigMap that one of these names may have been
-deleted, and a pod without its ConfigMap hangs. So it is rendered again from the desired state of
-that time; what this version of the operator renders differently is stored beside the template.
+New pods of a set use its template, restarted containers use the template of their pod, and the last
+good template replaces a bad one. A pod does not start when a ConfigMap of its template was deleted,
+so the operator renders the ConfigMap again from the desired state of that time. If this version of
+the operator renders it differently, it takes the copy that is stored beside the template.
 """
 
 from liftbridge_operator.cluster.acting.context import ActionContext

@@ -48,9 +48,7 @@ def _set(context: ActionContext) -> Object | None:
     body = workload.stateful_set(
         context.cluster, context.inputs, kept, marks, replicas=None, claim_bytes=0
     )
-    asked = annotation_of(
-        live, names.ASKED
-    )  # the specification may have been worded differently since
+    asked = annotation_of(live, names.ASKED)  # the specification may be written differently now
     if asked:
         body["metadata"]["annotations"][names.ASKED] = asked
     return body
@@ -70,7 +68,7 @@ def _identity(context: ActionContext) -> Object | None:
         return None
     known = identity_of(live)
     founders = tuple((one.broker, one.data_dir_id) for one in known.founders)
-    # A metadata group that has a leader was founded, whatever the identity says.
+    # A metadata group that has a leader was founded, even if the identity does not say so.
     is_started = known.is_started or context.leader != ""
     return identity(context.cluster, context.inputs, founders, is_started=is_started)
 

@@ -37,7 +37,7 @@ async def bootstrap(context: ActionContext, action: act.Bootstrap) -> Done:
 
 
 async def check_restart(context: ActionContext, action: act.CheckRestart) -> Done:
-    """Request the restart token; blockers of the restart are an answer as well."""
+    """Request the restart token; the broker returns the token or the blockers of the restart."""
     answer = await context.admin.check_restart(
         action.broker,
         action.pod_uid,
@@ -49,7 +49,7 @@ async def check_restart(context: ActionContext, action: act.CheckRestart) -> Don
     if not answer.token or answer.blockers:
         return Done(TokenAnswer("", 0, 0, answer.blockers))
     name = restart_id(answer.token)
-    # Counted by our own clock from before the request: clocks of brokers may be off.
+    # Measured by the local clock from before the request: clocks of brokers may be off.
     given = TokenAnswer(name, context.now_ms + CONSENT_MS, answer.partitions)
     return Done(given, token=answer.token)
 
@@ -121,7 +121,7 @@ async def set_feature_level(context: ActionContext, action: act.SetFeatureLevel)
 
 
 async def reassign(context: ActionContext, action: act.Reassign) -> Done:
-    """Start reassignments; a refused one does not keep the rest from starting."""
+    """Start reassignments; after a refusal, continue with the remaining ones."""
     refused = None
     for move in action.moves:
         answer = await context.admin.reassign(context.leader, move)

@@ -203,7 +203,7 @@ async def _check_set(context: ActionContext, action: act.CreateSet) -> None:
     try:
         await context.kube.create(body, dry_run=True)
     except AlreadyExistsError:
-        return  # there is no other objection
+        return  # reported only when the API server accepts the set otherwise
     except KubeError as error:
         said = refusal_of(error)
         if said is None or said.reason != "QuotaExceeded":

@@ -26,7 +26,7 @@ def foreign(live: Object, cluster: Cluster) -> Trouble | None:
 
 
 def whose(live: Object) -> str:
-    """Describe the owner of an object, for people."""
+    """Describe the owner of an object in human-readable form."""
     owners = metadata_of(live).get("ownerReferences") or ()
     others = " and ".join(f"{one.get('kind')} {one.get('name')}" for one in owners)
     return f"it belongs to {others}" if others else "this operator did not create it"

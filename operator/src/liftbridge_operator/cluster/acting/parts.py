@@ -72,7 +72,7 @@ async def _marks(context: ActionContext, done: Supplied) -> None:
 
 
 async def _owners_of_claims(context: ActionContext, done: Supplied) -> None:
-    """Make the resource the owner of claims that are deleted with it, and of no others."""
+    """Set the owner reference on claims that are deleted with the resource, on no other claims."""
     cluster = context.cluster
     is_deleted = cluster.spec.storage.retention.when_deleted is VolumeFate.DELETE
     for claim in context.reads.claims:
@@ -142,7 +142,7 @@ def _is_going(body: Object) -> bool:
 
 
 async def release_volumes(context: ActionContext, replicas: int) -> int:
-    """Delete volumes of departed brokers, where the specification says so.
+    """Delete volumes of removed brokers, if the specification requests that.
 
     Only while the cluster is ready: then it has no brokers beyond the set.
 

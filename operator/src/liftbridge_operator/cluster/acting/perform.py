@@ -1,7 +1,7 @@
 """Perform one action of the planner, before its deadline.
 
 Right before the action the process checks that it leads and that the observation is recent enough.
-An object that has changed meanwhile, or a silent broker, is normal: the next pass decides again.
+A conflict, or a broker that does not answer, is expected: the next pass decides again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

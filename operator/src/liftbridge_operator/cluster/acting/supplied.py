@@ -27,7 +27,7 @@ class Supplied:
 
 @asynccontextmanager
 async def told(done: Supplied, name: str) -> AsyncIterator[None]:
-    """Record a refusal within the block for one object, so that the rest are still applied."""
+    """Record a refusal within the block for one object, so that other objects are still applied."""
     try:
         yield
     except KubeError as error:

@@ -47,7 +47,7 @@ PRUNED: Final = (SERVICES, NETWORK_POLICIES)
 """Kinds with objects that are rendered only for some specifications."""
 
 MONITORS: Final = (SERVICE_MONITORS, PROMETHEUS_RULES)
-"""Kinds of the Prometheus operator, which need extra rights and CRDs; brokers run without."""
+"""Kinds of the Prometheus operator, which need extra rights and CRDs; brokers run without them."""
 
 
 async def supply(context: ActionContext) -> Supplied:
@@ -92,14 +92,14 @@ class Monitored:
 async def supply_monitors(context: ActionContext, *, may_exist: bool) -> Monitored:
     """Apply the objects for the Prometheus operator as rendered.
 
-    Missing rights or definitions are reported and stop nothing: brokers run without monitoring.
+    Missing rights or CRDs are reported and block nothing: brokers run without monitoring.
 
     Args:
         context: Context of the pass.
         may_exist: Whether obsolete monitoring objects may exist.
 
     Raises:
-        KubeError: A call failed for another reason than a missing right or definition.
+        KubeError: A call failed for another reason than a missing right or CRD.
     """
     is_wanted = any(kind_of(one) in MONITORS for one in context.rendered.objects)
     if not is_wanted and not may_exist:
@@ -189,7 +189,7 @@ async def _of_kind(
     *,
     keeps_on: bool = True,
 ) -> None:
-    """Apply all objects of a kind; with `keeps_on` a refusal does not stop the rest."""
+    """Apply all objects of a kind; with `keeps_on`, continue after a refusal."""
     selector = f"{names.CLUSTER}={context.cluster.name}"
     listed = await context.kube.list_all(kind, context.cluster.namespace, selector=selector)
     live = {metadata_of(one)["name"]: one for one in listed.items}

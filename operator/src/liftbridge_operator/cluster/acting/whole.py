@@ -19,7 +19,7 @@ from liftbridge_operator.kube.kinds import JOBS, SETS, Kind, kind_of
 from liftbridge_operator.kube.port import FIELD_MANAGER, Kube, Object, Preconditions
 
 PEOPLE: Final = "kubectl"
-"""Prefix of field managers that are people; labels and annotations of other managers stay."""
+"""Prefix of field managers of users (kubectl); labels and annotations of other managers stay."""
 
 SOMEBODY: Final = "an unknown manager"
 REPAIRS_MAX: Final = 5
@@ -84,7 +84,7 @@ class Whole(NamedTuple):
 
 
 def shown(body: Object) -> str:
-    """Name an object for people: `Kind/name`."""
+    """Return the display name of an object: `Kind/name`."""
     return f"{body['kind']}/{metadata_of(body)['name']}"
 
 
@@ -187,7 +187,7 @@ def _entries(
 
 
 def _noted_by_controllers(live: Object, part: str) -> dict[str, str]:
-    """Return labels or annotations that neither the operator nor a person wrote.
+    """Return labels or annotations that neither the operator nor a user wrote.
 
     The Deployment controller writes its annotations together with the status.
     """

@@ -41,7 +41,7 @@ def told(said: admin_pb2.IdentityResponse, status: admin_pb2.BrokerStatusRespons
 
 
 def _details(status: admin_pb2.BrokerStatusResponse) -> dict[str, Any]:
-    """Return the fields for people and for certificates."""
+    """Return the report fields for status messages and for certificates."""
     damage = [
         f"{one.partition.stream}/{one.partition.partition}: {one.reason}" for one in status.offline
     ]

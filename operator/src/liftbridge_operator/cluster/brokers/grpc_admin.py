@@ -1,8 +1,8 @@
 """Admin of the brokers of one cluster over gRPC: one channel a broker, deadlines, mutual TLS.
 
 The metadata come from three kinds of calls to one broker. It answers the first after a majority has
-confirmed its state, and the last only as leader; so the broker led when it was asked, and no answer
-is older than the request.
+confirmed its state, and the last only as leader. So the broker was the leader at the time of the
+request, and no answer is older than the request.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _Response = TypeVar("_Response", bound=ProtoMessage)
 
 ADMIN: Final = "/liftbridge.ext.v1.Admin/"
 TELL_SECONDS: Final = 2.0
-"""Time-out of identity and status calls; a slower broker counts as silent in this pass."""
+"""Time-out of identity and status calls; a slower broker counts as unreachable in this pass."""
 CALL_SECONDS: Final = 5.0
 CALLS_MAX: Final = 32
 """Maximum number of concurrent calls to all brokers of a cluster."""

@@ -1,7 +1,7 @@
 """Port of the operator to brokers.
 
-Every answer is a value, also a missing one: the silence of a broker is an observation. Restart
-tokens are bytes that only brokers interpret. Times are Unix milliseconds.
+Every answer is a value, even a missing one: that a broker does not answer is an observation.
+Restart tokens are bytes that only brokers interpret. Times are Unix milliseconds.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Report of a process about itself, and the metadata leader that it knows."""
+    """Report of a broker process about itself, and the metadata leader that it knows."""
 
     report: SelfReport
     metadata_leader: str
@@ -77,8 +77,8 @@ class BrokerAdmin(Protocol):
     """Admin of the brokers of one cluster, by their names.
 
     `leader` is the metadata leader, which receives changes: only it can change the group, and it
-    knows best whether other changes are safe. An unanswered change may have been done; every change
-    is idempotent.
+    has the latest state to check other changes against. An unanswered change may have been done;
+    every change is idempotent.
     """
 
     async def tell(self, broker: str) -> Told | Refusal:

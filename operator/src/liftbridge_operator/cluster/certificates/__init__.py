@@ -1,1 +1,1 @@
-"""Certificates: their names, when they are renewed, and in which order they are rolled out."""
+"""Certificates: subject names, time of renewal, and order of the rollout."""

@@ -73,7 +73,7 @@ class Issuer(Protocol):
         """Parse the certificates of a bundle, in their order.
 
         Raises:
-            ValueError: The bundle contains something other than certificates.
+            ValueError: The bundle contains data other than certificates.
         """
         ...
 

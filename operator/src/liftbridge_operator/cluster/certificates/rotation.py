@@ -1,11 +1,11 @@
-"""How certificates are renewed and authorities exchanged without a failed call.
+"""Renew certificates and exchange authorities without a failed call.
 
 A leaf is issued again when it nears its end, or lacks a name. An authority is exchanged in steps,
 each started only when all brokers report the one before: the new authority enters every bundle;
 all brokers report that bundle and the overlap has passed; the new authority issues the leaf; all
 brokers report that leaf; the old authority leaves the bundles. At every moment each party trusts
 any certificate that another may present. One step a pass; everything is read again before the
-next, so the operator may die between any two.
+next, so the operator may stop between any two.
 """
 
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class State:
         names: Names that the leaf has to be valid for.
         has_bundle_everywhere: Whether all brokers report that bundle.
         has_leaf_everywhere: Whether all brokers report that leaf.
-        is_asked: Whether a person requested another authority.
+        is_asked: Whether a user requested another authority.
     """
 
     authority: Known | None
@@ -81,7 +81,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class MakeAuthority:
-    """Make the first authority, or with `is_next` the coming one."""
+    """Make the first authority, or with `is_next` the next one."""
 
     not_before_s: int
     not_after_s: int
@@ -124,7 +124,7 @@ class Verdict:
     Attributes:
         phase: Phase of the rotation.
         step: Step to do now; None to wait.
-        look_s: Latest time of the next check, when nothing is reported before.
+        look_s: Latest time of the next check, if no broker reports before.
     """
 
     phase: Phase

@@ -1,4 +1,4 @@
-"""Names in certificates: every host name and address by which brokers are reached.
+"""Names in certificates: every host name and address of the brokers.
 
 One certificate serves all brokers of a cluster, by a wildcard over the headless Service, so that a
 scale-out issues none. It does not distinguish brokers.
@@ -26,7 +26,7 @@ def subject_names(cluster: Cluster, addresses: tuple[str, ...] = ()) -> tuple[st
     Args:
         cluster: The cluster.
         addresses: External hosts of listeners, of load balancers and of nodes. A new one is added
-            before it is announced to anybody.
+            before brokers advertise it.
 
     Raises:
         ValueError: There are more than `NAMES_MAX`.
