@@ -1,6 +1,6 @@
-"""Query all brokers: their identity, the leader's metadata, the verification of a restart.
+"""Query all brokers for their identity, the leader's metadata and the verification of a restart.
 
-Brokers are asked concurrently, each with a time-out, so a round takes as long as the slowest answer
+The queries run concurrently, each with a time-out, so a round takes as long as the slowest answer
 and never longer than the time-out.
 """
 

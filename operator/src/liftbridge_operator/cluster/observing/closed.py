@@ -1,7 +1,7 @@
 """Compare immutable fields of a StatefulSet with the rendered ones.
 
-They differ when a person deleted and recreated the set, or when a resource adopts the set of a
-former one. Sizes are not compared: volumes grow, and the planner recreates their set for that.
+They differ when a user deleted and recreated the set, or when a resource adopts the set of a former
+one. Sizes are not compared: to grow volumes, the planner recreates the set.
 """
 
 from typing import Any, Final
@@ -24,7 +24,7 @@ def odd_fields(live: Json, cluster: Cluster, inputs: Inputs) -> tuple[str, ...]:
     has = live.get("spec") or {}
     asked = {one: _plain(one, rendered["spec"][one]) for one in FIELDS}
     if not asked["volumeClaimTemplates"]:
-        asked.pop("volumeClaimTemplates")  # existing volumes of brokers are not taken away
+        asked.pop("volumeClaimTemplates")  # brokers keep their existing volumes
     return tuple(one for one, value in asked.items() if _plain(one, has.get(one)) != value)
 
 

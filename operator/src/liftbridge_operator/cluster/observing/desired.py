@@ -45,7 +45,7 @@ CURSORS_STREAM: Final = "__cursors"
 
 @dataclass(frozen=True, slots=True)
 class Specification:
-    """The specification of a resource, or why it cannot be read."""
+    """The specification of a resource, or the reason for which it cannot be parsed."""
 
     spec: ClusterSpec | None
     errors: tuple[str, ...] = ()
@@ -55,8 +55,8 @@ def specification_of(resource: Json) -> Specification:
     """Parse the specification, with the defaults of the API server.
 
     A specification that the API server accepted may still be invalid here: another version of the
-    operator may have installed the CRD. It is never applied in part: otherwise a field that only a
-    newer operator knows would be removed from brokers that have it.
+    operator may have installed the CRD. It is never applied in part: that would remove a field that
+    only a newer operator knows from brokers that have it.
     """
     given = resource.get("spec") or {}
     try:
@@ -90,7 +90,7 @@ def wanted_of(
         spec: Its specification.
         revision: Hash of the rendered pod template.
         now_ms: Time of day, for windows.
-        refusals: Why it cannot be carried out.
+        refusals: Reasons for which it cannot be carried out.
         automatic: Streams whose replication factor follows the number of brokers.
         causes: Fields whose change altered the template.
     """

@@ -1,7 +1,7 @@
 """Causes for which the StatefulSet controller fails to create pods.
 
 Only its `FailedCreate` Events contain them, no condition does. They are read only for pods that
-have been missing for a pass. A failed read is no fault of the cluster: the cause then says so.
+have been missing for a pass. A failed read does not fail the pass: the cause then names the error.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _FAILED: Final = " failed error: "
 async def causes_of(
     kube: Kube, brokers: Json, missing: Sequence[str], waits: Sequence[Wait]
 ) -> tuple[tuple[str, str], ...]:
-    """Return missing pods, each with the cause, or with why the cause is unknown.
+    """Return missing pods, each with its cause, or with the reason for which that is unknown.
 
     Args:
         kube: The API server.

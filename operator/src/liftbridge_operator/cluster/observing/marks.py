@@ -1,4 +1,4 @@
-"""Annotations that the operator or people write, besides the rendered ones."""
+"""Annotations that the operator or users write, besides the rendered ones."""
 
 from typing import Final
 

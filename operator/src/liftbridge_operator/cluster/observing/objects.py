@@ -174,7 +174,7 @@ def _of_broker(status: Json) -> Sequence[Json]:
 
 
 def _cause(status: Json) -> StuckCause | None:
-    """Return the cause for which a container does not run."""
+    """Return the cause that keeps a container from running."""
     state = status.get("state") or {}
     waiting = state.get("waiting") or {}
     reason = waiting.get("reason")
@@ -247,7 +247,7 @@ def claim_of(body: Json) -> Claim:
 
 
 def _infeasible(status: Json) -> str:
-    """Return why the requested size of a claim is infeasible; empty when it is not."""
+    """Return the reason for an infeasible requested size of a claim; empty for none."""
     states = status.get("allocatedResourceStatuses") or {}
     state = str(states.get("storage") or "")
     if not state.endswith("Infeasible"):

@@ -215,7 +215,7 @@ async def _services(kube: Kube, resource: Json, selector: str) -> tuple[Object, 
 
 
 async def _volumes(kube: Kube, pods: Sequence[Json], claims: Sequence[Json]) -> dict[str, Object]:
-    """Read volumes of claims whose pods are unscheduled: their node affinity may say why."""
+    """Read volumes of claims whose pods are unscheduled: their node affinity may be the cause."""
     waiting = {
         metadata_of(one)["name"] for one in pods if not (one.get("spec") or {}).get("nodeName")
     }
@@ -254,7 +254,7 @@ async def _failed_creates(
     pods: Sequence[Json],
     waits: Sequence[Wait],
 ) -> tuple[tuple[str, str], ...]:
-    """Return why the StatefulSet fails to create pods; read only when some are missing."""
+    """Return causes of failed pod creations; read only when pods are missing."""
     if brokers is None:
         return ()
     found = {metadata_of(one)["name"] for one in pods}
