@@ -2,7 +2,7 @@
 
 Deletions and changes of the number of replicas carry the uid and the resource version they were
 decided on. Calls to brokers name their target exactly (data directory, epoch), so that a late call
-changes nothing.
+has no effect.
 """
 
 from dataclasses import dataclass
@@ -119,7 +119,7 @@ class SetBudget:
 
 @dataclass(frozen=True, slots=True)
 class CheckRestart:
-    """Request the restart token from a broker; the answer goes into the memory."""
+    """Request the restart token from a broker; the memory keeps the answer."""
 
     broker: str
     pod_uid: str
@@ -137,10 +137,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Delete a pod; forced only when its node is gone, so that no kubelet can stop it.
+    """Delete a pod; by force only when its node is out of service, so no kubelet can stop it.
 
     Attributes:
-        template: Template to write right before, when the new pod is to get another one.
+        template: Template to write right before, if the new pod gets another one.
     """
 
     name: str

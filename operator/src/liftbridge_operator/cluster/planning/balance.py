@@ -1,4 +1,4 @@
-"""Work beside changes: the disruption budget, preferred leaders, even load."""
+"""Background work: the disruption budget, preferred leaders, even load."""
 
 from liftbridge_operator.cluster.planning.actions import (
     Cordon,
@@ -16,7 +16,7 @@ from liftbridge_operator.cluster.planning.view import View, ordinal_of
 
 
 def budget_for(view: View, plan: Plan) -> int | None:
-    """Return the number of pods others may evict: 1 while all is well and nothing is under way."""
+    """Return the allowed evictions: 1 while the cluster is healthy and no change is under way."""
     if view.wanted.replicas <= 1 and view.size <= 1:
         return None
     is_quiet = (
@@ -31,7 +31,7 @@ def budget_for(view: View, plan: Plan) -> int | None:
 
 
 def close_budget(view: View, plan: Plan) -> Outcome | None:
-    """Set the budget to 0 in the pass that observes something missing."""
+    """Set the budget to 0 in the pass that observes reduced redundancy or a disruptive change."""
     due = budget_for(view, plan)
     if due not in (1, view.seen.budget) and view.seen.brokers is not None:
         return Outcome("", SetBudget(due))
@@ -39,7 +39,7 @@ def close_budget(view: View, plan: Plan) -> Outcome | None:
 
 
 def open_budget(view: View, plan: Plan) -> Outcome | None:
-    """Restore the budget when all is well."""
+    """Restore the budget when the cluster is healthy."""
     due = budget_for(view, plan)
     if view.seen.budget != due and view.seen.brokers is not None:
         return Outcome("", SetBudget(due))
@@ -83,7 +83,7 @@ def cordon(view: View) -> Outcome | None:
 def leave_ahead(view: View) -> Outcome | None:
     """Transfer leaderships away from brokers that are drained, or whose node is cordoned.
 
-    Only brokers that stay take over, so that two leaving brokers do not pass them back and forth.
+    Only brokers that stay take over, so leaderships do not move between two leaving brokers.
     """
     for name, pod in view.pods.items():
         if name not in view.leaving or pod.is_terminating:

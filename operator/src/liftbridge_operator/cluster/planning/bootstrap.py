@@ -1,8 +1,8 @@
-"""First boot and adoption: one identity, one list of founders, never a second history.
+"""Bootstrap and adoption: one identity, one list of founders, never a second metadata log.
 
-The cluster's id is written before anything starts, the list of founders before any founder gets it.
-A broker with an empty directory never founds a cluster on its own. Existing volumes are adopted
-when they agree on one cluster; all brokers with a volume are started again, never fewer.
+The operator writes the cluster's id before any pod starts, the list of founders before it sends it.
+A broker with an empty directory never founds a cluster by itself. Existing volumes are adopted if
+all belong to one cluster; all brokers with a volume are started again, never fewer.
 """
 
 from liftbridge_operator.cluster.planning.actions import (

@@ -1,8 +1,8 @@
 """Handle times ahead of the clock: it was set back, or another clock is ahead.
 
-Waiting until they are past would take as long as the clocks differ. Remembered readings are
-dropped, and remembered delays keep their remaining time; times that others wrote count from when
-they were first seen.
+A wait for such a time would take as long as the clocks differ. Remembered readings are dropped, and
+remembered delays keep their remaining time. A time written by another process counts from when it
+was first seen.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from liftbridge_operator.cluster.planning.observation import Observation
 
 
 class Moments:
-    """Times that others wrote, corrected for clocks that are ahead.
+    """Times that other processes wrote, corrected for clocks that are ahead.
 
     Attributes:
         ahead: Times ahead of the clock, and when each was first seen.

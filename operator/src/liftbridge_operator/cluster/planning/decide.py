@@ -1,4 +1,4 @@
-"""One pass: ask the stories in the order of urgency, and take the first action."""
+"""One pass: evaluate the rules in the order of urgency, and take the first action."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,7 +24,7 @@ from liftbridge_operator.cluster.planning.decision import Decision, Memory, Outc
 from liftbridge_operator.cluster.planning.observation import Observation
 from liftbridge_operator.cluster.planning.view import ACTION_MS, View
 
-Story = Callable[[], Outcome | None]
+Story = Callable[[], Outcome | None]  # a rule: an action, a wait, or None if it does not apply
 
 
 def decide(seen: Observation, memory: Memory) -> Decision:
@@ -71,7 +71,7 @@ def decide(seen: Observation, memory: Memory) -> Decision:
 
 
 def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
-    """Yield the stories in order."""
+    """Yield the rules in order."""
     wanted = view.wanted
     if wanted.is_deleting:
         return
@@ -100,7 +100,7 @@ def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
     yield lambda: scaling.bring_back(view)
     yield lambda: scaling.shrink(view, memory, made) if scaling.is_begun(view) else None
     yield lambda: balance.mark_good(view)
-    # Restarts that wait for consent or a window do not hold up a drain.
+    # Restarts that wait for consent or a window do not block a drain.
     is_held = gate.may_disrupt(view, made) is not None
     yield lambda: balance.leave_ahead(view) if is_held else None
     yield lambda: roll.start(view, memory, made)
@@ -122,12 +122,12 @@ def _of_objects(memory: Memory, view: View) -> list[Wait]:
 
 
 def _acting(outcome: Outcome | None) -> Outcome | None:
-    """Drop an outcome without an action, so that its waits do not hold up later stories."""
+    """Drop an outcome without an action, so that its waits do not block later rules."""
     return outcome if outcome is not None and outcome.action is not None else None
 
 
 def _besides(view: View, memory: Memory, *, is_acting: bool) -> list[Wait]:
-    """Return waits outside of stories: everything that keeps the cluster from being ready."""
+    """Return waits outside of rules: everything that keeps the cluster from being ready."""
     wanted, brokers = view.wanted, view.seen.brokers
     if wanted.is_deleting or wanted.is_paused or wanted.is_suspended:
         return []

@@ -7,14 +7,14 @@ from liftbridge_operator.cluster.planning.actions import Action
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Something that the operator waits for, as the status shows it.
+    """A wait of the operator, as the status shows it.
 
     Attributes:
         what: A reason in CamelCase.
         object: Pod, partition, claim or resource it is about.
-        ends_when: Condition that ends the wait, for people.
+        ends_when: Human-readable condition that ends the wait.
         since_ms: When it was first seen without a break.
-        is_stalled: Whether only a person can end it.
+        is_stalled: Whether only a user can end it.
     """
 
     what: str
@@ -67,7 +67,7 @@ class Refused:
         generation: Generation of the specification; another one is tried at once.
         count: Refusals in a row.
         until_ms: When it is retried.
-        needs_person: Whether only a person can resolve it.
+        needs_person: Whether only a user can resolve it.
     """
 
     action: str
@@ -82,11 +82,11 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """State that a process keeps between passes; losing it costs time, nothing else.
+    """State that a process keeps between passes; its loss costs only time.
 
     Attributes:
         gate: The reading of the gate that is to be repeated.
-        token: Consent that is not recorded yet.
+        token: Consent of a broker that is not recorded yet.
         refusal: Blockers that the broker reported when it was asked for a restart token.
         empty: Broker first seen without replicas, and when; an empty name for none.
         waits: Waits of the last pass.
@@ -123,11 +123,11 @@ class Plan:
     """Disruptions that the present specification causes.
 
     Attributes:
-        hash: Hash of target and kinds of risk, not of progress; empty when nothing is to be done.
+        hash: Hash of target and kinds of risk, not of progress; empty without steps.
         steps: The first steps, in order.
         step_count: Number of all steps.
         risks: Kinds of unavailability that it causes.
-        is_disruptive: Whether any step takes brokers away.
+        is_disruptive: Whether any step stops or removes brokers.
         needs_consent: Whether any step waits for windows and approval.
     """
 
@@ -148,8 +148,8 @@ class Status:
         is_available: None when the metadata does not answer.
         progressing: Reason of the work under way; empty for none.
         degraded: Reasons for reduced redundancy.
-        stalled: Reason that needs a person; empty for none.
-        disruption_blockers: Why no broker may be restarted now; empty when one may.
+        stalled: Reason that only a user can resolve; empty for none.
+        disruption_blockers: Waits that block every restart now; empty when a broker may restart.
     """
 
     generation: int
@@ -184,7 +184,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Answer of one story: an action, or a wait that keeps later stories from acting.
+    """Answer of one rule: an action, or a wait that keeps later rules from acting.
 
     Attributes:
         progressing: Reason of the work under way.

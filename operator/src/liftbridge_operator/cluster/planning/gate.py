@@ -30,13 +30,13 @@ def may_disrupt(view: View, plan: Plan) -> Wait | None:
 
 
 def accepts_unavailable(view: View, plan: Plan) -> bool:
-    """Return whether a person accepted unavailable partitions or metadata during restarts."""
+    """Return whether the user accepted unavailable partitions or metadata during restarts."""
     wanted = view.wanted
     return wanted.allows_unavailable or (plan.hash != "" and wanted.approved_hash == plan.hash)
 
 
 def blockers(view: View, pod: Pod, plan: Plan) -> tuple[Wait, ...]:
-    """Return what blocks the restart of a ready broker."""
+    """Return the blockers of the restart of a ready broker."""
     if view.metadata is None or not view.metadata.leader:  # gate QUORUM
         return (Wait("MetadataUnknown", view.wanted.name, "the metadata group has a leader"),)
     found = _of_pods(view, pod)
@@ -60,7 +60,7 @@ def _of_pods(view: View, pod: Pod) -> list[Wait]:
 
 
 def _of_other(view: View, name: str) -> list[Wait]:
-    """Return what is wrong with another broker, which has to stay available."""
+    """Return problems of another broker, which has to stay available."""
     said, found = view.reports.get(name), []
     if name in view.absent():  # gate OTHERS
         found.append(Wait("AnotherDisruption", name, "the pod is ready and has settled"))

@@ -32,7 +32,7 @@ def grow_claims(view: View, memory: Memory) -> Outcome | None:
 def still_refused(view: View, memory: Memory) -> Memory:
     """Drop refusals of claims that no longer have to grow, or that were deleted.
 
-    Nothing else would settle them, and the set would wait forever.
+    No other rule drops them, and the set would wait forever.
     """
     due = {one.name for one in growths(view)}
     left = (one for one in memory.refused if one.action != GROW or one.object in due)

@@ -22,7 +22,7 @@ def repair(view: View) -> Outcome | None:
 
 
 def follow(view: View) -> Outcome | None:
-    """Adjust the number of voters to that of brokers, and remove departed brokers."""
+    """Adjust the number of voters to that of brokers, and remove brokers beyond the set."""
     return _first(view, (_promote, _demote, _forget))
 
 

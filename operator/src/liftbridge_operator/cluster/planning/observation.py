@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class StuckCause(StrEnum):
-    """Why the main container of a pod does not run."""
+    """Cause that keeps the main container of a pod from running."""
 
     IMAGE_PULL = "ImagePull"
     CRASH_LOOP = "CrashLoop"
@@ -220,7 +220,7 @@ class Partition:
 
     @property
     def name(self) -> str:
-        """Stream and number, for people."""
+        """Display name: stream and number."""
         return f"{self.stream}/{self.number}"
 
 
@@ -228,7 +228,7 @@ class Partition:
 class Metadata:
     """Answer of the metadata leader, which confirmed its leadership by a majority.
 
-    An unconfirmed answer is no observation: the pass then has none.
+    An unconfirmed answer does not count: the pass then has no metadata.
 
     Attributes:
         feature_level: Feature level in force.
@@ -311,7 +311,7 @@ class Replacement:
     """Request to replace the volume of a broker; done when its claim has another uid.
 
     Attributes:
-        is_forced: Whether a person vouches that the old process has ended.
+        is_forced: Whether a user confirms that the old process has ended.
     """
 
     broker: str
@@ -327,13 +327,13 @@ class Wanted:
         revision: Hash of the desired pod template; it covers requested restarts, but not the
             number of replicas.
         config_errors: Errors that the broker's own checker found in the configuration.
-        approved_hash: Hash of the plan that a person approved; empty for none.
+        approved_hash: Hash of the plan that a user approved; empty for none.
         is_window_open: Whether disruptions are allowed at this time.
         allows_unavailable: Whether partitions with one replica, and a metadata group without a
             majority, may be unavailable during a restart.
         needs_full_isr: Whether all other replicas must be in sync; else their minimum.
         restarts: Uids of pods with a requested restart; done when the pod has another uid.
-        drained: Brokers that are to lead nothing and to get no new replicas.
+        drained: Drained brokers: they lead nothing and get no new replicas.
         automatic_factor: Streams whose replication factor follows the number of brokers.
         raft_bytes: Size of separate volumes for metadata; 0 when there are none.
         claim_class, raft_class: Storage classes of both; empty for the default one.
@@ -342,7 +342,7 @@ class Wanted:
         catch_up_rate: Bytes a second that each leader grants moved replicas; 0 for no limit.
         deletes_volumes: Whether volumes of scaled-in brokers are deleted.
         has_own_nats: Whether each broker has a NATS server in its pod.
-        causes: Fields whose change altered the template, for people.
+        causes: Fields whose change altered the template, for messages.
     """
 
     name: str

@@ -25,7 +25,7 @@ DELETED: Final = "VolumeDeleted"
 CONSENTED: Final = frozenset({"Restart", "RemoveBroker"})
 """Steps that wait for windows and approval."""
 DISRUPTIVE: Final = CONSENTED | {"ReplaceVolume", "Stop"}
-"""Steps that take brokers away."""
+"""Steps that stop or remove brokers."""
 
 
 def candidates(view: View) -> list[Pod]:
@@ -113,7 +113,7 @@ def in_use(view: View) -> list[tuple[Claim, Asked]]:
 def resized(view: View) -> list[tuple[Claim, int]]:
     """Return claims that have to request another size, with that size.
 
-    After an infeasible request the driver does not try a smaller size on its own: the claim then
+    After an infeasible request the driver does not try a smaller size by itself: the claim then
     requests the desired size, but more than its volume has, since no volume shrinks (KEP-1790).
     """
     found = []

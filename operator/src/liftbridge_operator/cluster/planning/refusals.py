@@ -1,8 +1,8 @@
-"""Refused actions: each is retried with back-off, and does not hold up protective actions.
+"""Refused actions: each is retried with back-off, and does not block protective actions.
 
-A storage class that cannot grow, a quota, a port in use or an admission rule blocks one action.
-The refusal is reported with its message and the action is retried later, or at once when the
-specification changes; later stories continue. Only actions that take brokers away wait for a
+A storage class that cannot grow, a quota, a port in use or an admission rule blocks one action. The
+refusal is reported with its message and the action is retried later, or at once when the
+specification changes; later rules continue. Only actions that stop or remove brokers wait for a
 refused action on which they may rely.
 """
 
@@ -45,7 +45,7 @@ REFUSALS: Final = frozenset(
 
 REFUSED_MAX: Final = 10 * NAMES_MAX
 """Bound of remembered refusals: more than the objects of any cluster, with two volumes for each
-broker and a Service for each at several listeners. A forgotten refusal would hold up later actions,
+broker and a Service for each at several listeners. A forgotten refusal would block later actions,
 since its action would be retried in every pass."""
 
 INDEPENDENT: Final = (
@@ -76,7 +76,7 @@ class Refusal:
     Attributes:
         reason: A wait of the catalogue.
         text: Message of the refusal.
-        needs_person: Whether only a person can resolve it.
+        needs_person: Whether only a user can resolve it.
         is_tried: Whether the request was sent; an unsent one is due at once.
     """
 
@@ -99,7 +99,7 @@ _OBJECTS: Final[Mapping[type, str]] = {
 
 
 def object_of(action: act.Action) -> str:
-    """Name the object of an action, for people: an object, a broker, or a singleton."""
+    """Return the display name of an action's object: an object, a broker, or a singleton."""
     match action:
         case act.Record() if action.recorded.disruption is not None:
             return f"the ConfigMap for the restart of {action.recorded.disruption.broker}"
@@ -113,7 +113,7 @@ def object_of(action: act.Action) -> str:
 
 
 def takes_away(action: act.Action) -> bool:
-    """Return whether an action may take away brokers or their data."""
+    """Return whether an action may stop or remove brokers, or delete their data."""
     return isinstance(action, _TAKING_AWAY)
 
 

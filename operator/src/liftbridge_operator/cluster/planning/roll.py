@@ -3,8 +3,8 @@
 Steps: gate read twice, consent of the broker, metadata and partition leaderships transferred,
 budget at 0, restart written to the status, the observed pod deleted; then the new pod is ready,
 holds the recorded offsets, has its leaderships back and has settled. Every step is decided again
-from the observation, so the operator may die between any two. Nothing is ever forced: a gate that
-stays closed is a wait.
+from the observation, so the operator may stop between any two. It never forces a restart: a gate
+that stays closed is a wait.
 """
 
 from dataclasses import replace
@@ -39,7 +39,7 @@ TOKEN_LEFT_MS = 10_000
 
 
 def start(view: View, memory: Memory, plan: Plan) -> Outcome | None:
-    """Bring the next candidate to the point where its restart is recorded."""
+    """Prepare the restart of the next candidate until it is recorded."""
     due = candidates(view)
     if not due:
         return None
@@ -211,7 +211,7 @@ def _come_back(view: View, memory: Memory, pod: Pod, under_way: Disruption) -> O
 
 
 def _missing(view: View, pod: Pod, under_way: Disruption) -> tuple[str, ...]:
-    """Return what a restarted broker still lacks."""
+    """Return waits for what a restarted broker still lacks."""
     if view.metadata is None:
         return ("the metadata group has a leader",)
     if not view.is_current(pod) or not view.is_serving(pod.name):

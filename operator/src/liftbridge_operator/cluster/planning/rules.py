@@ -1,7 +1,7 @@
 """Set the feature level and the catch-up rate of moves as specified.
 
-The feature level is raised once every broker knows it, and never lowered: a broker that does not
-know the level in force could no longer be a member.
+The feature level is raised once every broker supports it, and never lowered: a broker that does not
+support the level in force could no longer be a member.
 """
 
 from liftbridge_operator.cluster.planning.actions import SetCatchUpRate, SetFeatureLevel
@@ -19,14 +19,14 @@ def bound_moves(view: View) -> Outcome | None:
 
 
 def raise_level(view: View) -> Outcome | None:
-    """Raise the feature level, once all brokers have the template that knows it."""
+    """Raise the feature level, once all brokers have the template that supports it."""
     if _knows_level(view) is not True:  # gate LEVEL_KNOWN
         return None
     return Outcome("", SetFeatureLevel(view.wanted.feature_level))
 
 
 def unknown_level(view: View) -> list[Wait]:
-    """Return the wait for brokers that know the level, when no restart is due."""
+    """Return the wait for brokers that support the level, when no restart is due."""
     if _knows_level(view) is not False:
         return []
     what = f"all brokers know feature level {view.wanted.feature_level}"
@@ -34,7 +34,7 @@ def unknown_level(view: View) -> list[Wait]:
 
 
 def _knows_level(view: View) -> bool | None:
-    """Return whether all brokers know the desired level; None if not needed or a restart is due."""
+    """Return whether all brokers support the level; None if not needed or a restart is due."""
     if not awaits_level(view) or candidates(view):
         return None
     assert view.metadata is not None

@@ -1,7 +1,7 @@
 """Pods that do not serve: replace due ones first, and revert a bad template.
 
-A pod whose container does not run can be replaced without consent of brokers, also when no quorum
-answers; this is how a cluster recovers from a bad change. Pods are still replaced one at a time.
+A pod whose container does not run can be replaced without consent of brokers, even without a
+quorum; so a cluster recovers from a bad change. Pods are still replaced one at a time.
 """
 
 from liftbridge_operator.cluster.planning import gate
@@ -14,7 +14,7 @@ ROLLING = "RollingUpdate"
 MISSING = "PodMissing"
 NOT_READY = "BrokersNotReady"
 MISSING_MS = 30_000
-"""Time in which a set creates a missing pod, unless something prevents it."""
+"""Time in which a set creates a missing pod, unless its creation fails."""
 
 
 def template_for(view: View) -> SetTemplate | None:
@@ -63,7 +63,7 @@ def bad_revision(name: str) -> Wait:
 
 
 def missing(view: View, memory: Memory, name: str) -> Wait:
-    """Return the wait for a missing pod; it needs a person if the set does not create it soon.
+    """Return the wait for a missing pod; it needs a user if the set does not create it soon.
 
     Only events of the set report the cause: a quota, an admission rule, a service account.
     """

@@ -1,4 +1,4 @@
-"""Suspend and resume: no pods for a while, data kept; later as many as before, never fewer.
+"""Suspend and resume: remove all pods and keep the data; later restore as many as before.
 
 The number of pods is recorded, which distinguishes a set that another party scaled down from a
 suspended one: a majority may be missing, so that no broker can answer.
@@ -51,6 +51,6 @@ def suspend_or_resume(view: View) -> Outcome | None:
         return Outcome("", waits=(Wait("Suspended", view.wanted.name, "spec.suspend is false"),))
     if brokers.replicas or not view.wanted.replicas:
         return None
-    # Brokers with volumes in use come first; a scale-out adds the rest of the specified ones.
+    # Brokers with volumes in use come first; a scale-out adds the other specified ones.
     count = kept_count(view) or view.wanted.replicas  # gate RESUME
     return Outcome("Resuming", SetReplicas(brokers.uid, brokers.resource_version, count))

@@ -1,4 +1,4 @@
-"""Lookups by name in an observation, shared by all stories and computed once a pass."""
+"""Lookups by name in an observation, shared by all rules and computed once a pass."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -49,7 +49,7 @@ class View:
         revision: Desired template of pods, unless it is known to be bad.
         names: Brokers of the set, whether their pods exist or not.
         pods, claims, reports, brokers, members: By name of the broker.
-        drained: Brokers that are to lead nothing; empty when that would be all of them.
+        drained: Drained brokers, which lead nothing; empty when that would be all brokers.
         leaving: Drained brokers, and brokers on cordoned nodes.
     """
 
