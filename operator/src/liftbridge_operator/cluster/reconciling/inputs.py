@@ -120,7 +120,7 @@ def odd_of(reads: Reads, subject: Subject | None) -> tuple[str, ...]:
 
 
 def wanted_as_is(reads: Reads, errors: tuple[str, ...]) -> Wanted:
-    """Return what exists as the desired state, because the specification cannot be read."""
+    """Return the observed state as the desired one, since the specification cannot be read."""
     brokers = set_of(reads.set) if reads.set is not None else None
     return Wanted(
         name=reads.name,

@@ -40,8 +40,8 @@ class Issued:
     Attributes:
         certificates: For the status.
         operator: Certificate and key that the operator presents to brokers; None before it has any.
-        trouble: Problem that a person has to fix before pods can start.
-        is_waiting: Whether pods would not start, because a Secret does not exist yet.
+        trouble: Problem that a user has to fix before pods can start.
+        is_waiting: Whether pods cannot start, because a Secret does not exist yet.
         happened: Occurrences to report as Events.
         refusals: Refusals of the API server, by the object that could not be written.
     """

@@ -110,7 +110,7 @@ from liftbridge_operator.model.cluster_status import DriftEntry, RestartStatus
 from liftbridge_operator.process.reconciler import Key, RequeueAfter
 
 SOON: Final = RequeueAfter(1.0)
-"""After an action, and while waiting for something that only brokers report."""
+"""Requeue time after an action, and during a wait for a state that only brokers report."""
 WATCHFUL: Final = RequeueAfter(2.5)
 QUIET: Final = RequeueAfter(10.0)
 """Interval of passes over a cluster at rest, since brokers send no events."""

@@ -37,7 +37,7 @@ class Remembered:
         moving: Partitions seen moving since a pass last saw none.
         restarts: Restarts that the status does not contain yet, by broker.
         drift: Reverted drift that the status does not contain yet.
-        untidied: Why obsolete objects of a cluster at rest cannot be removed.
+        untidied: Refusal to remove obsolete objects of a cluster at rest.
         undone: The last action, if it failed, and why; empty otherwise.
         kept: Objects as last applied.
         is_missed: Whether the pass before lacked answers, though all pods were ready.

@@ -1,8 +1,8 @@
 """Cache of reads between passes, so that a cluster at rest costs hardly any reads.
 
-An answer of the API server is valid until a watch reports a change, until something is written,
-or until it expires: kinds without a watch expire sooner. Every change is decided on fresh reads: a
-pass that used the cache writes nothing, and asks no broker to do anything. Instead it raises
+An answer of the API server is valid until a watch reports a change, until the operator writes, or
+until it expires: kinds without a watch expire sooner. Every change is decided on fresh reads: a
+pass that used the cache writes nothing and sends no change to a broker. Instead it raises
 `RememberedError` and restarts with fresh reads.
 
 A context variable marks a pass; reads outside of a pass go straight to the API server.
@@ -127,7 +127,7 @@ class SparingKube:
             self._current.reset(token)
 
     def forget(self, about: Key) -> None:
-        """Drop all cached answers of a cluster, since something changed."""
+        """Drop all cached answers of a cluster after a change."""
         memory = self._memories.get(about)
         if memory is not None:
             memory.known.clear()
@@ -296,7 +296,7 @@ def _held_s(kind: Kind, answer: Object | Listing | None, about: Key) -> float:
 
 
 async def _answered(ask: Callable[[], Awaitable[_T]]) -> tuple[_T | None, _Missing | None]:
-    """Return the answer, or the error that says why there is none."""
+    """Return the answer, or the error of the read."""
     try:
         return await ask(), None
     except (NotFoundError, ForbiddenError) as error:

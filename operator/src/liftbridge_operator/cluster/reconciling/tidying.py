@@ -10,7 +10,7 @@ from liftbridge_operator.kube.kinds import CLAIMS, CONFIG_MAPS, SETS
 
 
 async def tidy(context: ActionContext, found: Pass) -> Trouble | None:
-    """Remove former templates and volumes of departed brokers once nothing can need them.
+    """Remove former templates and volumes of removed brokers once nothing can reference them.
 
     Also record the desired state for the next version of the operator.
 

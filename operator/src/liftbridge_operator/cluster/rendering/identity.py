@@ -28,7 +28,7 @@ def identity(cluster: Cluster, inputs: Inputs, founders: Founders, *, is_started
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": kept_metadata(cluster, inputs, names.identity(cluster.name)),
-        # The founders of a history never change.
+        # The founders of a cluster never change.
         **({"immutable": True} if is_started else {}),
         "data": {
             ID_KEY: inputs.cluster_id,

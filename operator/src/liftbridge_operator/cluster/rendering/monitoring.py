@@ -23,7 +23,7 @@ class BrokerAlert:
         expression: PromQL, with `{own}` for the labels of the cluster.
         duration: Time for which the expression must hold.
         summary: The problem.
-        runbook: Remedy for a person.
+        runbook: Remedy for the administrator.
     """
 
     name: str

@@ -8,7 +8,7 @@ from liftbridge_operator.model import names
 
 SLEEP_SECONDS: Final = 2
 """Delay between the removal of a pod from Service endpoints and SIGTERM to its broker: proxies on
-other nodes notice the removal later, and the broker serves meanwhile."""
+other nodes notice the removal later, and the broker still serves until then."""
 
 
 def pod_template(cluster: Cluster, inputs: Inputs, config_name: str) -> Object:

@@ -21,7 +21,7 @@ SEEDS: Final = 3
 """Number of brokers whose NATS servers are seeds; gossip announces the rest."""
 
 VOTERS: Final = 3
-"""Maximum number of voters that brokers promote on their own; the operator promotes the fourth and
+"""Maximum number of voters that brokers promote by themselves; the operator promotes the fourth and
 fifth, from five brokers on, so that four brokers have three voters and nothing here depends on the
 number of brokers."""
 
@@ -110,7 +110,7 @@ def _nats(cluster: Cluster) -> dict[str, str]:
 
 
 def _embedded_servers(cluster: Cluster) -> list[str]:
-    """Return the server of the same pod first, then the seeds, for while it is down."""
+    """Return the server of the same pod, then the seeds as a fallback while it is down."""
     hosts = ["127.0.0.1"]
     for ordinal in range(SEEDS):
         name = names.broker(cluster.name, ordinal)

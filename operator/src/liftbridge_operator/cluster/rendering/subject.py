@@ -116,7 +116,7 @@ class Held:
 
     Attributes:
         revision: Revision that it would have.
-        causes: Differences, for people.
+        causes: Human-readable differences.
     """
 
     revision: str
@@ -136,8 +136,8 @@ class Rendered:
         configs: Immutable ConfigMaps that pods of this revision need: created, never changed, and
             deleted when no pod and no stored revision names them.
         objects: All other objects to apply, with owner references.
-        refusals: Why parts of the specification cannot be carried out; with any, the operator
-            does nothing that restarts a broker.
+        refusals: Parts of the specification that cannot be carried out; with any, the operator
+            restarts no broker.
         held: A difference that waits for the next change that restarts brokers.
         causes: Fields of the resource, such as `spec.config.logLevel`, that change the template in
             force.

@@ -48,7 +48,7 @@ class Certificates:
 
     Attributes:
         reason: Reason of the condition `CertificatesReady`.
-        detail: Detail for people.
+        detail: Human-readable detail.
         phase: Phase of a rotation; empty for none.
         authority: SHA-256 of the authority that signs.
         not_after_ms: End of the certificate that expires first; 0 for unknown.
@@ -76,7 +76,7 @@ class Account:
         next_window_ms: When disruptions are allowed again; 0 for unknown, or now.
         monitoring: Reason of `MonitoringReady` with its values.
         trouble: A reason of `Stalled` with its values, when the API server refused a write.
-        failed: Revision with which a pod failed, and why.
+        failed: Revision with which a pod failed, and the cause.
     """
 
     spec: ClusterSpec | None
@@ -113,7 +113,7 @@ class Account:
 
     @cached_property
     def stalled(self) -> str:
-        """Reason that needs a person; empty for none."""
+        """Reason that only a user can resolve; empty for none."""
         if self.trouble is not None:
             return self.trouble[0]
         if self.status.stalled:
@@ -139,7 +139,7 @@ class Account:
 
     @cached_property
     def wait(self) -> Wait:
-        """Wait that is reported first: one that needs a person before all others."""
+        """Wait to report first: one that only a user can end comes before other waits."""
         waits = self.status.waits
         stalled = [one for one in waits if one.is_stalled]
         none = Wait("Reconciling", self.seen.wanted.name, "the next step is done")
@@ -156,7 +156,7 @@ class Account:
 
     @property
     def progressing(self) -> str:
-        """Reason of the work under way; empty for none, and while a person is needed."""
+        """Reason of the work under way; empty for none, and while a user has to act."""
         if self.stalled or self.seen.wanted.is_paused:
             return ""
         if self.status.progressing:

@@ -123,7 +123,7 @@ def _ready(account: Account) -> Found:
 
 
 def _not_ready(account: Account) -> str:
-    """Return why a cluster that needs no person is not ready yet."""
+    """Return the reason for which a cluster is not ready yet, when no user has to act."""
     status, is_unknown = account.status, account.seen.metadata is None
     return _first(
         (
@@ -252,7 +252,7 @@ def _disruption(account: Account) -> Found:
 
 
 def _of_links(account: Account) -> Found:
-    """Return what blocks a restart although all pods are ready and all replicas in sync."""
+    """Return the blocker of a restart although all pods are ready and all replicas in sync."""
     view, reports = account.view, account.seen.reports
     down = [name for name in view.names if not view.is_serving(name)]
     if down:

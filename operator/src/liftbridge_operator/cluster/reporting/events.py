@@ -31,7 +31,7 @@ def of_action(
         action: The action.
         seen: Observation on which it was decided.
         fate: Fate of the volume of a scaled-in broker.
-        failure: Why a pod fails with its revision; empty for unknown.
+        failure: Cause of a pod's failure with its revision; empty for unknown.
     """
     match action:
         case act.DeletePod():

@@ -43,7 +43,7 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Fields of the status about objects that the planner does not know.
+    """Fields of the status about objects that the planner does not observe.
 
     Attributes:
         selector: Labels of the pods, as a text.
@@ -52,7 +52,7 @@ class Surroundings:
         volumes: By broker: name, uid, capacity and phase of each claim.
         retained: Claims that no broker uses any more: name, uid, since when.
         news: Restarts and drift since the last write of the status.
-        held: Revision that waits for the next change, and why it differs; empty for none.
+        held: Revision that waits for the next change, and the differences; empty for none.
     """
 
     selector: str = ""
@@ -355,7 +355,7 @@ def _waits(account: Account) -> tuple[model.Wait, ...]:
 
 
 def _runbook(what: str) -> str:
-    """Return the remedy for a wait, for people."""
+    """Return the human-readable remedy for a wait."""
     word = load_catalogue().waits.get(what)
     return (word.runbook if word is not None else "")[:NOTE_MAX]
 

@@ -109,7 +109,7 @@ def _of_plan(account: Account, before: Mapping[str, Any]) -> Iterator[Happened]:
 def _of_conditions(
     account: Account, before: Mapping[str, Any], made: Mapping[str, Any]
 ) -> list[Happened]:
-    """Return Events of new reasons that need a person, or that a person should know."""
+    """Return Events of new reasons that a user has to resolve or should know."""
     former = {one["type"]: one.get("reason") for one in before.get("conditions") or ()}
     events = load_catalogue().events
     found: dict[EventReason, Happened] = {}

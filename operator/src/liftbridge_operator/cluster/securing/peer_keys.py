@@ -2,11 +2,11 @@
 
 A key is rotated like an authority, each step started only when every broker reports the one before:
 the coming key is listed after the present one; it signs, and the former key is listed after it; the
-former key is removed. At every moment every broker accepts signatures of any other. The word
-`open` stands for no signature: by it a cluster that ran without a key gets its first one.
+former key is removed. At every moment every broker accepts signatures of any other. The word `open`
+means no signature: with it a cluster that ran without a key gets its first one.
 
 The keys are stored in the Secret of the internal authority, which no pod mounts. The Secret that
-brokers mount is derived from it, so that it can be deleted or edited without harm.
+brokers mount is derived from it, so its deletion or edit does no harm.
 """
 
 import hmac
@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import Final
 
 OPEN: Final = "open"
-"""Line of the file that stands for no signature."""
+"""Line of the file that means no signature."""
 
 KEY_LENGTH_MIN: Final = 32
 KEY_LENGTH_MAX: Final = 1_024
@@ -45,7 +45,7 @@ class PeerKeys:
 
     Attributes:
         signer: Key that signs; `open` before the first key.
-        coming: Key that signs next, once every broker knows it.
+        coming: Key that signs next, once every broker has loaded it.
         former: Key that signed before, until every broker signs with the present one.
     """
 

@@ -100,7 +100,7 @@ class ForeignError(Exception):
     """A foreign object has the name of an object of this cluster.
 
     Attributes:
-        trouble: Problem that a person has to fix.
+        trouble: Problem that a user has to fix.
     """
 
     def __init__(self, trouble: Trouble) -> None:
@@ -215,7 +215,7 @@ class SecretStore:
         )
 
     async def _named(self, looked: _Pass) -> Issued:
-        """Return the state of all Secrets, or why it cannot be determined."""
+        """Return the state of all Secrets, or the problem that makes it unknown."""
         cluster = looked.cluster
         try:
             return await self._all(looked)
@@ -248,7 +248,7 @@ class SecretStore:
             part: Reads, and writes if it may.
 
         Raises:
-            KubeError: The API server does not answer, or something has changed.
+            KubeError: The API server does not answer, or an object has changed.
         """
         if looked.may_write and name in looked.held:
             looked.refused[name] = looked.held[name]
@@ -509,7 +509,7 @@ class SecretStore:
             return None
 
     async def _kept(self, looked: _Pass, name: str) -> Object | None:
-        """Read a Secret that outlives the resource, and must have the id of this cluster."""
+        """Read a Secret that outlives the resource and must have the id of this cluster."""
         live = await self._get(SECRETS, looked.cluster.namespace, name)
         if live is not None and label_of(live, names.CLUSTER_ID) != looked.inputs.cluster_id:
             detail = f"it does not belong to cluster {looked.inputs.cluster_id}"
@@ -526,7 +526,7 @@ class SecretStore:
         raise LeavingError(f"Secret {name} of the former resource is still there")
 
     async def _write(self, live: Object | None, body: Object) -> None:
-        """Create or update a Secret; write nothing when it is already equal."""
+        """Create or update a Secret; skip the write when it is already equal."""
         if live is None:
             await self._kube.create(body)
             return

@@ -69,6 +69,6 @@ def worst_of(found: Sequence[Certificates], terms: Terms, now_s: int) -> Certifi
     if left_s <= 0:
         reason = "Expired"
     elif left_s <= terms.renew_before_s // 2:
-        # Renewal has been due for half of the time that it may take.
+        # Half of the time that a renewal may take is over.
         reason, detail = "Expiring", first.secret or "it could not be written"
     return replace(first, reason=reason, detail=detail, phase=busy, authority=found[0].authority)
