@@ -55,7 +55,7 @@ class Applied:
 
     Attributes:
         workload: The object that runs the job, after the write; None if it was not applied.
-        obstacle: Problem that a person has to fix; None for none.
+        obstacle: Problem that a user has to fix; None for none.
         drift: Objects with their reverted fields.
     """
 
@@ -65,7 +65,7 @@ class Applied:
 
 
 class HinderedError(Exception):
-    """A problem that a person has to fix.
+    """A problem that a user has to fix.
 
     Attributes:
         claim: Claim of the condition that reports it.

@@ -26,7 +26,7 @@ class Progress:
     Attributes:
         positions: Positions of all partitions; None when unknown.
         is_caught_up: See `positions.judge`.
-        unknown: Why the positions are unknown.
+        unknown: Cause of unknown positions.
     """
 
     positions: Positions | None = None
@@ -40,7 +40,7 @@ class Seen:
 
     Attributes:
         spec: None when it cannot be read.
-        obstacle: Why the objects could not be applied; None when all are as rendered.
+        obstacle: Problem that blocked the apply of objects; None when all are as rendered.
         workload: None while there is none.
         runs: Pods, including those of earlier runs.
         is_recovered: Whether the present pod has run for `RECOVERED_MS` since the last failure.

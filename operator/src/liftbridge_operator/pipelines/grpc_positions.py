@@ -1,9 +1,9 @@
 """`PipelineBrokers` over gRPC, on the admin ports of brokers.
 
 Each broker returns the bounds of the partitions that it leads. Only the leader of the partition
-that stores a cursor returns the cursor, and the operator need not know which broker that is: it
-asks brokers in turn, first the one that answered last, and last those whose calls timed out. So a
-broker on a lost node costs one time-out, not one for each partition.
+that stores a cursor returns the cursor, and the operator need not know that broker: it asks the
+brokers in turn, first the one that answered last, and last those whose calls timed out. So a broker
+on a lost node costs one time-out, not one for each partition.
 """
 
 import asyncio

@@ -24,7 +24,7 @@ STUCK: Final = frozenset(
         "RunContainerError",
     }
 )
-"""Reasons for which a container waits until a person helps."""
+"""Reasons for which a container waits until a user acts."""
 
 
 class Ended(NamedTuple):
@@ -48,7 +48,7 @@ class Run:
     Attributes:
         began: When its container started; empty while it does not run.
         ended: Last termination of its container.
-        stuck: Why it does not start; empty for none.
+        stuck: Cause that keeps it from starting; empty for none.
     """
 
     pod: str
@@ -62,7 +62,7 @@ class Workload:
     """Object that runs the job.
 
     Attributes:
-        name: Kind and name, for people.
+        name: Display name: kind and name.
         is_current: Whether its controller has seen the present specification.
         active: Number of active pods, or of active Jobs of a schedule.
         is_complete: Whether a single run has completed.

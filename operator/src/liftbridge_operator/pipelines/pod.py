@@ -96,7 +96,7 @@ def _common(pipeline: Pipeline) -> Object:
 
 
 def _environment(pipeline: Pipeline, reach: Reach) -> list[Object]:
-    """Return the environment of the driver, with values that only the pod knows."""
+    """Return the environment of the driver, with its pod name from the downward API."""
     made = _plain_environment(pipeline, reach)
     made += [
         {"name": "SPARK_CONF_DIR", "value": names.CONFIG_DIRECTORY},

@@ -21,7 +21,7 @@ class UnknownStreamError(Exception):
 
 
 class CursorError(Exception):
-    """No broker returns the cursor; the text says why."""
+    """No broker returns the cursor; the text is the cause."""
 
 
 class PipelineBrokers(Protocol):

@@ -220,7 +220,7 @@ class PipelineReconciler:
         return seen, brought.drift
 
     async def _cluster(self, pipeline: Pipeline) -> Object | Claim:
-        """Read the resource of the cluster, or return why the pipeline cannot use it."""
+        """Read the resource of the cluster, or return the reason against its use."""
         ref = pipeline.spec.cluster_ref
         namespace = ref.namespace or pipeline.namespace
         shown = f"{namespace}/{ref.name}"
@@ -312,7 +312,7 @@ class PipelineReconciler:
                 for stream in pipeline.spec.source.streams:
                     found |= await brokers.positions(stream, cursor)
         except TimeoutError:
-            # The connection stays: it knows which brokers do not answer.
+            # The connection stays: it remembers brokers that do not answer.
             detail = f"the brokers did not report everything within {ASK_SECONDS:.0f} s"
             return Progress(unknown=_unreachable(pipeline, detail))
         except UnknownStreamError as error:
@@ -346,7 +346,7 @@ class PipelineReconciler:
             if is_same_cluster and now_s - known.since_s < CONNECTED_SECONDS:
                 return known.brokers
             await self._disconnect(key)
-        # A broker that was silent the last time would cost another time-out.
+        # A broker that did not answer the last time would cost another time-out.
         brokers = await self._connect(cluster, "" if known is None else known.brokers.answered)
         self._connections[key] = _Connection(
             brokers, metadata["uid"], metadata.get("generation", 0), now_s
@@ -391,7 +391,7 @@ class PipelineReconciler:
         if failed is None or (before.get("ended", ""), before.get("exitCode")) == failed[:2]:
             return
         if not failed.ended and _has_told_failure(body):
-            return  # the pods that would distinguish two failures are gone
+            return  # the pods that would distinguish two failures no longer exist
         values = {"code": failed.exit_code, "detail": failed.message or "its log is empty"}
         await self._events.tell(told, EventReason.RUN_FAILED, values)
 

@@ -46,7 +46,7 @@ def status_of(
     if seen.spec is not None and seen.spec.type is PipelineType.ARCHIVE:
         status["cursor"] = names.cursor(namespace, name)
         found = seen.progress.positions
-        if found is None:  # old positions stay, and the condition says so
+        if found is None:  # old positions stay, and the condition reports that
             status |= {key: before[key] for key in _KEPT if key in before}
         else:
             status |= positions.told(found, before, now)

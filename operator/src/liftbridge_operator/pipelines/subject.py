@@ -70,14 +70,14 @@ class Means:
 
 
 class UnreachableError(ValueError):
-    """Pods of the pipeline could not reach the brokers; the text says what is missing."""
+    """Pods of the pipeline could not reach the brokers; the text names the missing part."""
 
 
 def reach_of(pipeline: Pipeline, cluster: ClusterSpec) -> Reach:
-    """Return how pods of a pipeline connect to the brokers of its cluster.
+    """Return the connection of a pipeline's pods to the brokers of its cluster.
 
     Raises:
-        UnreachableError: Something is missing that only a person can provide.
+        UnreachableError: Only a user can provide the missing listener or certificate.
     """
     ref = pipeline.spec.cluster_ref
     namespace = ref.namespace or pipeline.namespace

@@ -7,7 +7,7 @@ from liftbridge_operator.streams.settings import Value
 
 @dataclass(frozen=True, slots=True)
 class AddFinalizer:
-    """Add the finalizer, so that deletion of the resource waits for this operator."""
+    """Add the finalizer, so that the deletion of the resource waits for this operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Alter:
     Attributes:
         settings: Those that differ.
         factor: Replication factor; 0 to leave it.
-        fields: Paths of changed fields, for people.
+        fields: Paths of changed fields, for messages.
         is_drift: Whether this reverts drift.
     """
 

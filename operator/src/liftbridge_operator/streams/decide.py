@@ -54,7 +54,7 @@ class Decision:
     Attributes:
         claims: All conditions; conditions reported only while True are absent otherwise.
         action: None to do nothing.
-        ask: What has to be looked up first; there is no action then.
+        ask: Fact to look up first; there is no action then.
         event: Event to write in addition.
         requeue_seconds: Time until the next pass without any change; 0 for none.
     """
@@ -215,7 +215,7 @@ def _let_go(resource: Resource, seen: Seen) -> Decision:
 
 
 def change_of(action: Action) -> str:
-    """Name a change, so that its refusal can be recognised later."""
+    """Return a key of a change, by which its refusal is recognised later."""
     if isinstance(action, OfResource):  # the same request, whatever the mark on the stream
         return type(action).__name__
     return repr(action)
@@ -366,7 +366,7 @@ def _said(resource: Resource, seen: Seen, ready: Claim) -> dict[StreamConditionT
 
 
 def unknown_of(resource: Resource, seen: Seen) -> Claim | None:
-    """Return why the state of a stream is unknown; None when it is known."""
+    """Return the reason for an unknown state of a stream; None when it is known."""
     if not (seen.cluster.is_heard and seen.cluster.is_allowed):
         return Claim(Reason.CLUSTER_NOT_READY)
     if seen.stream is None:

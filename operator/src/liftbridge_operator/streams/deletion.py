@@ -1,7 +1,7 @@
 """Deletion of a resource: the fate of its stream, and when the finalizer is removed.
 
-A stream is deleted only when the resource says `Delete` and the stream is empty, or a person
-confirmed it. In doubt the stream stays; where no operator could answer for it any more, the
+A stream is deleted only when the resource requests `Delete` and the stream is empty, or a user
+confirmed the deletion. In doubt the stream stays; where no operator could manage it any more, the
 resource is released without it.
 """
 
@@ -74,7 +74,7 @@ def _decided(resource: Resource, seen: Seen) -> Decision:
 
 
 def _delete(resource: Resource, seen: Seen, stream: ObservedStream | None) -> Decision:
-    """Delete the stream when it is empty, or when a person confirmed it."""
+    """Delete the stream when it is empty, or when a user confirmed the deletion."""
     said = _said(resource, seen)
     if stream is None:
         return Decision(said, RemoveFinalizer())

@@ -1,8 +1,8 @@
 """Poll each cluster every ten seconds, for all of its streams.
 
 A poll reads the resource of the cluster and all streams from its brokers. It requests a pass for
-resources whose stream or cluster differs from what their last pass used; without a change it does
-nothing else. Decisions use only polls of the last half minute.
+resources whose stream or cluster differs from the inputs of their last pass; without a change it
+requests none. Decisions use only polls of the last half minute.
 """
 
 import asyncio
@@ -271,7 +271,7 @@ class StreamFeed:
         return cluster, stream
 
     def hasten(self, cluster: Cluster) -> None:
-        """Poll soon, since something was changed."""
+        """Poll soon, after a change."""
         soon = max(HASTENED_SECONDS, cluster.cost_s * _LOAD_SHARE)
         cluster.due_s = min(cluster.due_s, self._clock.now() + soon)
 
@@ -289,7 +289,7 @@ class StreamFeed:
                 self._requests.request(key)
 
     async def _look_now(self, cluster: Cluster) -> None:
-        """Read the resource and the streams of a cluster; keep old streams if brokers are silent.
+        """Read the resource and the streams of a cluster; keep old streams if no broker answers.
 
         Raises:
             KubeError: The API server does not answer; the state stays unchanged.

@@ -24,7 +24,7 @@ def mark_of(namespace: str, name: str, uid: str) -> str:
 
 
 def holder_of(mark: str) -> Holder | None:
-    """Parse the resource that a mark names; None when another program or a person set it."""
+    """Parse the resource that a mark names; None when another program or a user set it."""
     parts = mark.split("/")
     if len(parts) != 4 or parts[0] != _PREFIX or not all(parts):
         return None

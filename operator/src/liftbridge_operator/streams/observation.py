@@ -18,7 +18,7 @@ class ObservedPartition(NamedTuple):
         number: Its number.
         leader: Broker that leads it; empty without a leader.
         replicas: Brokers with a replica.
-        in_sync: How many of them are in sync.
+        in_sync: Number of in-sync replicas.
         min_isr: In-sync replicas that a commit needs.
         is_readonly: Whether publishes are refused.
         is_moving: Whether a reassignment is under way.
@@ -91,10 +91,10 @@ class Resource:
 
     Attributes:
         created: `metadata.creationTimestamp`.
-        has_finalizer: Whether our finalizer is on it.
+        has_finalizer: Whether it has the finalizer of the operator.
         confirmed: Value of the annotation that confirms a deletion; empty for none.
         spec: None when it cannot be read.
-        unread: Why it cannot be read.
+        unread: Parse error of the specification; empty for none.
         creation_id: Id of the stream that the status names; empty for none.
         asked: Settings that the status lists as requested of that stream, now or before.
         told: Conditions of the status, by type.
@@ -118,7 +118,7 @@ class Resource:
 
     @property
     def key(self) -> str:
-        """`namespace/name`, for people."""
+        """Display name: `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
     @property

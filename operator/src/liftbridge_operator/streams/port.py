@@ -27,7 +27,7 @@ class RefusedError(BrokersError):
 
 
 class ChangedError(BrokersError):
-    """The stream has changed since it was observed: created, deleted or marked by others."""
+    """The stream has changed since the poll: created, deleted, or marked by another owner."""
 
 
 class StreamBrokers(Protocol):

@@ -111,7 +111,7 @@ class StreamReconciler:
         seen = self._seen(key, resource, cluster)
         decision = await self._decide(resource, seen, cluster)
         if isinstance(decision.action, Create) and not cluster.is_looked_at_for(key):
-            # A stream that another party created since the last poll would pass for our own.
+            # A stream that another client created since the last poll would count as created here.
             self._feed.hasten(cluster)
             return RequeueAfter(CHANGED_SECONDS)
         body = await self._say(key, body, resource, decision, seen.stream)
@@ -376,7 +376,7 @@ def _is_told(resource: Resource, stream: ObservedStream) -> bool:
 
 
 def _is_new(resource: Resource, decision: Decision) -> bool:
-    """Return whether an Event reports something that the conditions did not report before."""
+    """Return whether an Event reports a reason that the conditions did not report before."""
     for kind in (StreamConditionType.DELETION_BLOCKED, StreamConditionType.READY):
         claim = decision.claims.get(kind)
         if claim is not None:

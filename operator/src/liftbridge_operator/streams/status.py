@@ -39,7 +39,7 @@ _WAITS: Final = {
 }
 
 _STEADY: Final = frozenset({Reason.NOT_EMPTY})
-"""Reasons whose text is kept while they hold, because its values change all the time."""
+"""Reasons whose text is kept while they hold, because its values change constantly."""
 
 
 def status_of(
@@ -163,7 +163,7 @@ def _of_stream(resource: Resource, stream: ObservedStream) -> dict[str, Any]:
 
 
 def _duration(ms: int) -> str:
-    """Format a duration as people write it: `168h`, `90s`, `0`."""
+    """Format a duration in the form of manifests: `168h`, `90s`, `0`."""
     if not ms:
         return "0"
     for unit, length in (("h", 3_600_000), ("m", 60_000), ("s", 1_000)):

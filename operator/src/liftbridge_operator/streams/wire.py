@@ -65,10 +65,10 @@ def fill(
 
 
 def passed_over(asked: data_pb2.StreamOptions, present: data_pb2.StreamOptions) -> str:
-    """Return the path and value of a requested option that a broker is too old to know.
+    """Return the path and value of a requested option that the broker is too old to support.
 
-    Such a broker reports nothing about it. Options that every broker knows are not looked at: the
-    oldest brokers report none of them.
+    Such a broker does not report the option. Options that every broker supports are not compared:
+    the oldest brokers report none of them.
 
     Args:
         asked: Options of a request.
