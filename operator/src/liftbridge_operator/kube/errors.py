@@ -1,4 +1,4 @@
-"""Refusals and silence of the API server, as classes that a reconciler distinguishes."""
+"""Errors of the API server, as classes that a reconciler distinguishes."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -85,7 +85,7 @@ class UnansweredError(UnavailableError):
     An admission webhook hangs, or the storage or a proxy fails it with 429 or 5xx.
 
     Attributes:
-        is_sent: Whether it was sent at all; False when others of its kind have just hung.
+        is_sent: Whether it was sent; False when other writes of its kind have just hung.
     """
 
     def __init__(self, message: str, *, status: int = 0, is_sent: bool = True) -> None:

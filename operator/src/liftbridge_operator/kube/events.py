@@ -1,6 +1,6 @@
 """Write Events of the catalogue to the API server; repetitions increase a count.
 
-Events inform people and are no input of decisions, so an Event that cannot be written is dropped.
+Events inform users and are no input of decisions, so an Event that cannot be written is dropped.
 """
 
 from collections import OrderedDict

@@ -1,7 +1,7 @@
 """The port to the API server: every call of the operator, with its guarantees.
 
 `client.KubeClient` is the real adapter; tests have one in memory. The rules of writes are defined
-here, so that both refuse alike:
+here, so that both refuse the same writes:
 
 - A deletion of a pod, a claim or a set carries the uid and the resource version that the pass read.
 - A forced apply never carries `replicas` of a set. Any apply may carry `metadata.uid` and

@@ -18,7 +18,7 @@ class Silence:
         """Start without entries.
 
         Args:
-            seconds: How long writes are held back.
+            seconds: Time for which writes are held back.
         """
         self._seconds = seconds
         self._until: dict[str, tuple[float, str]] = {}

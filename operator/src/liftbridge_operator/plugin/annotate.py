@@ -219,7 +219,7 @@ def _list_of(mark: str, before: Sequence[str], wanted: Sequence[str]) -> Annotat
     return {mark: ",".join(wanted) or None}
 
 
-# -- what came of it --------------------------------------------------------------------------
+# -- progress ---------------------------------------------------------------------------------
 
 
 def missing_of_restart(resource: Json, stamp: str) -> str:

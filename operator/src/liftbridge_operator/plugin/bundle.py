@@ -79,8 +79,8 @@ class Bundle:
 
     Attributes:
         tell: Reports each piece to the user.
-        refused: What could not be read, and why.
-        left_out: What exceeded the limit of size or time.
+        refused: Items that could not be read, each with the cause.
+        left_out: Items beyond the limit of size or time.
     """
 
     access: Access
@@ -103,7 +103,7 @@ class Bundle:
             self.leave_out(name, f"the bundle is full ({_size(self.bounds.size_bytes)})")
 
     def leave_out(self, what: str, why: str) -> None:
-        """Note something that the bundle lacks."""
+        """Note an item that the bundle lacks."""
         self.left_out.append({"what": what, "why": why})
         self.tell(f"{what}: left out, {why}")
 
@@ -124,7 +124,7 @@ class Bundle:
 
 
 async def gather(bundle: Bundle, resource: Object, operator_namespace: str, now_ms: int) -> None:
-    """Fill a bundle within its time limit, whatever happens.
+    """Fill a bundle within its time limit, despite errors.
 
     Args:
         bundle: Empty bundle.
@@ -299,7 +299,7 @@ def _end(content: bytes, bytes_max: int) -> tuple[str, bool]:
 
 
 def manifest_of(bundle: Bundle, resource: Json, made_ms: int) -> dict[str, Any]:
-    """List what is in a bundle, and what is not."""
+    """List the contents of a bundle, and the items left out."""
     return {
         "format": FORMAT,
         "made": moment_text(made_ms),

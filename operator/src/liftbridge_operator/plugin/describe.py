@@ -261,7 +261,7 @@ def _under_way(resource: Json, now_ms: int) -> list[str]:
 
 
 def _held(resource: Json) -> list[str]:
-    """What the new operator renders differently, and how to apply it."""
+    """Describe fields that the new operator renders differently, and how to apply them."""
     held = status_of(resource).get("held") or {}
     if not held:
         return []

@@ -29,7 +29,7 @@ class ExitCode(IntEnum):
 
 
 class PluginError(Exception):
-    """A refusal, with a message for people.
+    """A refusal, with a human-readable message.
 
     Attributes:
         code: Exit code of the command.

@@ -85,7 +85,7 @@ def _belongs(stream: Json, namespace: str, name: str) -> bool:
     return (home, reference.get("name")) == (namespace, name)
 
 
-# -- what a resource says ---------------------------------------------------------------------
+# -- fields of a resource ---------------------------------------------------------------------
 
 
 def name_of(resource: Json) -> str:
@@ -99,7 +99,7 @@ def namespace_of(resource: Json) -> str:
 
 
 def place_of(resource: Json) -> str:
-    """Namespace and name, for people."""
+    """Display name: namespace and name."""
     return f"{namespace_of(resource)}/{name_of(resource)}"
 
 

@@ -1,4 +1,4 @@
-"""Context of one command: API server, clock and user; and how it waits."""
+"""Context of one command: API server, clock and user; and its wait."""
 
 import asyncio
 import time
@@ -59,7 +59,7 @@ async def until(
         The resource as last read.
 
     Raises:
-        PluginError: The time is over, and the text says what is missing; or the cluster was
+        PluginError: The time is over, and the text names the missing part; or the cluster was
             deleted.
     """
     namespace, name = namespace_of(resource), name_of(resource)

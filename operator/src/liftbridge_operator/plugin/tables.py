@@ -1,4 +1,4 @@
-"""Text for people: columns, ages, and placeholders for unknown values."""
+"""Text output: columns, ages, and placeholders for unknown values."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final

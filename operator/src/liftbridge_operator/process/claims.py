@@ -2,7 +2,7 @@
 
 A release for some namespaces claims each by a Lease in it, of a name that all releases share: the
 holder of that Lease has the namespace. A release for all namespaces writes no claims. It lists the
-claims of all namespaces, leaves claimed namespaces alone, and is certain of the rest for
+claims of all namespaces, leaves claimed namespaces alone, and may write to all other namespaces for
 `CERTAIN_S` from before the list; without a newer list it ends. Therefore a release that creates a
 claim waits for `SETTLE_S`, after which each release for all namespaces has seen it, and then
 annotates the claim as settled. A settled claim needs no such wait again, whichever release takes it
@@ -12,8 +12,8 @@ namespace. So a namespace goes to the release that names it, in any order of sta
 Only one of two releases for all namespaces leads: each lists Leases before it acquires its own and
 once more after that, so that of two concurrent ones at least one sees the other.
 
-A Lease is alive while this process sees it renewed, by its own clock; a Lease that was deleted by
-hand counts as alive for as long as one that is no longer renewed.
+A Lease is alive while this process sees it renewed, by its own clock; a Lease that a user deleted
+counts as alive for as long as one that is no longer renewed.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ Place = tuple[str, str]
 
 
 class Claims(Others, Protocol):
-    """Namespaces that this process' release has.
+    """Namespaces that the release of this process manages.
 
     Attributes:
         marks: Labels and annotations of the Lease by which one process of the release leads.
@@ -93,7 +93,7 @@ class Claims(Others, Protocol):
         """
 
     def hindrances(self, *, is_leading: bool) -> list[str]:
-        """Return what keeps the release from namespaces that it should manage.
+        """Return causes that keep the release from namespaces that it should manage.
 
         Args:
             is_leading: Whether this process leads its release.
@@ -345,7 +345,7 @@ class AllClaims:
 
     def hindrances(self, *, is_leading: bool) -> list[str]:
         """See `Claims`."""
-        del is_leading  # who leads has no rival
+        del is_leading  # a leader has no rival
         if self._refusal:
             text = f"claim: Leases of all namespaces cannot be listed: {self._refusal}; "
             return [text + "let the account list them, or set watchNamespaces"]

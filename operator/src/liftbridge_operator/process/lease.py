@@ -1,4 +1,4 @@
-"""Leader election on a Lease: only one operator acts, and it knows for how long it may.
+"""Leader election on a Lease: only one operator acts, and only while its lease is valid.
 
 The leader renews every `retry_s`. A leader that has not renewed for `renew_s` stops writing and
 ends; another process takes over after `duration_s` in which it saw no renewal. Each process
@@ -200,7 +200,7 @@ class Lease:
         `hold` must have ended, or have been cancelled; a renewal that it sent may have succeeded.
         """
         mine, was_leader = self._mine, self.is_leader
-        self._renewed_s = None  # from here on nothing is written, whatever the outcome
+        self._renewed_s = None  # from here on the fence refuses writes, whatever the outcome
         if mine is None or not was_leader:
             return
         spec = {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": self._wall()}
@@ -240,7 +240,7 @@ class Lease:
         try:
             self._mine = await self._patch(found, taken)
         except ConflictError:
-            return False  # another process was quicker
+            return False  # another process acquired it first
         self._renewed_s = asked
         return True
 

@@ -1,7 +1,7 @@
 """The log: structlog on the standard library's handlers, to standard error.
 
-Lines of kopf, aiohttp and asyncio pass the same processors and so look like ours. Fields with names
-of secrets are masked, and so is any text that looks like a secret.
+Lines of kopf, aiohttp and asyncio pass the same processors, so all lines have the same form. Fields
+with names of secrets are masked, and so is any text that looks like a secret.
 """
 
 import logging

@@ -11,7 +11,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
 Hindrances = Callable[[], Sequence[str]]
-"""Returns what keeps the process from being alive or ready; empty for nothing."""
+"""Returns the cause that keeps the process from being alive or ready; empty for none."""
 
 
 @asynccontextmanager

@@ -4,8 +4,8 @@
                                  |
                                  +--(lease lost)--> cut everything off, end
 
-Only the leader has watches and passes. A process that lost the lease does not go back to standing
-by: it ends, and its container restarts without any outdated memory.
+Only the leader has watches and passes. A process that lost the lease does not become a standby
+again: it ends, and its container restarts without any outdated memory.
 """
 
 import asyncio
@@ -345,7 +345,7 @@ class _Process:
         return code
 
     def _reason(self, held: asyncio.Task[None], others: "set[asyncio.Task[Any]]") -> ExitCode:
-        """Return the exit code, and log why the process ends."""
+        """Return the exit code, and log the cause of the end."""
         if held.done():
             error = held.exception()
             log.error("lease_lost", error=str(error))

@@ -1,4 +1,4 @@
-"""Work queue: which key gets the next pass, and when. Pure; time and randomness are arguments.
+"""Work queue: order and time of passes. Pure; time and randomness are arguments.
 
 A key is queued once, however often it is requested, and is given to one worker at a time. A request
 during a pass leads to another pass after it. Times are seconds of a monotonic clock.
@@ -184,6 +184,6 @@ class WorkQueue:
     def _push(self, key: Key, item: _Item) -> None:
         assert item.due_s is not None, "only what is due comes up"
         if item.is_running:
-            return  # its end brings it up
+            return  # the end of its pass queues it
         self._sequence += 1
         heapq.heappush(self._heap, (max(item.due_s, item.earliest_s), self._sequence, key))

@@ -3,9 +3,9 @@
     class ClusterReconciler:
         async def reconcile(self, key: Key) -> RequeueAfter | None: ...
 
-The queue runs at most one pass for a key at a time, and several keys concurrently. A pass reads
-what it needs, does at most one thing, writes the status, and ends; it never waits for a condition,
-but requests another pass.
+The queue runs at most one pass for a key at a time, and several keys concurrently. A pass reads its
+inputs, does at most one action, writes the status, and ends; it never waits for a condition, but
+requests another pass.
 """
 
 from typing import NamedTuple, Protocol
@@ -27,7 +27,7 @@ class Key(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        """Format for people: `streams.liftbridge.io default/orders`."""
+        """Format for display: `streams.liftbridge.io default/orders`."""
         return f"{self.kind.qualified} {self.namespace}/{self.name}"
 
 

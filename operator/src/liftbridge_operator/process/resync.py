@@ -1,4 +1,4 @@
-"""Resync: list all resources periodically, so that none is ever forgotten.
+"""Resync: list all resources periodically, so that none is missed for good.
 
 A watch may miss a deletion while it is broken, and a full queue refuses keys. Every listed resource
 gets a pass, and so does every resource that was listed before and no longer exists.
