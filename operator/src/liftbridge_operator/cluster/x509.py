@@ -182,4 +182,4 @@ def _names(cert: x509.Certificate) -> tuple[str, ...]:
 
 def bundle(certificates: list[bytes]) -> bytes:
     """Concatenate PEM certificates into a bundle."""
-    return b"".join(one.rstrip(b"\n") + b"\n" for one in certificates)
+    return b"".join(certificate.rstrip(b"\n") + b"\n" for certificate in certificates)

@@ -67,7 +67,7 @@ def _identity(context: ActionContext) -> Object | None:
     if live is None or is_terminating(live):
         return None
     known = identity_of(live)
-    founders = tuple((one.broker, one.data_dir_id) for one in known.founders)
+    founders = tuple((founder.broker, founder.data_dir_id) for founder in known.founders)
     # A metadata group that has a leader was founded, even if the identity does not say so.
     is_started = known.is_started or context.leader != ""
     return identity(context.cluster, context.inputs, founders, is_started=is_started)

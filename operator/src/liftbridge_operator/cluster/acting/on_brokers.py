@@ -29,8 +29,8 @@ async def bootstrap(context: ActionContext, action: act.Bootstrap) -> Done:
     """Send the founders to all brokers of the action; each may have received them before."""
     said = await asyncio.gather(
         *(
-            context.admin.bootstrap(one.broker, action.cluster_id, action.founders)
-            for one in action.brokers
+            context.admin.bootstrap(broker.broker, action.cluster_id, action.founders)
+            for broker in action.brokers
         )
     )
     return _settled(next((one for one in said if one is not None), None))

@@ -38,7 +38,7 @@ def _identity(
     context: ActionContext, cluster_id: str, founders: tuple[Member, ...], *, is_started: bool
 ) -> Object:
     inputs = Inputs(cluster_id, context.inputs.image)
-    listed = tuple((one.broker, one.data_dir_id) for one in founders)
+    listed = tuple((founder.broker, founder.data_dir_id) for founder in founders)
     return identity(context.cluster, inputs, listed, is_started=is_started)
 
 
@@ -247,11 +247,11 @@ async def delete_claim(context: ActionContext, action: act.DeleteClaim) -> Done:
     """Delete a data claim, after the metadata claim of its broker unless the action is alone."""
     broker = action.name.removeprefix(f"{names.DATA_VOLUME}-")
     other = f"{names.RAFT_VOLUME}-{broker}"
-    for one in context.reads.claims:
-        is_other = metadata_of(one)["name"] == other and not action.is_alone
-        if is_other and not metadata_of(one).get("deletionTimestamp"):
+    for claim in context.reads.claims:
+        is_other = metadata_of(claim)["name"] == other and not action.is_alone
+        if is_other and not metadata_of(claim).get("deletionTimestamp"):
             await context.kube.delete(
-                CLAIMS, context.cluster.namespace, other, preconditions=Preconditions.of(one)
+                CLAIMS, context.cluster.namespace, other, preconditions=Preconditions.of(claim)
             )
     await context.kube.delete(
         CLAIMS,

@@ -18,7 +18,7 @@ def foreign(live: Object, cluster: Cluster) -> Trouble | None:
     """
     owners = metadata_of(live).get("ownerReferences") or ()
     if is_owned_by(live, cluster.uid) or any(
-        (one.get("kind"), one.get("name")) == (CLUSTER_KIND, cluster.name) for one in owners
+        (owner.get("kind"), owner.get("name")) == (CLUSTER_KIND, cluster.name) for owner in owners
     ):
         return None
     name = f"{live['kind']} {metadata_of(live)['name']}"
@@ -28,5 +28,5 @@ def foreign(live: Object, cluster: Cluster) -> Trouble | None:
 def whose(live: Object) -> str:
     """Describe the owner of an object in human-readable form."""
     owners = metadata_of(live).get("ownerReferences") or ()
-    others = " and ".join(f"{one.get('kind')} {one.get('name')}" for one in owners)
+    others = " and ".join(f"{owner.get('kind')} {owner.get('name')}" for owner in owners)
     return f"it belongs to {others}" if others else "this operator did not create it"

@@ -48,7 +48,7 @@ def _said(error: KubeError) -> Refusal | None:
     if isinstance(error, UnansweredError):
         return Refusal("NoAnswer", error.message)
     if isinstance(error, ApplyConflictError):
-        held = ", ".join(f"{one.field} of {one.manager}" for one in error.fields[:3])
+        held = ", ".join(f"{field.field} of {field.manager}" for field in error.fields[:3])
         return Refusal("Conflict", f"{held}: {error.message}")
     if isinstance(error, ForbiddenError):
         found = (reason for words, reason in _WORDS if words in text)

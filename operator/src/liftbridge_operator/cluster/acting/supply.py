@@ -101,7 +101,7 @@ async def supply_monitors(context: ActionContext, *, may_exist: bool) -> Monitor
     Raises:
         KubeError: A call failed for another reason than a missing right or CRD.
     """
-    is_wanted = any(kind_of(one) in MONITORS for one in context.rendered.objects)
+    is_wanted = any(kind_of(body) in MONITORS for body in context.rendered.objects)
     if not is_wanted and not may_exist:
         return Monitored("NotWanted")
     done = Supplied()
@@ -137,7 +137,7 @@ def _hindered(kind: Kind, error: KubeError) -> Monitored:
 
 
 def _rendered(context: ActionContext, kind: Kind) -> list[Object]:
-    return [one for one in context.rendered.objects if kind_of(one) == kind]
+    return [body for body in context.rendered.objects if kind_of(body) == kind]
 
 
 async def supply_configs(context: ActionContext) -> Supplied:
@@ -192,7 +192,7 @@ async def _of_kind(
     """Apply all objects of a kind; with `keeps_on`, continue after a refusal."""
     selector = f"{names.CLUSTER}={context.cluster.name}"
     listed = await context.kube.list_all(kind, context.cluster.namespace, selector=selector)
-    live = {metadata_of(one)["name"]: one for one in listed.items}
+    live = {metadata_of(item)["name"]: item for item in listed.items}
     for body in wanted:
         present = live.pop(metadata_of(body)["name"], None)
         async with told(done, shown(body)) if keeps_on else nullcontext():
@@ -293,9 +293,9 @@ async def forget_revisions(context: ActionContext, kept: Iterable[str]) -> int:
     cluster = context.cluster
     selector = f"{names.CLUSTER}={cluster.name}"
     listed = await context.kube.list_all(CONFIG_MAPS, cluster.namespace, selector=selector)
-    live = {str(metadata_of(one)["name"]): one for one in listed.items}
+    live = {str(metadata_of(item)["name"]): item for item in listed.items}
     wanted = {names.revision(cluster.name, one) for one in kept if one}
-    templates = [one["spec"] for one in context.reads.pods]
+    templates = [pod["spec"] for pod in context.reads.pods]
     templates += [
         workload.read_revision(live[name]).template["spec"] for name in wanted if name in live
     ]

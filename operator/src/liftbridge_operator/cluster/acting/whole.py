@@ -244,7 +244,7 @@ def _changes(before: Any, after: Any, at: str = "", last: str = "") -> Iterator[
         for name in {**before, **after}:
             yield from _changes(before.get(name), after.get(name), f"{at}.{name}", name)
     elif _are_named(before) and _are_named(after):
-        old, new = ({one["name"]: one for one in items} for items in (before, after))
+        old, new = ({item["name"]: item for item in items} for items in (before, after))
         for name in {**old, **new}:
             yield from _changes(old.get(name), new.get(name), f"{at}[name={name}]", last)
     elif before != after:

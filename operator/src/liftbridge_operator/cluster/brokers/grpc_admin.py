@@ -202,7 +202,7 @@ class GrpcAdmin:
     ) -> Refusal | None:
         """See `BrokerAdmin`."""
         request = admin_pb2.BootstrapRequest(
-            cluster_id=cluster_id, members=[_member(one) for one in founders]
+            cluster_id=cluster_id, members=[_member(founder) for founder in founders]
         )
         return await self._do(broker, request, admin_pb2.BootstrapResponse)
 

@@ -32,9 +32,9 @@ def subject_names(cluster: Cluster, addresses: tuple[str, ...] = ()) -> tuple[st
         ValueError: There are more than `NAMES_MAX`.
     """
     found = [*_of_service(cluster, names.headless(cluster.name)), *LOOPBACK]
-    for one in cluster.spec.listeners:
-        found += _forms(names.listener(cluster.name, one.name), cluster.namespace)
-        found += [given.advertised_host for given in one.brokers if given.advertised_host]
+    for listener in cluster.spec.listeners:
+        found += _forms(names.listener(cluster.name, listener.name), cluster.namespace)
+        found += [given.advertised_host for given in listener.brokers if given.advertised_host]
     found += [*cluster.spec.tls.extra_names, *addresses]
     unique = tuple(dict.fromkeys(found))
     if len(unique) > NAMES_MAX:

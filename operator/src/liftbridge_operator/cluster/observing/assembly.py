@@ -53,7 +53,7 @@ def observation_of(
     Raises:
         ValueError: The operator did not write the identity of the cluster.
     """
-    nodes = None if reads.nodes is None else tuple(node_of(one) for one in reads.nodes)
+    nodes = None if reads.nodes is None else tuple(node_of(node) for node in reads.nodes)
     return Observation(
         now_ms=now_ms,
         resource_version=version_of(reads.resource),

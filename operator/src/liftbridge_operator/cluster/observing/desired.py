@@ -108,7 +108,7 @@ def wanted_of(
         claim_bytes=0 if spec.storage.ephemeral else size_bytes(spec.storage.data.size),
         config_errors=(
             *refusals,
-            *(f"spec.disruption.windows: no time zone {one} is known" for one in zones),
+            *(f"spec.disruption.windows: no time zone {zone} is known" for zone in zones),
             *(["spec.disruption.catchUpRate: less than 1Ki"] if 0 < rate < RATE_MIN else []),
         ),
         is_paused=spec.paused,
@@ -196,23 +196,23 @@ def memory_of(resource: Json) -> Memory:
         refused=tuple(
             Refused(
                 refusals.KEEPING,
-                str(one["object"]),
-                str(one.get("what") or ""),
-                str(one.get("endsWhen") or ""),
+                str(wait["object"]),
+                str(wait.get("what") or ""),
+                str(wait.get("endsWhen") or ""),
                 generation,
                 count=1,
                 until_ms=0,
             )
-            for one in waits
-            if one.get("what") in refusals.REFUSALS and "/" in str(one.get("object"))
+            for wait in waits
+            if wait.get("what") in refusals.REFUSALS and "/" in str(wait.get("object"))
         ),
         waits=tuple(
             Wait(
-                what=str(one.get("what") or ""),
-                object=str(one.get("object") or ""),
-                ends_when=str(one.get("endsWhen") or ""),
-                since_ms=moment_ms(one.get("since")),
+                what=str(wait.get("what") or ""),
+                object=str(wait.get("object") or ""),
+                ends_when=str(wait.get("endsWhen") or ""),
+                since_ms=moment_ms(wait.get("since")),
             )
-            for one in waits
+            for wait in waits
         ),
     )

@@ -58,14 +58,14 @@ async def causes_of(
 def _since(waits: Sequence[Wait]) -> Mapping[str, int]:
     """Return the earliest start of any wait for each object."""
     found: dict[str, int] = {}
-    for one in waits:
-        found[one.object] = min(one.since_ms, found.get(one.object, one.since_ms))
+    for wait in waits:
+        found[wait.object] = min(wait.since_ms, found.get(wait.object, wait.since_ms))
     return found
 
 
 def _cause(events: Sequence[Object], pod: str, from_ms: int) -> str:
     """Return the text of the newest Event about a pod, else of the newest about another pod."""
-    new = sorted((one for one in events if _moment_ms(one) >= from_ms), key=_moment_ms)
+    new = sorted((event for event in events if _moment_ms(event) >= from_ms), key=_moment_ms)
     notes = [str(one.get("note") or "") for one in new]
     own = [one for one in notes if f"Pod {pod} in " in one]
     if own:

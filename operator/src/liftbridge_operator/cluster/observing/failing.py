@@ -56,9 +56,9 @@ def _is_same(before: FailedRevision | None, revision: str, cause: str) -> bool:
 def _cause(pod: Json) -> str:
     """Return the kind of a failure with its detail; empty for none."""
     status = pod.get("status") or {}
-    for one in status.get("conditions") or ():
-        if one.get("type") == "PodScheduled" and one.get("status") == "False":
-            return f"Unschedulable: {one.get('message') or 'no node takes the pod'}"
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"Unschedulable: {condition.get('message') or 'no node takes the pod'}"
     return next(_of_containers(pod, status), "")
 
 

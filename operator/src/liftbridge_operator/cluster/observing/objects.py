@@ -142,9 +142,9 @@ def pod_of(body: Json, *, zone: str = "", is_lost: bool = False) -> Pod:
 
 
 def _condition(status: Json, kind: str) -> Json:
-    for one in status.get("conditions") or ():
-        if one.get("type") == kind:
-            found: Json = one
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == kind:
+            found: Json = condition
             return found
     return {}
 
@@ -288,9 +288,9 @@ def is_volume_lost(claim: Json, volumes: Mapping[str, Json], nodes: Sequence[Jso
     hosts = hosts_of(volume)
     alive = {
         name
-        for one in nodes
-        if node_of(one).is_ready
-        for name in (node_of(one).name, label_of(one, HOST_LABEL))
+        for node in nodes
+        if node_of(node).is_ready
+        for name in (node_of(node).name, label_of(node, HOST_LABEL))
     }
     return bool(hosts) and not alive.intersection(hosts)
 
@@ -330,7 +330,7 @@ def identity_of(body: Json) -> Identity:
 def is_owned_by(body: Json, uid: str) -> bool:
     """Return whether an object has an owner with this uid."""
     owners = metadata_of(body).get("ownerReferences") or ()
-    return any(one.get("uid") == uid for one in owners)
+    return any(owner.get("uid") == uid for owner in owners)
 
 
 def belongs_to(body: Json, uid: str) -> bool:
@@ -339,5 +339,5 @@ def belongs_to(body: Json, uid: str) -> bool:
     An object with another resource as its owner belongs to that one.
     """
     owners = metadata_of(body).get("ownerReferences") or ()
-    is_orphan = all(one.get("kind") != CLUSTER_KIND for one in owners)
+    is_orphan = all(owner.get("kind") != CLUSTER_KIND for owner in owners)
     return is_owned_by(body, uid) or (is_orphan and label_of(body, MANAGER) == names.MANAGED_BY)

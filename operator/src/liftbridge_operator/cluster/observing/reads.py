@@ -151,9 +151,9 @@ def claim_names(resource: Json, brokers: Json | None) -> list[str]:
     volumes = [names.DATA_VOLUME, *([names.RAFT_VOLUME] if storage.get("raft") else [])]
     if brokers is not None:
         templates = (brokers.get("spec") or {}).get("volumeClaimTemplates") or ()
-        volumes = [str(metadata_of(one).get("name")) for one in templates]
+        volumes = [str(metadata_of(template).get("name")) for template in templates]
     size = _size(resource, brokers)
-    found = [names.claim(name, ordinal, one) for ordinal in range(size) for one in volumes]
+    found = [names.claim(name, ordinal, volume) for ordinal in range(size) for volume in volumes]
     told = [one for broker in status.get("brokers") or () for one in broker.get("volumes") or ()]
     told += status.get("retainedVolumes") or ()
     return [*found, *(str(one["name"]) for one in told if one["name"] not in found)]
@@ -176,7 +176,7 @@ async def _parts(
     """
     name, namespace = metadata_of(resource)["name"], str(metadata_of(resource)["namespace"])
     listed = await kube.list_all(kind, namespace, selector=f"{names.CLUSTER}={name}")
-    known = {metadata_of(one)["name"] for one in listed.items}
+    known = {metadata_of(item)["name"] for item in listed.items}
     left = [one for one in expected if one not in known]
     found = await asyncio.gather(*(_allowed(kube.get(kind, namespace, one)) for one in left))
     lost = [one for one in found if one is not None]
@@ -208,7 +208,7 @@ async def _allowed(call: Awaitable[_T]) -> _T | None:
 async def _services(kube: Kube, resource: Json, selector: str) -> tuple[Object, ...]:
     """Read Services of a cluster with external listeners, for their assigned addresses."""
     listeners = (resource.get("spec") or {}).get("listeners") or ()
-    if all(one.get("type", _INTERNAL) == _INTERNAL for one in listeners):
+    if all(listener.get("type", _INTERNAL) == _INTERNAL for listener in listeners):
         return ()
     namespace = str(metadata_of(resource)["namespace"])
     return (await kube.list_all(SERVICES, namespace, selector=selector)).items
@@ -257,7 +257,7 @@ async def _failed_creates(
     """Return causes of failed pod creations; read only when pods are missing."""
     if brokers is None:
         return ()
-    found = {metadata_of(one)["name"] for one in pods}
+    found = {metadata_of(pod)["name"] for pod in pods}
     missing = [one for one in pod_names(resource, brokers) if one not in found]
     return await failed_creates.causes_of(kube, brokers, missing, waits)
 

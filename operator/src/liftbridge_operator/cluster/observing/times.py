@@ -44,7 +44,7 @@ def exact_text(ms: int) -> str:
 
 def unknown_zones(windows: Sequence[Window]) -> tuple[str, ...]:
     """Return time zones of windows that this machine does not know."""
-    return tuple(one.time_zone for one in windows if _zone(one.time_zone) is None)
+    return tuple(window.time_zone for window in windows if _zone(window.time_zone) is None)
 
 
 def _zone(name: str) -> ZoneInfo | None:
@@ -59,7 +59,7 @@ def is_open(windows: Sequence[Window], now_ms: int) -> bool:
 
     A window with an unknown zone is never open.
     """
-    return not windows or any(_is_in(one, now_ms) for one in windows)
+    return not windows or any(_is_in(window, now_ms) for window in windows)
 
 
 def next_opening_ms(windows: Sequence[Window], now_ms: int) -> int:

@@ -25,7 +25,7 @@ def budget_for(view: View, plan: Plan) -> int | None:
         and view.metadata is not None
         and not view.absent()
         and all(view.is_serving(name) for name in view.names)
-        and all(view.is_full(one) for one in view.partitions())
+        and all(view.is_full(partition) for partition in view.partitions())
     )
     return 1 if is_quiet else 0
 
@@ -88,8 +88,8 @@ def leave_ahead(view: View) -> Outcome | None:
     for name, pod in view.pods.items():
         if name not in view.leaving or pod.is_terminating:
             continue
-        for one in view.leads(name):
-            heirs = [heir for heir in one.isr if _stays(view, heir)]
+        for partition in view.leads(name):
+            heirs = [heir for heir in partition.isr if _stays(view, heir)]
             if heirs:
                 to = "" if view.leaving == {name} else heirs[0]  # gate STAYS_TOO
                 return Outcome("", TransferLeaders(name, to))
@@ -145,8 +145,8 @@ def _next_move(view: View) -> Move | None:
     high = max(counts, key=lambda name: (counts[name], name))
     if counts[high] - counts[low] < 2:
         return None
-    for one in view.partitions(high):
-        if low not in one.replicas:
-            target = tuple(low if name == high else name for name in one.replicas)
-            return Move(one.stream, one.number, target, one.partition_epoch)
+    for partition in view.partitions(high):
+        if low not in partition.replicas:
+            target = tuple(low if name == high else name for name in partition.replicas)
+            return Move(partition.stream, partition.number, target, partition.partition_epoch)
     return None

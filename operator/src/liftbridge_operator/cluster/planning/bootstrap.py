@@ -21,7 +21,7 @@ EXPANDING = "ExpandingVolumes"
 
 def kept_count(view: View) -> int:
     """Return the number of brokers needed to serve all volumes in use, at least that recorded."""
-    ordinals = [one.ordinal for one in view.claims.values() if not one.is_retired]
+    ordinals = [claim.ordinal for claim in view.claims.values() if not claim.is_retired]
     ordinals += [pod.ordinal for pod in view.pods.values()]
     return max(max(ordinals, default=-1) + 1, view.seen.recorded.size or 0)
 
@@ -32,7 +32,7 @@ def conflict(view: View) -> Outcome | None:
     ids = {one.cluster_id for one in view.claims.values() if one.cluster_id}
     if identity is not None:
         ids.add(identity.cluster_id)
-    foreign = {one.cluster_id for one in view.reports.values() if one.cluster_id} - ids
+    foreign = {report.cluster_id for report in view.reports.values() if report.cluster_id} - ids
     if len(ids) <= 1 and not (ids and foreign):  # gate ONE_CLUSTER
         return None
     odd = [
@@ -57,7 +57,7 @@ def create(view: View) -> Outcome | None:
     """Create the identity, then the set."""
     identity = view.seen.identity
     if identity is None:
-        ids = sorted({one.cluster_id for one in view.claims.values() if one.cluster_id})
+        ids = sorted({claim.cluster_id for claim in view.claims.values() if claim.cluster_id})
         known = ids[0] if ids else ""
         # A rebuilt identity counts as started: its founders are no longer known.
         is_started = bool(known)  # gate REBUILT
@@ -149,7 +149,7 @@ def _tell(view: View, founders: tuple[Member, ...]) -> Outcome | None:
         return None
     if lost or not founders:
         is_over = 2 * len(lost) >= len(founders) and not any(
-            one.has_metadata and one.broker not in lost for one in view.reports.values()
+            report.has_metadata and report.broker not in lost for report in view.reports.values()
         )
         if is_over or 2 * len(lost) > len(founders):
             wait = Wait(

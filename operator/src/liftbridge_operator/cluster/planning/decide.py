@@ -154,11 +154,11 @@ def _besides(view: View, memory: Memory, *, is_acting: bool) -> list[Wait]:
 
 def _of_partitions(view: View) -> list[Wait]:
     found = []
-    for one in view.partitions():
-        if one.target:
-            found.append(Wait("MovingPartitions", one.name, "its reassignment is done"))
-        elif not one.leader:
-            found.append(Wait("PartitionsOffline", one.name, "a replica in sync is back"))
-        elif set(one.replicas) - set(one.isr):
-            found.append(Wait("UnderReplicated", one.name, "all its replicas are in sync"))
+    for partition in view.partitions():
+        if partition.target:
+            found.append(Wait("MovingPartitions", partition.name, "its reassignment is done"))
+        elif not partition.leader:
+            found.append(Wait("PartitionsOffline", partition.name, "a replica in sync is back"))
+        elif set(partition.replicas) - set(partition.isr):
+            found.append(Wait("UnderReplicated", partition.name, "all its replicas are in sync"))
     return found

@@ -34,7 +34,7 @@ def still_refused(view: View, memory: Memory) -> Memory:
 
     No other rule drops them, and the set would wait forever.
     """
-    due = {one.name for one in growths(view)}
+    due = {growth.name for growth in growths(view)}
     left = (one for one in memory.refused if one.action != GROW or one.object in due)
     return replace(memory, refused=tuple(left))
 

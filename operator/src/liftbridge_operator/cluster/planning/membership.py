@@ -41,7 +41,7 @@ def can_remove(view: View, member: MemberReport) -> bool:
     if not member.is_voter:
         return True
     voters = view.voters()
-    others = [one for one in voters if one.member != member.member]
+    others = [voter for voter in voters if voter.member != member.member]
     near = [one for one in others if view.is_caught_up(one)]
     # The removal needs a majority of the remaining voters, and so does everything after it.
     return bool(others) and 2 * len(near) > len(others)  # gate REST
@@ -73,7 +73,7 @@ def _add(view: View) -> AddLearner | None:
 
 def _promote(view: View) -> PromoteLearner | None:
     voters = view.voters()
-    if len(voters) >= voters_for(view.size) or not all(one.is_alive for one in voters):
+    if len(voters) >= voters_for(view.size) or not all(voter.is_alive for voter in voters):
         return None
     for name in view.names:
         known, said = view.brokers.get(name), view.reports.get(name)

@@ -61,7 +61,7 @@ def make(view: View) -> Plan:
     due = candidates(view)
     steps = [Step("GrowVolume", one.name, "spec.storage") for one, _ in resized(view)]
     steps += [
-        Step("ReplaceVolume", view.name(one.ordinal), "spec.storage") for one in unbound(view)
+        Step("ReplaceVolume", view.name(claim.ordinal), "spec.storage") for claim in unbound(view)
     ]
     steps += _replacements(view)
     changed = ", ".join(view.wanted.causes) or "spec"
@@ -80,7 +80,7 @@ def make(view: View) -> Plan:
     if view.wanted.restarts:  # gate APPROVED_RESTARTS
         text += repr(sorted(view.wanted.restarts))
     digest = sha256(text.encode()).hexdigest()[:12]
-    kinds = {one.what for one in steps}
+    kinds = {step.what for step in steps}
     return Plan(
         digest,
         tuple(steps[:STEPS_MAX]),
@@ -102,10 +102,10 @@ class Asked(NamedTuple):
 def in_use(view: View) -> list[tuple[Claim, Asked]]:
     """Return claims in use, with the desired properties of each."""
     wanted = view.wanted
-    kept = {one.ordinal for one in view.claims.values() if one.is_retired}
+    kept = {claim.ordinal for claim in view.claims.values() if claim.is_retired}
     of_data = Asked(wanted.claim_bytes, wanted.claim_class, wanted.claim_attributes)
     of_raft = Asked(wanted.raft_bytes, wanted.raft_class, wanted.raft_attributes)
-    found = [(one, of_data) for one in view.claims.values()]
+    found = [(claim, of_data) for claim in view.claims.values()]
     found += [(one, of_raft) for one in view.seen.raft_claims]
     return [(one, asked) for one, asked in found if one.ordinal not in kept]
 
@@ -224,8 +224,8 @@ def to_bring_back(view: View) -> range:
     """Return ordinals beyond the set that hold a vote or replicas, or were not removed by us."""
     if not view.names:
         return range(0)
-    held = [name for one in view.partitions() for name in one.replicas]
-    held += [one.member.broker for one in view.voters()]
+    held = [name for partition in view.partitions() for name in partition.replicas]
+    held += [voter.member.broker for voter in view.voters()]
     reached = max(max(map(ordinal_of, held), default=-1) + 1, view.seen.recorded.size or 0)
     return range(len(view.names), min(reached, NAMES_MAX))
 
@@ -242,8 +242,8 @@ def _of_changes(view: View) -> list[str]:
     wanted, found = view.wanted, [] if view.wanted.needs_full_isr else [WEAK_GATE]
     is_shrinking = 0 < wanted.replicas < view.size and not wanted.is_suspended
     is_lowered = is_shrinking and any(
-        one.stream in wanted.automatic_factor and len(one.replicas) > wanted.replicas
-        for one in view.partitions()
+        partition.stream in wanted.automatic_factor and len(partition.replicas) > wanted.replicas
+        for partition in view.partitions()
     )
     if is_lowered or (is_shrinking and LOWERED in view.seen.recorded.risks):
         found.append(LOWERED)
@@ -258,6 +258,6 @@ def _of_restarts(view: View) -> tuple[str, ...]:
     found = []
     if voters_for(min(view.size, view.wanted.replicas)) <= 2:
         found.append(METADATA)
-    if any(len(one.replicas) == 1 for one in view.partitions()):
+    if any(len(partition.replicas) == 1 for partition in view.partitions()):
         found.append(UNREPLICATED)
     return tuple(found)

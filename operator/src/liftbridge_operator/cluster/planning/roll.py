@@ -238,11 +238,11 @@ def _unproven(view: View, pod: Pod, under_way: Disruption) -> tuple[str, ...]:
 def to_restore(view: View, broker: str = "") -> list[Partition]:
     """Return partitions whose first replica does not lead but could."""
     found = []
-    for one in view.partitions():
-        first = one.replicas[0] if one.replicas else ""
-        if not first or one.leader == first or one.target or first not in one.isr:
+    for partition in view.partitions():
+        first = partition.replicas[0] if partition.replicas else ""
+        if not first or partition.leader == first or partition.target or first not in partition.isr:
             continue
         is_meant = not broker or first == broker
         if is_meant and view.is_serving(first) and first not in view.leaving:  # gate STAYS
-            found.append(one)
+            found.append(partition)
     return found

@@ -145,14 +145,14 @@ def _places(view: View, partition: Partition) -> list[str]:
 
 def _cannot_move(view: View) -> Wait | None:
     """Return the wait for a stream whose fixed factor exceeds the number of staying brokers."""
-    for one in view.partitions():
-        factor = len(one.target or one.replicas)
-        is_free = one.stream in view.wanted.automatic_factor
+    for partition in view.partitions():
+        factor = len(partition.target or partition.replicas)
+        is_free = partition.stream in view.wanted.automatic_factor
         if not is_free and factor > max(view.wanted.replicas, 1):  # gate FACTOR
             return Wait(
                 "ScaleDownBlocked",
-                one.name,
-                f"the replication factor of {one.stream} is lowered",
+                partition.name,
+                f"the replication factor of {partition.stream} is lowered",
                 is_stalled=True,
             )
     return None
@@ -160,7 +160,7 @@ def _cannot_move(view: View) -> Wait | None:
 
 def _smaller(partition: Partition, victim: str) -> Move | None:
     """Return the move that drops the leaving replica, when all other replicas are in sync."""
-    others = tuple(one for one in partition.replicas if one != victim)
+    others = tuple(replica for replica in partition.replicas if replica != victim)
     if partition.target or not others or set(others) - set(partition.isr):  # gate SHRINK
         return None
     return Move(partition.stream, partition.number, others, partition.partition_epoch)

@@ -11,8 +11,8 @@ WAITS_MAX = 20
 
 def carried(waits: Sequence[Wait], memory: Memory, now: int) -> tuple[Wait, ...]:
     """Return waits, each with the time since which it has been seen without a break."""
-    known = {(one.what, one.object): min(one.since_ms, now) for one in memory.waits}
-    unique = {(one.what, one.object): one for one in waits}
+    known = {(wait.what, wait.object): min(wait.since_ms, now) for wait in memory.waits}
+    unique = {(wait.what, wait.object): wait for wait in waits}
     return tuple(
         Wait(one.what, one.object, one.ends_when, known.get(key, now), one.is_stalled)
         for key, one in list(unique.items())[:WAITS_MAX]
@@ -41,12 +41,12 @@ def make(
 ) -> Status:
     """Compute the inputs of all conditions."""
     partitions = list(view.partitions())
-    offline = sum(1 for one in partitions if not one.leader)
-    under = sum(1 for one in partitions if set(one.replicas) - set(one.isr))
+    offline = sum(1 for partition in partitions if not partition.leader)
+    under = sum(1 for partition in partitions if set(partition.replicas) - set(partition.isr))
     below = sum(1 for one in partitions if len(one.isr) < min(one.min_isr, len(one.replicas)))
     ready = [name for name in view.names if _is_ready(view, name)]
     degraded = _degraded(view, under, below)
-    stalled = next((one.what for one in waits if one.is_stalled), "")
+    stalled = next((wait.what for wait in waits if wait.is_stalled), "")
     has_leader = view.metadata is not None and view.metadata.leader != ""
     is_ready = (
         has_leader
@@ -89,6 +89,6 @@ def _degraded(view: View, under: int, below: int) -> tuple[str, ...]:
         found.append("UnderReplicated")
     if view.metadata and not all(view.is_serving(name) for name in view.names):
         found.append("BrokerDown")
-    if any(one.is_disk_full for one in view.reports.values()):
+    if any(report.is_disk_full for report in view.reports.values()):
         found.append("VolumeFull")
     return tuple(found)

@@ -67,7 +67,7 @@ def missing(view: View, memory: Memory, name: str) -> Wait:
 
     Only events of the set report the cause: a quota, an admission rule, a service account.
     """
-    told = [one for one in memory.waits if one.object == name]
+    told = [wait for wait in memory.waits if wait.object == name]
     is_long = any(
         (one.what == MISSING and one.is_stalled)
         # A restarted process knows since when it waits, but not that the wait is stalled.
@@ -93,7 +93,7 @@ def _is_stuck_by_itself(view: View, pod: Pod) -> bool:
 def _lacks_nodes(view: View, pod: Pod) -> bool:
     """Return whether a pod may be unschedulable because nodes are cordoned or not ready."""
     return pod.stuck is StuckCause.UNSCHEDULABLE and any(
-        one.is_unschedulable or not one.is_ready for one in view.nodes.values()
+        node.is_unschedulable or not node.is_ready for node in view.nodes.values()
     )
 
 

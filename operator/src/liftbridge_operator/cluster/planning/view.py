@@ -78,13 +78,13 @@ class View:
         self.wanted = seen.wanted
         self.metadata: Metadata | None = seen.metadata
         self.names = [self.name(ordinal) for ordinal in range(min(self.size, NAMES_MAX))]
-        self.pods: dict[str, Pod] = {one.name: one for one in seen.pods}
-        self.claims: dict[str, Claim] = {self.name(one.ordinal): one for one in seen.claims}
-        self.reports: dict[str, SelfReport] = {one.broker: one for one in seen.reports}
-        self.nodes: dict[str, Node] = {one.name: one for one in seen.nodes or ()}
+        self.pods: dict[str, Pod] = {pod.name: pod for pod in seen.pods}
+        self.claims: dict[str, Claim] = {self.name(claim.ordinal): claim for claim in seen.claims}
+        self.reports: dict[str, SelfReport] = {report.broker: report for report in seen.reports}
+        self.nodes: dict[str, Node] = {node.name: node for node in seen.nodes or ()}
         known = seen.metadata
         self.brokers: dict[str, BrokerReport] = (
-            {one.broker: one for one in known.brokers} if known else {}
+            {broker.broker: broker for broker in known.brokers} if known else {}
         )
         self.members: dict[str, list[MemberReport]] = {}
         for member in known.members if known else ():
@@ -127,7 +127,7 @@ class View:
             return ()
         if not broker:
             return self.metadata.partitions
-        return [one for one in self.metadata.partitions if broker in one.replicas]
+        return [partition for partition in self.metadata.partitions if broker in partition.replicas]
 
     @property
     def known_level(self) -> int:
@@ -136,7 +136,7 @@ class View:
 
     def leads(self, broker: str) -> list[Partition]:
         """Return the partitions that a broker leads."""
-        return [one for one in self.partitions() if one.leader == broker]
+        return [partition for partition in self.partitions() if partition.leader == broker]
 
     def voters(self) -> list[MemberReport]:
         """Return the voters."""

@@ -95,7 +95,7 @@ def cluster_id_of(reads: Reads, fresh: str) -> str:
     """
     if reads.identity is not None:
         return identity_of(reads.identity).cluster_id
-    ids = sorted({claim_of(one).cluster_id for one in reads.claims} - {""})
+    ids = sorted({claim_of(claim).cluster_id for claim in reads.claims} - {""})
     return ids[0] if ids else fresh
 
 
@@ -136,8 +136,8 @@ def served_of(reads: Reads, answers: Answers) -> Served:
     """Return the files that brokers report as loaded, and the brokers that have to report."""
     pods = pods_of(reads)
     ready = tuple(pod.name for pod in pods if pod.is_ready and not pod.is_terminating)
-    loaded = {one.broker: dict(one.certificates) for one in answers.reports}
-    keys = {one.broker: one.peer_keys for one in answers.reports}
+    loaded = {report.broker: dict(report.certificates) for report in answers.reports}
+    keys = {report.broker: report.peer_keys for report in answers.reports}
     wanted = set_of(reads.set).replicas if reads.set is not None else 0
     return Served(ready, loaded, keys, are_all=len(ready) == len(pods) == wanted)
 
@@ -158,9 +158,9 @@ def lost_claims(reads: Reads) -> tuple[str, ...]:
 def unresized_claims(reads: Reads) -> tuple[str, ...]:
     """List claims in use whose volume is larger than its file system."""
     return tuple(
-        str(metadata_of(one)["name"])
-        for one in reads.claims
-        if _phase(one) == "FileSystemResizePending" and not annotation_of(one, names.RETIRED)
+        str(metadata_of(claim)["name"])
+        for claim in reads.claims
+        if _phase(claim) == "FileSystemResizePending" and not annotation_of(claim, names.RETIRED)
     )
 
 
@@ -170,7 +170,7 @@ def causes_of(resource: Object, rendered: Rendered) -> tuple[str, ...]:
     Once the set has the new template, a comparison finds no difference, though pods still lack it.
     """
     steps = ((resource.get("status") or {}).get("plan") or {}).get("steps") or ()
-    told = next((str(one.get("cause")) for one in steps if one.get("action") == "Restart"), "")
+    told = next((str(step.get("cause")) for step in steps if step.get("action") == "Restart"), "")
     before = told.split(", ") if told not in ("", "spec", ASKED) else []
     return tuple(dict.fromkeys((*before, *rendered.causes)))[:CAUSES_MAX]
 
@@ -229,7 +229,7 @@ def _capacity(claim: Object) -> QuantityText | None:
 
 def _phase(claim: Object) -> str:
     status = claim.get("status") or {}
-    kinds = {one.get("type") for one in status.get("conditions") or ()}
+    kinds = {condition.get("type") for condition in status.get("conditions") or ()}
     for kind in ("FileSystemResizePending", "Resizing"):
         if kind in kinds:
             return kind

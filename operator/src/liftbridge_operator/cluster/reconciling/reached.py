@@ -45,9 +45,9 @@ CERTIFICATE: Final = "tls.cert"
 def reached_of(services: Sequence[Object]) -> dict[str, Reached]:
     """Map Service names to the assigned node port and host; skip Services without either."""
     found = {}
-    for one in services:
-        ports = (one.get("spec") or {}).get("ports") or ()
-        balancer = (one.get("status") or {}).get("loadBalancer") or {}
+    for service in services:
+        ports = (service.get("spec") or {}).get("ports") or ()
+        balancer = (service.get("status") or {}).get("loadBalancer") or {}
         node_port = next((int(port["nodePort"]) for port in ports if port.get("nodePort")), 0)
         given = (
             str(entry.get("hostname") or entry.get("ip") or "")
@@ -55,7 +55,7 @@ def reached_of(services: Sequence[Object]) -> dict[str, Reached]:
         )
         host = next((text for text in given if text), "")
         if node_port or host:
-            found[str(metadata_of(one)["name"])] = Reached(node_port, host)
+            found[str(metadata_of(service)["name"])] = Reached(node_port, host)
     return found
 
 
@@ -77,20 +77,20 @@ def hosts_of(reads: Reads, spec: ClusterSpec) -> dict[int, str]:
 def node_addresses(reads: Reads) -> tuple[str, ...]:
     """List the internal IPs of nodes; empty when nodes may not be read."""
     return tuple(
-        str(one["address"])
+        str(address["address"])
         for node in reads.nodes or ()
-        for one in (node.get("status") or {}).get("addresses") or ()
-        if one.get("type") == "InternalIP" and one.get("address")
+        for address in (node.get("status") or {}).get("addresses") or ()
+        if address.get("type") == "InternalIP" and address.get("address")
     )
 
 
 def _last_hosts(reads: Reads, spec: ClusterSpec) -> dict[int, str]:
     """Read hosts from the status of a `NodePort` listener that advertises no other host."""
     plain = {
-        one.name
-        for one in spec.listeners
-        if one.type is ListenerType.NODE_PORT
-        and not any(given.advertised_host for given in one.brokers)
+        listener.name
+        for listener in spec.listeners
+        if listener.type is ListenerType.NODE_PORT
+        and not any(given.advertised_host for given in listener.brokers)
     }
     told: Sequence[Mapping[str, Any]] = (reads.resource.get("status") or {}).get("listeners") or ()
     texts = next((one.get("brokers") or () for one in told if one.get("name") in plain), ())
@@ -105,23 +105,23 @@ def listeners_of(
 
     The certificate is set once all brokers that answer have loaded the same one.
     """
-    shown = {dict(one.certificates).get(CERTIFICATE) for one in reports}
+    shown = {dict(report.certificates).get(CERTIFICATE) for report in reports}
     certificate = shown.pop() if len(shown) == 1 else None
     return tuple(
         ListenerStatus(
-            name=one.name,
-            certificate=certificate if one.tls else None,
-            address=addresses.entrance_address(cluster, inputs, one),
+            name=listener.name,
+            certificate=certificate if listener.tls else None,
+            address=addresses.entrance_address(cluster, inputs, listener),
             brokers=()
-            if one.type is ListenerType.INTERNAL
+            if listener.type is ListenerType.INTERNAL
             else _in_order(
                 {
                     ordinal: addresses.written(host, port)
-                    for ordinal, host, port in addresses.known(cluster, inputs, one)
+                    for ordinal, host, port in addresses.known(cluster, inputs, listener)
                 }
             ),
         )
-        for one in cluster.spec.listeners
+        for listener in cluster.spec.listeners
     )
 
 

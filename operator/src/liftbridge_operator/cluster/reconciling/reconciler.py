@@ -248,7 +248,7 @@ class ClusterReconciler:
                 subject.cluster.spec,
                 revision=subject.rendered.revision,
                 now_ms=now_ms,
-                refusals=[str(one) for one in subject.rendered.refusals],
+                refusals=[str(refusal) for refusal in subject.rendered.refusals],
                 automatic=reads.automatic,
                 causes=causes_of(resource, subject.rendered),
             )
@@ -391,8 +391,8 @@ class ClusterReconciler:
         self._fence.check(key.namespace)
         conditions = (found.reads.resource.get("status") or {}).get("conditions") or ()
         may_exist = any(
-            one["type"] == "MonitoringReady" and one.get("reason") in MAY_EXIST
-            for one in conditions
+            condition["type"] == "MonitoringReady" and condition.get("reason") in MAY_EXIST
+            for condition in conditions
         )
         known.monitored = await supply_monitors(context, may_exist=may_exist)
         said = {"monitors": one} if (one := known.monitored.refusal) is not None else {}

@@ -111,9 +111,9 @@ def is_first_miss(known: Remembered, found: Pass) -> bool:
     has_all = seen.metadata is not None and len(seen.reports) >= len(ready)
     size = seen.brokers.replicas if seen.brokers is not None else 0
     was_ready = any(
-        (one["type"], one["status"], one.get("observedGeneration"))
+        (condition["type"], condition["status"], condition.get("observedGeneration"))
         == ("Ready", "True", seen.wanted.generation)
-        for one in (resource.get("status") or {}).get("conditions") or ()
+        for condition in (resource.get("status") or {}).get("conditions") or ()
     )
     before = known.is_missed
     known.is_missed = was_ready and not has_all and len(ready) == len(seen.pods) == size
@@ -137,7 +137,7 @@ def moved_of(known: Remembered, seen: Observation, before: Mapping[str, Any]) ->
     """Count the moved partitions once all moves have ended; 0 before."""
     if seen.metadata is None:
         return 0
-    moving = {one.name for one in seen.metadata.partitions if one.target}
+    moving = {partition.name for partition in seen.metadata.partitions if partition.target}
     if moving:
         known.moving |= moving
         return 0

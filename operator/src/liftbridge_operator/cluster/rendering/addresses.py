@@ -30,19 +30,19 @@ def main_port(cluster: Cluster) -> int:
     main = main_listener(cluster)
     if main is not None:
         return main.port
-    taken = {one.port for one in cluster.spec.listeners}
+    taken = {listener.port for listener in cluster.spec.listeners}
     return next(port for port in range(CLIENT_PORT, 0, -1) if port not in taken)
 
 
 def further(cluster: Cluster) -> tuple[Listener, ...]:
     """Return the other listeners, in their order."""
     main = main_listener(cluster)
-    return tuple(one for one in cluster.spec.listeners if one is not main)
+    return tuple(listener for listener in cluster.spec.listeners if listener is not main)
 
 
 def needs_node_address(cluster: Cluster) -> bool:
     """Return whether brokers advertise the address of their node."""
-    return any(one.type is ListenerType.NODE_PORT for one in cluster.spec.listeners)
+    return any(listener.type is ListenerType.NODE_PORT for listener in cluster.spec.listeners)
 
 
 def address_of(
@@ -79,9 +79,9 @@ def told(cluster: Cluster, inputs: Inputs) -> Object | None:
         "metadata": metadata(cluster, inputs, names.listeners(cluster.name)),
         "data": {
             names.broker(cluster.name, ordinal): "".join(
-                f"{one.name}={written(*found)}\n"
-                for one in listeners
-                if (found := address_of(cluster, inputs, one, ordinal)) is not None
+                f"{listener.name}={written(*found)}\n"
+                for listener in listeners
+                if (found := address_of(cluster, inputs, listener, ordinal)) is not None
             )
             for ordinal in range(inputs.brokers)
         },
@@ -96,11 +96,11 @@ def written(host: str, port: int) -> str:
 def unreached(cluster: Cluster, inputs: Inputs, kind: ListenerType) -> tuple[str, ...]:
     """List Services of single brokers to which Kubernetes has assigned no address yet."""
     return tuple(
-        names.listener_of(cluster.name, one.name, ordinal)
-        for one in cluster.spec.listeners
-        if one.type is kind
+        names.listener_of(cluster.name, listener.name, ordinal)
+        for listener in cluster.spec.listeners
+        if listener.type is kind
         for ordinal in range(inputs.brokers)
-        if address_of(cluster, inputs, one, ordinal) is None
+        if address_of(cluster, inputs, listener, ordinal) is None
     )
 
 

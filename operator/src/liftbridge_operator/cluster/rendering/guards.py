@@ -68,7 +68,7 @@ def network_policy(cluster: Cluster, inputs: Inputs) -> Object | None:
 def _ingress(cluster: Cluster, inputs: Inputs) -> list[Object]:
     given = cluster.spec.network_policy
     own = {"podSelector": {"matchLabels": pod_labels(cluster)}}
-    ports = [one.port for one in cluster.spec.listeners]
+    ports = [listener.port for listener in cluster.spec.listeners]
     if cluster.spec.nats.embedded is not None:
         ports.append(names.CLIENTS_PORT)
     clients = _allow(ports)

@@ -82,7 +82,7 @@ def _broker(cluster: Cluster, inputs: Inputs, config_name: str) -> Object:
         "image": inputs.image,
         "imagePullPolicy": "IfNotPresent",
         "args": [f"--config={names.CONFIG_DIRECTORY}/{names.CONFIG_KEY}"],
-        "env": _environment(cluster) + [one.manifest() for one in spec.pod_template.env],
+        "env": _environment(cluster) + [variable.manifest() for variable in spec.pod_template.env],
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()
         ],
@@ -96,7 +96,7 @@ def _broker(cluster: Cluster, inputs: Inputs, config_name: str) -> Object:
             "limits": spec.resources.limits.manifest(),
         },
         "securityContext": security_context(),
-        "volumeMounts": [one.mount for one in volumes.mounted(cluster, config_name)],
+        "volumeMounts": [mount.mount for mount in volumes.mounted(cluster, config_name)],
     }
 
 

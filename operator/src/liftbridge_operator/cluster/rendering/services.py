@@ -74,7 +74,7 @@ def entrance(cluster: Cluster, inputs: Inputs, listener: Listener) -> Object:
 
 def of_broker(cluster: Cluster, inputs: Inputs, listener: Listener, ordinal: int) -> Object:
     """Render the external Service of one broker, ready or not, whose address is advertised."""
-    given = next((one for one in listener.brokers if one.broker == ordinal), None)
+    given = next((broker for broker in listener.brokers if broker.broker == ordinal), None)
     port = _port(names.listener_port(listener.name), listener.port)
     if given is not None and given.node_port is not None:
         port["nodePort"] = given.node_port

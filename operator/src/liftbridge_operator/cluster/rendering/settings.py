@@ -71,7 +71,7 @@ def _listeners(cluster: Cluster) -> dict[str, str]:
     made = {"listen": bound, "port": str(port)}
     if others:
         made["listeners"] = ",".join(f"{one.name}=0.0.0.0:{one.port}" for one in others)
-    if not any(one.tls for one in cluster.spec.listeners):
+    if not any(listener.tls for listener in cluster.spec.listeners):
         return made
     if main is None or not main.tls:
         made["listen.tls"] = "false"
@@ -182,15 +182,15 @@ def _service_clashes(cluster: str, listeners: tuple[Listener, ...]) -> list[Refu
     """Refuse two Services of one name: listener `a-0` clashes with broker 0 of listener `a`."""
     taken = {names.headless(cluster): "the Service of the brokers"}
     found = []
-    for one in listeners:
-        name = names.listener(cluster, one.name)
+    for listener in listeners:
+        name = names.listener(cluster, listener.name)
         if name in taken:
-            found.append(Refusal("listeners", f"listener {one.name} would have {taken[name]}"))
-    stems = {one.name for one in listeners}
-    for one in listeners:
-        stem, dash, number = one.name.rpartition("-")
+            found.append(Refusal("listeners", f"listener {listener.name} would have {taken[name]}"))
+    stems = {listener.name for listener in listeners}
+    for listener in listeners:
+        stem, dash, number = listener.name.rpartition("-")
         if dash and number.isdigit() and stem in stems:
             found.append(
-                Refusal("listeners", f"{one.name} is the Service of broker {number} of {stem}")
+                Refusal("listeners", f"{listener.name} is the Service of broker {number} of {stem}")
             )
     return found

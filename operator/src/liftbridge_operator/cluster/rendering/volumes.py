@@ -58,9 +58,9 @@ def mounted(cluster: Cluster, config_name: str) -> list[Mounted]:
 def pod_volumes(cluster: Cluster, config_name: str) -> list[Object]:
     """Render entries of `volumes`."""
     own: list[Object] = [
-        {"name": one.name, **one.volume}
-        for one in mounted(cluster, config_name)
-        if one.volume is not None
+        {"name": mount.name, **mount.volume}
+        for mount in mounted(cluster, config_name)
+        if mount.volume is not None
     ]
     if cluster.spec.nats.embedded is not None:
         own.append(

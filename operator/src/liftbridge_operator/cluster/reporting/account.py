@@ -141,7 +141,7 @@ class Account:
     def wait(self) -> Wait:
         """Wait to report first: one that only a user can end comes before other waits."""
         waits = self.status.waits
-        stalled = [one for one in waits if one.is_stalled]
+        stalled = [wait for wait in waits if wait.is_stalled]
         none = Wait("Reconciling", self.seen.wanted.name, "the next step is done")
         return next(iter((*stalled, *waits)), none)
 
@@ -149,8 +149,8 @@ class Account:
     def clocks_off(self) -> dict[str, int]:
         """Brokers whose clocks are off, with the difference in coarse seconds."""
         off = {
-            one.broker: abs(one.clock_ms - self.seen.now_ms) if one.clock_ms else 0
-            for one in self.seen.reports
+            report.broker: abs(report.clock_ms - self.seen.now_ms) if report.clock_ms else 0
+            for report in self.seen.reports
         }
         return {broker: coarse(ms // 1_000) for broker, ms in off.items() if ms >= CLOCK_OFF_MS}
 
@@ -173,7 +173,7 @@ class Account:
         status, view = self.status, self.view
         partitions = list(view.partitions())
         voters = view.voters()
-        moving = sum(1 for one in partitions if one.target)
+        moving = sum(1 for partition in partitions if partition.target)
         victims = view.names[status.replicas and self.seen.wanted.replicas :]
         return {
             "ready": status.ready_replicas,
@@ -184,11 +184,11 @@ class Account:
             "updated": sum(1 for pod in view.pods.values() if pod.revision == view.revision),
             "running": sum(1 for pod in view.pods.values() if pod.is_running),
             "revision": self.seen.wanted.revision,
-            "alive": sum(1 for one in voters if one.is_alive) or len(self.seen.reports),
+            "alive": sum(1 for voter in voters if voter.is_alive) or len(self.seen.reports),
             "voters": len(voters)
             or len(self.seen.identity.founders if self.seen.identity else ())
             or len(view.names),
-            "claims": len([one for one in view.claims.values() if not one.is_retired]),
+            "claims": len([claim for claim in view.claims.values() if not claim.is_retired]),
             "size": self.spec.storage.data.size if self.spec else "",
             "seconds": self._silence(),
             "hash": status.plan.hash,
@@ -201,9 +201,9 @@ class Account:
     def _silence(self) -> int:
         """Return for how long no broker has answered, coarse so that the text changes rarely."""
         since = [
-            one.since_ms
-            for one in self.status.waits
-            if one.what in ("MetadataUnknown", "BrokersNotReady")
+            wait.since_ms
+            for wait in self.status.waits
+            if wait.what in ("MetadataUnknown", "BrokersNotReady")
         ]
         return coarse((self.seen.now_ms - min(since)) // 1_000) if since else 0
 

@@ -29,7 +29,7 @@ def conditions(account: Account, before: Mapping[str, Any]) -> list[dict[str, An
         account: Inputs of the status.
         before: The present status of the resource, for times.
     """
-    known = {one.get("type"): one for one in before.get("conditions") or ()}
+    known = {condition.get("type"): condition for condition in before.get("conditions") or ()}
     found = []
     for spec in load_catalogue().of_resource(CLUSTER_KIND):
         reason, values = _RULES[spec.type](account)
@@ -59,7 +59,7 @@ def unread(
         generation: Generation of the resource.
         now_ms: Time of day.
     """
-    known = {one.get("type"): one for one in before.get("conditions") or ()}
+    known = {condition.get("type"): condition for condition in before.get("conditions") or ()}
     found = []
     for spec in load_catalogue().of_resource(CLUSTER_KIND):
         reason = "MissingRights" if spec.type in ("Ready", "Stalled") else "NotReconciled"
@@ -148,7 +148,7 @@ def _blocked(account: Account) -> Mapping[str, object]:
 
 def _available(account: Account) -> Found:
     status, reports = account.status, account.seen.reports
-    is_cut = bool(reports) and not any(one.is_nats_connected for one in reports)
+    is_cut = bool(reports) and not any(report.is_nats_connected for report in reports)
     reason = _first(
         (
             (account.stalled == "QuorumLost", "QuorumLost"),
@@ -189,7 +189,7 @@ def _stalled(account: Account) -> Found:
 
 def _left(account: Account) -> Mapping[str, object]:
     """Count the remaining voters after a lost majority: brokers that have metadata."""
-    return {"alive": sum(1 for one in account.seen.reports if one.has_metadata)}
+    return {"alive": sum(1 for report in account.seen.reports if report.has_metadata)}
 
 
 def _degraded(account: Account) -> Found:
@@ -209,9 +209,9 @@ def _degraded(account: Account) -> Found:
 
 def _weakened(account: Account) -> Found:
     """Return a problem that may reduce redundancy later."""
-    for one in account.seen.reports:
-        if one.is_retired and ordinal_of(one.broker) < account.seen.wanted.replicas:
-            return "RetiredVolume", {"broker": one.broker}
+    for report in account.seen.reports:
+        if report.is_retired and ordinal_of(report.broker) < account.seen.wanted.replicas:
+            return "RetiredVolume", {"broker": report.broker}
     if account.certificates.reason in ("Expiring", "Expired"):
         known = account.certificates
         detail = known.detail or "it has ended"
@@ -223,7 +223,7 @@ def _weakened(account: Account) -> Found:
 
 def _lacking(account: Account, reason: str) -> Found:
     status = account.status
-    full = [one.broker for one in account.seen.reports if one.is_disk_full]
+    full = [report.broker for report in account.seen.reports if report.is_disk_full]
     down = [name for name in account.view.names if not account.view.is_serving(name)]
     count = status.below_min_isr if reason == "BelowMinISR" else status.under_replicated
     return reason, {
@@ -245,8 +245,8 @@ def _disruption(account: Account) -> Found:
     away = [one for one in blockers if "/" not in one]
     if away:
         return "AnotherDisruption", {"object": away[0]}
-    if any(one.target for one in account.view.partitions()):
-        moving = sum(1 for one in account.view.partitions() if one.target)
+    if any(partition.target for partition in account.view.partitions()):
+        moving = sum(1 for partition in account.view.partitions() if partition.target)
         return "MovingPartitions", {"partitions": moving}
     return "IsrNotFull", {"partitions": len(behind), "worst": behind[0]}
 
@@ -257,10 +257,10 @@ def _of_links(account: Account) -> Found:
     down = [name for name in view.names if not view.is_serving(name)]
     if down:
         return "BrokerDown", {"brokers": listed(down)}
-    cut = [one.broker for one in reports if not one.is_nats_connected]
+    cut = [report.broker for report in reports if not report.is_nats_connected]
     if cut:
         return "NatsUnreachable", {"brokers": listed(cut)}
-    full = [one.broker for one in reports if one.is_disk_full]
+    full = [report.broker for report in reports if report.is_disk_full]
     if full:
         return "VolumeFull", {"broker": full[0]}
     return _of_risks(account)
@@ -273,11 +273,11 @@ def _of_risks(account: Account) -> Found:
         return "CertificateExpiring", {"time": moment_text(known.not_after_ms)}
     if wanted.allows_unavailable:
         return "Allowed", {}
-    voters = [one.member.broker for one in view.voters()]
+    voters = [voter.member.broker for voter in view.voters()]
     needed = [name for name in voters if not view.keeps_majority_without(name)]
     if voters and len(needed) == len(voters):
         return "MetadataQuorumAtRisk", {"broker": needed[0]}
-    alone = sum(1 for one in view.partitions() if len(one.replicas) == 1)
+    alone = sum(1 for partition in view.partitions() if len(partition.replicas) == 1)
     return ("Unreplicated", {"partitions": alone}) if alone else ("Allowed", {})
 
 
@@ -287,7 +287,7 @@ def _nats(account: Account) -> Found:
         return "NotReconciled", {}
     if not reports:
         return "MetadataUnknown", {}
-    cut = [one.broker for one in reports if not one.is_nats_connected]
+    cut = [report.broker for report in reports if not report.is_nats_connected]
     if cut:
         return "NatsUnreachable", {"brokers": listed(cut)}
     apart = _without_routes(account)
@@ -307,17 +307,17 @@ def _storage(account: Account) -> Found:
         return "Lost", {"claim": account.lost[0]}
     if account.pending:
         claims = [*account.view.claims.values(), *account.seen.raft_claims]
-        found = next((one for one in claims if one.name == account.pending[0]), None)
+        found = next((claim for claim in claims if claim.name == account.pending[0]), None)
         kind = (found.class_name if found else "") or "that is the default"
         detail = f"for a volume of class {kind}"
         if found and found.attributes_class:
             detail += f" with VolumeAttributesClass {found.attributes_class}"
         return "Pending", {"claim": account.pending[0], "detail": detail}
-    for one in account.seen.reports:
-        if one.is_disk_full:
-            return "Full", {"broker": one.broker}
-        if one.damage:
-            return "Broken", {"broker": one.broker, "detail": one.damage}
+    for report in account.seen.reports:
+        if report.is_disk_full:
+            return "Full", {"broker": report.broker}
+        if report.damage:
+            return "Broken", {"broker": report.broker, "detail": report.damage}
     return _of_sizes(account)
 
 

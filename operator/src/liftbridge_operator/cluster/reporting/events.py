@@ -54,7 +54,7 @@ def _of_group(action: act.Action, fate: str, drained: tuple[str, ...]) -> Happen
     found: Happened | None = None
     match action:
         case act.Bootstrap(cluster_id, founders, _):
-            names = listed(one.broker for one in founders)
+            names = listed(founder.broker for founder in founders)
             values = {"cluster": cluster_id, "brokers": names}
             found = Happened(EventReason.BOOTSTRAPPED, values)
         case act.AddLearner(member):
@@ -121,7 +121,7 @@ def _of_size(action: act.SetReplicas, seen: Observation) -> Happened | None:
 
 
 def _of_return(action: act.SetTemplate, seen: Observation, failure: str) -> Happened:
-    stuck = [one.name for one in seen.pods if one.revision == action.bad_revision]
+    stuck = [pod.name for pod in seen.pods if pod.revision == action.bad_revision]
     return Happened(
         EventReason.ROLL_REVERTED,
         {

@@ -195,14 +195,14 @@ def _brokers(
 ) -> tuple[model.BrokerStatus, ...]:
     view = account.view
     restarts = {
-        one.get("id"): _kept(model.RestartStatus, one.get("lastRestart"))
-        for one in before.get("brokers") or ()
+        broker.get("id"): _kept(model.RestartStatus, broker.get("lastRestart"))
+        for broker in before.get("brokers") or ()
     } | dict(around.news.restarts)
     names = dict.fromkeys([*view.names, *view.pods])
     held: dict[str, list[Partition]] = {name: [] for name in names}
-    for one in view.partitions():
-        for name in one.replicas:
-            held.setdefault(name, []).append(one)
+    for partition in view.partitions():
+        for name in partition.replicas:
+            held.setdefault(name, []).append(partition)
     return tuple(
         _broker(account, around, name, held[name]).model_copy(
             update={"last_restart": restarts.get(name)}
@@ -278,9 +278,9 @@ def _plan(account: Account) -> model.Plan | None:
         replicas=wanted.replicas,
         steps=tuple(
             model.PlanStep(
-                action=one.what, object=one.object[:NOTE_MAX], cause=one.cause[:NOTE_MAX]
+                action=step.what, object=step.object[:NOTE_MAX], cause=step.cause[:NOTE_MAX]
             )
-            for one in plan.steps
+            for step in plan.steps
         ),
         step_count=plan.step_count,
         risks=tuple(
@@ -311,9 +311,9 @@ def _disruption(account: Account, recorded: Recorded) -> model.DisruptionState |
     if under_way is None:
         return None
     blockers = [
-        f"{one.what}: {one.ends_when}"[:NOTE_MAX]
-        for one in account.status.waits
-        if one.object == under_way.broker
+        f"{wait.what}: {wait.ends_when}"[:NOTE_MAX]
+        for wait in account.status.waits
+        if wait.object == under_way.broker
     ]
     return model.DisruptionState(
         pod=under_way.broker,
@@ -343,14 +343,14 @@ def _waits(account: Account) -> tuple[model.Wait, ...]:
     now = account.seen.now_ms
     return tuple(
         model.Wait(
-            what=one.what,
-            object=one.object[:NOTE_MAX],
-            since=exact_text(one.since_ms),
-            ends_when=one.ends_when[:NOTE_MAX],
-            runbook=_runbook(one.what),
+            what=wait.what,
+            object=wait.object[:NOTE_MAX],
+            since=exact_text(wait.since_ms),
+            ends_when=wait.ends_when[:NOTE_MAX],
+            runbook=_runbook(wait.what),
         )
-        for one in account.status.waits
-        if now - one.since_ms >= WAIT_SHOWN_MS or one.is_stalled
+        for wait in account.status.waits
+        if now - wait.since_ms >= WAIT_SHOWN_MS or wait.is_stalled
     )[: model.WAITS_MAX]
 
 

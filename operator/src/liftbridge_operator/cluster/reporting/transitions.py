@@ -113,8 +113,8 @@ def _of_conditions(
     former = {one["type"]: one.get("reason") for one in before.get("conditions") or ()}
     events = load_catalogue().events
     found: dict[EventReason, Happened] = {}
-    for one in made["conditions"]:
-        kind, reason = one["type"], one["reason"]
+    for condition in made["conditions"]:
+        kind, reason = condition["type"], condition["reason"]
         event = WARNINGS.get((kind, reason))
         if kind == "Stalled" and (CLUSTER_KIND, reason) in events:
             event = EventReason(reason)
@@ -139,8 +139,8 @@ def _of_volumes(before: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[
 def _sizes(status: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
     """Yield name, uid and capacity in bytes of each claim."""
     for broker in status.get("brokers") or ():
-        for one in broker.get("volumes") or ():
-            yield str(one.get("name")), str(one.get("uid")), bytes_of(one.get("capacity"))
+        for volume in broker.get("volumes") or ():
+            yield str(volume.get("name")), str(volume.get("uid")), bytes_of(volume.get("capacity"))
 
 
 def _of_levels(before: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[Happened]:

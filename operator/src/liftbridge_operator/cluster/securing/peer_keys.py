@@ -143,4 +143,4 @@ def key_id(line: str) -> str:
 
 def are_reported(keys: PeerKeys, reports: Sequence[Sequence[str]]) -> bool:
     """Return whether every broker reports exactly these keys; False without any report."""
-    return bool(reports) and all(tuple(one) == keys.ids for one in reports)
+    return bool(reports) and all(tuple(report) == keys.ids for report in reports)

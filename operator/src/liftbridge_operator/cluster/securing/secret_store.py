@@ -89,7 +89,7 @@ INTERNAL_FILES: Final = _Named(
 def _client_files(cluster: Cluster) -> _Named:
     """Return the settings of the client family; brokers read its bundle only to verify clients."""
     tls, leaf = cluster.spec.tls, ("tls.cert", names.CERT_KEY)
-    if not any(one.tls for one in cluster.spec.listeners):
+    if not any(listener.tls for listener in cluster.spec.listeners):
         return _Named((), ())
     if tls.client_auth is ClientAuth.REQUIRED and tls.client_ca is None:
         return _Named((leaf, ("tls.client.auth.ca", names.CA_KEY)), (leaf,))
@@ -164,7 +164,7 @@ class _Pass:
         return (
             served is not None
             and served.are_all
-            and are_reported(keys, [served.keys.get(one, ()) for one in served.brokers])
+            and are_reported(keys, [served.keys.get(broker, ()) for broker in served.brokers])
         )
 
 
