@@ -181,7 +181,7 @@ async def _present(applier: Applier, workload: Object) -> dict[tuple[Kind, str],
         selector = f"{names.PIPELINE}={pipeline}"
         with about(kind.qualified):
             listed = await applier.kube.list_all(kind, namespace, selector=selector)
-        found |= {(kind, str(metadata_of(one)["name"])): one for one in listed.items}
+        found |= {(kind, str(metadata_of(item)["name"])): item for item in listed.items}
     if applier.former is None:
         return found
     workload_kind, _, workload_name = applier.former.partition("/")

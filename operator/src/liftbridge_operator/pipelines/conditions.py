@@ -105,7 +105,7 @@ def _at_work(spec: PipelineSpec, workload: Workload, runs: tuple[Run, ...]) -> C
         case PipelineMode.ONCE:
             if workload.is_complete:
                 return Claim(Reason.COMPLETE)
-            is_up = any(one.began for one in runs)
+            is_up = any(run.began for run in runs)
             return Claim(Reason.RUN_UNDER_WAY if is_up else Reason.STARTING, named)
 
 
@@ -130,12 +130,12 @@ def _progressing(seen: Seen) -> Claim:
         return Claim(Reason.RECONCILED if is_up else Reason.STARTING, named)
     if spec.mode is PipelineMode.SCHEDULED and not workload.active:
         return Claim(Reason.RECONCILED, named)
-    is_up = any(one.began for one in seen.runs)
+    is_up = any(run.began for run in seen.runs)
     return Claim(Reason.RUN_UNDER_WAY if is_up else Reason.STARTING, named)
 
 
 def _degraded(seen: Seen, failed: Ended | None) -> Claim:
-    stuck = next((one for one in seen.runs if one.stuck), None)
+    stuck = next((run for run in seen.runs if run.stuck), None)
     if stuck is not None:
         return Claim(Reason.POD_STUCK, {"pod": stuck.pod, "detail": stuck.stuck})
     return _run_failed(failed) if failed is not None else Claim(Reason.NONE)

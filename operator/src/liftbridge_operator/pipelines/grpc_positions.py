@@ -113,7 +113,7 @@ class GrpcPositions:
             answer = await self._ask(at, BOUNDS, request, data_pb2.PartitionBoundsResponse)
         except grpc.aio.AioRpcError:
             return {}
-        return {one.partition: one for one in answer.partitions}
+        return {partition.partition: partition for partition in answer.partitions}
 
     async def _count(self, stream: str) -> int:
         """Return the number of partitions of a stream.

@@ -122,9 +122,9 @@ def run_of(body: Json) -> Run:
 
 
 def _unscheduled(status: Json) -> str:
-    for one in status.get("conditions") or ():
-        if (one.get("type"), one.get("status")) == ("PodScheduled", "False"):
-            return _shown(one)
+    for condition in status.get("conditions") or ():
+        if (condition.get("type"), condition.get("status")) == ("PodScheduled", "False"):
+            return _shown(condition)
     return ""
 
 
@@ -151,5 +151,5 @@ def shortened(text: str) -> str:
 
 def last_ended(runs: Iterable[Run]) -> Ended | None:
     """Return the run that ended last."""
-    found = (one.ended for one in runs if one.ended is not None)
+    found = (run.ended for run in runs if run.ended is not None)
     return max(found, key=lambda one: one.ended, default=None)

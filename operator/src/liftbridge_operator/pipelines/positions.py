@@ -66,7 +66,7 @@ def judge(positions: Positions, mark: Mark | None, now_s: float, interval_s: flo
         interval_s: Pause between two rounds of the archive.
     """
     marks = {place: one.high_watermark for place, one in positions.items()}
-    if not any(one.lag for one in positions.values()):
+    if not any(position.lag for position in positions.values()):
         return Mark(now_s, marks, is_caught_up=True)
     if mark is None:
         return Mark(now_s, marks, is_caught_up=False)
@@ -91,7 +91,7 @@ def told(positions: Positions, before: Mapping[str, Any], now: str) -> dict[str,
     by_lag = sorted(positions, key=lambda place: (-positions[place].lag, place))
     shown, others = sorted(by_lag[:PARTITIONS_SHOWN_MAX]), by_lag[PARTITIONS_SHOWN_MAX:]
     found: dict[str, Any] = {
-        "lag": sum(one.lag for one in positions.values()),
+        "lag": sum(position.lag for position in positions.values()),
         "partitions": [_shown(one, positions[one], known.get(one), now) for one in shown],
     }
     if others:

@@ -261,7 +261,7 @@ class PipelineReconciler:
             pods = await pods_of(self._kube, pipeline.namespace, pipeline.name)
         except HinderedError as hindered:
             return (), hindered.claim
-        return tuple(run_of(one) for one in pods), None
+        return tuple(run_of(pod) for pod in pods), None
 
     def _moments(self, key: Key) -> Moments:
         """Return the corrector of times that the API server and kubelets wrote for a pipeline."""
@@ -430,8 +430,8 @@ def _is_recovered(runs: tuple[Run, ...], moments: Moments) -> bool:
     """Return whether a pod started after the last failure has run for `RECOVERED_MS`."""
     ended = last_ended(runs)
     return ended is not None and any(
-        one.began > ended.ended and moments.age_ms(moment_ms(one.began)) >= RECOVERED_MS
-        for one in runs
+        run.began > ended.ended and moments.age_ms(moment_ms(run.began)) >= RECOVERED_MS
+        for run in runs
     )
 
 

@@ -59,7 +59,7 @@ def status_of(
         }
     elif "lastRun" in before:
         status["lastRun"] = before["lastRun"]
-    known = {one["type"]: one for one in before.get("conditions") or ()}
+    known = {condition["type"]: condition for condition in before.get("conditions") or ()}
     status["conditions"] = [
         _condition(kind, claim, known.get(kind.value), generation, now_ms)
         for kind, claim in conditions(seen).items()

@@ -187,7 +187,7 @@ async def _events(bundle: Bundle, resource: Json, streams: Iterable[Json]) -> No
     listing = await bundle.ask("events", bundle.access.list_all(EVENTS, namespace))
     if listing is None:
         return
-    known = {name, *(name_of(one) for one in streams)}
+    known = {name, *(name_of(stream) for stream in streams)}
     stems = (f"{name}-", f"{names.DATA_VOLUME}-{name}-", f"{names.RAFT_VOLUME}-{name}-")
     about = [
         one
@@ -207,7 +207,7 @@ def _first_seen(event: Json) -> str:
 
 async def _nodes(bundle: Bundle, pods: Sequence[Json]) -> None:
     """Gather the nodes of the pods, which few users may read."""
-    wanted = dict.fromkeys(str((one.get("spec") or {}).get("nodeName") or "") for one in pods)
+    wanted = dict.fromkeys(str((pod.get("spec") or {}).get("nodeName") or "") for pod in pods)
     wanted.pop("", None)
     found = []
     for name in list(wanted)[:NODES_MAX]:
@@ -226,10 +226,10 @@ async def _operators(bundle: Bundle, namespace: str) -> list[Object]:
     if listing is None:
         return []
     bundle.add("operator/pods.json", listing.items)
-    for place in dict.fromkeys(namespace_of(one) for one in listing.items):
+    for place in dict.fromkeys(namespace_of(item) for item in listing.items):
         leases = await bundle.ask(f"leases in {place}", bundle.access.list_all(LEASES, place))
         if leases is not None:
-            own = [one for one in leases.items if "liftbridge" in name_of(one)]
+            own = [item for item in leases.items if "liftbridge" in name_of(item)]
             bundle.add(f"operator/leases-{place}.json", own)
     return list(listing.items)
 
@@ -306,8 +306,8 @@ def manifest_of(bundle: Bundle, resource: Json, made_ms: int) -> dict[str, Any]:
         "plugin": metadata.version(DISTRIBUTION),
         "cluster": {"namespace": namespace_of(resource), "name": name_of(resource)},
         "entries": [
-            {"path": one.path, "bytes": one.size_bytes, "isCut": one.is_cut}
-            for one in bundle.archive.entries
+            {"path": entry.path, "bytes": entry.size_bytes, "isCut": entry.is_cut}
+            for entry in bundle.archive.entries
         ],
         "refused": bundle.refused,
         "leftOut": bundle.left_out,

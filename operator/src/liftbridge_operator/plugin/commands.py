@@ -81,7 +81,7 @@ async def restart(
     """
     resource = await lookup.cluster(session.access, session.namespace, name)
     annotate.check_runs(resource)
-    wanted = [_broker_of(resource, one) for one in brokers]
+    wanted = [_broker_of(resource, broker) for broker in brokers]
     uids = annotate.pods_of(resource, wanted)
     which = ", ".join(uids) or "all brokers"
     if not is_sure and not session.confirm(f"{place_of(resource)}: restart {which}?"):
@@ -193,11 +193,11 @@ async def _on_node(
 
 async def _named(session: Session, brokers: Sequence[str]) -> list[tuple[Object, list[str]]]:
     by_cluster: dict[str, list[str]] = {}
-    for one in brokers:
-        name, dash, number = one.rpartition("-")
+    for broker in brokers:
+        name, dash, number = broker.rpartition("-")
         if not (name and dash and _is_number(number)):
-            raise PluginError(f"{one!r} is not a broker name such as orders-1", ExitCode.USAGE)
-        by_cluster.setdefault(name, []).append(one)
+            raise PluginError(f"{broker!r} is not a broker name such as orders-1", ExitCode.USAGE)
+        by_cluster.setdefault(name, []).append(broker)
     return [
         (await lookup.cluster(session.access, session.namespace, name), mine)
         for name, mine in by_cluster.items()

@@ -88,7 +88,7 @@ def status(resource: Json, streams: Sequence[Json] | None, now_ms: int) -> Answe
         **lookup.summary_of(resource),
         "spec": resource.get("spec") or {},
         "status": status_of(resource),
-        "streams": None if streams is None else [_stream_document(one) for one in streams],
+        "streams": None if streams is None else [_stream_document(stream) for stream in streams],
     }
     return Answer(text, document)
 
@@ -108,8 +108,8 @@ def _head(resource: Json, now_ms: int) -> list[str]:
         f"  Cluster id     {status.get('clusterId') or NOTHING}",
     ]
     found += [
-        f"  Listener       {one.get('name')} at {one.get('address')}"
-        for one in status.get("listeners") or ()
+        f"  Listener       {listener.get('name')} at {listener.get('address')}"
+        for listener in status.get("listeners") or ()
     ]
     certificates = status.get("certificates") or {}
     if certificates:
@@ -217,13 +217,13 @@ def _conditions(resource: Json, now_ms: int) -> list[str]:
 def _condition_rows(conditions: Iterable[Json], now_ms: int) -> list[tuple[str, ...]]:
     return [
         (
-            str(one.get("type")),
-            str(one.get("status")),
-            str(one.get("reason")),
-            age(one.get("lastTransitionTime"), now_ms),
-            str(one.get("message") or ""),
+            str(condition.get("type")),
+            str(condition.get("status")),
+            str(condition.get("reason")),
+            age(condition.get("lastTransitionTime"), now_ms),
+            str(condition.get("message") or ""),
         )
-        for one in conditions
+        for condition in conditions
     ]
 
 
@@ -232,13 +232,13 @@ def _waits(resource: Json, now_ms: int) -> list[str]:
     if not waits:
         return []
     found = ["Waiting for:"]
-    for one in waits:
+    for wait in waits:
         found.append(
-            f"  {one.get('what')} {one.get('object')}, for {age(one.get('since'), now_ms)}, "
-            f"until {one.get('endsWhen')}"
+            f"  {wait.get('what')} {wait.get('object')}, for {age(wait.get('since'), now_ms)}, "
+            f"until {wait.get('endsWhen')}"
         )
-        if one.get("runbook"):
-            found.append(f"      {one['runbook']}")
+        if wait.get("runbook"):
+            found.append(f"      {wait['runbook']}")
     return found
 
 

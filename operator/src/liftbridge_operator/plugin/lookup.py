@@ -111,14 +111,14 @@ def status_of(resource: Json) -> Json:
 
 def brokers_of(resource: Json) -> dict[str, Json]:
     """Status of the brokers, by id."""
-    return {str(one.get("id")): one for one in status_of(resource).get("brokers") or ()}
+    return {str(broker.get("id")): broker for broker in status_of(resource).get("brokers") or ()}
 
 
 def condition_of(resource: Json, kind: str) -> Json:
     """Condition of this type; empty for none."""
-    for one in status_of(resource).get("conditions") or ():
-        if one.get("type") == kind:
-            found: Json = one
+    for condition in status_of(resource).get("conditions") or ():
+        if condition.get("type") == kind:
+            found: Json = condition
             return found
     return {}
 

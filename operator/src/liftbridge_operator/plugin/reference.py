@@ -107,12 +107,12 @@ def _options(heading: str, options: list[click.Option]) -> Iterator[str]:
 def _table(options: list[click.Option]) -> Iterator[str]:
     yield "| Option | Meaning |"
     yield "| --- | --- |"
-    for one in options:
-        names = ", ".join(one.opts)
-        if one.secondary_opts:
-            names += f" / {', '.join(one.secondary_opts)}"
-        value = "" if one.is_flag else f" {one.metavar or 'NUMBER'}"
-        yield f"| `{names}{value}` | {one.help}{_default(one)} |"
+    for option in options:
+        names = ", ".join(option.opts)
+        if option.secondary_opts:
+            names += f" / {', '.join(option.secondary_opts)}"
+        value = "" if option.is_flag else f" {option.metavar or 'NUMBER'}"
+        yield f"| `{names}{value}` | {option.help}{_default(option)} |"
     yield ""
 
 

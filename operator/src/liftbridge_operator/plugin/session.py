@@ -83,8 +83,8 @@ async def until(
 
 def _late(resource: Json, text: str, seconds: float) -> str:
     waits = [
-        f"{one.get('what')} {one.get('object')}, until {one.get('endsWhen')}"
-        for one in lookup.status_of(resource).get("waits") or ()
+        f"{wait.get('what')} {wait.get('object')}, until {wait.get('endsWhen')}"
+        for wait in lookup.status_of(resource).get("waits") or ()
     ]
     why = f"; the operator waits for: {'; '.join(waits)}" if waits else ""
     stale = lookup.staleness(resource)

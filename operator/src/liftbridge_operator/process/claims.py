@@ -397,7 +397,7 @@ class AllClaims:
         asked_s = self._clock.now()
         listed = await self._kube.list_all(LEASES, "", selector=RELEASE)
         now_s = self._clock.now()
-        found = {_place(one): one for one in listed.items if _place(one) != self._own}
+        found = {_place(item): item for item in listed.items if _place(item) != self._own}
         for place, lease in found.items():
             spec, version = lease.get("spec") or {}, str(lease["metadata"]["resourceVersion"])
             known = self._seen.get(place)

@@ -294,7 +294,7 @@ def _keep(resource: Resource, spec: StreamSpec, seen: Seen, stream: ObservedStre
         factor = spec.replication_factor if "replicationFactor" in fields else 0
         wanted = settings_.settings_of(spec.config, _factor(spec, stream))
         changed = settings_.differences(wanted, stream.settings)
-        names = tuple(one for one in fields if one != "readonly")
+        names = tuple(field for field in fields if field != "readonly")
         action = Alter(changed, factor, names, is_drift)
     elif fields:
         action = SetReadonly(spec.readonly, is_drift)
@@ -346,7 +346,7 @@ def _differing(spec: StreamSpec, stream: ObservedStream) -> tuple[str, ...]:
     found = [settings_.path_of(name) for name in changed if name not in settings_.FIXED]
     if _factor(spec, stream) != stream.factor:
         found.append("replicationFactor")
-    if any(one.is_readonly != spec.readonly for one in stream.partitions):
+    if any(partition.is_readonly != spec.readonly for partition in stream.partitions):
         found.append("readonly")
     return tuple(found)
 
@@ -376,9 +376,9 @@ def unknown_of(resource: Resource, seen: Seen) -> Claim | None:
 
 def health(stream: ObservedStream) -> Claim:
     """Return the worst state of partitions: offline, below min ISR, under-replicated, in sync."""
-    offline = sum(not one.leader for one in stream.partitions)
+    offline = sum(not partition.leader for partition in stream.partitions)
     below = sum(one.in_sync < min(one.min_isr, len(one.replicas)) for one in stream.partitions)
-    under = sum(one.in_sync < len(one.replicas) for one in stream.partitions)
+    under = sum(partition.in_sync < len(partition.replicas) for partition in stream.partitions)
     for reason, count in (
         (Reason.PARTITIONS_OFFLINE, offline),
         (Reason.BELOW_MIN_ISR, below),

@@ -221,8 +221,8 @@ class StreamFeed:
         """Close the connections to all brokers."""
         clusters, self._clusters = list(self._clusters.values()), {}
         self._places.clear()
-        for one in clusters:
-            await _disconnect(one)
+        for cluster in clusters:
+            await _disconnect(cluster)
 
     async def enter(
         self, key: Key, cluster: ClusterKey, stream: str, age: tuple[str, str], *, manages: bool

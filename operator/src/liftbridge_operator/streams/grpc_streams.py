@@ -175,9 +175,9 @@ class GrpcStreams:
     async def count_messages(self, stream: ObservedStream) -> int | None:
         """See `StreamBrokers`."""
         by_leader: dict[str, list[int]] = {}
-        for one in stream.partitions:
-            by_leader.setdefault(one.leader, []).append(one.number)
-        places = {one.broker: one for one in self.endpoints}
+        for partition in stream.partitions:
+            by_leader.setdefault(partition.leader, []).append(partition.number)
+        places = {endpoint.broker: endpoint for endpoint in self.endpoints}
         if not by_leader or not set(by_leader) <= set(places):
             return None
         count = 0
@@ -188,7 +188,7 @@ class GrpcStreams:
             )
             if len(answer.partitions) != len(numbers):
                 return None
-            count += sum(one.log_end - one.log_start for one in answer.partitions)
+            count += sum(partition.log_end - partition.log_start for partition in answer.partitions)
         return count
 
     # -- changes ------------------------------------------------------------------------------

@@ -127,10 +127,10 @@ def _of_stream(resource: Resource, stream: ObservedStream) -> dict[str, Any]:
         "creationId": str(stream.stream_id),
         "partitions": stream.partition_count,
         "replicas": stream.factor,
-        "readonly": any(one.is_readonly for one in stream.partitions),
+        "readonly": any(partition.is_readonly for partition in stream.partitions),
         "summary": {
             "total": len(stream.partitions),
-            "offline": sum(not one.leader for one in stream.partitions),
+            "offline": sum(not partition.leader for partition in stream.partitions),
             "underReplicated": sum(one.in_sync < len(one.replicas) for one in stream.partitions),
         },
         "observedConfig": {
@@ -152,12 +152,12 @@ def _of_stream(resource: Resource, stream: ObservedStream) -> dict[str, Any]:
     if len(stream.partitions) <= PARTITIONS_SHOWN_MAX:
         found["partitionDetails"] = [
             {
-                "partition": one.number,
-                **({"leader": one.leader} if one.leader else {}),
-                "replicas": list(one.replicas),
-                "inSync": one.in_sync,
+                "partition": partition.number,
+                **({"leader": partition.leader} if partition.leader else {}),
+                "replicas": list(partition.replicas),
+                "inSync": partition.in_sync,
             }
-            for one in stream.partitions
+            for partition in stream.partitions
         ]
     return found
 
@@ -183,12 +183,12 @@ def is_same(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
 def told_of(status: Mapping[str, Any]) -> dict[str, Told]:
     """Return the conditions of a status, by type."""
     return {
-        one["type"]: Told(
-            one["status"],
-            one["reason"],
-            one["message"],
-            one.get("observedGeneration", -1),
-            one["lastTransitionTime"],
+        condition["type"]: Told(
+            condition["status"],
+            condition["reason"],
+            condition["message"],
+            condition.get("observedGeneration", -1),
+            condition["lastTransitionTime"],
         )
-        for one in status.get("conditions", ())
+        for condition in status.get("conditions", ())
     }

@@ -95,19 +95,19 @@ def observed(
     """
     found: dict[int, list[ObservedPartition]] = {}
     names: dict[str, str] = {}
-    for one in partitions:
+    for partition in partitions:
         replicas = tuple(
-            names.setdefault(replica.broker, replica.broker) for replica in one.replicas
+            names.setdefault(replica.broker, replica.broker) for replica in partition.replicas
         )
-        found.setdefault(one.stream_id, []).append(
+        found.setdefault(partition.stream_id, []).append(
             ObservedPartition(
-                one.partition.partition,
-                names.setdefault(one.leader, one.leader),
+                partition.partition.partition,
+                names.setdefault(partition.leader, partition.leader),
                 replicas,
-                len(one.isr),
-                one.min_isr,
-                one.is_readonly,
-                bool(one.target),
+                len(partition.isr),
+                partition.min_isr,
+                partition.is_readonly,
+                bool(partition.target),
             )
         )
     shared: dict[tuple[Value, ...], Settings] = {}
